@@ -5,6 +5,7 @@
 #        the shim for all platforms, a project of dbt, exported models in ClickHouse, and the
 #        remaining SQL tests on DuckDB 1.5
 # lint   ruff, mypy --strict and the import layers
+# dist   build a release in dist/: the sdist, and this platform's wheel with the machine code of kernels
 # bench  time scoring beside the source libraries and others, family by family (hours)
 # bench-cascades  time approximate queries beside exact ones (needs PostgreSQL: apt-get install postgresql)
 # bench-report  draw the results of `make bench`, and write them into docs/performance.md and README.md
@@ -26,7 +27,7 @@ WORKERS ?= 2
 
 PY := $(VENV)/bin/python
 # Python compiles what it imports; compiling every file of every package takes pip half of its time.
-PIP := SQLML_KERNELS=none $(PY) -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := $(PY) -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
 DUCKDB15 := 1.5.6
 TRITON_WHEELS := "triton==3.9.0; sys_platform == 'linux'" ziglang==0.17.1
 
@@ -50,7 +51,7 @@ test% nightly%: export OMP_THREAD_LIMIT ?= 1
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
 FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades train explain databases gpu
 
-.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs site clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs site dist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -129,6 +130,10 @@ site: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 	@echo "built site/; '$(PY) -m http.server --directory site' serves it"
 
+# The kernels of all levels of processors take minutes to compile, so nothing else builds them.
+dist: $(VENV)/.dev
+	SQLML_KERNELS=all $(PY) -m build --no-isolation --outdir dist
+
 clean:
 	rm -rf site $(VENV) $(VENV15) $(TRITON) $(DBT) $(CLICKHOUSE) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -185,5 +190,5 @@ $(CLICKHOUSE)/.chdb: $(VENV)/.dev
 # dbt asks for versions that the tools of the first environment do not get along with.
 $(DBT)/.dbt: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DBT)
-	SQLML_KERNELS=none $(DBT)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dbt,train]' pytest
+	$(DBT)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dbt,train]' pytest
 	touch $@

@@ -1,13 +1,13 @@
-"""The build hook: what a wheel has besides its sources, for one platform.
+"""The build hook: add the files to a wheel that fit one platform only.
 
 * The shim of DuckDB's native functions, compiled and signed. An editable installation has it, too.
   The environment variable SQLML_SHIM names another platform to build for (`TARGETS` in
   build_shim.py), or is `none` for a wheel without the shim. Without it rows take Arrow.
-* The machine code of kernels, on Linux for x86_64 processors of this one's level. The environment
-  variable SQLML_KERNELS is `all` for those of every level, or `none`. Without the code each machine
-  compiles what it needs.
+* The machine code of kernels, for the x86-64 processors of Linux, where the environment variable
+  SQLML_KERNELS is `all`: `make dist` sets it for a release. They take minutes to compile, so an
+  installation from source goes without, and each machine compiles the kernels that it uses.
 
-What cannot be built is left out, with a warning.
+A shim that cannot be built is left out, with a warning; kernels that cannot be built are an error.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SHIM = Path("sqlml", "udfs", "duckdb", "native")
 KERNELS = Path("sqlml", "backends", "native", "jit")
+PACKAGES = (SHIM, KERNELS)
 BUILT = "built"
 
 WITH_KERNELS = "linux_amd64"
@@ -33,39 +34,40 @@ WITH_KERNELS = "linux_amd64"
 
 
 class PlatformHook(BuildHookInterface[Any]):
-    """Builds what depends on the platform of the wheel."""
+    """The hook that hatchling calls before and after it writes a wheel."""
 
     PLUGIN_NAME = "custom"
 
-    _made: tempfile.TemporaryDirectory[str] | None = None
+    _build_folder: tempfile.TemporaryDirectory[str] | None = None
 
     def dependencies(self) -> list[str]:
-        """What compiles and signs; a C compiler only where the system has none."""
-        target, needed = self._target(), []
+        """Return the packages that compile and sign: a C compiler only if the system has none."""
+        target = self._target()
+        packages = []
         if target is not None:
-            own = self._shim().own_compiler(target) is not None
-            needed += ["cryptography>=43", *([] if own else ["ziglang>=0.13"])]
-        return [
-            *needed,
-            *(["numba>=0.61", "numpy>=2.0", "pyarrow>=17"] if self._has_kernels() else []),
-        ]
+            packages.append("cryptography>=43")
+            if self._shim().own_compiler(target) is None:
+                packages.append("ziglang>=0.13")
+        if self._has_kernels():
+            packages += ["numba>=0.61", "numpy>=2.0", "pyarrow>=17"]
+        return packages
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build it: the shim into the source for an editable installation, else into the wheel."""
+        """Build the files into the wheel, or into the sources of an editable installation."""
         shim, target = self._shim(), self._target()
         if version == "editable":
             if target is not None:
                 self._build_shim(Path(self.root) / SHIM / BUILT, target)
             return
-        self._made = tempfile.TemporaryDirectory()
-        made = {place: Path(self._made.name, place.name) for place in (SHIM, KERNELS)}
+        self._build_folder = tempfile.TemporaryDirectory()
+        folders = {package: Path(self._build_folder.name, package.name) for package in PACKAGES}
         if target is not None:
-            self._build_shim(made[SHIM], target)
+            self._build_shim(folders[SHIM], target)
         if self._has_kernels():
-            self._build_kernels(made[KERNELS])
+            self._build_kernels(folders[KERNELS])
         files = {
-            str(path): str(place / BUILT / path.name)
-            for place, folder in made.items()
+            str(path): str(package / BUILT / path.name)
+            for package, folder in folders.items()
             for path in (folder.iterdir() if folder.is_dir() else ())
         }
         if files:
@@ -75,9 +77,9 @@ class PlatformHook(BuildHookInterface[Any]):
             build_data["tag"] = f"py3-none-{tag}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Clear away what the wheel was made of."""
-        if self._made is not None:
-            self._made.cleanup()
+        """Delete the folder in which the files were built."""
+        if self._build_folder is not None:
+            self._build_folder.cleanup()
 
     def _build_shim(self, folder: Path, target: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -87,36 +89,32 @@ class PlatformHook(BuildHookInterface[Any]):
             self.app.display_warning(f"sqlml without native functions of DuckDB: {error}")
 
     def _build_kernels(self, folder: Path) -> None:
-        """In a process of its own, since this one is not to import numba."""
-        self.app.display_info("compiling kernels, which takes a minute or two")
+        """Compile the kernels in a process of its own, so that this one does not import numba."""
+        self.app.display_info("compiling kernels, which takes several minutes")
         path = os.pathsep.join([self.root, *filter(None, [os.environ.get("PYTHONPATH")])])
         env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "sqlml.backends.native.jit.build_kernels", str(folder)]
-        command += ["all"] if os.environ.get("SQLML_KERNELS") == "all" else []
-        try:
-            subprocess.run(command, env=env, check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            self.app.display_warning(f"sqlml without machine code of kernels: {error}")
-            shutil.rmtree(folder, ignore_errors=True)
+        command = [sys.executable, "-m", "sqlml.backends.native.jit.build_kernels", folder, "all"]
+        subprocess.run(command, env=env, check=True)
 
     def _has_kernels(self) -> bool:
-        """Whether the wheel is one for this platform that has the machine code of kernels."""
+        """Tell whether kernels are asked for, and built for this platform, which has them."""
         here = self._shim().this_platform()
-        asked = os.environ.get("SQLML_KERNELS", "")
-        return here == WITH_KERNELS and asked != "none" and self._target() in (None, here)
+        is_asked_for = os.environ.get("SQLML_KERNELS") == "all"
+        return is_asked_for and here == WITH_KERNELS and self._target() in (None, here)
 
     def _target(self) -> str | None:
-        asked = os.environ.get("SQLML_SHIM", "")
-        if asked == "none":
+        """Return the platform of the shim, by DuckDB's name; None for a wheel without it."""
+        name = os.environ.get("SQLML_SHIM", "")
+        if name == "none":
             return None
-        found: str | None = asked or self._shim().this_platform()
-        return found
+        target: str | None = name or self._shim().this_platform()
+        return target
 
     def _shim(self) -> ModuleType:
-        """build_shim.py by itself: what sqlml needs is not there while it is built."""
+        """Import build_shim.py by itself, since what sqlml imports is missing while it is built."""
         path = Path(self.root) / SHIM / "build_shim.py"
         spec = importlib.util.spec_from_file_location("build_shim", path)
         assert spec is not None and spec.loader is not None
-        made = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(made)
-        return made
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module

@@ -14,7 +14,9 @@ import pytest
 from sqlml.backends import costs
 from sqlml.backends.native.jit import compile_ahead
 from sqlml.backends.native.jit.known_kernels import known_kernels
+from sqlml.catalog.connection import IS_TWO
 from sqlml.cli import main
+from sqlml.udfs.duckdb.native import install
 from tests.e2e.shop import COUNT, fill, yes
 
 
@@ -87,19 +89,52 @@ def test_warm_compiles_what_is_missing_and_says_where_it_cannot(
     few = tuple(k for k in known_kernels() if k.name in ("_shift", "put_plan"))
     monkeypatch.setattr(compile_ahead, "known_kernels", lambda: few)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setenv("SQLML_NATIVE_FUNCTIONS", "0")
     assert main(["warm"]) == 0
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert first == "compiling 2 kernels" and second.startswith("compiled 2 kernels in ")
     assert len(list((tmp_path / "kept").rglob("*.kernel"))) == 2
     assert main(["warm"]) == 0
-    assert capsys.readouterr().out.startswith(
-        "all common kernels are compiled\nnative functions are "
+    assert capsys.readouterr().out == (
+        "all common kernels are compiled\n"
+        "native functions are not installed: SQLML_NATIVE_FUNCTIONS is 0\n"
     )
     (tmp_path / "others").mkdir()
     (tmp_path / "others").chmod(0o777)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "others"))
     assert main(["warm"]) == 1
     assert "sqlml: cannot keep kernels: " in capsys.readouterr().err
+
+
+@pytest.mark.version
+def test_warm_fails_where_native_functions_cannot_be_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_ahead, "known_kernels", tuple)
+    for home in (tmp_path, unwritable(tmp_path)):
+        monkeypatch.setenv("HOME", str(home))
+        assert main(["native"]) == 0
+        before = capsys.readouterr().out
+        is_available = IS_TWO and (install.BUILT / install.EXTENSION).is_file() and home == tmp_path
+        assert main(["warm"]) == (0 if is_available else 1)
+        out, err = capsys.readouterr()
+        assert main(["native"]) == 0
+        after = capsys.readouterr().out
+        if is_available:
+            assert before.startswith("native functions are installed when they are first used, at ")
+            assert after.startswith(f"native functions are installed at {tmp_path}") and not err
+            assert out.endswith(after)
+        else:
+            assert before == after
+            assert before.startswith("native functions are unavailable: ")
+            assert err.startswith("sqlml: native functions are unavailable: ")
+            assert "Set SQLML_NATIVE_FUNCTIONS=0 to warm without native functions." in err
+
+
+def unwritable(folder: Path) -> Path:
+    """Return a home below a file, which not even the administrator can make."""
+    (folder / "file").touch()
+    return folder / "file" / "home"
 
 
 @pytest.mark.nightly

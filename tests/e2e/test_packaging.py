@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import subprocess
@@ -11,6 +12,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -50,13 +52,18 @@ np.testing.assert_allclose([r[1] for r in rows], model.predict_proba(frame)[:, 0
 """
 
 
-def build(folder: Path, kernels: str) -> Path:
-    """Build the sdist, and the wheel from it, which is returned."""
+def build(folder: Path, **variables: str) -> Path:
+    """Build the sdist, and the wheel from it, with more variables of the environment.
+
+    Returns:
+        The path of the wheel.
+    """
+    environment = {k: v for k, v in os.environ.items() if k != "SQLML_KERNELS"}
     subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT],
         check=True,
         capture_output=True,
-        env={**os.environ, "SQLML_KERNELS": kernels},
+        env={**environment, **variables},
     )
     (path,) = folder.glob("*.whl")
     return path
@@ -64,9 +71,9 @@ def build(folder: Path, kernels: str) -> Path:
 
 @pytest.fixture(scope="module")
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel built from it without the machine code of kernels."""
+    """Return a folder with the sdist, and the wheel that an installation from source builds."""
     folder = tmp_path_factory.mktemp("dist")
-    build(folder, "none")
+    build(folder)
     return folder
 
 
@@ -140,6 +147,28 @@ def test_wheel_holds_every_file_of_the_package_and_no_symlink(wheel: Path) -> No
     assert symlink not in modes.values()
 
 
+def test_an_installation_from_source_compiles_no_kernels(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".kernel")]
+    monkeypatch.delenv("SQLML_KERNELS", raising=False)
+    packages = {Requirement(text).name for text in load_hook().dependencies()}
+    assert packages <= {"cryptography", "ziglang"}, "pip installs these before it builds"
+    monkeypatch.setenv("SQLML_KERNELS", "all")
+    packages = {Requirement(text).name for text in load_hook().dependencies()}
+    assert ("numba" in packages) == (this_platform() == "linux_amd64")
+
+
+def load_hook() -> Any:
+    """Make the build hook, as hatchling does."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.PlatformHook(str(ROOT), {}, None, None, "", "wheel")
+
+
 def test_sdist_holds_real_files_only_under_one_name(archives: Path) -> None:
     (path,) = archives.glob("*.tar.gz")
     with tarfile.open(path) as archive:
@@ -186,8 +215,8 @@ def test_scoring_needs_no_training_library(clean: Path, tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="no machine code for others")
-def test_first_use_of_a_wheel_compiles_nothing(tmp_path: Path) -> None:
-    wheel = build(tmp_path / "dist", "all")
+def test_first_use_of_the_wheel_of_a_release_compiles_nothing(tmp_path: Path) -> None:
+    wheel = build(tmp_path / "dist", SQLML_KERNELS="all")
     with zipfile.ZipFile(wheel) as archive:
         code = [name for name in archive.namelist() if name.endswith(".kernel")]
     assert len(code) == len(LEVELS) * len(known_kernels())

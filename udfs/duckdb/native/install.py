@@ -91,11 +91,26 @@ def where(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Install
     return Installed(folder / repository / EXTENSION, repository)
 
 
+def check_folder(place: Installed) -> None:
+    """Check that the file could be written, without installing it.
+
+    Raises:
+        Unavailable: the folder cannot be written to.
+    """
+    folder = next(parent for parent in place.path.parents if parent.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=folder):
+            pass
+    except OSError as error:
+        reason = error.strerror or error
+        raise Unavailable(f"they cannot be installed in {folder}: {reason}") from None
+
+
 def uninstall() -> list[Path]:
-    """Take the installed files of all builds of sqlml, and their repositories, away again.
+    """Remove the installed files of all builds of sqlml, and their repositories.
 
     Returns:
-        The folders of those that there were, below DuckDB's own folder.
+        The removed folders, below DuckDB's own folder.
     """
     with duckdb.connect() as own:
         base = _repositories(own, {})

@@ -2,9 +2,9 @@
 
     python -m sqlml.backends.native.jit.build_kernels FOLDER [all]
 
-It runs while a wheel is built (`hatch_build.py`), in processes of its own: numba is told by
-environment variables which level of processors it compiles for. That is the one of this machine, or
-all of `processor.LEVELS` one after the other.
+It runs while the wheel of a release is built (`hatch_build.py`), in processes of its own: numba
+reads from environment variables which level of processors it compiles for. That is the level of
+this machine, or with `all` each of `processor.LEVELS`, one after the other.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from sqlml.backends.native.jit.in_processes import in_processes
 from sqlml.backends.native.jit.known_kernels import KnownKernel, known_kernels
+from sqlml.backends.native.jit.map_in_processes import map_in_processes
 from sqlml.backends.native.jit.processor import LEVELS, level, settings
 
 
@@ -26,7 +26,8 @@ def build(folder: Path, levels: Sequence[str], kernels: Sequence[KnownKernel]) -
     folder.mkdir(parents=True, exist_ok=True)
     for one in levels:
         with _environment(settings(one)):
-            in_processes(partial(_build, folder), kernels)
+            for _ in map_in_processes(partial(_build, folder), kernels):
+                pass
 
 
 def _build(folder: Path, kernel: KnownKernel) -> None:

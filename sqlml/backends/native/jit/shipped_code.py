@@ -22,7 +22,7 @@ from sqlml.backends.native.jit.object_code import ObjectCode
 from sqlml.backends.native.jit.processor import level
 
 FOLDER = Path(__file__).parent / "built"
-"""Where a package has it. A checkout has none: there each machine compiles for itself."""
+"""The folder in the wheel of a release. An installation from source lacks it."""
 
 _HERE = Path(__file__).parent.parent
 
