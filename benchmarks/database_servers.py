@@ -39,7 +39,8 @@ def postgres(folder: Path, port: int | None = None) -> Iterator[Path]:
     initdb, server = binary("initdb"), binary("postgres")
     data = folder / "data"
     _owned(folder, "postgres")
-    made = [initdb, "-D", str(data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "-N"]
+    made = [initdb, "-D", str(data), "-U", "postgres", "--auth=trust", "--no-sync"]
+    made += ["--encoding=UTF8", "--locale=C"]
     subprocess.run([*_as("postgres"), *made], check=True, capture_output=True)
     address = "" if port is None else "127.0.0.1"
     options = ["-c", f"listen_addresses={address}", "-k", str(folder), "-c", "fsync=off"]

@@ -1,17 +1,25 @@
-"""Which tests run by day; kernels are waited for."""
+"""Which tests run by day, the home that they have, and that they wait for kernels."""
 
 import os
+import tempfile
 from collections import Counter
 
 import pytest
 
-# Tests are about machine code, but those that are about the wait.
+# Tests are about machine code, except those that are about the wait.
 os.environ.setdefault("SQLML_WAIT_FOR_KERNELS", "1")
+
+# Native functions are installed in a home of the tests' own: the user's may be read-only, or hold
+# settings and measured costs, which decide what a test sees.
+_HOME = tempfile.TemporaryDirectory(prefix="sqlml-home-", ignore_cleanup_errors=True)
+os.environ["HOME"] = os.environ["USERPROFILE"] = _HOME.name
+for _name in ("XDG_CACHE_HOME", "XDG_STATE_HOME", "SQLML_COSTS", "SQLML_HISTORY"):
+    os.environ.pop(_name, None)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` picks tests by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of tests marked `by_day(n)`, leave all parameters but one in n to the night.
+    """Leave to the night all parameters but one in n of the tests marked `by_day(n)`.
 
     Those of the day lie on a diagonal, so that where two parameters vary, all values of both occur.
     """

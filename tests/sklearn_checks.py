@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,36 @@ from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import reference, store
 from sqlml.types import Array
 from tests.oracles import batch
+
+
+def multiplies_fused() -> bool:
+    """Tell whether BLAS rounds a product and a sum once, as with x86-64 since 2013, and ARM64."""
+    most = 1 + 2.0**-30
+    left, right = np.array([[1.0, most]] * 16), np.array([[-(1 + 2.0**-29), most]] * 16)
+    return bool(((left @ right.T) == 2.0**-60).all())
+
+
+needs_fused_blas = pytest.mark.skipif(
+    not multiplies_fused(),
+    reason="scikit-learn decides by the rounding of BLAS, and sqlml by that of a fused one",
+)
+
+
+def count_calls(work: Callable[[], Any]) -> int:
+    """Count the calls of Python's and C's functions that `work` makes on this thread."""
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls
 
 
 def scored(imported: Imported, data: Any) -> dict[str, Array]:

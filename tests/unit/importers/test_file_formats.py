@@ -9,7 +9,6 @@ import pickle
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from sqlml.importers.xgboost import ubjson
 from sqlml.ir import reference, store
 from sqlml.ir.program import Program
 from tests import oracles
+from tests.sklearn_checks import count_calls
 
 ROWS = 300
 
@@ -275,10 +275,12 @@ HOSTILE = {
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("format", ["auto", "xgboost", "lightgbm", "sqlml"])
 def test_hostile_content_is_an_artifact_error(content: bytes, format: str) -> None:
-    start = time.perf_counter()
-    with pytest.raises(ArtifactError, match="model"):
-        read(content, format)
-    assert time.perf_counter() - start < 1
+    def read_content() -> None:
+        with pytest.raises(ArtifactError, match="model"):
+            read(content, format)
+
+    read_content()  # it may import a library
+    assert count_calls(read_content) < 20_000
 
 
 def xgboost_document(x: Any, y: Any) -> dict[str, Any]:

@@ -21,7 +21,13 @@ from sqlml.errors import MissingValueError, ProgramError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from tests.sklearn_checks import assert_close, assert_same, scored
+from tests.sklearn_checks import (
+    assert_close,
+    assert_same,
+    multiplies_fused,
+    needs_fused_blas,
+    scored,
+)
 
 SEARCHES = ("brute", "kd_tree", "ball_tree")
 
@@ -52,7 +58,8 @@ def test_equally_far_but_for_the_rounding(search: str, width: int) -> None:
     """Tenths are no floats, so the order of the source's arithmetic decides between the points."""
     points, rows = grid(90, width) / 5, grid(60, width, 1) / 5
     targets = np.random.default_rng(2).permutation(90).astype(float) ** 3
-    for metric in ("euclidean", "manhattan"):
+    by_blas = search == "brute" and not multiplies_fused()
+    for metric in ("manhattan",) if by_blas else ("euclidean", "manhattan"):
         model = KNeighborsRegressor(11, algorithm=search, metric=metric, leaf_size=4)
         assert_same(model.fit(points, targets), rows)
 
@@ -272,6 +279,7 @@ def test_a_tree_that_reaches_outside_is_no_program(change: dict[str, Any], messa
         b.op("nearest", x, **{"points": np.zeros((40, 2)), **attrs, **change})
 
 
+@needs_fused_blas
 @pytest.mark.parametrize("model", [RadiusNeighborsRegressor, KNeighborsRegressor])
 @pytest.mark.parametrize("whole", [True, False], ids=["integers", "reals"])
 def test_rows_in_one_direction_with_a_training_row(model: Any, whole: bool) -> None:
@@ -289,6 +297,7 @@ def test_rows_in_one_direction_with_a_training_row(model: Any, whole: bool) -> N
         np.testing.assert_allclose(got, want, rtol=1e-9, err_msg=backend)
 
 
+@needs_fused_blas
 @pytest.mark.parametrize("metric", ["euclidean", "minkowski", "l2", "sqeuclidean", "manhattan"])
 @pytest.mark.parametrize("centre", [0.0, 1e3])
 @pytest.mark.parametrize("model", [RadiusNeighborsRegressor, KNeighborsRegressor])
