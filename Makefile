@@ -3,7 +3,7 @@
 #        of Spark where there is Java, and on DuckDB 1.5 what depends on the version
 # nightly  the long tests: many rows, thousands of random pipelines, fuzzing, the kernels of Triton,
 #        the shim for all platforms, a project of dbt, exported models in ClickHouse, and the
-#        remaining SQL tests on DuckDB 1.5
+#        remaining SQL tests on DuckDB 1.5, and the day's tests as other machines would run them
 # lint   ruff, mypy --strict and the import layers
 # dist   build a release in dist/: the sdist, and this platform's wheel with the machine code of kernels
 # bench  time scoring beside the source libraries and others, family by family (hours)
@@ -51,7 +51,7 @@ test% nightly%: export OMP_THREAD_LIMIT ?= 1
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
 FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades train explain databases gpu
 
-.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs site dist clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs site dist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -60,10 +60,13 @@ demo: $(VENV)/.openmp
 PYTEST := -m pytest --quiet --durations=50
 PARALLEL := --numprocesses $(WORKERS) --dist worksteal
 
-# Spark's tests are one process that mostly waits for others: it runs beside the workers.
+# Spark's tests are one process that mostly waits for others: it runs beside the workers. Those on
+# DuckDB 1.5 run even if others failed.
 test: $(VENV)/.dev $(VENV15)/.duckdb
-	$(MAKE) --jobs=2 --output-sync=target --keep-going test-duckdb test-spark
-	$(MAKE) test-duckdb-1.5
+	@failed=; \
+	$(MAKE) --jobs=2 --output-sync=target --keep-going test-duckdb test-spark || failed=1; \
+	$(MAKE) test-duckdb-1.5 || failed=1; \
+	test -z "$$failed"
 
 test-duckdb: $(VENV)/.dev
 	$(PY) $(PYTEST) $(PARALLEL) --ignore tests/spark
@@ -78,7 +81,7 @@ test-duckdb-1.5: $(VENV15)/.duckdb
 		$$(grep --recursive --files-with-matches --include='*.py' 'mark\.version' tests/unit tests/e2e)
 
 nightly: $(VENV)/.dev $(VENV15)/.duckdb $(TRITON)/.triton $(DBT)/.dbt $(CLICKHOUSE)/.chdb
-	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5
+	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5 nightly-machines
 
 nightly-duckdb: $(VENV)/.dev
 	$(PY) $(PYTEST) $(PARALLEL) -m nightly
@@ -96,6 +99,10 @@ nightly-clickhouse: $(CLICKHOUSE)/.chdb
 nightly-duckdb-1.5: $(VENV15)/.duckdb
 	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "not version and not nightly or version and nightly" \
 		tests/unit/catalog tests/unit/udfs tests/unit/planner tests/e2e --ignore tests/e2e/test_packaging.py
+
+# The day's tests with other processors, threads, time zones, languages, homes and orders.
+nightly-machines: $(VENV)/.dev
+	$(PY) -m tests.machines --workers $(WORKERS) $(MACHINES)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
