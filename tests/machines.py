@@ -109,6 +109,7 @@ def _foreign_environment(folder: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "2",
         "OMP_THREAD_LIMIT": "2",
         "NPY_DISABLE_CPU_FEATURES": " ".join(SIMD["found"]),
+        "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-FMA4,-AVX512F",  # other exp and log
         "TZ": "Pacific/Apia",
         "HOME": str(home),
         **_language(folder),
