@@ -1,4 +1,4 @@
-"""`make test` runs all of its parts, and fails if one of them does."""
+"""`make test` runs all of its parts, and fails if one of them does; other machines have tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.machines import MACHINES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,3 +52,9 @@ def test_the_parts_run_though_one_fails(tmp_path: Path, failing: str | None) -> 
     calls = (tmp_path / "calls.txt").read_text().splitlines()
     assert len(calls) == len(PARTS), made.stderr
     assert sum(call.startswith(".venv15/bin/python ") for call in calls) == 1
+
+
+def test_the_tests_of_other_machines_exist() -> None:
+    folders = {test.removeprefix("--ignore=") for m in MACHINES.values() for test in m.tests}
+    assert "tests/spark" in folders
+    assert all((ROOT / folder).is_dir() for folder in folders)
