@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,22 +13,25 @@ from benchmarks.database_connections import INSTALLED, OPEN, Connection
 
 
 @contextmanager
-def opened(name: str, folder: Path) -> Iterator[Connection]:
-    """A database; the test is skipped where its server or driver is not installed."""
-    way = OPEN[name](folder)
-    try:
-        connection = way.__enter__()
-    except (FileNotFoundError, ImportError) as error:
-        pytest.skip(str(error))
-    try:
-        yield connection
-    finally:
-        way.__exit__(None, None, None)
+def opened(name: str) -> Iterator[Connection]:
+    """Open a database; the test is skipped where its server or driver is not installed.
+
+    Its folder is none of pytest's: each process of pytest that starts closes the folder above those
+    to other users, and a server is another user where the tests run as the administrator.
+    """
+    with tempfile.TemporaryDirectory(prefix=f"sqlml-{name}-") as folder:
+        opening = OPEN[name](Path(folder))
+        try:
+            connection = opening.__enter__()
+        except (FileNotFoundError, ImportError) as error:
+            pytest.skip(str(error))
+        try:
+            yield connection
+        finally:
+            opening.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session", params=INSTALLED)
-def database(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Connection]:
-    with opened(request.param, tmp_path_factory.mktemp(request.param)) as made:
-        yield made
+def database(request: pytest.FixtureRequest) -> Iterator[Connection]:
+    with opened(request.param) as connection:
+        yield connection

@@ -23,9 +23,9 @@ def con() -> Any:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with opened("postgres", tmp_path_factory.mktemp("nodes")) as made:
-        yield made
+def server() -> Any:
+    with opened("postgres") as connection:
+        yield connection
 
 
 def fitted_and_columns(name: str) -> tuple[Any, list[str]]:
