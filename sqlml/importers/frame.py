@@ -281,10 +281,15 @@ ANY_COUNT = -1
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The table that a model wants: names in training order, or None when it never saw names."""
+    """The columns that a model reads: their names in training order, or None if it never saw any.
+
+    `default_names` are how the model's library numbers the columns of a table without names. They
+    count where the model has no names and the user gives none.
+    """
 
     names: tuple[str, ...] | None
     count: int
+    default_names: tuple[str, ...] | None = None
 
     @classmethod
     def recorded(cls, model: Any) -> Schema | None:

@@ -106,10 +106,11 @@ NAMES: Mapping[type, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A trained object as a Program, with the table that it wants.
+    """A trained object as a Program, with the columns that it reads.
 
     `features` has every column of the training table in order; the Program's inputs are those
-    of them that it reads. `named` is False when the object never saw names and none were given.
+    of them that it reads. `named` is False when the object never saw names and none were given;
+    `numbered` says that the features then have the default names of the object's library.
     `gaps` says what rows that leave out values mean to the object.
     """
 
@@ -119,6 +120,7 @@ class Imported:
     library: str
     named: bool
     gaps: Gaps = Gaps()
+    numbered: bool = False
 
 
 def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = None) -> Imported:
@@ -127,7 +129,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     Args:
         model: any object of `IMPORTERS` or `COMPOSITES`, or what was read from a file of ours.
         inputs: names of the columns in training order, or name -> SQL type; needed in SQL when
-            the object was fitted without names.
+            the object was fitted without names and its library has no default names.
 
     Raises:
         UnsupportedModelError: unfitted, of another class, or with a parameter we do not cover.
@@ -158,13 +160,15 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     features = tuple(Feature(n, inputs_read.get(n, "any")) for n in names)
     if isinstance(inputs, Mapping):
         _check_kinds(features, inputs)
+    named = schema.names is not None or inputs is not None
     return Imported(
         program,
         features,
         path,
         library_version(model),
-        schema.names is not None or inputs is not None,
+        named,
         _gaps(model, path, parts),
+        not named and schema.default_names is not None,
     )
 
 
@@ -398,7 +402,8 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
             "(feature_names_in_)"
         )
     if given is None:
-        names = schema.names or tuple(f"x{i}" for i in range(schema.count))
+        numbered = (f"x{i}" for i in range(schema.count))
+        names = schema.names or schema.default_names or tuple(numbered)
     else:
         if schema.count not in (len(given), ANY_COUNT):
             raise ConfigError(

@@ -33,11 +33,13 @@ def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) 
     imported = import_model(model, wanted.inputs)
     if not imported.named and file is not None and file.columns is not None:
         imported = import_model(model, file.columns)
-    if not imported.named:
+    if not (imported.named or imported.numbered):
+        count = len(imported.features)
+        columns = "1 column" if count == 1 else f"{count} columns"
         raise ConfigError(
-            f"this {type(model).__name__} was fitted without column names; name its inputs: "
-            "create_model(.., inputs=['a', 'b', ..]), or CREATE MODEL m INPUT (a DOUBLE, b "
-            "DOUBLE, ..) FROM '..'"
+            f"this {type(model).__name__} was fitted without column names; name its {columns}: "
+            "create_model(.., inputs=['a', 'b', ...]), or CREATE MODEL m INPUT (a DOUBLE, b "
+            "DOUBLE, ...) FROM '...'"
         )
     _check_numbers(imported.program)
     model_options.check_fit(imported.program, kept)

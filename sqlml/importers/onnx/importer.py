@@ -36,14 +36,14 @@ def file_schema(model: OnnxModel) -> Schema:
     count = sum(widths)
     if not widths or not 0 < count <= MAX_FEATURES:
         raise UnsupportedModelError(f"the ONNX model reads {count} columns")
-    if len(widths) == 1 and widths[0] > 1:
-        return Schema(None, count)
-    names = [
+    names = tuple(
         port.name if w == 1 else f"{port.name}_{i}"
         for port, w in zip(model.inputs, widths, strict=True)
         for i in range(w)
-    ]
-    return Schema(tuple(names), count)
+    )
+    if len(widths) == 1 and widths[0] > 1:
+        return Schema(None, count, names)
+    return Schema(names, count)
 
 
 def proto_schema(proto: Any) -> Schema:

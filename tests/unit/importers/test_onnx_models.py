@@ -172,10 +172,12 @@ def test_strings_and_numbers_as_columns_of_their_own() -> None:
 
 def test_inputs_rename_the_columns_of_a_matrix() -> None:
     made = to_onnx(LINEAR.fit(X, Y2), X[:1])
-    names = [f.name for f in import_model(made).features]
-    assert names == ["x0", "x1", "x2", "x3"]
+    numbered = import_model(made)
+    assert [f.name for f in numbered.features] == ["X_0", "X_1", "X_2", "X_3"]
+    assert numbered.numbered and not numbered.named
     imported = load(made.SerializeToString(), inputs=["a", "b", "c", "d"])
-    assert [f.name for f in imported.features] == ["a", "b", "c", "d"] and imported.named
+    assert [f.name for f in imported.features] == ["a", "b", "c", "d"]
+    assert imported.named and not imported.numbered
 
 
 def gaps() -> np.ndarray:
