@@ -12,20 +12,20 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.foreign import check_model
-from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
+from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.onnx.document import OnnxModel, read_proto
 from sqlml.importers.onnx.items import Choice, Item, Texts
+from sqlml.importers.onnx.labels import columns_of_labels, is_score, keys_of, numbered
+from sqlml.importers.onnx.layout import as_choice
 from sqlml.importers.onnx.ports import numbers, parts, width
 from sqlml.importers.onnx.walk import walk
 from sqlml.importers.onnx.whole import whole_graph
 from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
-from sqlml.types import INTEGERS, Labels
+from sqlml.types import INTEGERS, Array
 
 MAX_FEATURES = 1 << 16
 
@@ -108,18 +108,24 @@ def _inputs(model: OnnxModel, frame: Frame) -> dict[str, Item]:
 def _outputs(model: OnnxModel, known: Mapping[str, Item], b: Builder) -> Outputs:
     """Labels and probabilities of a classifier, the value of a regressor, or a transform.
 
-    Labels are values chosen among constants; integers next to probabilities are class numbers. One
-    number per row is a regression value, several are a transform.
+    Labels are values chosen among constants, or integers next to scores. One number per row is a
+    regression value, several are a transform.
     """
     items = {port.name: known[port.name] for port in model.outputs}
     scores = {
         n: x for n, x in items.items() if isinstance(x, Rows) and x.dtype in ("float32", "float64")
     }
+    keys = keys_of(model)
     choice = next((x for x in items.values() if isinstance(x, Choice)), None)
     if choice is None and scores:
-        choice = _class_numbers(list(items.values()), list(scores.values()))
+        label = next((x for x in items.values() if isinstance(x, Rows) and _is_label(x)), None)
+        if label is not None:
+            listed = next((keys[name] for name in scores if name in keys), None)
+            choice = _choice_of(label, listed, b)
+            if choice is None:
+                return _numbers(label, next(iter(scores.values())), b)
     if choice is not None:
-        return _classifier(choice, scores, b)
+        return _classifier(choice, scores, keys, b)
     rows = {n: x for n, x in items.items() if isinstance(x, Rows)}
     if not rows:
         raise Uncovered("the graph gives no numbers")
@@ -129,41 +135,43 @@ def _outputs(model: OnnxModel, known: Mapping[str, Item], b: Builder) -> Outputs
     raise Uncovered("the graph has several outputs, and none is a label")
 
 
-def _class_numbers(items: list[Item], scores: list[Rows]) -> Choice | None:
-    """Integers (n,) next to scores (n, K): the classes 0 .. K-1."""
-    found = [x for x in items if isinstance(x, Rows) and x.dtype in INTEGERS]
-    if not found or math.prod(found[0].inner) != 1 or scores[0].value.type.width < 2:
-        return None
-    return Choice(found[0].value, np.arange(scores[0].value.type.width), found[0].inner)
+def _is_label(item: Rows) -> bool:
+    return math.prod(item.inner) == 1 and (item.dtype in INTEGERS or item.dtype == "bool")
 
 
-def _classifier(choice: Choice, scores: Mapping[str, Rows], b: Builder) -> Outputs:
-    """An output with one number a class is the probabilities, unless it is called scores."""
-    index, labels = _chosen(choice, b)
+def _choice_of(label: Rows, listed: Array | None, b: Builder) -> Choice | None:
+    """Integers or booleans (n, 1) as one of the labels that are `listed`, or that an argmax or a
+    comparison can give; None if nothing lists them."""
+    if listed is None or listed.dtype == object:
+        return as_choice(b, label)
+    value = b.cast(label.value, "int64")
+    return Choice(b.op("encode", value, categories=listed, missing=-1), listed, label.inner)
+
+
+def _numbers(label: Rows, scores: Rows, b: Builder) -> Outputs:
+    """Integers of which no list is known, as numbers."""
+    return Outputs(
+        {"label": b.cast(label.value, "float64"), "score": b.cast(scores.value, "float64")}
+    )
+
+
+def _classifier(
+    choice: Choice, scores: Mapping[str, Rows], keys: Mapping[str, Array], b: Builder
+) -> Outputs:
+    """The label, and the probabilities: the numbers under its labels as keys, or else an output
+    with one number a class, unless it is called scores."""
+    listed = next((keys[name].tolist() for name in scores if name in keys), None)
+    index, labels = numbered(choice.index, choice.values.tolist(), listed, b)
     values = {"label": index}
+    columns = columns_of_labels(scores, labels)
+    if columns:
+        value = b.op("concat", *[b.cast(scores[name].value, "float64") for name in columns])
+        return Outputs({**values, "proba": value}, labels)
     for name, item in scores.items():
         value = b.cast(item.value, "float64")
         one_each = value.type.width == len(labels.values)
-        values.setdefault(
-            "proba" if one_each and not name.lower().startswith("score") else "score", value
-        )
+        values.setdefault("proba" if one_each and not is_score(name) else "score", value)
     return Outputs(values, labels)
-
-
-def _chosen(choice: Choice, b: Builder) -> tuple[Value, Labels]:
-    """Class numbers int64 (n, 1), and the labels that they stand for."""
-    labels = labels_of(choice.values.tolist())
-    index = choice.index
-    if len(set(labels.values)) != len(labels.values):
-        index, labels = _merged(choice, b)
-    return b.cast(index, "int64"), labels
-
-
-def _merged(choice: Choice, b: Builder) -> tuple[Value, Labels]:
-    """Class numbers int64 (n, 1) where several entries of the table are the same label."""
-    order = list(dict.fromkeys(choice.values.tolist()))
-    place = np.array([order.index(v) for v in choice.values.tolist()], np.int64)
-    return b.op("take", b.constant(place), choice.index), labels_of(order)
 
 
 FILE = "onnx file"

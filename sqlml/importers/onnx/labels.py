@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from sqlml.errors import ArtifactError
+from sqlml.importers.frame import labels_of
+from sqlml.importers.onnx.document import GraphNode, OnnxModel
 from sqlml.importers.onnx.items import Call, Choice, Const, Item, Texts, shape_of
+from sqlml.importers.onnx.layout import as_choice
 from sqlml.importers.row_tensors import Rows, Uncovered
-from sqlml.ir.builder import Value
-from sqlml.types import FLOATS, Array, dtype_of
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import FLOATS, INTEGERS, Array, DType, Labels, dtype_of
 
 
 def strings(values: list[str]) -> Array:
@@ -26,6 +32,88 @@ def class_values(call: Call, integers: str, texts: str) -> Array:
     if len(set(values.tolist())) != values.size or not values.size:
         raise ArtifactError(f"operator {call.node.op}: its class labels are not distinct")
     return values
+
+
+def cast_labels(values: Array, wanted: DType) -> Array:
+    """Labels in another type, as ONNX's Cast converts them.
+
+    Raises:
+        Uncovered: the text of a number that is no integer, or a number that the type cannot hold.
+    """
+    if wanted == "string":
+        if values.dtype != object and values.dtype.kind not in "iu":
+            raise Uncovered(f"it makes strings of {values.dtype} labels")
+        return strings([str(v) for v in values.tolist()])
+    if values.dtype == object:
+        texts = values.tolist()
+        if not all(_INTEGER.fullmatch(text) for text in texts):
+            raise Uncovered("it makes numbers of texts that are not integers")
+        values = np.array([int(text) for text in texts], np.int64)
+    if wanted in INTEGERS and values.dtype.kind == "f":
+        least = float(np.iinfo(wanted).min)
+        if not ((values >= least) & (values < -least)).all():
+            raise Uncovered(f"a label is not a number of {wanted}")
+    return values.astype(wanted)
+
+
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+
+
+def class_list(node: GraphNode) -> Array | None:
+    """The class labels among the attributes of a node: int64 or strings."""
+    for name in ("classlabels_strings", "classlabels_int64s", "classlabels_ints"):
+        value = node.attrs.get(name)
+        if isinstance(value, list) and value:
+            return strings(value)
+        if isinstance(value, np.ndarray) and value.size:
+            return value
+    return None
+
+
+def keys_of(model: OnnxModel) -> dict[str, Array]:
+    """The keys of each map of probabilities that the graph gives."""
+    listed = {n.outputs[0]: class_list(n) for n in model.nodes if n.op == "ZipMap" and n.outputs}
+    return {name: keys for name, keys in listed.items() if keys is not None}
+
+
+def numbered(
+    index: Value, values: Sequence[Any], keys: Sequence[Any] | None, b: Builder
+) -> tuple[Value, Labels]:
+    """Class numbers int64 (n, 1), and the labels that they stand for, each once.
+
+    Args:
+        index: which of `values` a row has.
+        keys: the labels in the order of the probabilities, where the graph lists them.
+
+    Raises:
+        Uncovered: a label is not among the keys.
+    """
+    order = list(dict.fromkeys(values))
+    if keys is not None:
+        if not set(order) <= set(keys):
+            raise Uncovered(f"its labels {order[:3]} are not the keys of its probabilities")
+        same = {label: label for label in order}  # a label's own type counts: True is 1
+        order = [same.get(key, key) for key in keys]
+    place = np.array([order.index(v) for v in values], np.int64)
+    if not np.array_equal(place, np.arange(place.size)):
+        index = b.op("take", b.constant(place), index)
+    return b.cast(index, "int64"), labels_of(order)
+
+
+def is_score(name: str) -> bool:
+    """Whether an output of this name holds scores, though it has one number a class."""
+    return name.lower().startswith("score")
+
+
+def columns_of_labels(names: Iterable[str], labels: Labels) -> list[str]:
+    """The outputs that are called as the labels, as skl2onnx calls columns of probabilities: i1 and
+    i2, or sred and sblue; none if one is missing."""
+    have = set(names)
+    found = []
+    for label in labels.values:
+        texts = (f"i{label}", f"s{label}", f"s{label}.0")  # the last of a float that is whole
+        found += [text for text in texts if text in have][:1]
+    return found if len(found) == len(labels) > 1 else []
 
 
 def _attribute(call: Call, prefix: str) -> Array | None:
@@ -85,6 +173,7 @@ def _either_way(call: Call, numbers: Array, texts: Array) -> Item:
 def _mapped(call: Call, keys: Array, values: Array) -> Item:
     """The value for each key; `values` has one entry more than `keys`, for all other keys."""
     item = call.item(0)
+    item = as_choice(call.builder, item) or item
     lookup: dict[object, int] = {}
     nan = keys.size
     for i, key in enumerate(keys.tolist()):
@@ -92,7 +181,7 @@ def _mapped(call: Call, keys: Array, values: Array) -> Item:
             nan = i if nan == keys.size else nan
         else:
             lookup.setdefault(key, i)
-    if isinstance(item, Choice):
+    if isinstance(item, Choice) and (item.values.dtype == object) == (keys.dtype == object):
         places = [lookup.get(v, keys.size) for v in item.values.tolist()]
         return Choice(item.index, values[places], item.inner)
     first = np.array(list(lookup.values()), np.int64)

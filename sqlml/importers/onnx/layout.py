@@ -143,25 +143,49 @@ def _dims_gather(call: Call, item: Dims) -> Item:
 
 
 def looked_up(call: Call, table: Array, indices: Item) -> Item:
-    """Look entries of a constant (k, ..) up at computed places; one entry per row may be a
+    """Look entries of a constant (k, ...) up at computed places; one entry per row may be a
     label."""
-    if isinstance(indices, Choice):
-        indices = call.rows(1)
-    if not isinstance(indices, Rows) or indices.dtype not in INTEGERS:
-        raise Uncovered("its indices are not integers of rows")
-    index = _inside(call, call.cast(indices.value, "int64"), len(table))
-    if table.ndim == 1 and math.prod(indices.inner) == 1:
-        return Choice(index, table, indices.inner)
+    choice = as_choice(call.builder, indices)
+    if choice is not None and _are_places(choice.values, len(table)):
+        index, table, inner = choice.index, table[choice.values], choice.inner
+    else:
+        if isinstance(indices, Choice):
+            indices = call.rows(1)
+        if not isinstance(indices, Rows) or indices.dtype not in INTEGERS:
+            raise Uncovered("its indices are not integers of rows")
+        inner = indices.inner
+        index = _inside(call, call.cast(indices.value, "int64"), len(table))
+    if table.ndim == 1 and math.prod(inner) == 1:
+        return Choice(index, table, inner)
     if table.dtype == object:
         raise Uncovered("it looks up several strings per row")
     entry = table.shape[1:]
-    width = math.prod(indices.inner) * math.prod(entry)
+    width = math.prod(inner) * math.prod(entry)
     if not 0 < width <= MAX_ROW_VALUES:
         raise Uncovered(f"it looks up {width} numbers per row")
     found = call.op("take", call.builder.constant(table), index)
     if entry:
         found = call.op("reshape", found, shape=(width,))
-    return Rows(found, (*indices.inner, *entry))
+    return Rows(found, (*inner, *entry))
+
+
+def as_choice(b: Builder, item: Item) -> Choice | None:
+    """An item with one value per row as a choice, if all that it can be is known: it is one, or
+    what an argmax or a comparison gives."""
+    if isinstance(item, Choice):
+        return item
+    if not isinstance(item, Rows) or math.prod(item.inner) != 1:
+        return None
+    most = greatest(b, item.value)
+    if not most < MAX_ROW_VALUES:
+        return None
+    values = np.arange(int(most) + 1).astype(item.dtype)
+    return Choice(b.cast(item.value, "int64"), values, item.inner)
+
+
+def _are_places(values: Array, size: int) -> bool:
+    """Whether values are places of a table of `size` entries, counted from its start or its end."""
+    return values.dtype.kind in "iu" and bool(((values >= -size) & (values < size)).all())
 
 
 def _gather_elements(call: Call) -> Item:
@@ -176,7 +200,7 @@ def _gather_elements(call: Call) -> Item:
 
 def _inside(call: Call, index: Value, size: int) -> Value:
     """Count places from the start, int64; a row whose place is outside the table is refused."""
-    if _greatest(call.builder, index) < size:
+    if greatest(call.builder, index) < size:
         return index
     zero, length = call.scalar(0, "int64"), call.scalar(size, "int64")
     turned = call.op("add", index, length)
@@ -187,7 +211,7 @@ def _inside(call: Call, index: Value, size: int) -> Value:
     return call.op("require_known", index, feature=name, step="the ONNX graph")
 
 
-def _greatest(b: Builder, index: Value) -> float:
+def greatest(b: Builder, index: Value) -> float:
     """The greatest place that an argmax (or a comparison, as 0 or 1) can give; else infinity."""
     while b.node(index).op in ("cast", "reshape", "select") and index.type.dtype in _EXACT:
         index = b.value(b.node(index).inputs[0])

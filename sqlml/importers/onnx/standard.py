@@ -9,7 +9,8 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.importers.onnx.document import DTYPES
-from sqlml.importers.onnx.items import Call, Const, Item, aligned, elementwise
+from sqlml.importers.onnx.items import Call, Choice, Const, Item, aligned, elementwise
+from sqlml.importers.onnx.labels import cast_labels
 from sqlml.importers.onnx.scores import argmax
 from sqlml.importers.row_tensors import Rows, Uncovered, product, reduced
 from sqlml.ir.builder import Value
@@ -152,6 +153,8 @@ def _cast(call: Call) -> Item:
         if wanted == "string" or item.value.dtype == object:
             raise Uncovered("it converts strings")
         return Const(item.value.astype(wanted))
+    if isinstance(item, Choice):  # labels stay labels
+        return Choice(item.index, cast_labels(item.values, wanted), item.inner)
     x = call.rows(0)
     if wanted == "string":
         raise Uncovered("it makes strings of numbers")

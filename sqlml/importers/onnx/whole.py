@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,28 +11,43 @@ import numpy as np
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.onnx.document import GraphNode, OnnxModel, Port, library
-from sqlml.importers.onnx.labels import strings
+from sqlml.importers.onnx.labels import (
+    class_list,
+    columns_of_labels,
+    is_score,
+    keys_of,
+    strings,
+)
 from sqlml.importers.onnx.ports import numbers, parts, width
 from sqlml.importers.onnx.probe import probe
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
-from sqlml.types import DTYPES, Array
+from sqlml.types import DTYPES, FLOATS, INTEGERS, Array
 
 _PASSES = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Flatten"})
 """Operators that pass labels through unchanged."""
 
 LABEL = "sqlml_label"
 """Name of the output that we add: the labels (n,), numbered where they are strings."""
+SCORES = "sqlml_scores"
+"""Name of the output that we add where each class has an output of its own: (n, classes)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """What is read from the graph: names of the label's and the scores' values, if any."""
+    """The values that are read from the graph: the label's, if any, and those of the scores, which
+    may be a column each; `probable` says that scores of one number a class are probabilities."""
 
     label: str | None
     classes: Array | None
-    scores: str | None
-    is_score: bool
+    scores: tuple[str, ...]
+    probable: bool
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of the outputs that the model gets."""
+        scores = [*self.scores] if len(self.scores) < 2 else [SCORES]
+        return [*([] if self.label is None else [LABEL]), *scores]
 
 
 def whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
@@ -46,7 +62,7 @@ def whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
     """
     ends = _ends(model)
     content = _with_ends(model, ends)
-    wanted = [n for n in (LABEL if ends.label else None, ends.scores) if n is not None]
+    wanted = ends.outputs
     ports = [part for port in model.inputs for part in _fed(port)]
     found = probe(content, {p.name: (str(p.dtype), p.inner) for p in ports}, wanted)
     if "missing" in found:
@@ -119,7 +135,7 @@ def _reader(model: OnnxModel, frame: Frame, content: bytes) -> Any:
 
 def _outputs(b: Builder, ends: _Ends, wanted: list[str], values: dict[str, Value]) -> Outputs:
     made: dict[str, Value] = {}
-    scores = None if ends.scores is None else b.cast(values[ends.scores], "float64")
+    scores = b.cast(values[wanted[-1]], "float64") if ends.scores else None
     if ends.label is None:
         assert scores is not None
         return Outputs({"label" if scores.type.width == 1 else "transform": scores})
@@ -137,7 +153,7 @@ def _outputs(b: Builder, ends: _Ends, wanted: list[str], values: dict[str, Value
     made["label"] = b.cast(label, "int64")
     labels = labels_of(ends.classes.tolist())
     if scores is not None:
-        proba = scores.type.width == len(labels.values) and not ends.is_score
+        proba = scores.type.width == len(labels.values) and ends.probable
         made["proba" if proba else "score"] = scores
     return Outputs(made, labels)
 
@@ -149,51 +165,81 @@ def _is_text(ends: _Ends) -> bool:
 def _ends(model: OnnxModel) -> _Ends:
     """Which outputs of the graph are labels, and which are scores."""
     makers = {name: node for node in model.nodes for name in node.outputs}
-    label, scores, classes, named = None, None, None, ""
-    for port in model.outputs:
-        maker = makers.get(port.name)
-        if maker is not None and maker.op == "ZipMap":
-            scores, named = maker.inputs[0], port.name
-            classes = _class_list(maker) if classes is None else classes
-        elif port.dtype in ("int64", "int32", "string") and label is None:
-            label = port.name
-        elif port.dtype in ("float32", "float64", "float16") and scores is None:
-            scores, named = port.name, port.name
-    if label is not None and classes is None:
-        classes = _classes(model, makers, label)
-    texts = any(p.name == label and p.dtype == "string" for p in model.outputs)
-    if label is None and scores is None:
+    keys = keys_of(model)
+    label = next((p for p in model.outputs if p.dtype in _LABELS), None)
+    scores = [p.name for p in model.outputs if p.name in keys or p.dtype in FLOATS]
+    if label is None and not scores:
         raise UnsupportedModelError("the ONNX model has no output of numbers or labels")
-    if texts and (classes is None or classes.dtype != object):
+    classes = next((keys[name] for name in scores if name in keys), None)
+    if label is not None:
+        listed = _classes(model, makers, label, classes)
+        if classes is None:
+            classes = listed
+        else:
+            _check_labels(listed, classes)
+    is_text = label is not None and label.dtype == "string"
+    if is_text and (classes is None or classes.dtype != object):
         raise UnsupportedModelError("the ONNX model makes strings, but does not list them")
-    if classes is not None and classes.dtype == object and not texts:
+    if classes is not None and classes.dtype == object and not is_text:
         classes = None
-    return _Ends(label, classes, scores, named.lower().startswith("score"))
+    columns = [] if classes is None else columns_of_labels(scores, labels_of(classes.tolist()))
+    first = columns or scores[:1]
+    return _Ends(
+        None if label is None else label.name,
+        classes,
+        tuple(makers[name].inputs[0] if name in keys else name for name in first),
+        bool(columns) or not (first and is_score(first[0])),
+    )
 
 
-def _class_list(node: GraphNode) -> Array | None:
-    for name in ("classlabels_strings", "classlabels_int64s", "classlabels_ints"):
-        value = node.attrs.get(name)
-        if isinstance(value, list) and value:
-            return strings(value)
-        if isinstance(value, np.ndarray) and value.size:
-            return value
-    return None
+_LABELS = frozenset({"int64", "int32", "string", "bool"})
+"""Types that labels have."""
 
 
-def _classes(model: OnnxModel, makers: dict[str, GraphNode], name: str) -> Array | None:
-    """The list that labels are chosen from, where the graph shows it."""
-    for _ in range(100):
-        node = makers.get(name)
-        if node is None:
-            return None
-        if node.op in _PASSES and node.inputs:
-            name = node.inputs[0]
-            continue
-        if node.op in ("ArrayFeatureExtractor", "Gather") and node.inputs[0] in model.constants:
-            return model.constants[node.inputs[0]].ravel()
-        return _class_list(node)
-    return None
+def _classes(
+    model: OnnxModel, makers: dict[str, GraphNode], label: Port, keys: Array | None
+) -> Array | None:
+    """The list that labels are chosen from, each once, where the graph shows it.
+
+    Args:
+        keys: those of the probabilities, which tell of how many an ArgMax chooses.
+    """
+    if label.dtype == "bool":
+        return np.array([False, True])
+    node = makers.get(label.name)
+    while node is not None and node.op in _PASSES and node.inputs:
+        node = makers.get(node.inputs[0])
+    if node is None:
+        return None
+    listed: Array | None
+    if node.op in ("ArgMax", "ArgMin"):
+        return None if keys is None else np.arange(keys.size)
+    if node.op in ("ArrayFeatureExtractor", "Gather") and node.inputs[0] in model.constants:
+        listed = model.constants[node.inputs[0]].ravel()
+    else:
+        listed = class_list(node)
+    if listed is None:
+        return None
+    if listed.dtype != object and label.dtype in INTEGERS:
+        listed = listed.astype(np.int64)  # a cast on the way made integers of them
+    values = [*dict.fromkeys(listed.tolist())]
+    return strings(values) if listed.dtype == object else np.array(values)
+
+
+def _check_labels(labels: Array | None, keys: Array) -> None:
+    """Refuse labels that are not keys of the probabilities: two lists of classes are in the file.
+
+    Raises:
+        UnsupportedModelError: there is one.
+    """
+    known = set(keys.tolist())
+    other = [] if labels is None else [v for v in labels.tolist() if v not in known]
+    if other:
+        raise UnsupportedModelError(
+            f"the ONNX model predicts the label {other[0]!r}, which is not among the keys of its "
+            f"probabilities, {', '.join(map(repr, keys.tolist()[:6]))}; convert the model again "
+            "without ZipMap (options={'zipmap': False})"
+        )
 
 
 def _with_ends(model: OnnxModel, ends: _Ends) -> bytes:
@@ -230,10 +276,10 @@ def _with_ends(model: OnnxModel, ends: _Ends) -> bytes:
             )
             _need_ml(onnx, proto)
         graph.output.append(onnx.helper.make_empty_tensor_value_info(LABEL))
-    if ends.scores is not None:
-        graph.output.append(
-            known.get(ends.scores) or onnx.helper.make_empty_tensor_value_info(ends.scores)
-        )
+    if len(ends.scores) > 1:
+        _join_columns(onnx, graph, ends.scores)
+    for name in ends.outputs[-1:] if ends.scores else []:
+        graph.output.append(known.get(name) or onnx.helper.make_empty_tensor_value_info(name))
     del proto.metadata_props[:]
     try:
         content: bytes = proto.SerializeToString(deterministic=True)
@@ -264,6 +310,16 @@ def _split_texts(onnx: Any, graph: Any, model: OnnxModel) -> None:
     rest = list(graph.node)
     del graph.node[:]
     graph.node.extend([*made, *rest])
+
+
+def _join_columns(onnx: Any, graph: Any, names: Sequence[str]) -> None:
+    """Put outputs of one number a row side by side, as (n, k)."""
+    shape, columns = f"{SCORES}_shape", [f"{SCORES}_{i}" for i in range(len(names))]
+    dims = np.array([-1, 1], np.int64)
+    graph.initializer.append(onnx.numpy_helper.from_array(dims, shape))
+    for name, column in zip(names, columns, strict=True):
+        _append(onnx, graph, "Reshape", [name, shape], column)
+    _append(onnx, graph, "Concat", columns, SCORES, axis=1)
 
 
 def _append(onnx: Any, graph: Any, op: str, inputs: list[str], output: str, **attrs: Any) -> None:
