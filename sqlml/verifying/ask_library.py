@@ -5,8 +5,9 @@ A separate process imports this module: it must stay light.
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import VerificationError
+from sqlml.importers.onnx.output_names import columns_of_labels, is_score
 from sqlml.types import Array
 from sqlml.verifying.asked import Asked
 
@@ -203,19 +205,37 @@ def _onnx(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    # With several threads, sums differ from one run to the next, and with them labels at ties.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     ports = session.get_inputs()
     fixed = next((p.shape[0] for p in ports if p.shape and isinstance(p.shape[0], int)), None)
     parts = [frame] if fixed is None else _filled_up(frame, fixed)
-    made = [_onnx_part(session, part) for part in parts]
+    made = [_onnx_part(session, part, asked) for part in parts]
     joined = [np.concatenate(values)[: len(frame)] for values in zip(*made, strict=True)]
-    if not asked.classes or len(joined) == 1:
-        return {asked.outputs[0]: joined[0]}
-    found = {"label": joined[0]}
-    for port, values in zip(session.get_outputs()[1:], joined[1:], strict=True):
-        found.setdefault("score" if port.name.lower().startswith("score") else "proba", values)
+    return _onnx_outputs(session.get_outputs(), joined, asked)
+
+
+def _onnx_outputs(ports: Sequence[Any], values: Sequence[Array], asked: Asked) -> Answers:
+    """The outputs of a graph, (n, k) each, as the importer tells labels and scores apart."""
+    found: Answers = {}
+    scores = {}
+    maps = {port.name for port in ports if port.type.startswith("seq(map")}
+    for name, value in zip([port.name for port in ports], values, strict=True):
+        if value.dtype.kind == "f":
+            scores[name] = value
+        else:
+            found.setdefault("label", value)
+    if len(ports) == 1 or not (found or asked.classes):
+        return {asked.outputs[0]: values[0]}
+    columns = columns_of_labels(scores, asked.labels)
+    if columns:
+        return {**found, "proba": np.concatenate([scores[n] for n in columns], axis=1)}
+    for name, value in scores.items():
+        one_each = name in maps or (asked.classes and value.shape[1] == len(asked.labels))
+        found.setdefault("proba" if one_each and not is_score(name) else "score", value)
     return found
 
 
@@ -227,19 +247,28 @@ def _filled_up(frame: pd.DataFrame, rows: int) -> list[pd.DataFrame]:
     ]
 
 
-def _onnx_part(session: Any, frame: pd.DataFrame) -> list[Array]:
+def _onnx_part(session: Any, frame: pd.DataFrame, asked: Asked) -> list[Array]:
     feed, taken = {}, 0
-    for port in session.get_inputs():
-        width = port.shape[1] if len(port.shape) > 1 and isinstance(port.shape[1], int) else 1
-        part = frame.iloc[:, taken : taken + width]
-        feed[port.name] = _ONNX_TYPES[port.type](part)
+    ports = session.get_inputs()
+    fixed = [math.prod(d for d in p.shape[1:] if isinstance(d, int)) for p in ports]
+    for port, width in zip(ports, fixed, strict=True):
+        if not all(isinstance(d, int) for d in port.shape[1:]):  # it takes the other columns
+            width = frame.shape[1] - sum(fixed) + width
+        part = _ONNX_TYPES[port.type](frame.iloc[:, taken : taken + width])
+        dims = [d if isinstance(d, int) else -1 for d in port.shape[1:]]
+        feed[port.name] = part.reshape(len(frame), *dims)
         taken += width
-    return [
-        np.array([list(row.values()) for row in m], np.float32)  # a map for each row
-        if isinstance(m, list)
-        else np.asarray(m)
-        for m in session.run(None, feed)
-    ]
+    made = [_by_label(m, asked.labels) for m in session.run(None, feed)]
+    return [m.reshape(len(frame), -1) if m.size else m for m in made]
+
+
+def _by_label(made: Any, labels: Sequence[Any]) -> Array:
+    """An output as an array: of maps, a row each, the numbers of the labels in their order, and
+    those of other keys after them."""
+    if not isinstance(made, list):
+        return np.asarray(made)
+    keys = dict.fromkeys([*labels, *(key for row in made for key in row)])
+    return np.array([[row.get(key, np.nan) for key in keys] for row in made], np.float32)
 
 
 def _numbers(dtype: str) -> Callable[[pd.DataFrame], Array]:
@@ -250,6 +279,9 @@ _ONNX_TYPES: Mapping[str, Callable[[pd.DataFrame], Array]] = MappingProxyType(
     {
         "tensor(float)": _numbers("float32"),
         "tensor(double)": _numbers("float64"),
+        "tensor(float16)": _numbers("float16"),
+        "tensor(int8)": _numbers("int8"),
+        "tensor(int16)": _numbers("int16"),
         "tensor(int64)": _numbers("int64"),
         "tensor(int32)": _numbers("int32"),
         "tensor(bool)": _numbers("bool"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -64,6 +64,14 @@ class ObjectSource:
     def answers(self, frame: pd.DataFrame) -> Answers:
         """What the library's own methods answer, called in this process."""
         return answers(self._model, frame, self._asked)
+
+
+def source_of_object(model: Any, program: Program) -> AbstractContextManager[Source]:
+    """An object of this process, which is asked here; an ONNX graph is asked in a separate process,
+    since onnxruntime aborts on some."""
+    if family_of(model) == "onnx":
+        return FileSource("ONNX", "the model", model.SerializeToString(), Asked.of(program))
+    return nullcontext(ObjectSource(model, program))
 
 
 class ProgramSource:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import chain, product, zip_longest
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from sqlml.types import Feature
 from sqlml.verifying.ask_library import Answers, has_source
 from sqlml.verifying.compare import Difference, compare
 from sqlml.verifying.rounding import decided_by_rounding
-from sqlml.verifying.source import ObjectSource, Source, scored
+from sqlml.verifying.source import Source, scored, source_of_object
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> 
     """Compare a Program with the object that it was imported from, as `verify_source` does."""
     if not has_source(model):
         return Verification(skipped=f"no way to ask a {type(model).__name__}")
-    return verify_source(nullcontext(ObjectSource(model, program)), program, features)
+    return verify_source(source_of_object(model, program), program, features)
 
 
 def verify_source(

@@ -17,8 +17,9 @@ from sqlml.importers.foreign import check_model
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.onnx.document import OnnxModel, read_proto
 from sqlml.importers.onnx.items import Choice, Item, Texts
-from sqlml.importers.onnx.labels import columns_of_labels, is_score, keys_of, numbered
+from sqlml.importers.onnx.labels import keys_of, numbered
 from sqlml.importers.onnx.layout import as_choice
+from sqlml.importers.onnx.output_names import columns_of_labels, is_score
 from sqlml.importers.onnx.ports import numbers, parts, width
 from sqlml.importers.onnx.walk import walk
 from sqlml.importers.onnx.whole import whole_graph
@@ -163,7 +164,7 @@ def _classifier(
     listed = next((keys[name].tolist() for name in scores if name in keys), None)
     index, labels = numbered(choice.index, choice.values.tolist(), listed, b)
     values = {"label": index}
-    columns = columns_of_labels(scores, labels)
+    columns = columns_of_labels(scores, labels.values)
     if columns:
         value = b.op("concat", *[b.cast(scores[name].value, "float64") for name in columns])
         return Outputs({**values, "proba": value}, labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -98,22 +98,6 @@ def numbered(
     if not np.array_equal(place, np.arange(place.size)):
         index = b.op("take", b.constant(place), index)
     return b.cast(index, "int64"), labels_of(order)
-
-
-def is_score(name: str) -> bool:
-    """Whether an output of this name holds scores, though it has one number a class."""
-    return name.lower().startswith("score")
-
-
-def columns_of_labels(names: Iterable[str], labels: Labels) -> list[str]:
-    """The outputs that are called as the labels, as skl2onnx calls columns of probabilities: i1 and
-    i2, or sred and sblue; none if one is missing."""
-    have = set(names)
-    found = []
-    for label in labels.values:
-        texts = (f"i{label}", f"s{label}", f"s{label}.0")  # the last of a float that is whole
-        found += [text for text in texts if text in have][:1]
-    return found if len(found) == len(labels) > 1 else []
 
 
 def _attribute(call: Call, prefix: str) -> Array | None:

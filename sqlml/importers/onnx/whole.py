@@ -11,13 +11,8 @@ import numpy as np
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.onnx.document import GraphNode, OnnxModel, Port, library
-from sqlml.importers.onnx.labels import (
-    class_list,
-    columns_of_labels,
-    is_score,
-    keys_of,
-    strings,
-)
+from sqlml.importers.onnx.labels import class_list, keys_of, strings
+from sqlml.importers.onnx.output_names import columns_of_labels, is_score
 from sqlml.importers.onnx.ports import numbers, parts, width
 from sqlml.importers.onnx.probe import probe
 from sqlml.ir.builder import Builder, Value
@@ -182,7 +177,7 @@ def _ends(model: OnnxModel) -> _Ends:
         raise UnsupportedModelError("the ONNX model makes strings, but does not list them")
     if classes is not None and classes.dtype == object and not is_text:
         classes = None
-    columns = [] if classes is None else columns_of_labels(scores, labels_of(classes.tolist()))
+    columns = [] if classes is None else columns_of_labels(scores, classes.tolist())
     first = columns or scores[:1]
     return _Ends(
         None if label is None else label.name,
