@@ -25,18 +25,20 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from sqlml.errors import ArtifactError, ProgramError
+from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
 from sqlml.ir import packing
 from sqlml.ir.damaged_file import reading
+from sqlml.ir.onnx_content import check_content
 from sqlml.ir.program import Node, Program, freeze
 from sqlml.ir.spec import verify
+from sqlml.ir.torch_archive import read_exported
 from sqlml.limits import FORMAT_VERSION, MAX_NODES, MAX_PROGRAM_BYTES
 from sqlml.types import DTYPES, Labels, TensorType
 
@@ -45,6 +47,10 @@ _HEAD = struct.Struct("<6sHI")
 _SIZE = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
 _DIGEST = 32
+FOREIGN: Mapping[str, tuple[str, Callable[[bytes], object]]] = MappingProxyType(
+    {"onnx_graph": ("model", check_content), "torch_module": ("archive", read_exported)}
+)
+"""Operator that another runtime runs -> the attribute that holds its model, and what checks it."""
 LEVEL = 3
 """zstandard's own default level."""
 _MAX_RATIO = 33_000
@@ -169,9 +175,35 @@ def loads(blob: bytes) -> Program:
     more = (OSError, MemoryError, struct.error, pa.ArrowException)
     try:
         with reading("the stored model", "create it again", *more):
-            return verify(_loads(blob))
+            program = verify(_loads(blob))
+            _check_foreign_models(program)
+            return program
     except ProgramError as error:
         raise ArtifactError(f"the stored model is not a legal program: {error}") from error
+
+
+def _check_foreign_models(program: Program) -> None:
+    """Check what other runtimes are to run, as it is checked when it is imported from a file.
+
+    Raises:
+        ArtifactError: it is damaged, or could reach out of its bytes.
+    """
+    checked: set[bytes] = set()
+    for node in program.nodes:
+        if node.op not in FOREIGN:
+            continue
+        attribute, check = FOREIGN[node.op]
+        content = node.attrs[attribute].tobytes()
+        if content in checked:  # a node for each output of one model
+            continue
+        checked.add(content)
+        try:
+            check(content)
+        except UnsupportedModelError as error:
+            raise ArtifactError(
+                f"the stored model holds a foreign one that sqlml never stores: {error}; create "
+                "it again"
+            ) from error
 
 
 def _loads(blob: bytes) -> Program:

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
+from sqlml.errors import ArtifactError, MissingDependencyError
+from sqlml.ir.onnx_content import DOMAINS, check_content
 from sqlml.ir.onnx_metadata import program_of
 from sqlml.ir.program import Program
-from sqlml.limits import MAX_CONSTANT_VALUES, MAX_NODES, MAX_ROW_VALUES
+from sqlml.limits import MAX_CONSTANT_VALUES, MAX_ROW_VALUES
 from sqlml.types import Array, DType
-
-DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 
 DTYPES: Mapping[int, DType] = MappingProxyType(
     {
@@ -31,9 +30,6 @@ DTYPES: Mapping[int, DType] = MappingProxyType(
     }
 )
 """ONNX's number of an element type -> ours; it has others, which we do not compute with."""
-
-MAX_DEPTH = 16
-"""Deepest nesting of graphs within nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +101,7 @@ def read_onnx(content: bytes) -> OnnxModel:
         MissingDependencyError: the package onnx is not installed.
     """
     onnx = library()
+    check_content(content)
     try:
         proto = onnx.ModelProto.FromString(content)
     except Exception as error:  # protobuf's DecodeError is not onnx's to name
@@ -113,37 +110,30 @@ def read_onnx(content: bytes) -> OnnxModel:
 
 
 def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
-    """Check an onnx.ModelProto; `content` is its serialised form, where it is at hand.
+    """Check an onnx.ModelProto; `content` is its serialised form, if that is checked already.
 
     Raises:
         ArtifactError, UnsupportedModelError, MissingDependencyError: as `read_onnx`.
     """
     try:
+        if content is None:
+            content = proto.SerializeToString()
+            check_content(content)
         return _checked(proto, content)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         raise ArtifactError(f"the ONNX model is damaged ({error})") from None
 
 
-def _checked(proto: Any, content: bytes | None) -> OnnxModel:
+def _checked(proto: Any, content: bytes) -> OnnxModel:
     opsets = {o.domain: int(o.version) for o in proto.opset_import}
     rows = _fixed_rows(proto.graph)
     if rows is not None:
-        proto, content = _opened(proto, rows), None
+        proto = _opened(proto, rows)
+        content = proto.SerializeToString()
     foreign = sorted(set(opsets) - DOMAINS)
     graph = proto.graph
     if not graph.node and not graph.output:
         raise ArtifactError("damaged or cut off: the ONNX model has no graph")
-    used = sorted({n.domain for n in graph.node} - DOMAINS)
-    if used:
-        raise UnsupportedModelError(
-            f"the ONNX model has operators of domain {used[0]!r}, which only its vendor's runtime "
-            "supports; export it with standard operators"
-        )
-    if proto.functions:
-        raise UnsupportedModelError(
-            "the ONNX model defines its own functions; inline them with onnx.inliner"
-        )
-    _check_graph(graph, 0)
     constants = {t.name: tensor(t) for t in graph.initializer}
     inputs = tuple(_port(i) for i in graph.input if i.name not in constants)
     nodes = tuple(_node(n) for n in graph.node)
@@ -157,7 +147,7 @@ def _checked(proto: Any, content: bytes | None) -> OnnxModel:
         nodes,
         MappingProxyType(constants),
         opsets.get("", opsets.get("ai.onnx", 1)),
-        proto.SerializeToString() if content is None else content,
+        content,
         writer if rows is None else f"{writer}, made for {rows} rows and read as open",
         rows,
         _program(proto, inputs),
@@ -200,13 +190,7 @@ def tensor(proto: Any) -> Array:
 
     Raises:
         ArtifactError: its content does not match its header.
-        UnsupportedModelError: its numbers are in another file.
     """
-    if proto.data_location == 1 or proto.external_data:
-        raise UnsupportedModelError(
-            "the ONNX model keeps its weights in other files; save it as one file "
-            "(onnx.save_model(.., save_as_external_data=False))"
-        )
     count = 1
     for dim in proto.dims:
         count *= int(dim)
@@ -223,24 +207,6 @@ def tensor(proto: Any) -> Array:
         texts.ravel()[:] = [t.decode() if isinstance(t, bytes) else str(t) for t in made.ravel()]
         return texts
     return np.asarray(made)
-
-
-def _check_graph(graph: Any, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise ArtifactError("the ONNX graph is nested too deeply")
-    if len(graph.node) > MAX_NODES:
-        raise ArtifactError(f"the ONNX graph has more than {MAX_NODES} nodes")
-    if graph.sparse_initializer:
-        raise UnsupportedModelError("the ONNX model has sparse weights; store them dense")
-    for node in graph.node:
-        if node.op_type == "Loop":
-            raise UnsupportedModelError(
-                "the ONNX model has a Loop, whose length cannot be bounded; export it without one"
-            )
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                if inner.node:
-                    _check_graph(inner, depth + 1)
 
 
 def _check_order(

@@ -69,6 +69,8 @@ def open_session(model: bytes, providers: Sequence[Any]) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised; it need not print them too
+    # Its own format, which it would recognise by a mark in the bytes, is not what was checked.
+    options.add_session_config_entry("session.load_model_format", "ONNX")
     try:
         return onnxruntime.InferenceSession(model, options, providers=list(providers))
     except Exception as error:  # its exceptions have no common base but Exception
