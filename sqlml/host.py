@@ -1,13 +1,20 @@
-"""`Host`: where a session's files and rows are; `RowHost`: rows that models are trained on."""
+"""`Host`: where a session's files and rows are; `RowHost`: rows that models are trained on.
+
+`LOCAL_FILES` are the files of this machine, for reading without an engine.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from sqlml.errors import ArtifactError
+from sqlml.regular_files import irregular, local_path, not_regular
 
-class Host(Protocol):
-    """Where a session's files and rows are."""
+
+class Files(Protocol):
+    """Files that models are read from."""
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
         """Names and sizes of the files that `path` means.
@@ -20,6 +27,39 @@ class Host(Protocol):
     def file_content(self, path: str) -> bytes:
         """The bytes of one file."""
         ...
+
+
+class LocalFiles:
+    """The files of this machine, as the process may read them."""
+
+    def read_file(self, path: str) -> list[tuple[str, int]]:
+        """Name and size of the file at `path`; nothing if there is none, or a folder.
+
+        Raises:
+            ArtifactError: the path leads to something other than a file or folder, or elsewhere.
+        """
+        place = local_path(path)
+        if place is None:
+            raise ArtifactError(
+                f"{path!r} is not a path of this machine; register the model in a session: "
+                f"CREATE MODEL m FROM '{path}'"
+            )
+        kind = irregular(place)
+        if kind not in (None, "a directory"):
+            raise not_regular(path, kind)
+        return [(place, os.path.getsize(place))] if os.path.isfile(place) else []
+
+    def file_content(self, path: str) -> bytes:
+        """The bytes of one file."""
+        with open(local_path(path) or path, "rb") as file:
+            return file.read()
+
+
+LOCAL_FILES = LocalFiles()
+
+
+class Host(Files, Protocol):
+    """Where a session's files and rows are."""
 
     def write_file(self, path: str, content: bytes) -> None:
         """Write one file, replacing an existing one.

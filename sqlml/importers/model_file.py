@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from sqlml.errors import ArtifactError, MissingDependencyError
-from sqlml.host import Host
+from sqlml.host import Files
 from sqlml.importers.file_formats import FOLDER_FORMAT, read_artifact, read_folder
 from sqlml.importers.mlflow_folder import DOCUMENT, URI, SavedModel, saved_model
 from sqlml.importers.spark_ml.folder import MAX_FILES
@@ -36,7 +36,7 @@ class ModelFile:
 
 def read_file(
     path: str,
-    host: Host,
+    host: Files,
     *,
     format: str = "AUTO",
     sha256: Any = None,
@@ -73,7 +73,7 @@ def read_file(
     return ModelFile(model, content, path, format, digest)
 
 
-def _resolved(host: Host, uri: str) -> str:
+def _resolved(host: Files, uri: str) -> str:
     """The local folder of what MLflow knows under a URI, which it may download first.
 
     Raises:
@@ -93,7 +93,7 @@ def _resolved(host: Host, uri: str) -> str:
         raise ArtifactError(f"MLflow does not find {uri!r}: {error}") from error
 
 
-def _saved_by_mlflow(host: Host, path: str) -> SavedModel | None:
+def _saved_by_mlflow(host: Files, path: str) -> SavedModel | None:
     """What MLflow saved in a local folder; None if there is no `MLmodel` in it."""
     named = local_path(path)
     if named is None or not os.path.isfile(os.path.join(named, DOCUMENT)):
@@ -111,7 +111,7 @@ def _check_pinned(path: str, sha256: Any, digest: str) -> None:
         )
 
 
-def _files_of_folder(host: Host, path: str) -> dict[str, bytes] | None:
+def _files_of_folder(host: Files, path: str) -> dict[str, bytes] | None:
     """The files that Spark reads in a local folder; None if Spark did not save it."""
     named = local_path(path)
     if named is None or not os.path.isdir(os.path.join(named, "metadata")):
@@ -139,7 +139,7 @@ def _digest_of(files: Mapping[str, bytes]) -> str:
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _content(host: Host, path: str, files: Sequence[tuple[str, int]]) -> bytes:
+def _content(host: Files, path: str, files: Sequence[tuple[str, int]]) -> bytes:
     """The bytes of the one file that `path` means to the engine, which has found `files`."""
     if not files:
         raise ArtifactError(_absent(path))

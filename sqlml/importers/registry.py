@@ -47,6 +47,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
 from sqlml.ir.torch_archive import Exported
+from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import DATETIME, Feature, Kind, fold
 
 Leaf = Callable[[Any, Frame], Frame | Outputs]
@@ -146,6 +147,8 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     schema = _schema(model, path)
     if inputs is not None and path in torch.FAMILIES:
         schema = Schema(None, ANY_COUNT)  # its first layer only suggests a count
+    if isinstance(inputs, Mapping):
+        inputs = _written_out(schema, inputs)
     names = _names(schema, inputs)
     builder = Builder()
     parts: set[str] = set()
@@ -395,11 +398,12 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
             f"inputs must be a list of names, not a string: write inputs=[{inputs!r}]"
         )
     given = None if inputs is None else tuple(inputs)
-    if given is None and schema.names is None and schema.count == ANY_COUNT:
+    unnamed = schema.names is None and not schema.default_names
+    if given is None and unnamed and schema.count == ANY_COUNT:
         raise ConfigError(
             "this model takes any columns and records none; name those that feed it: "
-            "inputs=['a', ..], or let the first step record them when it is fitted "
-            "(feature_names_in_)"
+            "inputs=['a', ...], or INPUT (a DOUBLE, ...) in CREATE MODEL; or let the first step "
+            "record them when it is fitted (feature_names_in_)"
         )
     if given is None:
         numbered = (f"x{i}" for i in range(schema.count))
@@ -430,6 +434,26 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
         )
     return names
 
+
+def _written_out(schema: Schema, inputs: Mapping[str, str]) -> Mapping[str, str]:
+    """INPUT with a column for each element of an array: `x FLOAT[3]` stands for x_0, x_1 and x_2.
+
+    That is so for models of numbered columns, unless it names just as many columns as they have.
+    """
+    if schema.default_names is None or len(inputs) == schema.count:
+        return inputs
+    columns: dict[str, str] = {}
+    for name, kind in inputs.items():
+        array = _ARRAY.fullmatch(kind.strip())
+        length = int(array[2]) if array else 0
+        if array is None or length > MAX_ROW_VALUES:
+            columns[name] = kind
+        else:
+            columns.update((f"{name}_{i}", array[1]) for i in range(length))
+    return columns
+
+
+_ARRAY = re.compile(r"([^\[\]]+?)\s*\[(\d{1,9})\]")
 
 _NUMBERS = (
     "BOOLEAN BOOL TINYINT SMALLINT INTEGER INT BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT "

@@ -17,8 +17,10 @@ from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
 from sqlml.explaining.classes import BY_CLASS, OWN
 from sqlml.explaining.explained import block_of, explained, explained_against
+from sqlml.host import LOCAL_FILES
 from sqlml.importers.gaps import Gaps
-from sqlml.importers.registry import import_model
+from sqlml.importers.model_file import read_file
+from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.passes.order import only
@@ -460,16 +462,22 @@ def _decoded(indices: Array, labels: Sequence[Array]) -> Array:
 
 
 def compile(
-    model: Any, inputs: Sequence[str] | Mapping[str, str] | None = None, **options: Any
+    model: Any,
+    inputs: Sequence[str] | Mapping[str, str] | None = None,
+    *,
+    allow_pickle: bool = False,
+    **options: Any,
 ) -> Scorer:
-    """Compile a fitted object to a Scorer, which no longer needs the object's library.
+    """Compile a fitted object or a model file to a Scorer, which no longer needs its library.
 
     Args:
         model: a fitted estimator or pipeline of scikit-learn, a booster of XGBoost, LightGBM or
-            CatBoost, an ONNX ModelProto, a torch module or exported program, or a Program.
+            CatBoost, an ONNX ModelProto, a torch module or exported program, or a Program; or the
+            path of a file or folder that CREATE MODEL takes.
             docs/operators.md lists what is covered.
         inputs: names of the columns in training order (or name -> SQL type), where the object was
             fitted without names; a matrix needs none.
+        allow_pickle: read a file that is a pickle, which executes code.
         options: `backend` ("auto", "native", "reference", "torch", "onnxruntime"), `strategy` for
             trees ("auto", or what the backend has: "traverse", "cursor", "descent", "lockstep";
             "gemm", "tt", "ptt", and "fused" on a GPU), `device` ("auto", "cpu", "cuda"), `threads`
@@ -479,6 +487,8 @@ def compile(
         UnsupportedModelError: an estimator or parameter that sqlml does not cover, by name.
         ConfigError: no such option, backend, strategy or device; or `inputs` does not fit.
         MissingDependencyError: the backend's library is not installed.
+        ArtifactError: there is no such file, or it is damaged.
+        UntrustedArtifactError: the file is a pickle.
 
     A backend that cannot run this model raises BackendError: here if its trees are too large for
     the strategy, otherwise with the first batch.
@@ -494,11 +504,24 @@ def compile(
     if isinstance(model, Program):
         program, features, gaps = model, model.features, Gaps()
     else:
-        imported = import_model(model, inputs)
+        imported = _imported(model, inputs, allow_pickle)
         program, features, gaps = imported.program, imported.features, imported.gaps
     if checked:
         choose(program, checked)  # the names of the options, before a batch needs them
     return Scorer(program, features, checked, gaps)
+
+
+def _imported(
+    model: Any, inputs: Sequence[str] | Mapping[str, str] | None, allow_pickle: bool
+) -> Imported:
+    """Import an object, or the model at a path; MLflow's signature names columns without names."""
+    if not isinstance(model, str | os.PathLike):
+        return import_model(model, inputs)
+    file = read_file(os.fspath(model), LOCAL_FILES, allow_pickle=allow_pickle)
+    imported = import_model(file.model, inputs)
+    if imported.named or file.columns is None:
+        return imported
+    return import_model(file.model, file.columns)
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:

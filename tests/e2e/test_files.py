@@ -137,6 +137,32 @@ def test_each_format_scores_as_its_library(
 
 
 @pytest.mark.parametrize("name", FORMATS)
+def test_compile_takes_the_path_of_a_file(
+    files: dict[str, File], x: pd.DataFrame, name: str
+) -> None:
+    file = files[name]
+    scorer = sqlml.compile(file.path, allow_pickle=bool(file.options))
+    assert scorer.predict(x).tolist() == file.label.tolist()
+    if file.options:
+        with pytest.raises(errors.UntrustedArtifactError, match="is a pickle"):
+            sqlml.compile(str(file.path))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("none.json", "no such file: 'none.json'"),
+        ("/dev/null", "is a device"),
+        (".", "is a directory"),
+        ("s3://bucket/m.json", "not a path of this machine.*CREATE MODEL m FROM 's3://"),
+    ],
+)
+def test_compile_says_what_is_wrong_with_a_path(path: str, message: str) -> None:
+    with pytest.raises(errors.ArtifactError, match=message):
+        sqlml.compile(path)
+
+
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_file_of_one_format_read_as_another_is_refused(
     db: sqlml.Session, files: dict[str, File], name: str
 ) -> None:

@@ -165,7 +165,7 @@ def _fixed_rows(graph: Any) -> int | None:
     size. A single axis may just as well be the columns of one row."""
     constants = {t.name for t in graph.initializer}
     shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in constants]
-    fixed = [dims for dims in shapes if len(dims) and dims[0].HasField("dim_value")]
+    fixed = [dims for dims in shapes if len(dims) and _length(dims[0]) is not None]
     counts = {int(dims[0].dim_value) for dims in fixed}
     if len(counts) != 1 or min(counts) < 1:
         return None
@@ -233,6 +233,11 @@ def _check_order(
         raise ArtifactError(f"nothing in the ONNX graph makes its output {lost[0]!r}")
 
 
+def _length(dim: Any) -> int | None:
+    """The length of an axis; None if it is open, for which some converters write -1."""
+    return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value != -1 else None
+
+
 def _port(info: Any) -> Port:
     kind = info.type
     if not kind.HasField("tensor_type"):
@@ -240,7 +245,7 @@ def _port(info: Any) -> Port:
     held = kind.tensor_type
     shape: tuple[int | None, ...] | None = None
     if held.HasField("shape"):
-        shape = tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in held.shape.dim)
+        shape = tuple(map(_length, held.shape.dim))
         if any(d is not None and not 0 <= d <= MAX_ROW_VALUES for d in shape):
             raise ArtifactError(f"{info.name!r} claims a shape of {shape}")
     return Port(info.name, DTYPES.get(held.elem_type), shape)

@@ -14,13 +14,20 @@ from typing import Any
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.foreign import check_model
-from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
 from sqlml.importers.onnx.document import OnnxModel, read_proto
 from sqlml.importers.onnx.items import Choice, Item, Texts
 from sqlml.importers.onnx.labels import keys_of, numbered
 from sqlml.importers.onnx.layout import as_choice
 from sqlml.importers.onnx.output_names import columns_of_labels, is_score
-from sqlml.importers.onnx.ports import numbers, parts, width
+from sqlml.importers.onnx.ports import (
+    has_open_width,
+    numbers,
+    parts,
+    widened,
+    width,
+    width_in_graph,
+)
 from sqlml.importers.onnx.walk import walk
 from sqlml.importers.onnx.whole import whole_graph
 from sqlml.importers.row_tensors import Rows, Uncovered
@@ -32,19 +39,32 @@ MAX_FEATURES = 1 << 16
 
 
 def file_schema(model: OnnxModel) -> Schema:
-    """The columns that an ONNX file reads: one for each number of its inputs."""
-    widths = [width(port) for port in model.inputs]
+    """The columns that an ONNX file reads: one for each number of its inputs.
+
+    One table may have an open width. Its columns are those that the user names, and by default as
+    many as the operators are known to read.
+    """
+    wide = widened(model)
+    open_ports = [p for p in model.inputs if has_open_width(p)]
+    if any(has_open_width(p) for p in wide.inputs):
+        others = [p for p in wide.inputs if not has_open_width(p)]
+        if len(others) + 1 < len(wide.inputs) or any(width(p) < 1 for p in others):
+            raise UnsupportedModelError(
+                "several inputs of the ONNX model have an open width; export it with a fixed one"
+            )
+        return Schema(None, ANY_COUNT, ())
+    widths = [width(port) for port in wide.inputs]
     count = sum(widths)
     if not widths or not 0 < count <= MAX_FEATURES:
         raise UnsupportedModelError(f"the ONNX model reads {count} columns")
     names = tuple(
         port.name if w == 1 else f"{port.name}_{i}"
-        for port, w in zip(model.inputs, widths, strict=True)
+        for port, w in zip(wide.inputs, widths, strict=True)
         for i in range(w)
     )
-    if len(widths) == 1 and widths[0] > 1:
-        return Schema(None, count, names)
-    return Schema(names, count)
+    if any(not width_in_graph(model, p.name).is_exact for p in open_ports):
+        return Schema(None, ANY_COUNT, names)
+    return Schema(names if len(widths) > 1 or count == 1 else None, count, names)
 
 
 def proto_schema(proto: Any) -> Schema:
@@ -67,6 +87,7 @@ def import_file(model: OnnxModel, frame: Frame) -> Outputs:
     """
     if model.program is not None:
         return _replayed(model.program, frame)
+    model = widened(model, frame.width)
     if model.rows is not None:
         warnings.warn(
             f"the ONNX model was exported for {model.rows} rows at a time; sqlml imports it for "
