@@ -35,7 +35,8 @@ _UNSEEN = "\N{SNOWMAN} never seen"
 def samples(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFrame]:
     """Frames of `ROWS` rows with the columns `features`.
 
-    Plain rows; tame ones, whose numbers are 1, 2 and 3; missing values; unseen categories.
+    Plain rows; tame ones, whose numbers are 1, 2 and 3; missing values; unseen categories; and
+    zeros and ones, where a graph of ONNX reads columns as booleans.
     """
     import pandas as pd
 
@@ -55,6 +56,9 @@ def samples(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFr
     if texts:
         others = {n: np.where(rng.random(ROWS) < 0.2, _UNSEEN, plain[n]) for n in texts}
         yield pd.DataFrame(plain | others)[list(plain)]
+    if any(node.op == "cast" and node.type.dtype == "bool" for node in program.nodes):
+        bits = {n: rng.integers(0, 2, ROWS) * 1.0 if n in numbers else c for n, c in plain.items()}
+        yield pd.DataFrame(bits)
 
 
 def samples_suit(features: Sequence[Feature]) -> bool:

@@ -94,7 +94,8 @@ def numbered(
             raise Uncovered(f"its labels {order[:3]} are not the keys of its probabilities")
         same = {label: label for label in order}  # a label's own type counts: True is 1
         order = [same.get(key, key) for key in keys]
-    place = np.array([order.index(v) for v in values], np.int64)
+    places = {label: i for i, label in enumerate(order)}
+    place = np.array([places[v] for v in values], np.int64)
     if not np.array_equal(place, np.arange(place.size)):
         index = b.op("take", b.constant(place), index)
     return b.cast(index, "int64"), labels_of(order)

@@ -19,8 +19,10 @@ def columns_of_labels(names: Collection[str], labels: Sequence[Any]) -> list[str
 
     They are i1 and i2, or sred and sblue; an empty list if one is missing.
     """
-    columns = []
+    columns: list[str] = []
+    if not 1 < len(labels) <= len(names):
+        return columns
     for label in labels:
         texts = (f"i{label}", f"s{label}", f"s{label}.0")  # the last of a float that is whole
         columns += [text for text in texts if text in names][:1]
-    return columns if len(columns) == len(labels) > 1 else []
+    return columns if len(columns) == len(labels) else []
