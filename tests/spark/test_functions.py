@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
-from sklearn.linear_model import LinearRegression
+from skl2onnx import to_onnx
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import sqlml
 from tests.spark.conftest import FEATURES, NUMBERS
@@ -95,3 +97,22 @@ def test_functions_of_others_stay(con: Any, spark: Any, value: Any, tmp_path: Pa
         second.create_model("value", other, inputs=NUMBERS, verify=False)
         assert spark.sql("SELECT predict_value(1, 0)").collect()[0][0] == pytest.approx(100.0)
         second.sql("DROP MODEL value")
+
+
+def test_an_onnx_file_keeps_its_labels_and_numbers_its_columns(
+    con: Any, spark: Any, frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    x = frame[NUMBERS].to_numpy(np.float32)
+    model = LogisticRegression().fit(x, np.where(frame.age > frame.age.median(), 7, -2))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(to_onnx(model, x[:1]).SerializeToString())
+    con.sql(f"CREATE MODEL graph FROM '{path}'")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    labels, maps = session.run(None, {"X": x})
+    found = con.sql(
+        "SELECT predict('graph', age, income) AS label, predict_proba('graph', age, income) AS p, "
+        "predict_proba('graph', age, income, class => 7) AS one FROM customers ORDER BY id"
+    ).collect()
+    assert [row.label for row in found] == labels.tolist()
+    assert {tuple(row.p) for row in found} == {(-2, 7)}
+    np.testing.assert_allclose([row.one for row in found], [m[7] for m in maps], atol=1e-6)
