@@ -23,7 +23,7 @@ from sqlml.explaining.owners import NONE, owners, sharing
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
-from sqlml.ir.trees import Ensemble
+from sqlml.ir.trees import STATISTICS, Ensemble
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import FLOATS, Array
 
@@ -40,6 +40,7 @@ class Additive:
 
     Attributes:
         lacks_cover: a sum of trees was met whose source did not say how many rows reached a node.
+        is_too_wide: a sum was met that has more columns than contributions are computed for.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Additive:
         self._players = max(len(program.inputs), 1)
         self._known: dict[int, Value | None] = {}
         self.lacks_cover = False
+        self.is_too_wide = False
 
     @property
     def block(self) -> int:
@@ -72,7 +74,7 @@ class Additive:
         node = self._program.nodes[i]
         if not node.type.rowwise or node.type.dtype not in FLOATS or len(node.type.shape) != 2:
             return None
-        if node.type.width * self.block > MAX_ROW_VALUES:
+        if self._exceeds(node.type.width * self.block, MAX_ROW_VALUES):
             return None
         made = _RULES[node.op](self, node) if node.op in _RULES else None
         return self._single_inputs(i) if made is None and node.op != "tree_ensemble" else made
@@ -89,7 +91,7 @@ class Additive:
         owner, width = self._owners[i], self._program.nodes[i].type.width
         if (owner < 0).any() or self._program.nodes[i].type.sparse:
             return None
-        if width * width * self.block > _MOST_WEIGHTS:
+        if self._exceeds(width * width * self.block, _MOST_WEIGHTS):
             return None
         weights = np.zeros((width, width, self.block))
         weights[np.arange(width), np.arange(width), owner] = 1
@@ -111,6 +113,11 @@ class Additive:
         assert self._background is not None
         program = self._b.build({"value": value}, order=tuple(self._program.inputs))
         return reference.run(program, self._background)["value"]
+
+    def _exceeds(self, size: int, most: int) -> bool:
+        """Whether contributions would take more than `most` of something, which is noted."""
+        self.is_too_wide = self.is_too_wide or size > most
+        return size > most
 
     def _linear(self, x: Value, weights: Array, bias: Array) -> Value:
         cast = x if x.type.dtype == "float64" else self._b.op("cast", x, dtype="float64")
@@ -162,10 +169,10 @@ class Additive:
             used = np.zeros(1, np.int64)
             owner = np.zeros(1, np.int32)
         x = self._b.op("select", self._values[below], indices=used)
-        attrs = {name: value for name, value in given.items() if name != "gain"}
+        attrs = {name: value for name, value in given.items() if name not in _UNREAD}
         attrs["feature"] = np.searchsorted(used, given["feature"]).astype(np.int32)
         player = np.maximum(owner, 0).astype(np.int32)
-        if min(used.size, Ensemble.of(given).depth) > _MOST_ON_PATH:
+        if self._exceeds(min(used.size, Ensemble.of(given).depth), _MOST_ON_PATH):
             return None
         if self._background is not None:
             attrs["background"] = self._on_background(x)
@@ -187,7 +194,7 @@ class Additive:
         for k, together in enumerate(shared):
             parts[self._players + k, sorted(together)] = 1 / len(together)
         outputs = blocks.type.width // wide
-        if outputs * outputs * parts.size > _MOST_WEIGHTS:
+        if self._exceeds(outputs * outputs * parts.size, _MOST_WEIGHTS):
             return None
         weights = np.kron(np.eye(outputs), parts)
         return self._linear(blocks, weights, np.zeros(outputs * self.block))
@@ -201,7 +208,9 @@ class Additive:
         start = np.zeros((outputs, self.block))
         start[:, -1] = bias
         if (owner >= NONE).all():
-            if weights.size * self.block > _MOST_WEIGHTS:
+            if 0 < owner.size == np.unique(owner).size:
+                return self._against(self._terms(self._values[below], owner, weights, start))
+            if self._exceeds(weights.size * self.block, _MOST_WEIGHTS):
                 return None
             places = np.where(owner == NONE, self._players, owner)
             spread = np.zeros((weights.shape[0], outputs, self.block))
@@ -210,9 +219,20 @@ class Additive:
             made = self._linear(x, spread.reshape(weights.shape[0], -1), start.ravel())
             return self._against(made)
         inner = self.of(below)
-        if inner is None or inner.type.width * start.size > _MOST_WEIGHTS:
+        if inner is None or self._exceeds(inner.type.width * start.size, _MOST_WEIGHTS):
             return None
         return self._linear(inner, np.kron(weights, np.eye(self.block)), start.ravel())
+
+    def _terms(self, x: Value, owner: Array, weights: Array, start: Array) -> Value:
+        """Return the blocks of weighted sums of columns of one input each, no two of the same: far
+        less work than a matrix of weights, most of which would be 0."""
+        column, by_column = np.zeros(self.block, np.int64), np.zeros((self.block, start.shape[0]))
+        places = np.where(owner == NONE, self._players, owner)
+        column[places], by_column[places] = np.arange(owner.size), weights
+        cast = x if x.type.dtype == "float64" else self._b.op("cast", x, dtype="float64")
+        spread = self._b.op("select", cast, indices=np.tile(column, start.shape[0]))
+        terms = self._b.op("mul", spread, by_column.T.ravel())
+        return self._b.op("add", terms, start.ravel())
 
     def added(self, node: Node) -> Value | None:
         """A sum or difference, of additive values or of one and a constant."""
@@ -280,11 +300,15 @@ class Additive:
         inner = (
             self.of(node.inputs[0]) if len(below.shape) == 2 and node.attrs["axis"] == 1 else None
         )
-        if inner is None or inner.type.width * self.block > _MOST_WEIGHTS:
+        if inner is None or self._exceeds(inner.type.width * self.block, _MOST_WEIGHTS):
             return None
         once = np.tile(np.eye(self.block), (below.width, 1))
         return self._linear(inner, once, np.zeros(self.block))
 
+
+_UNREAD = frozenset(STATISTICS) - {"cover", "leaf_cover"}
+"""Statistics of trees that contributions do not read; some have one number per column of the rows,
+of which only those that the trees test remain here."""
 
 _MOST_WEIGHTS = 1 << 24
 """Weights that a layer of contributions may have."""

@@ -151,6 +151,12 @@ def _why(program: Program, additive: Additive) -> str:
             "older sqlml stored it, or its file has none; create it again from the fitted object "
             "or the library's own file"
         )
+    if additive.is_too_wide:
+        return (
+            f"the exact contributions of this model of {len(program.inputs):,} columns take more "
+            "memory than explain uses: give it rows to compare with, as in background := "
+            "(FROM t USING SAMPLE 10), for estimates"
+        )
     return (
         "explain is exact for sums of trees and for linear models whose features each come from "
         "one column; this model is neither: give it rows to compare with, as in background := "

@@ -17,8 +17,9 @@ class Weight:
     """The weight of one column for one output.
 
     `column` is what a step before has made of the input: the category of a one-hot column, the
-    word of a text, or its number among the input's columns; None where the input is the column.
-    The intercept belongs to no feature.
+    word of a text, `MISSING` of an indicator of missing values, or its number among the input's
+    columns without such a name; None where only one has none, as of a number itself. The intercept
+    belongs to no feature.
     """
 
     feature: str | None
@@ -36,14 +37,15 @@ def weights(program: Program) -> list[Weight] | None:
     if node is not None and not (owner[node.inputs[0]] < 0).any():
         own = owner[node.inputs[0]]
         names = column_names(program, node.inputs[0])
-        counts = np.bincount(own, minlength=len(inputs))
+        unnamed = np.array([name is None for name in names], bool)
+        counts = np.bincount(own[unnamed], minlength=len(inputs))
         made = []
         for output in range(node.attrs["weights"].shape[1]):
             made.append(Weight(None, None, output, float(node.attrs["bias"][output])))
             for j, weight in enumerate(node.attrs["weights"][:, output].tolist()):
                 column = names[j]
                 if column is None and counts[own[j]] > 1:
-                    column = str(int((own[:j] == own[j]).sum()) + 1)
+                    column = str(int((unnamed[:j] & (own[:j] == own[j])).sum()) + 1)
                 made.append(Weight(inputs[own[j]], column, output, float(weight)))
         return made
     return None
@@ -63,8 +65,13 @@ def _last_sum(program: Program) -> Node | None:
     return None
 
 
+MISSING = "missing"
+"""The name of a column that is 1 where the input has no value."""
+
+
 def column_names(program: Program, i: int) -> list[str | None]:
-    """What each column of node i stands for: a category, a word; None where it has no name."""
+    """Return what each column of node i stands for, such as a category or a word; None where it has
+    no name."""
     node = program.nodes[i]
     if node.op == "concat":
         return [name for j in node.inputs for name in column_names(program, j)]
@@ -76,6 +83,8 @@ def column_names(program: Program, i: int) -> list[str | None]:
     if node.op in ("count_tokens", "has_items"):
         return list(_words(node))
     width = node.type.width
+    if node.op == "isnan":
+        return [MISSING] * width
     if len(node.inputs) and program.nodes[node.inputs[0]].type.rowwise:
         below = program.nodes[node.inputs[0]].type
         if below.width == width and below.shape == node.type.shape:

@@ -28,19 +28,22 @@ from sklearn.ensemble import (
     VotingRegressor,
 )
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
 from sqlml.errors import ConfigError, UnsupportedModelError
+from sqlml.explaining.explained import explained
 from sqlml.explaining.importance import importances
 from sqlml.explaining.weights import weights
 from sqlml.importers.registry import import_model
+from sqlml.ir.builder import Builder
 from sqlml.ir.trees import Ensemble
 from tests.shapley import Worth, by_definition, expected_of_trees
 
@@ -162,6 +165,47 @@ def test_scikit_learn_beside_the_shap_package(name: str) -> None:
     base = np.broadcast_to(expected, (len(rows), expected.size))
     want = np.concatenate([values.transpose(0, 2, 1), base[:, :, None]], axis=2)
     _close(_blocks(model, rows), want, 1e-6)
+
+
+WIDE = pd.DataFrame(
+    np.random.default_rng(9).normal(size=(300, 6)), columns=["u", "a", "v", "b", "w", "z"]
+)
+FEW = WIDE["a"] - 2 * WIDE["b"]  # of the other columns no tree makes use
+SHALLOW = {"n_estimators": 3, "max_depth": 2, "random_state": 0}
+
+UNUSED: Mapping[str, Callable[[], Any]] = {
+    "xgboost": lambda: xgboost.XGBRegressor(**SHALLOW).fit(WIDE, FEW),
+    "xgboost classes": lambda: xgboost.XGBClassifier(**SHALLOW).fit(WIDE, np.digitize(FEW, [0, 1])),
+    "lightgbm": lambda: lightgbm.LGBMRegressor(verbose=-1, **SHALLOW).fit(WIDE, FEW),
+    "lightgbm classes": lambda: lightgbm.LGBMClassifier(verbose=-1, **SHALLOW).fit(
+        WIDE, np.digitize(FEW, [0, 1])
+    ),
+    "lightgbm forest": lambda: lightgbm.LGBMRegressor(
+        boosting_type="rf", bagging_fraction=0.5, bagging_freq=1, verbose=-1, **SHALLOW
+    ).fit(WIDE, FEW),
+    "lightgbm in a pipeline": lambda: make_pipeline(
+        StandardScaler(), lightgbm.LGBMRegressor(verbose=-1, **SHALLOW)
+    ).fit(WIDE, FEW),
+    "catboost": lambda: catboost.CatBoostRegressor(
+        iterations=3, depth=2, verbose=0, allow_writing_files=False
+    ).fit(WIDE, FEW),
+    "forest": lambda: RandomForestRegressor(**SHALLOW).fit(WIDE, FEW),
+    "boosting": lambda: GradientBoostingRegressor(**SHALLOW).fit(WIDE, FEW),
+    "histogram": lambda: HistGradientBoostingClassifier(max_iter=2, max_depth=2).fit(WIDE, FEW > 0),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_columns_that_no_tree_tests_contribute_nothing(name: str) -> None:
+    model, rows = UNUSED[name](), WIDE[SOME]
+    scorer = sqlml.compile(model)
+    for background in (None, rows[:9]):
+        made = scorer.explain(rows, background=background)
+        assert not made.values[:, [0, 2, 4, 5]].any()
+        assert made.values[:, [1, 3]].any()
+    if name.startswith("lightgbm") and "pipeline" not in name:
+        want = model.predict(rows, pred_contrib=True)
+        _close(_blocks(model, rows), want, 1e-12)
 
 
 def _margin(model: Any, rows: Any) -> np.ndarray:
@@ -288,6 +332,25 @@ def test_a_linear_model_of_single_columns_is_its_own_definition() -> None:
     np.testing.assert_allclose(made.values, by_definition(worth, 4).T, atol=1e-12)
 
 
+def test_a_linear_model_of_thousands_of_columns() -> None:
+    rows = np.random.default_rng(1).normal(size=(3, 4500))
+    model = LinearRegression()
+    model.coef_, model.intercept_ = rows[0], 0.5
+    model.n_features_in_ = rows.shape[1]
+    made = sqlml.compile(model).explain(rows)
+    np.testing.assert_array_equal(made.values, rows * rows[0])
+    assert set(made.baseline) == {0.5}
+
+
+def test_a_sum_that_is_too_wide_says_so() -> None:
+    b = Builder()
+    columns = [b.input(f"x{k}", "float64") for k in range(3000)]
+    twice = b.op("concat", *columns, *columns)
+    program = b.build({"label": b.op("linear", twice, weights=np.ones((6000, 1)), bias=np.ones(1))})
+    with pytest.raises(UnsupportedModelError, match="of this model of 3,000 columns take more mem"):
+        explained(program)
+
+
 def test_each_label_of_several() -> None:
     labels = np.stack([ROWS.answer.astype(str), ROWS.grade.astype(str)], axis=1)
     model = RandomForestClassifier(**SMALL).fit(X, labels)
@@ -320,6 +383,25 @@ def test_what_falls_as_a_sum_rises() -> None:
     made = sqlml.compile(falling).explain(X[SOME])
     total = made.values.sum(axis=1) + made.baseline
     np.testing.assert_allclose(total, falling.predict(X[SOME]), rtol=1e-9)
+
+
+def test_weights_of_values_and_of_indicators_have_different_names() -> None:
+    rows = GAPS.assign(plan=ROWS.plan)
+    imputer = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
+    columns = make_column_transformer((imputer, ["a", "b"]), (OneHotEncoder(), ["plan"]))
+    twice = make_union(columns, make_column_transformer((SimpleImputer(), ["b"])))
+    model = make_pipeline(twice, LogisticRegression()).fit(rows, ROWS.answer)
+    found = weights(sqlml.compile(model).program)
+    assert found is not None
+    assert [(w.feature, w.column) for w in found] == [
+        (None, None),
+        ("a", None),
+        ("b", "1"),
+        ("a", "missing"),
+        ("b", "missing"),
+        *(("plan", plan) for plan in ("basic", "plus", "pro")),
+        ("b", "2"),
+    ]
 
 
 def test_importances_and_weights_are_those_of_the_last_step() -> None:
