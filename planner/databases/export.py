@@ -56,7 +56,7 @@ def export_for(
         BackendError: the database's SQL cannot express the model; the message says why.
         ConfigError: an unknown database or form, no table, or no columns.
     """
-    database = _database(dialect)
+    database = database_of(dialect)
     form = form or ("function" if table is None else "select")
     if form not in FORMS:
         raise ConfigError(f"unknown form {form!r}; forms: {', '.join(FORMS)}")
@@ -88,7 +88,12 @@ def export_for(
     return "\n".join(made)
 
 
-def _database(dialect: str) -> Database:
+def database_of(dialect: str) -> Database:
+    """Return the database that is named by the word behind DIALECT.
+
+    Raises:
+        ConfigError: there is no such database.
+    """
     found = DATABASES.get(dialect)
     if found is None:
         near = closest(dialect, DATABASES)

@@ -47,6 +47,16 @@ class Transform:
         made = self.made.get(feature)
         return columns[feature] if made is None else made.of(columns)
 
+    def summary(self) -> str:
+        """Return which features it makes, as messages say after the name of a model."""
+        names = [name if len(name) <= 40 else f"{name[:37]}..." for name in list(self.made)[:3]]
+        more = f" and {len(self.made) - 3:,} more" if len(self.made) > 3 else ""
+        features = "feature" if len(self.made) == 1 else "features"
+        return (
+            f"makes the {features} {', '.join(names)}{more} of columns when it scores, for a "
+            "TRANSFORM or for dates, texts or nested values"
+        )
+
     def to_json(self) -> Any:
         """As the catalog keeps it."""
         made = {name: [e.sql, list(e.columns), e.type] for name, e in self.made.items()}

@@ -7,7 +7,7 @@ from sqlml.catalog.small_models import dumps
 from sqlml.errors import ConfigError
 from sqlml.importers.sqlml_file import about
 from sqlml.parsing.statements import ExportModel, OtherDatabase
-from sqlml.planner.databases.export import export_for
+from sqlml.planner.databases.export import database_of, export_for
 from sqlml.planner.export_bytes import FORMATS, export
 from sqlml.statements.models import Models, referred
 
@@ -33,8 +33,12 @@ def export_for_database(
     """
     model = models.catalog.get(reference)
     _check_path(path)
+    database_of(wanted.dialect)
     if model.transform is not None:
-        raise ConfigError(f"model {model.label} has a TRANSFORM, which is not exported as SQL")
+        raise ConfigError(
+            f"model {model.label} {model.transform.summary()}, which is not exported for other "
+            "databases: train it on a query that has these features as columns"
+        )
     content = export_for(
         model.program,
         model.features,
@@ -72,8 +76,8 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
         raise ConfigError(f"cannot tell the format of {path!r}; write FORMAT ONNX, SQLML or SQL")
     if model.transform is not None and (format or ending) == "SQL":
         raise ConfigError(
-            f"model {model.label} has a TRANSFORM, which macros in a file cannot have: write "
-            "FORMAT SQLML, or ONNX, whose inputs are what TRANSFORM makes"
+            f"model {model.label} {model.transform.summary()}, which macros in a file cannot do: "
+            "write FORMAT SQLML, or ONNX, whose inputs are these features"
         )
     origin, small_models = model.origin, models.catalog.small_models(model)
     told = about(

@@ -51,6 +51,31 @@ def test_what_is_refused(con: Any, tmp_path: Path, options: str, error: str, say
     assert not (tmp_path / "m.sql").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("(DIALECT oracle)", "unknown database 'oracle'"),
+        (
+            "(DIALECT postgres, TABLE t)",
+            "makes the features at_day, at_dayofweek, .* and 4 more of columns when it scores, "
+            "for a TRANSFORM or for dates, .* not exported for other databases: train it on a",
+        ),
+        ("FORMAT SQL", "makes the features at_day, .* which macros in a file cannot do"),
+    ],
+)
+def test_what_training_makes_of_dates_is_not_called_a_transform(
+    tmp_path: Path, options: str, says: str
+) -> None:
+    with sqlml.connect() as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT timestamp '2024-01-01' + interval (i) hour AS at, "
+            "i % 3 = 0 AS y FROM range(200) r(i)"
+        )
+        con.execute("CREATE MODEL m OPTIONS (model_type = 'logistic_reg', label = 'y') AS FROM t")
+        with pytest.raises(errors.ConfigError, match=says):
+            con.execute(f"EXPORT MODEL m TO '{tmp_path}/m.sql' {options}")
+
+
 def test_a_table_may_have_a_schema(con: Any, tmp_path: Path) -> None:
     path = tmp_path / "m.sql"
     con.execute(
