@@ -40,6 +40,8 @@ class Database:
         tags: if given, the only tags that the database knows.
         reserved: where a name without quotes is another one in them, as in capitals: the words that
             need quotes all the same. Other plain names are written without.
+        functions_of_rows: names that stand for a function behind the name of a table and a point,
+            if that has no column of that name: `t.count` is `count(t)` there.
         fence: ends a query that must not be merged into the one around it, which would compute
             its columns several times.
         settings: ends a SELECT that is not a view's, in place of fences: for a database whose
@@ -72,6 +74,7 @@ class Database:
     merges: int | None = None
     tags: tuple[str, ...] = ()
     reserved: frozenset[str] | None = None
+    functions_of_rows: frozenset[str] = frozenset()
     fence: str = ""
     settings: str = ""
     characters: int = 1 << 24

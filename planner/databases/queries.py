@@ -79,14 +79,12 @@ def queries(
     inputs, first = {}, {}
     for k, feature in enumerate(reads):
         inputs[feature.name] = [f"sqlml_x{k}"]
-        first[f"sqlml_x{k}"] = _column(database, feature)
+        first[f"sqlml_x{k}"] = _column(database, feature, table)
     nulls = refused(subject.options, program) & inputs.keys()
     missing = [f"{inputs[name][0]} IS NULL" for name in sorted(nulls)]
     printed = print_layers(own, list(own.outputs), inputs, database.numbers, missing, walked)
-    kept = tuple(
-        quoted_name(name, database)
-        for name in ([f.name for f in reads] if columns is None else columns)
-    )
+    kept = [f.name for f in reads] if columns is None else columns
+    _check_names([*kept, *(f.name for f in reads)])
     ((_, values),) = printed.values.items()
     last = [*values, printed.refused]
     if table is None and database.merges is not None:
@@ -109,11 +107,44 @@ def queries(
             sql = f"CASE WHEN {transpiled(printed.refused, database)} THEN NULL ELSE {sql} END"
         shown[quoted_name(one.name, database)] = sql
     named = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(made)]
-    return Queries(f"WITH {', '.join(named)}\n", f"sqlml_{len(named) - 1}", kept, shown, known)
+    return Queries(
+        f"WITH {', '.join(named)}\n",
+        f"sqlml_{len(named) - 1}",
+        tuple(quoted_name(name, database) for name in kept),
+        shown,
+        known,
+    )
 
 
-def _column(database: Database, feature: Feature) -> str:
-    """The column, or parameter, of a feature as the first query reads it."""
+_SOURCE = "sqlml_t"
+"""What the table is called in the first query."""
+
+_OURS = re.compile(r"sqlml_(?:t|sum|[vx]?\d*)", re.IGNORECASE)
+"""Names of the queries and their columns."""
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raise BackendError for a column that would be confused with one of the queries' own."""
+    for name in names:
+        if _OURS.fullmatch(name):
+            raise BackendError(
+                f"column {name!r} has a name that the exported queries use themselves; export "
+                "for a view in which it has another name, from a model with that name"
+            )
+
+
+def _of_table(name: str, database: Database) -> str:
+    """Return a column of the table, in a form that can mean nothing else.
+
+    The bare name of a column that the table lacks is a text in SQLite, the whole row where it is
+    the table's name in DuckDB and PostgreSQL, and a column of the query around this one elsewhere.
+    """
+    quoted = quoted_name(name, database)
+    return quoted if name in database.functions_of_rows else f"{_SOURCE}.{quoted}"
+
+
+def _column(database: Database, feature: Feature, table: str | None) -> str:
+    """Return the column of the table, or the parameter, of a feature as the first query reads it."""
     ways = {
         "number": database.number_column,
         "string": database.text_column,
@@ -125,7 +156,9 @@ def _column(database: Database, feature: Feature) -> str:
             f"feature {feature.name!r} is a {feature.kind}, which is not exported for "
             f"{database.name}"
         )
-    return read(quoted_name(feature.name, database))
+    is_parameter = table is None
+    name = feature.name
+    return read(quoted_name(name, database) if is_parameter else _of_table(name, database))
 
 
 def _layers(
@@ -136,19 +169,22 @@ def _layers(
     table: str | None,
     last: Sequence[str],
 ) -> list[str]:
-    """The query over the table, and those each over the one before it.
+    """Return the query over the table, and those each over the one before it.
 
     Args:
+        kept: names of columns of the table.
         last: the expressions over the last of them.
     """
-    items = [*kept, *(f"{sql} AS {name}" for name, sql in first.items())]
-    source = "" if table is None else f" FROM {table}"
+    quoted = [quoted_name(name, database) for name in kept]
+    items = [f"{_of_table(name, database)} AS {q}" for name, q in zip(kept, quoted, strict=True)]
+    items += [f"{sql} AS {name}" for name, sql in first.items()]
+    source = "" if table is None else f" FROM {table} AS {_SOURCE}"
     made = [f"SELECT {', '.join(items or ['1 AS sqlml_x'])}{source}{database.fence}"]
     later: list[set[str]] = [set(_INPUT.findall(" ".join(last)))]
     for layer in reversed(printed.layers):
         later.insert(0, later[0] | set(_INPUT.findall(" ".join(layer.values()))))
     for n, layer in enumerate(printed.layers):
-        items = [*kept, *(name for name in first if name in later[n + 1])]
+        items = [*quoted, *(name for name in first if name in later[n + 1])]
         items += [
             name if sql == name else f"{transpiled(sql, database)} AS {name}"
             for name, sql in layer.items()

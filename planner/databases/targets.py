@@ -65,6 +65,16 @@ def _national(text: str) -> str:
     return f"(N'{quoted}')" if " + N'" in quoted else f"N'{quoted}'"
 
 
+_FUNCTIONS_OF_ROWS = frozenset(
+    "any_out any_value anycompatible_out anycompatiblenonarray_out anyelement_out anynonarray_out "
+    "array_agg concat count cume_dist dense_rank first_value hash_record json_agg json_agg_strict "
+    "json_build_array json_build_object json_scalar jsonb_agg jsonb_agg_strict jsonb_build_array "
+    "jsonb_build_object lag last_value lead max min mode num_nonnulls num_nulls percent_rank "
+    "pg_collation_for pg_column_compression pg_column_size pg_column_toast_chunk_id pg_typeof "
+    "quote_literal quote_nullable rank record_out record_send row_to_json to_json to_jsonb".split()
+)
+"""Functions of PostgreSQL up to 18 that take one argument of any type, or a row."""
+
 _POSTGRES = Database(
     name="PostgreSQL",
     dialect="postgres",
@@ -82,6 +92,7 @@ _POSTGRES = Database(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
         "LANGUAGE sql IMMUTABLE PARALLEL SAFE AS ${tag}$\n{query}\n${tag}$;\n"
     ),
+    functions_of_rows=_FUNCTIONS_OF_ROWS,
     fence=" OFFSET 0",
     characters=(1 << 30) - 1,
     has_nodes=True,
@@ -255,6 +266,7 @@ _TRINO = Database(
 _REDSHIFT = Database(
     name="Redshift",
     dialect="redshift",
+    functions_of_rows=_FUNCTIONS_OF_ROWS,
     numbers=_CAST,
     literal=lambda value: f"'{value!r}'::float8",
     infinity="'infinity'::float8",

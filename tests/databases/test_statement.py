@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from sklearn.tree import DecisionTreeClassifier
 import sqlml
 from benchmarks.database_connections import Connection
 from sqlml import errors
+from sqlml.planner.databases.targets import DATABASES
+from tests.databases.conftest import opened
 
 HOSTILE = ["it's", 'say "so"', "a`b", "x); DROP TABLE hostile; --", "$sqlml$", "\\", "Ümlaut"]
 
@@ -152,3 +155,50 @@ def test_names_and_texts_of_strangers_stay_names_and_texts(
     got = database.frame(path.read_text(encoding="utf-8"))
     assert got["predicted_label"].tolist() == values.tolist()
     assert len(database.frame("SELECT * FROM hostile")) == len(values)
+
+
+@pytest.mark.parametrize("name", ["is active?", "lacking", "count", "num_nulls"])
+def test_a_column_that_the_table_lacks_is_an_error(
+    con: Any, database: Connection, name: str, tmp_path: Path
+) -> None:
+    """Not a text, the whole row of a table of that name, a function of it, or a column of the query
+    around this one."""
+    frame = pd.DataFrame({"kept": np.arange(6.0), name: np.arange(6.0)})
+    fitted = LinearRegression().fit(frame[[name]], frame["kept"])
+    con.create_model("some", fitted, verify=False, or_replace=True)
+    path = tmp_path / "m.sql"
+    database.load("lacking", frame[["kept"]])
+    database.load("around", frame)
+    for columns in ("kept", f'"{name}"'):
+        options = f"DIALECT {database.name}, TABLE lacking, COLUMNS ({columns})"
+        con.execute(f"EXPORT MODEL some TO '{path}' ({options})")
+        query = path.read_text(encoding="utf-8").rstrip().rstrip(";")
+        with pytest.raises(Exception, match=f"(?s){re.escape(name)}"):
+            database.frame(query)
+        if name not in DATABASES[database.name].functions_of_rows and not query.count("SETTINGS"):
+            with pytest.raises(Exception, match=f"(?s){re.escape(name)}"):
+                database.frame(f"SELECT (SELECT count(*) FROM ({query}) q) AS c FROM around")
+
+
+def test_functions_that_postgres_reads_as_columns_are_known(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    takes_any = "('\"any\"', 'anyelement', 'record', 'anynonarray', 'anycompatible')"
+    with opened("postgres", tmp_path_factory.mktemp("functions")) as server:
+        found = server.frame(
+            "SELECT DISTINCT CAST(proname AS text) AS name FROM pg_proc "
+            f"WHERE CAST(CAST(proargtypes[0] AS regtype) AS text) IN {takes_any} "
+            "AND (pronargs = 1 OR pronargs - pronargdefaults <= 1)"
+        )
+    assert set(found["name"]) <= DATABASES["postgres"].functions_of_rows
+    assert "count" in set(found["name"])
+
+
+@pytest.mark.parametrize("name", ["sqlml_x0", "SQLML_V1", "sqlml_t"])
+def test_names_of_the_queries_themselves_are_refused(con: Any, tmp_path: Path, name: str) -> None:
+    frame = pd.DataFrame({"a": np.arange(6.0), name: np.arange(6.0)})
+    con.create_model("ours", LinearRegression().fit(frame, frame["a"]), or_replace=True)
+    export = f"EXPORT MODEL {{}} TO '{tmp_path}/m.sql' (DIALECT sqlite, TABLE t, COLUMNS ({{}}))"
+    for statement in (export.format("ours", "a"), export.format("line", name)):
+        with pytest.raises(errors.BackendError, match=f"column '{name}' has a name that the"):
+            con.execute(statement)
