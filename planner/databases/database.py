@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sqlml.dialects.portable import Portable
+from sqlml.planner.databases.range_errors import RangeErrors
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,11 @@ class Database:
             a database that takes long to prepare many computed constants.
         infinity: +infinity, as an expression; of a database without, its greatest number, which
             does for what is between inputs and results (`has_infinity`).
+        range_errors: what ends a query there for a number of one row.
         functions: name -> an expression of `x` in place of a function that the database lacks.
         number_column: a column -> the same as a float64, and NULL where it is NaN.
+        boolean_column: a column that is likely to be BOOLEAN -> the same as a float64, whether it
+            is one or holds numbers; None: `number_column` does it.
         text_column: a column -> a text that equals another only if all bytes are the same.
         date_column: a date or a timestamp without a time zone -> the microseconds since 1970 as a
             float64; None: no dates.
@@ -62,6 +66,7 @@ class Database:
     number_column: Callable[[str], str]
     text_column: Callable[[str], str]
     types: Mapping[str, str]
+    boolean_column: Callable[[str], str] | None = None
     date_column: Callable[[str], str] | None = None
     scales_results: bool = False
     ending: str = ""
@@ -71,6 +76,7 @@ class Database:
     function: str | None = None
     functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     has_infinity: bool = True
+    range_errors: RangeErrors = RangeErrors()
     merges: int | None = None
     tags: tuple[str, ...] = ()
     reserved: frozenset[str] | None = None

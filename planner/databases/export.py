@@ -11,7 +11,7 @@ A row that the model refuses, for a NULL or an unknown category, has NULL.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -40,8 +40,9 @@ def export_for(
     table: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
+    booleans: Collection[str] = (),
 ) -> str:
-    """The statements that score in a database.
+    """Return the statements that score in a database.
 
     Args:
         features: of the model, in the order of a function's parameters.
@@ -51,6 +52,7 @@ def export_for(
         table: whose rows are scored: its name, with that of its schema before it.
         columns: of the table, beside the predictions; None: those that the model reads.
         options: of the model; `on_null` and `positive_class` affect its results.
+        booleans: the features whose columns are known to be BOOLEAN.
 
     Raises:
         BackendError: the database's SQL cannot express the model; the message says why.
@@ -61,7 +63,7 @@ def export_for(
     if form not in FORMS:
         raise ConfigError(f"unknown form {form!r}; forms: {', '.join(FORMS)}")
     asked = predictions(program, options or {})
-    subject = Subject(database, program, tuple(features), options or {})
+    subject = Subject(database, program, tuple(features), options or {}, frozenset(booleans))
     if form == "function":
         if table is not None or columns is not None:
             raise ConfigError("FORM function takes no TABLE and no COLUMNS")
@@ -125,7 +127,7 @@ def _function(subject: Subject, name: str, one: Prediction) -> str:
     made = queries(subject, [one], None, ())
     ((_, value),) = made.predictions.items()
     names = [quoted_name(feature.name, database) for feature in made.parameters]
-    types = [database.types[feature.kind] for feature in made.parameters]
+    types = [database.types[subject.column_kind(feature)] for feature in made.parameters]
     parameters = ", ".join(f"{n} {t}" for n, t in zip(names, types, strict=True))
     own = name if one.name == "predicted_label" else f"{name}_{one.name}"
     query = f"{made.below}SELECT {value} FROM {made.last}"

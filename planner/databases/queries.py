@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlml.backends.sql.expression import Walked
@@ -19,7 +20,7 @@ from sqlml.planner.databases.predictions import Prediction
 from sqlml.planner.databases.transpiled import quoted_name, transpiled
 from sqlml.planner.program.function_names import Part
 from sqlml.planner.program.prepare import prepare_parts
-from sqlml.types import Feature, Labels
+from sqlml.types import FLOATS, Feature, Labels
 
 _INPUT = re.compile(r"\bsqlml_x\d+\b")
 
@@ -44,13 +45,20 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model, its features in the order in which users name them, its options, and the database
-    that it is exported for."""
+    """A model, its features in the order in which users name them, its options, the features whose
+    columns are BOOLEAN, and the database that it is exported for."""
 
     database: Database
     program: Program
     features: tuple[Feature, ...]
     options: Mapping[str, Any]
+    booleans: frozenset[str] = frozenset()
+
+    def column_kind(self, feature: Feature) -> str:
+        """Return the kind of a feature, or "boolean" for a column that the database does not cast
+        to a number by itself."""
+        is_boolean = feature.name in self.booleans and self.database.boolean_column is not None
+        return "boolean" if is_boolean and feature.kind == "number" else feature.kind
 
 
 def queries(
@@ -79,9 +87,12 @@ def queries(
     inputs, first = {}, {}
     for k, feature in enumerate(reads):
         inputs[feature.name] = [f"sqlml_x{k}"]
-        first[f"sqlml_x{k}"] = _column(database, feature, table)
+        first[f"sqlml_x{k}"] = _column(subject, feature, table)
     nulls = refused(subject.options, program) & inputs.keys()
     missing = [f"{inputs[name][0]} IS NULL" for name in sorted(nulls)]
+    if database.range_errors.overflow:
+        wild = _limits(own)
+        missing += [f"abs({inputs[name][0]}) > {wild[name]}" for name in inputs if name in wild]
     printed = print_layers(own, list(own.outputs), inputs, database.numbers, missing, walked)
     kept = [f.name for f in reads] if columns is None else columns
     _check_names([*kept, *(f.name for f in reads)])
@@ -116,6 +127,35 @@ def queries(
     )
 
 
+_LIMITS: Mapping[str, str] = MappingProxyType(
+    {"float64": "'1e+150'::DOUBLE", "float32": "'1e+18'::DOUBLE"}
+)
+"""Where results that are too large end a query, numbers beyond these are refused by operators that
+compute with numbers of that type: their squares might be too large."""
+
+_NO_ARITHMETIC = frozenset(
+    "cast concat encode eq ge gt impute isnan le lt ne require_finite require_known reshape "
+    "search_sorted select tree_ensemble".split()
+)
+
+
+def _limits(program: Program) -> dict[str, str]:
+    """Return the limits of the inputs whose numbers are added or multiplied."""
+    unchanged: list[set[str]] = []
+    found: dict[str, str] = {}
+    for node in program.nodes:
+        below = set[str]().union(*(unchanged[j] for j in node.inputs))
+        is_number = node.type.dtype in FLOATS
+        if node.op == "input":
+            below = {str(node.attrs["name"])} if is_number else set()
+        elif node.op not in _NO_ARITHMETIC and is_number:
+            limit = _LIMITS[node.type.dtype]
+            found |= {name: limit for name in below if found.get(name) != _LIMITS["float32"]}
+        passes_on = is_number and node.op != "tree_ensemble"
+        unchanged.append(below if passes_on else set())
+    return found
+
+
 _SOURCE = "sqlml_t"
 """What the table is called in the first query."""
 
@@ -143,14 +183,16 @@ def _of_table(name: str, database: Database) -> str:
     return quoted if name in database.functions_of_rows else f"{_SOURCE}.{quoted}"
 
 
-def _column(database: Database, feature: Feature, table: str | None) -> str:
-    """Return the column of the table, or the parameter, of a feature as the first query reads it."""
+def _column(subject: Subject, feature: Feature, table: str | None) -> str:
+    """Return the column of the table, or the parameter, of a feature for the first query."""
+    database = subject.database
     ways = {
         "number": database.number_column,
+        "boolean": database.boolean_column,
         "string": database.text_column,
         "datetime": database.date_column,
     }
-    read = ways.get(feature.kind)
+    read = ways.get(subject.column_kind(feature))
     if read is None:
         raise BackendError(
             f"feature {feature.name!r} is a {feature.kind}, which is not exported for "

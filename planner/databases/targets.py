@@ -18,8 +18,15 @@ from sqlml.planner.databases.arithmetic import (
     with_exponent,
 )
 from sqlml.planner.databases.database import Database
+from sqlml.planner.databases.range_errors import RangeErrors
 
-_CAST = Portable(lambda x: f"CAST(CAST({x} AS FLOAT) AS DOUBLE)", roundings=100)
+
+def _cast(x: str) -> str:
+    return f"CAST(CAST({x} AS FLOAT) AS DOUBLE)"
+
+
+_CAST = Portable(_cast, roundings=100)
+_FINITE_CAST = Portable(_cast, roundings=100, has_infinity=False)
 _ARITHMETIC = Portable(by_arithmetic, roundings=1)
 """How sums of float32 numbers are rounded: by a type for them, or where there is none."""
 
@@ -81,7 +88,12 @@ _POSTGRES = Database(
     numbers=_CAST,
     literal=lambda value: f"'{value!r}'::float8",
     infinity="'infinity'::float8",
+    range_errors=RangeErrors(overflow=True, underflow=True, float32=True),
     number_column=_as("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
+    boolean_column=_as(
+        "CASE CAST({c} AS text) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
+        "ELSE CAST(CAST({c} AS text) AS double precision) END"
+    ),
     text_column=_as('CAST({c} AS text) COLLATE "C"'),
     date_column=_as(
         "CAST(round(extract(epoch FROM CAST({c} AS timestamp)) * 1000000) AS double precision)"
@@ -102,10 +114,11 @@ _POSTGRES = Database(
 _MARIADB = Database(
     name="MariaDB",
     dialect="mysql",
-    numbers=_CAST,
+    numbers=_FINITE_CAST,
     literal=with_exponent,
     infinity="1.7976931348623157e308",
     has_infinity=False,
+    range_errors=RangeErrors(overflow=True, float32=True),
     functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
     number_column=_as("CAST({c} AS DOUBLE)"),
     text_column=_as("CAST(CONVERT({c} USING utf8mb4) AS BINARY)"),
@@ -167,6 +180,7 @@ _DUCKDB = Database(
     numbers=_CAST,
     literal=with_exponent,
     infinity="'inf'::DOUBLE",
+    range_errors=RangeErrors(float32=True),
     number_column=_as("nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)"),
     text_column=_as('CAST({c} AS VARCHAR) COLLATE "binary"'),
     date_column=DUCKDB.microseconds,
@@ -194,6 +208,10 @@ _SNOWFLAKE = Database(
     literal=lambda value: f"'{value!r}'::FLOAT",
     infinity="'inf'::FLOAT",
     number_column=_as("nullif(CAST({c} AS FLOAT), 'NaN'::FLOAT)"),
+    boolean_column=_as(
+        "CASE CAST({c} AS VARCHAR) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
+        "ELSE CAST(CAST({c} AS VARCHAR) AS FLOAT) END"
+    ),
     text_column=_as("COLLATE(CAST({c} AS VARCHAR), '')"),
     date_column=_as("CAST(date_part(epoch_microsecond, CAST({c} AS TIMESTAMP_NTZ)) AS FLOAT)"),
     types=_types("FLOAT", "VARCHAR", "NUMBER(38, 0)", "BOOLEAN", "TIMESTAMP_NTZ"),
@@ -213,6 +231,10 @@ _BIGQUERY = Database(
     literal=repr,
     infinity="CAST('inf' AS FLOAT64)",
     number_column=_as("IF(IS_NAN(CAST({c} AS FLOAT64)), NULL, CAST({c} AS FLOAT64))"),
+    boolean_column=_as(
+        "CASE CAST({c} AS STRING) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
+        "ELSE CAST(CAST({c} AS STRING) AS FLOAT64) END"
+    ),
     text_column=_as("COLLATE(CAST({c} AS STRING), '')"),
     date_column=_as(
         "CAST(DATETIME_DIFF(CAST({c} AS DATETIME), DATETIME '1970-01-01', MICROSECOND) AS FLOAT64)"
@@ -270,8 +292,10 @@ _REDSHIFT = Database(
     numbers=_CAST,
     literal=lambda value: f"'{value!r}'::float8",
     infinity="'infinity'::float8",
+    range_errors=RangeErrors(overflow=True, underflow=True, float32=True),
     functions=MappingProxyType({"tanh": TANH}),
     number_column=_as("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
+    boolean_column=_as("CAST(CAST({c} AS integer) AS double precision)"),
     text_column=_as("collate(CAST({c} AS varchar(65535)), 'case_sensitive')"),
     date_column=_as(
         "CAST(datediff(microsecond, timestamp '1970-01-01', CAST({c} AS timestamp)) "
@@ -283,12 +307,13 @@ _REDSHIFT = Database(
 _SQLSERVER = Database(
     name="SQL Server",
     dialect="tsql",
-    numbers=Portable(lambda x: f"CAST(CAST({x} AS FLOAT) AS DOUBLE)", roundings=20, levels=6),
+    numbers=Portable(_cast, roundings=20, levels=6, has_infinity=False),
     literal=lambda value: (
         with_exponent(value) if abs(value) == sys.float_info.max else exact_with_exponents(value)
     ),
     infinity="1.7976931348623157e308",
     has_infinity=False,
+    range_errors=RangeErrors(overflow=True, float32=True),
     functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
     number_column=_as("CAST({c} AS float)"),
     # Blanks at the end of a text count only where something follows them.

@@ -12,6 +12,7 @@ from sqlglot import expressions as exp
 from sqlml.backends.sql.layers import ROUNDED_SUM, Verbatim
 from sqlml.errors import BackendError
 from sqlml.planner.databases.database import Database
+from sqlml.planner.databases.range_errors import without_range_errors
 
 
 def transpiled(sql: str, database: Database, shown: bool = False) -> str:
@@ -27,6 +28,10 @@ def transpiled(sql: str, database: Database, shown: bool = False) -> str:
         return sql
     query = sqlglot.parse_one(f"SELECT {sql}", read="duckdb", into=exp.Select)
     (tree,) = query.selects
+    return _spelled(without_range_errors(tree, database.range_errors), database, shown)
+
+
+def _spelled(tree: exp.Expr, database: Database, shown: bool) -> str:
     if database.scales_results:
         tree = tree.transform(lambda node: _scaled(node, database), copy=False)
     ending = "" if shown else database.ending
@@ -141,7 +146,9 @@ def _results(case: exp.Case) -> list[exp.Expression]:
 def _rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
     """The sum of terms, rounded after each addition: far more deeply nested than a tree of sqlglot
     may be."""
-    before, after = transpiled(database.numbers.rounded("sqlml_sum"), database).split("sqlml_sum")
+    rounded = database.numbers.rounded("sqlml_sum")
+    tree = sqlglot.parse_one(f"SELECT {rounded}", read="duckdb", into=exp.Select).selects[0]
+    before, after = _spelled(tree, database, shown=False).split("sqlml_sum")
     texts = [
         term.transform(lambda node: _own(node, database, "")).sql(dialect=database.dialect)
         for term in terms

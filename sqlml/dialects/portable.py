@@ -24,16 +24,24 @@ class Portable(Dialect):
         narrow: a DOUBLE within the range of FLOAT -> the same rounded to a FLOAT, as a DOUBLE.
         roundings: how often such a result may stand in the next one, in one expression.
         levels: of a tree in one expression.
+        has_infinity: whether there are infinite numbers; without, the greatest number is one.
     """
 
     name = "other databases"
     missing_is_null = True
     has_float32 = False
 
-    def __init__(self, narrow: Callable[[str], str], roundings: int, levels: int = 9) -> None:
+    def __init__(
+        self,
+        narrow: Callable[[str], str],
+        roundings: int,
+        levels: int = 9,
+        has_infinity: bool = True,
+    ) -> None:
         self._narrow = narrow
         self.roundings = roundings
         self.levels = levels
+        self._above = ">" if has_infinity else ">="
 
     def call(self, name: str, *arguments: str) -> str:
         """A function that all databases have; exp does not leave the range of DOUBLE.
@@ -83,11 +91,13 @@ class Portable(Dialect):
         return "NULL"
 
     def is_infinite(self, number: str) -> str:
-        return f"(abs({number}) > {LARGEST})"
+        return f"(abs({number}) {self._above} {LARGEST})"
 
     def truncated(self, number: str, type: str) -> str:
+        """Missing beyond the range of 64 bits, where some databases raise an error."""
         return (
-            f"CAST(CASE WHEN {number} < 0 THEN ceil({number}) ELSE floor({number}) END AS {type})"
+            f"CAST(CASE WHEN abs({number}) > 9.2e18::DOUBLE THEN NULL WHEN {number} < 0 "
+            f"THEN ceil({number}) ELSE floor({number}) END AS {type})"
         )
 
     def rounded_to_even(self, number: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlml.catalog.model import Reference
+from sqlml.catalog.model import Model, Reference
 from sqlml.catalog.small_models import dumps
 from sqlml.errors import ConfigError
 from sqlml.importers.sqlml_file import about
@@ -48,8 +48,16 @@ def export_for_database(
         table=wanted.table,
         columns=wanted.columns,
         options=model.options,
+        booleans=_booleans(models, model),
     )
     models.host.write_file(path, content.encode())
+
+
+def _booleans(models: Models, model: Model) -> list[str]:
+    """Return the features that were BOOLEAN columns when sqlml trained the model."""
+    facts = models.catalog.training(model)
+    features = () if facts is None else facts.features
+    return [str(feature["name"]) for feature in features if feature["type"] == "BOOLEAN"]
 
 
 def _check_path(path: str) -> None:

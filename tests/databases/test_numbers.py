@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import sqlite3
+import warnings
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost as xgb
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from benchmarks.database_connections import Connection
+from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
 from sqlml.planner.databases.export import export_for
 from sqlml.planner.databases.targets import DATABASES
 from sqlml.planner.databases.transpiled import transpiled
 from sqlml.types import Array
+from tests.databases.families import FAMILIES, NAMES, boosted, model, poisson, rows
 
 
 def doubles(count: int) -> Array:
@@ -90,6 +100,84 @@ def test_remainders(database: Connection, divisor: float) -> None:
     got = database.frame(query).sort_values("i")["predicted_label"].astype(float).to_numpy()
     assert np.isnan(got[-3:]).all()
     np.testing.assert_array_equal(got[:-3], np.mod(values[:-3], divisor))
+
+
+EXTREMES = [5e-324, 3e-310, 1e-160, 1e-60, 0.5, 1e60, 1e152, 1e290, 9e307, 1.7976931348623157e308]
+
+
+def extreme_rows() -> pd.DataFrame:
+    """Rows with one number of any size, of either sign, and rows of such numbers alone."""
+    rng = np.random.default_rng(5)
+    signed = [sign * value for value in EXTREMES for sign in (1, -1)]
+    single = rng.normal(size=(len(signed) * len(NAMES), len(NAMES))).round(2)
+    for k, value in enumerate(np.repeat(signed, len(NAMES))):
+        single[k, k % len(NAMES)] = value
+    return pd.DataFrame(
+        np.concatenate([single, rng.choice([*signed, 0.0], size=(120, len(NAMES)))]), columns=NAMES
+    )
+
+
+def polynomials() -> Any:
+    frame = rows(1500, 1).fillna(dict.fromkeys(NAMES, 0.0))
+    steps = (PolynomialFeatures(3), StandardScaler(), LinearRegression())
+    return make_pipeline(*steps).fit(frame[NAMES], frame["a"] ** 3 - frame["c"])
+
+
+def small_weights() -> Any:
+    frame = rows(1500, 1).fillna(dict.fromkeys(NAMES, 0.0))
+    return LinearRegression().fit(frame[NAMES] * 1e200, frame["a"])
+
+
+RANGE_FAMILIES: Mapping[str, Callable[[], Any]] = {
+    **{name: partial(model, name) for name in FAMILIES if FAMILIES[name][2] == NAMES},
+    **{name: partial(boosted, name) for name in ("binary:logistic", "count:poisson")},
+    "exponential": poisson,
+    "polynomials": polynomials,
+    "small weights": small_weights,
+}
+
+
+@cache
+def answers(name: str) -> list[Any]:
+    """What the library predicts of each row; None where it refuses it."""
+    fitted, frame, made = RANGE_FAMILIES[name](), extreme_rows(), []
+    for k in range(len(frame)):
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                made.append(fitted.predict(frame.iloc[[k]])[0])
+        except (ValueError, xgb.core.XGBoostError):
+            made.append(None)
+    return made
+
+
+@pytest.mark.by_day(4)
+@pytest.mark.parametrize("name", RANGE_FAMILIES)
+def test_numbers_of_any_size_end_no_query(database: Connection, name: str) -> None:
+    """Such a row has the library's prediction, or NULL; the others have theirs."""
+    fitted, frame = RANGE_FAMILIES[name](), extreme_rows()
+    imported = import_model(fitted)
+    database.load("extremes", frame.assign(id=np.arange(len(frame))))
+    query = export_for(
+        imported.program, imported.features, "m", database.name, table=["extremes"], columns=["id"]
+    )
+    got = database.frame(query).sort_values("id")["predicted_label"].tolist()
+    given = 0
+    sizes = frame.abs().max(axis=1)
+    for answer, want, size in zip(got, answers(name), sizes, strict=True):
+        if name == "clusters" and size > 1e150:  # all distances are infinite
+            continue
+        is_number = isinstance(want, float | np.floating)
+        if want is None or (is_number and not np.isfinite(want)):
+            assert answer is None or not np.isfinite(float(answer))
+        elif answer is not None:
+            given += 1
+            if is_number:
+                least = 1e-9 if name == "polynomials" else 1e-300  # their terms cancel out
+                assert float(answer) == pytest.approx(float(want), rel=1e-6, abs=least)
+            else:
+                assert answer == want
+    assert given >= 60
 
 
 def test_sqlite_reads_dates_in_texts() -> None:

@@ -202,3 +202,43 @@ def test_names_of_the_queries_themselves_are_refused(con: Any, tmp_path: Path, n
     for statement in (export.format("ours", "a"), export.format("line", name)):
         with pytest.raises(errors.BackendError, match=f"column '{name}' has a name that the"):
             con.execute(statement)
+
+
+@pytest.mark.parametrize("form", ["select", "view", "function"])
+def test_columns_that_were_boolean_in_training_may_be_boolean(
+    con: Any, database: Connection, form: str, tmp_path: Path
+) -> None:
+    if form == "function" and DATABASES[database.name].function is None:
+        pytest.skip("no functions written in SQL")
+    con.execute(
+        'CREATE OR REPLACE TABLE flags AS SELECT i % 3 = 0 AS "is new", i % 7 AS n, '
+        "i % 3 = 0 OR i % 7 = 1 AS answer FROM range(90) r(i)"
+    )
+    con.execute(
+        "CREATE OR REPLACE MODEL flagged OPTIONS (model_type = 'logistic_reg', "
+        "label = 'answer') AS FROM flags"
+    )
+    want = con.sql("SELECT predict('flagged', *) FROM flags ORDER BY \"is new\", n").fetchall()
+    path, table = tmp_path / "m.sql", "" if form == "function" else ", TABLE flags"
+    con.execute(f"EXPORT MODEL flagged TO '{path}' (DIALECT {database.name}, FORM {form}{table})")
+    flag = database.quoted("is new")
+    kind = {"sqlite": "INTEGER", "clickhouse": "Nullable(Bool)"}.get(database.name, "BOOLEAN")
+    database.run("DROP TABLE IF EXISTS flags")
+    database.run(f"CREATE TABLE flags ({flag} {kind}, n INTEGER)")
+    values = ", ".join(f"({str(i % 3 == 0).lower()}, {i % 7})" for i in range(90))
+    database.run(f"INSERT INTO flags VALUES {values}")
+    text = path.read_text(encoding="utf-8")
+    if form == "select":
+        query = text.rstrip().rstrip(";")
+        got = database.frame(f"SELECT predicted_label FROM ({query}) q ORDER BY {flag}, n")
+    else:
+        database.run("DROP VIEW IF EXISTS flagged_scores")
+        database.run(text)
+        call = (
+            "predicted_label FROM flagged_scores"
+            if form == "view"
+            else (f"flagged({flag}, n) FROM flags")
+        )
+        got = database.frame(f"SELECT {call} ORDER BY {flag}, n")
+        database.run("DROP VIEW IF EXISTS flagged_scores")
+    assert [bool(answer) for answer in got.iloc[:, 0]] == [answer for (answer,) in want]

@@ -292,8 +292,6 @@ def _cast(p: Printing) -> Value:
 def _narrowed(p: Printing, e: Expression) -> Expression:
     small = f"{p.dialect.call('abs', e.sql)} < {LARGEST}" + (f" OR {p.missing(e)}" if e.nan else "")
     low, high = (p.number(np.inf * sign) for sign in (-1, 1))
-    if p.dialect.missing_is_null:
-        low, high = p.dialect.overflow("-"), p.dialect.overflow()
     return Expression(
         f"CASE WHEN {small} THEN {p.dialect.narrowed(e.sql)} "
         f"WHEN {e.sql} > 0 THEN {high} ELSE {low} END",

@@ -1,6 +1,6 @@
 CREATE VIEW "churn_scores" AS
 WITH sqlml_0 AS (
-  SELECT "id", if(isNaN(CAST("tenure" AS Nullable(Float64))), NULL, CAST("tenure" AS Nullable(Float64))) AS sqlml_x0, if(isNaN(CAST("order" AS Nullable(Float64))), NULL, CAST("order" AS Nullable(Float64))) AS sqlml_x1, CAST("plan" AS Nullable(String)) AS sqlml_x2 FROM "shop"."customers" LIMIT 18446744073709551615 BY ''
+  SELECT sqlml_t."id" AS "id", if(isNaN(CAST(sqlml_t."tenure" AS Nullable(Float64))), NULL, CAST(sqlml_t."tenure" AS Nullable(Float64))) AS sqlml_x0, if(isNaN(CAST(sqlml_t."order" AS Nullable(Float64))), NULL, CAST(sqlml_t."order" AS Nullable(Float64))) AS sqlml_x1, CAST(sqlml_t."plan" AS Nullable(String)) AS sqlml_x2 FROM "shop"."customers" AS sqlml_t LIMIT 18446744073709551615 BY ''
 ), sqlml_1 AS (
   SELECT "id", sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS Nullable(Int64)) AS sqlml_v1 FROM sqlml_0 LIMIT 18446744073709551615 BY ''
 ), sqlml_2 AS (
@@ -13,7 +13,7 @@ FROM sqlml_3;
 
 CREATE VIEW "trees_scores" AS
 WITH sqlml_0 AS (
-  SELECT "id", if(isNaN(CAST("tenure" AS Nullable(Float64))), NULL, CAST("tenure" AS Nullable(Float64))) AS sqlml_x0 FROM "shop"."customers" LIMIT 18446744073709551615 BY ''
+  SELECT sqlml_t."id" AS "id", if(isNaN(CAST(sqlml_t."tenure" AS Nullable(Float64))), NULL, CAST(sqlml_t."tenure" AS Nullable(Float64))) AS sqlml_x0 FROM "shop"."customers" AS sqlml_t LIMIT 18446744073709551615 BY ''
 ), sqlml_1 AS (
   SELECT "id", CASE WHEN sqlml_x0 < 19.999999046325684 THEN CASE WHEN sqlml_x0 < 11.999999523162842 THEN -1.8000000715255737 ELSE -0.48000001907348633 END ELSE CASE WHEN sqlml_x0 < 27.999999046325684 THEN 0.48000001907348633 ELSE 1.8000000715255737 END END AS sqlml_v1, CASE WHEN sqlml_x0 < 17.999999046325684 THEN CASE WHEN sqlml_x0 < 9.999999523162842 THEN -1.4250000715255737 ELSE -0.5256000757217407 END ELSE CASE WHEN sqlml_x0 < 25.999999046325684 THEN 0.18240004777908325 ELSE 1.283250093460083 END END AS sqlml_v2 FROM sqlml_0 LIMIT 18446744073709551615 BY ''
 )

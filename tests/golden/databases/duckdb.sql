@@ -1,6 +1,6 @@
 CREATE VIEW "churn_scores" AS
 WITH sqlml_0 AS (
-  SELECT "id", nullif(CAST("tenure" AS DOUBLE), 'nan'::DOUBLE) AS sqlml_x0, nullif(CAST("order" AS DOUBLE), 'nan'::DOUBLE) AS sqlml_x1, CAST("plan" AS VARCHAR) COLLATE "binary" AS sqlml_x2 FROM "shop"."customers"
+  SELECT sqlml_t."id" AS "id", nullif(CAST(sqlml_t."tenure" AS DOUBLE), 'nan'::DOUBLE) AS sqlml_x0, nullif(CAST(sqlml_t."order" AS DOUBLE), 'nan'::DOUBLE) AS sqlml_x1, CAST(sqlml_t."plan" AS VARCHAR) COLLATE "binary" AS sqlml_x2 FROM "shop"."customers" AS sqlml_t
 ), sqlml_1 AS (
   SELECT "id", sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (
@@ -55,7 +55,7 @@ SELECT CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.797693
 
 CREATE VIEW "trees_scores" AS
 WITH sqlml_0 AS (
-  SELECT "id", nullif(CAST("tenure" AS DOUBLE), 'nan'::DOUBLE) AS sqlml_x0 FROM "shop"."customers"
+  SELECT sqlml_t."id" AS "id", nullif(CAST(sqlml_t."tenure" AS DOUBLE), 'nan'::DOUBLE) AS sqlml_x0 FROM "shop"."customers" AS sqlml_t
 ), sqlml_1 AS (
   SELECT "id", CASE WHEN sqlml_x0 < 19.999999046325684e0 THEN CASE WHEN sqlml_x0 < 11.999999523162842e0 THEN -1.8000000715255737e0 ELSE -0.48000001907348633e0 END ELSE CASE WHEN sqlml_x0 < 27.999999046325684e0 THEN 0.48000001907348633e0 ELSE 1.8000000715255737e0 END END AS sqlml_v1, CASE WHEN sqlml_x0 < 17.999999046325684e0 THEN CASE WHEN sqlml_x0 < 9.999999523162842e0 THEN -1.4250000715255737e0 ELSE -0.5256000757217407e0 END ELSE CASE WHEN sqlml_x0 < 25.999999046325684e0 THEN 0.18240004777908325e0 ELSE 1.283250093460083e0 END END AS sqlml_v2 FROM sqlml_0
 )
@@ -82,7 +82,7 @@ SELECT CAST(CAST((CAST(CAST((9.5e0 + sqlml_v1) AS REAL) AS DOUBLE) + sqlml_v2) A
 
 CREATE VIEW "rush_scores" AS
 WITH sqlml_0 AS (
-  SELECT "id", CAST(system.main.epoch_us(CAST("at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0 FROM "shop"."customers"
+  SELECT sqlml_t."id" AS "id", CAST(system.main.epoch_us(CAST(sqlml_t."at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0 FROM "shop"."customers" AS sqlml_t
 ), sqlml_1 AS (
   SELECT "id", sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0e0)) * 86400000000.0e0)) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (

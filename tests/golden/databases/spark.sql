@@ -1,6 +1,6 @@
 CREATE VIEW `churn_scores` AS
 WITH sqlml_0 AS (
-  SELECT `id`, nanvl(CAST(`tenure` AS DOUBLE), NULL) AS sqlml_x0, nanvl(CAST(`order` AS DOUBLE), NULL) AS sqlml_x1, CAST(`plan` AS STRING) AS sqlml_x2 FROM `shop`.`customers`
+  SELECT sqlml_t.`id` AS `id`, nanvl(CAST(sqlml_t.`tenure` AS DOUBLE), NULL) AS sqlml_x0, nanvl(CAST(sqlml_t.`order` AS DOUBLE), NULL) AS sqlml_x1, CAST(sqlml_t.`plan` AS STRING) AS sqlml_x2 FROM `shop`.`customers` AS sqlml_t
 ), sqlml_1 AS (
   SELECT `id`, sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it\'s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (
@@ -59,7 +59,7 @@ SELECT CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.797693
 
 CREATE VIEW `trees_scores` AS
 WITH sqlml_0 AS (
-  SELECT `id`, nanvl(CAST(`tenure` AS DOUBLE), NULL) AS sqlml_x0 FROM `shop`.`customers`
+  SELECT sqlml_t.`id` AS `id`, nanvl(CAST(sqlml_t.`tenure` AS DOUBLE), NULL) AS sqlml_x0 FROM `shop`.`customers` AS sqlml_t
 ), sqlml_1 AS (
   SELECT `id`, CASE WHEN sqlml_x0 < 19.999999046325684D THEN CASE WHEN sqlml_x0 < 11.999999523162842D THEN -1.8000000715255737D ELSE -0.48000001907348633D END ELSE CASE WHEN sqlml_x0 < 27.999999046325684D THEN 0.48000001907348633D ELSE 1.8000000715255737D END END AS sqlml_v1, CASE WHEN sqlml_x0 < 17.999999046325684D THEN CASE WHEN sqlml_x0 < 9.999999523162842D THEN -1.4250000715255737D ELSE -0.5256000757217407D END ELSE CASE WHEN sqlml_x0 < 25.999999046325684D THEN 0.18240004777908325D ELSE 1.283250093460083D END END AS sqlml_v2 FROM sqlml_0
 )
@@ -88,7 +88,7 @@ SELECT CAST(CAST((CAST(CAST((9.5D + sqlml_v1) AS FLOAT) AS DOUBLE) + sqlml_v2) A
 
 CREATE VIEW `rush_scores` AS
 WITH sqlml_0 AS (
-  SELECT `id`, (CAST(unix_date(CAST(`at` AS DATE)) AS DOUBLE) * 86400000000D + hour(`at`) * 3600000000D + minute(`at`) * 60000000D + CAST(extract(SECOND FROM `at`) * 1000000 AS DOUBLE)) AS sqlml_x0 FROM `shop`.`customers`
+  SELECT sqlml_t.`id` AS `id`, (CAST(unix_date(CAST(sqlml_t.`at` AS DATE)) AS DOUBLE) * 86400000000D + hour(sqlml_t.`at`) * 3600000000D + minute(sqlml_t.`at`) * 60000000D + CAST(extract(SECOND FROM sqlml_t.`at`) * 1000000 AS DOUBLE)) AS sqlml_x0 FROM `shop`.`customers` AS sqlml_t
 ), sqlml_1 AS (
   SELECT `id`, sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0D)) * 86400000000.0D)) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (

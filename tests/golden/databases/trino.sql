@@ -1,6 +1,6 @@
 CREATE VIEW "churn_scores" AS
 WITH sqlml_0 AS (
-  SELECT "id", if(is_nan(CAST("tenure" AS DOUBLE)), NULL, CAST("tenure" AS DOUBLE)) AS sqlml_x0, if(is_nan(CAST("order" AS DOUBLE)), NULL, CAST("order" AS DOUBLE)) AS sqlml_x1, CAST("plan" AS VARCHAR) AS sqlml_x2 FROM "shop"."customers"
+  SELECT sqlml_t."id" AS "id", if(is_nan(CAST(sqlml_t."tenure" AS DOUBLE)), NULL, CAST(sqlml_t."tenure" AS DOUBLE)) AS sqlml_x0, if(is_nan(CAST(sqlml_t."order" AS DOUBLE)), NULL, CAST(sqlml_t."order" AS DOUBLE)) AS sqlml_x1, CAST(sqlml_t."plan" AS VARCHAR) AS sqlml_x2 FROM "shop"."customers" AS sqlml_t
 ), sqlml_1 AS (
   SELECT "id", sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (
@@ -13,7 +13,7 @@ FROM sqlml_3;
 
 CREATE VIEW "trees_scores" AS
 WITH sqlml_0 AS (
-  SELECT "id", if(is_nan(CAST("tenure" AS DOUBLE)), NULL, CAST("tenure" AS DOUBLE)) AS sqlml_x0 FROM "shop"."customers"
+  SELECT sqlml_t."id" AS "id", if(is_nan(CAST(sqlml_t."tenure" AS DOUBLE)), NULL, CAST(sqlml_t."tenure" AS DOUBLE)) AS sqlml_x0 FROM "shop"."customers" AS sqlml_t
 ), sqlml_1 AS (
   SELECT "id", CASE WHEN sqlml_x0 < 19.999999046325684e0 THEN CASE WHEN sqlml_x0 < 11.999999523162842e0 THEN -1.8000000715255737e0 ELSE -0.48000001907348633e0 END ELSE CASE WHEN sqlml_x0 < 27.999999046325684e0 THEN 0.48000001907348633e0 ELSE 1.8000000715255737e0 END END AS sqlml_v1, CASE WHEN sqlml_x0 < 17.999999046325684e0 THEN CASE WHEN sqlml_x0 < 9.999999523162842e0 THEN -1.4250000715255737e0 ELSE -0.5256000757217407e0 END ELSE CASE WHEN sqlml_x0 < 25.999999046325684e0 THEN 0.18240004777908325e0 ELSE 1.283250093460083e0 END END AS sqlml_v2 FROM sqlml_0
 )
@@ -22,7 +22,7 @@ FROM sqlml_1;
 
 CREATE VIEW "rush_scores" AS
 WITH sqlml_0 AS (
-  SELECT "id", (CAST(date_diff('second', timestamp '1970-01-01 00:00:00', date_trunc('second', CAST("at" AS timestamp(6)))) AS double) * 1000000e0 + CAST(substr(CAST(CAST("at" AS timestamp(6)) AS varchar), -6) AS double)) AS sqlml_x0 FROM "shop"."customers"
+  SELECT sqlml_t."id" AS "id", (CAST(date_diff('second', timestamp '1970-01-01 00:00:00', date_trunc('second', CAST(sqlml_t."at" AS timestamp(6)))) AS double) * 1000000e0 + CAST(substr(CAST(CAST(sqlml_t."at" AS timestamp(6)) AS varchar), -6) AS double)) AS sqlml_x0 FROM "shop"."customers" AS sqlml_t
 ), sqlml_1 AS (
   SELECT "id", sqlml_x0, (sqlml_x0 - (FLOOR((CAST(sqlml_x0 AS DOUBLE) / 86400000000.0e0)) * 86400000000.0e0)) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (
