@@ -53,7 +53,9 @@ _PRECISION = "CASE WHEN tp + fp > 0 THEN tp / (tp + fp) WHEN pos + neg > 0 THEN 
 _RECALL = "CASE WHEN pos > 0 THEN tp / pos WHEN pos + neg > 0 THEN 0 END"
 _F1 = "CASE WHEN tp + fp + pos > 0 THEN 2 * tp / (tp + fp + pos) WHEN pos + neg > 0 THEN 0 END"
 _ROC = f"CASE WHEN {_BOTH} THEN area / (pos * neg) END"
-_STEPS = f"CASE WHEN {_BOTH} THEN precisions / pos END"
+_STEPS = (
+    "CASE WHEN scores > 0 AND pos > 0 THEN precisions / pos WHEN scores > 0 AND neg > 0 THEN 0 END"
+)
 
 
 def two_classes(by: Grouping, hit: str) -> Answer:

@@ -44,10 +44,11 @@ def by_score(by: Grouping, k: int | None, classes: int) -> tuple[Grouping, Queri
 
 
 def _above(by: Grouping) -> str:
-    """How many of each group's rows have at least a score, of `by_score` with `p`, `pos`, `neg`."""
+    """Return the query that counts the rows of each group with at least a score, from `by_score`
+    with `p`, `pos`, `neg`; scores of rows without weight are none."""
     return f"""
         SELECT *, sum(pos) OVER descending AS tps, sum(neg) OVER descending AS fps
-        FROM by_score
+        FROM by_score WHERE pos + neg > 0
         WINDOW descending AS ({by.partition_by} ORDER BY p DESC ROWS UNBOUNDED PRECEDING)
     """
 
@@ -77,7 +78,8 @@ def roc_curve(by: Grouping, queries: Queries, points: int) -> Answer:
             all_pos - tps AS false_negatives
         FROM thinned
         UNION ALL
-        SELECT {by.columns} CAST('Infinity' AS DOUBLE), 0, 0, 0, 0, all_neg, all_pos
+        SELECT {by.columns} CAST('Infinity' AS DOUBLE), 0 / nullif(all_pos, 0),
+            0 / nullif(all_neg, 0), 0, 0, all_neg, all_pos
         FROM thinned WHERE place = thresholds
         ORDER BY {by.columns} threshold DESC
     """
@@ -85,9 +87,11 @@ def roc_curve(by: Grouping, queries: Queries, points: int) -> Answer:
 
 
 def pr_curve(by: Grouping, queries: Queries, points: int) -> Answer:
-    """A row for each threshold from the highest; the first, without one, is the curve's end."""
+    """A row for each threshold from the highest; the first, without one, is the curve's end. All
+    of no positive rows are found."""
     answer = f"""
-        SELECT {by.columns} p AS threshold, tps / nullif(all_pos, 0) AS recall,
+        SELECT {by.columns} p AS threshold,
+            CASE WHEN all_pos > 0 THEN tps / all_pos ELSE 1 END AS recall,
             tps / nullif(tps + fps, 0) AS precision
         FROM thinned
         UNION ALL

@@ -58,7 +58,7 @@ def numbers(by: Grouping) -> Answer:
     answer = f"""
         SELECT {by.of("measured")} absolute / nullif(total, 0) AS mean_absolute_error,
             squares / nullif(total, 0) AS mean_squared_error,
-            CASE WHEN least_y >= 0 AND least_hat >= 0
+            CASE WHEN least_y > -1 AND least_hat > -1
                 THEN log_squares / nullif(total, 0) END AS mean_squared_log_error,
             median AS median_absolute_error, most AS max_error,
             CASE WHEN n < 2 OR NOT total > 0 THEN NULL

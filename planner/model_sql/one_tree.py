@@ -32,7 +32,10 @@ _WHOLE = {
 _FLOATS = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 _ALL_WHOLE = 2e38
-"""No integer or decimal of the engine is as large."""
+"""No integer or decimal of the engine is as large, but for those of `_LARGER`."""
+
+_LARGER = frozenset({"UHUGEINT", "BIGNUM", "VARINT"})
+"""Types of integers that a FLOAT may not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ class _Column:
 
     def within(self, r: Range) -> str:
         """Whether the model takes the value."""
-        whole = self._whole or self.column.type not in _FLOATS
+        whole = self._whole or self.column.type not in (*_FLOATS, *_LARGER)
         if whole and r.low <= -_ALL_WHOLE and r.high >= _ALL_WHOLE:
             return "true" if r.missing else f"{self.column.sql} IS NOT NULL"
         sql, kind = self._floating()

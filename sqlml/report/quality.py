@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+import duckdb
+
 from sqlml.report.classifier_plots import classifier_plots
 from sqlml.report.parts import Note, Part, Section, Tile, table
 from sqlml.report.regressor_plots import regressor_plots
 from sqlml.report.shown import clipped, number, shown
 from sqlml.report.subject import Subject
+from sqlml.types import fold
 
 METRICS: Mapping[str, str] = MappingProxyType(
     {
@@ -104,7 +107,27 @@ def _lead(subject: Subject, row: Mapping[str, Any]) -> str:
         told += f"; {row['null_labels']:,} rows without a label are left out"
     if row["null_predictions"]:
         told += f"; {row['null_predictions']:,} rows without a prediction are left out"
-    return f"{told}."
+    return f"{told}.{_seen_in_training(subject)}"
+
+
+def _seen_in_training(subject: Subject) -> str:
+    """Return a sentence that says so where the data reads a table that training read, too."""
+    if subject.facts is None:
+        return ""
+    connection = subject.asking.connection
+    try:
+        trained = connection.get_table_names(subject.facts.query, qualified=True)
+        read = connection.get_table_names(f"SELECT * FROM {subject.source}", qualified=True)
+    except duckdb.Error:  # a query that only sqlml reads
+        return ""
+    shared = sorted({fold(name) for name in trained} & {fold(name) for name in read})
+    if not shared:
+        return ""
+    names = " and ".join(clipped(name) for name in shared[:3])
+    return (
+        f" The model was trained on rows of {names}, so it has seen some of these rows, and new "
+        "rows are likely to have worse metrics."
+    )
 
 
 def _metrics(subject: Subject, every: list[dict[str, Any]]) -> Part:

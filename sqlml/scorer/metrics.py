@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -57,7 +58,12 @@ def class_metrics(
             made["roc_auc"] = _mean_area(y, score, classes, weight)
         else:
             made["roc_auc"] = float(metrics.roc_auc_score(y, score, **several, **own))
-        made["average_precision"] = float(metrics.average_precision_score(y, score, **own))
+    if score is not None:
+        found = y if classes == 2 else np.eye(classes, dtype=np.int64)[y]
+        with warnings.catch_warnings():  # without positive rows it is 0
+            warnings.simplefilter("ignore", UserWarning)
+            area = metrics.average_precision_score(found, score, sample_weight=weight)
+        made["average_precision"] = float(area)
     return made
 
 
@@ -78,12 +84,12 @@ def number_metrics(y: Array, predicted: Array, weight: Array | None = None) -> M
     from sklearn import metrics
 
     given = {"sample_weight": weight}
-    positive = bool((y >= 0).all() and (predicted >= 0).all())
+    has_logarithms = bool((y > -1).all() and (predicted > -1).all())
     return {
         "mean_absolute_error": float(metrics.mean_absolute_error(y, predicted, **given)),
         "mean_squared_error": float(metrics.mean_squared_error(y, predicted, **given)),
         "mean_squared_log_error": float(metrics.mean_squared_log_error(y, predicted, **given))
-        if positive
+        if has_logarithms
         else None,
         "median_absolute_error": float(metrics.median_absolute_error(y, predicted, **given)),
         "max_error": float(metrics.max_error(y, predicted)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import metrics
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 import sqlml
@@ -150,7 +152,7 @@ def test_what_one_class_alone_does_not_define_is_null(con: sqlml.Session) -> Non
         con,
         "FROM ml_evaluate(MODEL answers, (FROM shop WHERE answer = 'yes'), label := 'answer')",
     )
-    assert found["roc_auc"] is None and found["average_precision"] is None
+    assert found["roc_auc"] is None and found["average_precision"] == 1
     assert 0 < found["recall"] == found["accuracy"] < 1 == found["precision"]
     found = one_row(
         con, "FROM ml_evaluate(MODEL grades, (FROM shop WHERE grade > 4), label := 'grade')"
@@ -436,3 +438,142 @@ def test_weights_of_nothing_and_of_any_scale(con: sqlml.Session) -> None:
         "FROM ml_calibration_curve(MODEL answers, TABLE shop, label := 'answer', bins := 1)"
     )
     assert len(one.fetchall()) == 1
+
+
+def _model(kind: Any, weights: list[float]) -> Any:
+    """A linear model with given weights of one column."""
+    fitted = kind().fit([[0.0], [1.0], [2.0]], np.arange(3) if len(weights) != 1 else [0, 1, 1])
+    fitted.coef_ = np.array([[w] for w in weights]) if kind is LogisticRegression else [1.0]
+    fitted.intercept_ = np.zeros(len(weights)) if kind is LogisticRegression else 0.0
+    return fitted
+
+
+Corner = tuple[list[float], list[float], list[float]]
+
+NUMBERS: Mapping[str, Corner] = {
+    "one row": ([1], [2], [1]),
+    "one row, exact": ([2], [2], [1]),
+    "constant labels": ([1, 2, 3], [2, 2, 2], [1, 1, 1]),
+    "constant labels, exact": ([2, 2], [2, 2], [1, 1]),
+    "a label above -1": ([1, 2], [-0.5, 2], [1, 1]),
+    "a label of -1": ([1, 2], [-1, 2], [1, 1]),
+    "a label below -1": ([1, 2], [-3, 2], [1, 1]),
+    "a prediction above -1": ([-0.5, 2], [1, 2], [1, 1]),
+    "a prediction of -1": ([-1, 2], [1, 2], [1, 1]),
+    "a label of 0": ([1, 2], [0, 2], [1, 1]),
+    "a row without weight": ([1, 2, 9], [1, 3, 2], [1, 1, 0]),
+    "no weights": ([1, 2], [1, 3], [0, 0]),
+    "constant but for a row without weight": ([1, 2, 3], [2, 2, 5], [1, 1, 0]),
+}
+"""Name -> predictions, labels and weights."""
+
+OF_TWO: Mapping[str, Corner] = {
+    "no positives": ([-1, 1, 2], [0, 0, 0], [1, 1, 1]),
+    "no positives, none predicted": ([-1, -2], [0, 0], [1, 1]),
+    "no negatives": ([-1, 1], [1, 1], [1, 1]),
+    "none predicted": ([-1, -2], [0, 1], [1, 1]),
+    "one positive row": ([1], [1], [1]),
+    "one negative row": ([-1], [0], [1]),
+    "no weights": ([1, -1], [1, 0], [0, 0]),
+    "positives without weight": ([1, -1, 2], [1, 0, 0], [0, 1, 1]),
+    "negatives without weight": ([1, -1, 2], [1, 0, 1], [1, 0, 1]),
+    "a row without weight": ([1, -1, 2, 3], [1, 0, 0, 1], [1, 1, 0, 1]),
+    "equal scores": ([0, 0, 0], [0, 1, 1], [1, 1, 1]),
+    "scores of 0 and 1": ([1000, -1000, 1000], [1, 0, 0], [1, 1, 1]),
+}
+
+OF_THREE: Mapping[str, Corner] = {
+    "one class": ([1, 2], [0, 0], [1, 1]),
+    "two of three": ([1, -1, 2], [0, 2, 0], [1, 1, 1]),
+    "another predicted": ([1, 0, -1], [1, 1, 1], [1, 1, 1]),
+    "a class without weight": ([1, 0, -1], [0, 1, 2], [1, 1, 0]),
+    "no weights": ([1, 0], [0, 1], [0, 0]),
+    "one row": ([1], [1], [1]),
+}
+
+
+def _defined(metric: Any, *arguments: Any, **options: Any) -> float | None:
+    """What scikit-learn says; None for NaN and for an error."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            value = float(metric(*arguments, **options))
+    except (ValueError, ZeroDivisionError):
+        return None
+    return None if np.isnan(value) else value
+
+
+def _assert_same(made: Mapping[str, Any], want: Mapping[str, float | None]) -> None:
+    got, wanted = (
+        {key: np.nan if values[key] is None else values[key] for key in want}
+        for values in (made, want)
+    )
+    assert got == pytest.approx(wanted, rel=1e-9, abs=1e-12, nan_ok=True)
+
+
+def _evaluated(con: sqlml.Session, model: Any, corner: Corner) -> tuple[dict[str, Any], Any]:
+    """The metrics of ml_evaluate, and those of a Scorer where all rows have a weight."""
+    con.create_model("corner", model, inputs=["x"], or_replace=True, verify=False)
+    con.execute("CREATE OR REPLACE TABLE corners (x DOUBLE, y DOUBLE, w DOUBLE)")
+    con.executemany("INSERT INTO corners VALUES (?, ?, ?)", list(zip(*corner, strict=True)))
+    ask = "FROM ml_evaluate(MODEL corner, TABLE corners, label := 'y', weight := 'w')"
+    x, y, w = map(np.array, corner)
+    own = sqlml.compile(model, inputs=["x"]).evaluate(x[:, None], y) if w.all() else None
+    return one_row(con, ask), own
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", NUMBERS)
+def test_corners_of_regressors_are_those_of_scikit_learn(con: sqlml.Session, name: str) -> None:
+    found, own = _evaluated(con, _model(LinearRegression, [1.0]), NUMBERS[name])
+    x, y, w = map(np.array, NUMBERS[name])
+    want = {
+        name: _defined(getattr(metrics, name), y, x, sample_weight=w)
+        for name in (
+            "mean_absolute_error mean_squared_error mean_squared_log_error r2_score "
+            "median_absolute_error mean_absolute_percentage_error".split()
+        )
+    }
+    want["explained_variance"] = _defined(metrics.explained_variance_score, y, x, sample_weight=w)
+    for made in [found] if own is None else [found, own]:
+        _assert_same(made, want)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*OF_TWO, *(f"three: {name}" for name in OF_THREE)])
+def test_corners_of_classifiers_are_those_of_scikit_learn(con: sqlml.Session, name: str) -> None:
+    is_two = name in OF_TWO
+    corner = OF_TWO[name] if is_two else OF_THREE[name.removeprefix("three: ")]
+    model = _model(LogisticRegression, [1.0] if is_two else [1.0, 0.0, -1.0])
+    found, own = _evaluated(con, model, corner)
+    x, y, w = map(np.array, corner)
+    rows, given = x[:, None], {"sample_weight": w}
+    hat, p = model.predict(rows), model.predict_proba(rows)
+    kind = {"average": "binary" if is_two else "macro", "zero_division": 0.0}
+    numbers, several = {"labels": list(range(p.shape[1]))}, {"multi_class": "ovr"}
+    score, true = (p[:, 1], y) if is_two else (p, np.eye(3)[y.astype(int)])
+    want = {
+        "accuracy": _defined(metrics.accuracy_score, y, hat, **given),
+        "precision": _defined(metrics.precision_score, y, hat, **kind, **given),
+        "recall": _defined(metrics.recall_score, y, hat, **kind, **given),
+        "f1_score": _defined(metrics.f1_score, y, hat, **kind, **given),
+        "log_loss": _defined(metrics.log_loss, y, p, **numbers, **given),
+        "brier_score": _defined(metrics.brier_score_loss, y, p, **numbers, **given),
+        "average_precision": _defined(metrics.average_precision_score, true, score, **given),
+        "roc_auc": _defined(
+            metrics.roc_auc_score, y, score, **({} if is_two else several | numbers), **given
+        ),
+    }
+    for made in [found] if own is None else [found, own]:
+        _assert_same(made, want)
+    if is_two and w.any():
+        ask = "FROM ml_{}(MODEL corner, TABLE corners, label := 'y', weight := 'w', points := 0)"
+        roc, pr = (con.sql(ask.format(curve)).df() for curve in ("roc_curve", "pr_curve"))
+        false, true, above = metrics.roc_curve(y, score, drop_intermediate=False, **given)
+        np.testing.assert_allclose(roc["threshold"], above)
+        np.testing.assert_allclose(roc["recall"].astype(float), true)
+        np.testing.assert_allclose(roc["false_positive_rate"].astype(float), false)
+        precision, recall, above = metrics.precision_recall_curve(y, score, **given)
+        np.testing.assert_allclose(pr["threshold"][1:].astype(float), above[::-1])
+        np.testing.assert_allclose(pr["precision"].astype(float), precision[::-1])
+        np.testing.assert_allclose(pr["recall"].astype(float), recall[::-1])

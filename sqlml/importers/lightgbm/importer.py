@@ -107,7 +107,10 @@ def _classes(
     prediction = objective.predict(b, averaged)
     if model.outputs > 1:
         if len(labels) != model.outputs:
-            raise UnsupportedModelError(f"{model.outputs} outputs for {len(labels)} classes")
+            raise UnsupportedModelError(
+                f"the model has {model.outputs} outputs, but its labels had {len(labels)} "
+                "different values; fit it without num_class, or on labels of as many classes"
+            )
         label = b.op("argmax", prediction, axis=1)
         return Outputs({"label": label, "proba": prediction, "score": score}, labels)
     if objective.name == "binary":

@@ -37,6 +37,11 @@ def quarters(rows: int, seed: int) -> pd.DataFrame:
     return pd.DataFrame(rng.integers(-6, 7, (rows, 2)) / 4, columns=["x", "y"])
 
 
+def _constant(table: pd.DataFrame, seed: int) -> Array:
+    """A single class."""
+    return np.full(len(table), "only", object)
+
+
 def pair(table: pd.DataFrame, seed: int) -> Array:
     """Two real targets."""
     first = real(table, seed)
@@ -151,6 +156,8 @@ CASES: tuple[Case, ...] = (
         scaled,
     ),
     Case("Radius", _with(RadiusNeighborsClassifier, 4.0), three, scaled),
+    Case("Radius-one-class", _with(RadiusNeighborsClassifier, 4.0), _constant, scaled),
+    Case("KNN-one-class", _with(KNeighborsClassifier, 3), _constant, scaled),
     Case(
         "Radius-outliers",
         _with(RadiusNeighborsClassifier, 0.5, outlier_label="most_frequent"),

@@ -149,10 +149,13 @@ class Assembler:
         place, registers = self._allocated(lists, results)
         columns = [*inputs, *(place[r] for r in results)]
         start, counts = [], []
-        for listed in lists:
+        read = {a for op, a, _, _, _ in self._code if op in LISTS}
+        for number, listed in enumerate(lists):
+            # Registers that only instructions without use read have no place.
+            registers_read = listed if number in read else ()
             start.append(len(columns))
-            counts.append(len(listed))
-            columns += [place[r] for r in listed]
+            counts.append(len(registers_read))
+            columns += [place[r] for r in registers_read]
         rows: list[list[int]] = []
         for op, a, b, c, out in self._code:
             third = c + constants if op in NUMBERED else place.get(c, 0)
