@@ -21,6 +21,7 @@ from sqlml.shell.dot_commands import Leave
 from sqlml.shell.output_modes import MODES
 from sqlml.shell.prompt import prompt
 from sqlml.shell.shell import Shell
+from sqlml.terminal import escaped_on_terminals
 
 Command = Callable[[Sequence[str]], int]
 """Takes the arguments after its name; returns the exit status."""
@@ -85,6 +86,12 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 after an error, 2 for usage or a file
     of SQL that cannot be read, 130 after an interruption."""
+    with escaped_on_terminals():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    """Run a command or the shell; return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] in COMMANDS:
         command: Command = import_module(COMMANDS[given[0]]).main

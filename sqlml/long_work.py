@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
+from sqlml.terminal import escape_controls
 from sqlml.watched import is_watched
 
 PATIENCE = 2.0
@@ -30,7 +31,7 @@ class _Line:
     def draw(self) -> None:
         seconds = time.monotonic() - self._begun
         stage = f": {self.stage}" if self.stage else ""
-        self._write(f"sqlml: {self.what}{stage}, {seconds:.0f} s")
+        self._write(escape_controls(f"sqlml: {self.what}{stage}, {seconds:.0f} s"))
 
     def clear(self) -> None:
         if self._width:
@@ -38,7 +39,8 @@ class _Line:
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # closed, or nobody reads it any more
-            sys.stderr.write(f"\r{' ' * self._width}\r{text}")
+            sys.stderr.write(f"\r{' ' * self._width}")
+            sys.stderr.write(f"\r{text}")
             sys.stderr.flush()
         self._width = len(text)
 

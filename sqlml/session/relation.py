@@ -11,6 +11,7 @@ import pyarrow as pa
 from sqlml import html
 from sqlml.interruption import Stop
 from sqlml.session.engine_errors import user_errors
+from sqlml.terminal import escape_controls
 from sqlml.udfs.duckdb.user_frame import Wrapper
 
 SHOWN = 20
@@ -62,11 +63,11 @@ class Relation(Wrapper):
 
     def __str__(self) -> str:
         with user_errors(self._stop):
-            return str(self.native)
+            return escape_controls(str(self.native))
 
     def __repr__(self) -> str:
         with user_errors(self._stop):
-            return repr(self.native)
+            return escape_controls(repr(self.native))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """What a notebook shows: DuckDB's own table, where it has one (2.0)."""

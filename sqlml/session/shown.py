@@ -9,6 +9,7 @@ import duckdb
 from sqlml import html
 from sqlml.errors import SqlmlError
 from sqlml.session.relation import SHOWN
+from sqlml.terminal import escape_controls
 
 COLUMNS = ("name", "version", "versions", "library", "features", "comment", "created_at")
 """What is told of each model."""
@@ -20,7 +21,7 @@ class PlanText(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return str(self)
+        return escape_controls(str(self))
 
     def _repr_html_(self) -> str:
         return html.text(self)

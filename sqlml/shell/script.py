@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -13,6 +14,9 @@ from sqlml.parsing.tokens import raw_tokens
 
 FIRST, NEXT = "sqlml> ", "   ..> "
 """What stands before the first line of a statement, and before the others."""
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+"""A line; `splitlines` would also cut names and values at other characters, such as a form feed."""
 
 WORDS = frozenset({"exit", "quit", "help"})
 """What people type to leave or to find out; no statement of SQL."""
@@ -35,7 +39,7 @@ def pieces(text: str) -> Iterator[Piece]:
         ParseError: what follows the last semicolon has no tokens.
     """
     waiting, first = "", 1
-    for number, line in enumerate(text.splitlines(keepends=True), 1):
+    for number, line in enumerate(_LINE.findall(text), 1):
         if not waiting.strip() and is_command(line):
             yield Piece(line.strip(), number)
             waiting = ""

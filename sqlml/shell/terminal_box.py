@@ -11,6 +11,7 @@ from io import StringIO
 from typing import TextIO
 
 from sqlml.session.relation import Relation
+from sqlml.terminal import escape_controls
 
 MOST_ROWS = 10_000
 """Rows that a pager gets; DuckDB's own limit for a box."""
@@ -39,7 +40,11 @@ def drawn(relation: Relation, pages: bool) -> str:
 
 
 def show(text: str, pages: bool, out: TextIO) -> None:
-    """Write a text to a terminal, by the pager if it does not fit."""
+    """Write a text to a terminal, by the pager if it does not fit.
+
+    It is escaped here, too, since a pager writes to the terminal itself.
+    """
+    text = escape_controls(text)
     columns, lines = shutil.get_terminal_size()
     pager = pager_of() if pages and not _fits(text, columns, lines) else None
     if pager is None:

@@ -19,6 +19,7 @@ from sqlml.statements.export import export_model
 from sqlml.statements.models import Models
 from sqlml.statements.registration import Registration, whole_model
 from sqlml.statements.train import stored_estimator, train_object
+from sqlml.terminal import escape_controls
 
 
 class ModelMethods(ABC):
@@ -170,7 +171,8 @@ class ModelMethods(ABC):
                 if_not_exists=if_not_exists,
             )
         for notice in found:
-            warnings.warn(f"model {name}: {notice}", TrainingWarning, stacklevel=2)
+            text = escape_controls(f"model {name}: {notice}")
+            warnings.warn(text, TrainingWarning, stacklevel=2)
         return self
 
     def estimator(self, name: str) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlml.terminal import escape_controls
 from sqlml.watched import is_watched
 
 LEAST_SECONDS = 1.0
@@ -36,7 +37,7 @@ class Progress:
         """So many units are done; `told` is shown behind the bar."""
         if self._bar is not None:
             if told:
-                self._bar.set_postfix_str(told, refresh=False)
+                self._bar.set_postfix_str(escape_controls(told), refresh=False)
             self._bar.update(units)
 
     def close(self) -> None:

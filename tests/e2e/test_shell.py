@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,63 +12,11 @@ from sklearn.linear_model import LogisticRegression
 
 import sqlml
 from tests.e2e.macro_checks import IS_2
-
-pexpect = pytest.importorskip("pexpect")
-pyte = pytest.importorskip("pyte")
+from tests.e2e.terminal import Terminal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 
-ROWS, COLUMNS = 40, 90
 UP, TAB, CONTROL_C, CONTROL_D = "\x1b[A", "\t", "\x03", "\x04"
-
-
-class Terminal:
-    """A shell in a terminal, whose screen is read as a person would read it."""
-
-    def __init__(self, *arguments: str, **environment: str) -> None:
-        self._screen = pyte.Screen(COLUMNS, ROWS)
-        self._stream = pyte.ByteStream(self._screen)
-        self.process = pexpect.spawn(
-            sys.executable,
-            ["-m", "sqlml", *arguments],
-            dimensions=(ROWS, COLUMNS),
-            env={**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", **environment},
-        )
-
-    @property
-    def text(self) -> str:
-        return "\n".join(line.rstrip() for line in self._screen.display)
-
-    def sees(self, *texts: str, within: float = 10.0) -> str:
-        """The screen, once it shows all of these."""
-        end = time.monotonic() + within
-        while not all(text in self.text for text in texts):
-            assert time.monotonic() < end, f"no {texts} in:\n{self.text}"
-            self._read()
-        return self.text
-
-    def types(self, keys: str) -> None:
-        self.process.send(keys)
-
-    def clears(self) -> None:
-        self._screen.reset()
-
-    def ends(self) -> int:
-        """The exit status, once the shell has left."""
-        end = time.monotonic() + 60
-        while self.process.isalive() and time.monotonic() < end:
-            self._read()
-        self.process.close()
-        status: int = self.process.exitstatus
-        return status
-
-    def _read(self) -> None:
-        try:
-            self._stream.feed(self.process.read_nonblocking(65536, 0.2))
-        except pexpect.TIMEOUT:
-            pass
-        except pexpect.EOF:
-            time.sleep(0.05)
 
 
 @pytest.fixture

@@ -1,0 +1,72 @@
+"""Show control characters on a terminal instead of sending them.
+
+Names, values, comments and error messages may come from a stranger's file. Sent to a terminal as
+they are, their control characters could move the cursor, rewrite what was shown, set the title or
+make the terminal type. Pipes and files get every character as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
+
+_CONTROLS = re.compile(r"\r\n|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""The control sets C0 and C1 and DEL, without the tab and the end of a line."""
+
+
+def escape_controls(text: str) -> str:
+    """Return `text` with control characters written as JSON writes them; tabs and line ends stay.
+
+    >>> escape_controls("a\\x1b[2Jb\\tc\\r\\n")
+    'a\\\\u001b[2Jb\\tc\\n'
+    """
+    return _CONTROLS.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "\n" if match[0] == "\r\n" else f"\\u{ord(match[0]):04x}"
+
+
+class TerminalStream:
+    """A text stream of a terminal that escapes what is written to it.
+
+    A progress bar draws over its last line: carriage returns at the start of a text are sent. A
+    library that draws on the terminal, such as prompt_toolkit, writes bytes to `buffer`.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text without its control characters; return the length of the text."""
+        rest = text.lstrip("\r")
+        self._stream.write("\r" * (len(text) - len(rest)) + escape_controls(rest))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write texts one after another."""
+        for line in lines:
+            self.write(line)
+
+
+@contextmanager
+def escaped_on_terminals() -> Iterator[None]:
+    """Escape what the block writes to standard output and standard error, if they are terminals.
+
+    After an unexpected error they stay that way, since the interpreter prints its message later.
+    """
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_escape_on_terminal, streams)
+    yield
+    sys.stdout, sys.stderr = streams
+
+
+def _escape_on_terminal(stream: TextIO) -> TextIO:
+    is_terminal = stream is not None and not stream.closed and stream.isatty()
+    return cast("TextIO", TerminalStream(stream)) if is_terminal else stream
