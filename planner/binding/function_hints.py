@@ -12,6 +12,14 @@ from sqlml.types import fold
 
 _NO_TABLE_FUNCTION = re.compile(r"Table Function with name (ml_\w+) does not exist", re.IGNORECASE)
 
+_STATEMENT = re.compile(r"(?:^|;)\s*(\w+)\s+(\w+)\b")
+_VERBS = ("CREATE", "ALTER", "DROP", "SHOW", "DESCRIBE", "EXPORT", "VERIFY", "RETRAIN")
+_OBJECTS = ("MODEL", "MODELS")
+"""The first two words of statements about models."""
+
+_ROWS = re.compile(r"\b(ml_\w+)\s*\((?!\s*MODEL\b)[^()]*\bTABLE\b", re.IGNORECASE)
+"""A table form that does not begin with MODEL, and has rows."""
+
 _NEAR = 0.75
 """Least similarity of a name to one of ours (difflib's ratio); below, it is most likely not meant
 as ours."""
@@ -36,7 +44,12 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
     for name in FUNCTIONS:
         unfit = f"Macro {name}() does not support the supplied arguments" in message
         if unfit and not is_function(name):
-            return f"the model that a column names is called by {name}(MODEL (column), ..)"
+            return (
+                f"the name of a model stands in single quotes, {name}('m', ..); a model that a "
+                f"column names is called by {name}(MODEL (column), ..)"
+            )
+    if "syntax error" in message or "Table with name MOD" in message:
+        return _of_statement(sql) or _of_rows(sql)
     starred = "STAR expression" in message
     if not starred and "does not exist" not in message:
         return None
@@ -60,6 +73,30 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
                 "in a relation's own methods"
             )
     return None
+
+
+def _of_statement(sql: str) -> str | None:
+    """Return how to write the statement about models that `sql` most likely means, or None.
+
+    >>> _of_statement("RETRAN MODEL m"), _of_statement("DROP MODLE m")
+    ('write ALTER MODEL m RETRAIN', 'did you mean DROP MODEL?')
+    """
+    for statement in _STATEMENT.finditer(sql):
+        verb, what = (word.upper() for word in statement.groups())
+        near_verb, near_what = closest(verb, _VERBS, _NEAR), closest(what, _OBJECTS, _NEAR)
+        if near_verb is None or near_what is None:
+            continue
+        if near_verb == "RETRAIN":
+            return "write ALTER MODEL m RETRAIN"
+        if (verb, what) != (near_verb, near_what):
+            return f"did you mean {near_verb} {near_what}?"
+    return None
+
+
+def _of_rows(sql: str) -> str | None:
+    """Return how to write the table form of which the engine cannot read the rows; None without."""
+    found = _ROWS.search(sql)
+    return None if found is None else _of_table_form(fold(found[1]))
 
 
 def _of_table_form(name: str) -> str | None:

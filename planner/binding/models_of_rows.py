@@ -157,11 +157,12 @@ def _names(
         return sorted(found)
     written = whole(column.span)
     message = f"the models that {written} names cannot be read beforehand: {failure}"
-    if written.isidentifier() and written in failure:
-        name = context.dialect.quote_string(written)
+    name = written[1:-1] if written[:1] == '"' == written[-1:] else written
+    if (name != written or name.isidentifier()) and name in failure:
+        model = context.dialect.quote_string(name.replace('""', '"'))
         message = (
-            f"no column {written} names models here; the model of that name is called by "
-            f"{call.function}({name}, *)"
+            f"no column {written} names models here; the name of a model stands in single quotes: "
+            f"{call.function}({model}, *)"
         )
     raise BindError(message, outline.sql, at)
 

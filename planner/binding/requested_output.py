@@ -13,7 +13,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.class_argument import chosen_class, keyed_class
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.missing_output import why_none
-from sqlml.planner.binding.refused_places import refuse_in_definition
+from sqlml.planner.binding.refused_places import refuse_place
 from sqlml.planner.program.function_names import Output, Part
 from sqlml.planner.program.result_sql import Chosen, result_type
 from sqlml.planner.syntax.arguments import seems_to_call
@@ -109,7 +109,7 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
         if not starred and context.is_user_function(call.function):
             return None
         raise UnknownModelError(error.message, sql, at) from None
-    refuse_in_definition(call, sql)
+    refuse_place(call, sql, context)
     if call.function == EXPLAIN:
         if call.class_argument is not None and len(model.program.labels) > 1:
             raise BindError(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlml.errors import BindError, MissingOutputError
 from sqlml.planner.binding.models_of_rows import models_of_rows
 from sqlml.planner.binding.probe_queries import ProbeError
-from sqlml.planner.binding.refused_places import refuse_in_definition
+from sqlml.planner.binding.refused_places import refuse_place
 from sqlml.planner.binding.requested_output import target_of
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.syntax.outline import ModelCall, ModelColumn
@@ -58,7 +58,7 @@ def _with_models(draft: Draft, call: ModelCall, column: ModelColumn) -> Draft:
     starred = any(argument.star is not None for argument in call.arguments)
     if not starred and context.is_user_function(call.function):
         return draft
-    refuse_in_definition(call, draft.text)
+    refuse_place(call, draft.text, context)
     named = None
     try:
         named = models_of_rows(call, column, draft.outline, draft.given, context, draft.nulls)

@@ -105,6 +105,7 @@ def _call(r: Reader, node: exp.Expr, name: str, at: At) -> None:
         in_try=at.in_try,
         always_asked=at.asked,
         defines=at.defines,
+        is_source=isinstance(node.parent, exp.Table | exp.Lateral),
         unused=at.unused,
         compared=None if indexed and key is None else r.compared.get(id(node)),
     )

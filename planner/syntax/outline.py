@@ -185,10 +185,11 @@ class ModelCall:
     names in it that are not columns (of a lambda, a comprehension, a macro), with the fields after
     them; has_local_names: some are in sight. depth: how many calls and brackets are around it;
     queries: how many queries. always_asked: its clause evaluates it for each row. defines: it
-    stands in a table's definition. unused: it stands in the definition of a WITH clause whose name
-    is written nowhere else. approximate: what it says of itself, if anything. baseline: it asks for
-    the baseline of contributions, too. background: the query, in brackets, of rows to compare with,
-    and permutations how many pairs of orders an estimate tries for each of these.
+    stands in a table's definition. is_source: it stands in FROM as if it were a table. unused: it
+    stands in the definition of a WITH clause whose name is written nowhere else. approximate: what
+    it says of itself, if anything. baseline: it asks for the baseline of contributions, too.
+    background: the query, in brackets, of rows to compare with, and permutations how many pairs of
+    orders an estimate tries for each of these.
     standard_errors: it asks for those of contributions in their place. skips_unknown: a row whose
     model is unknown has NULL.
     """
@@ -211,6 +212,7 @@ class ModelCall:
     in_try: bool = False
     always_asked: bool = True
     defines: bool = False
+    is_source: bool = False
     unused: bool = False
     compared: Compared | None = None
     key: Key | None = None

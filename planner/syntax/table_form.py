@@ -119,7 +119,8 @@ def _begins(tokens: Sequence[Token], i: int) -> bool:
             return named or second.is_symbol("(")
         return dotted and form is None and first.upper == "TABLE" and second.is_identifier
     is_query = first.is_symbol("(") and (second.upper in QUERIES or second.is_symbol("("))
-    return is_query or (first.upper == "TABLE" and second.is_identifier)
+    named = second.is_identifier or second.kind == "string"
+    return is_query or (first.upper == "TABLE" and named)
 
 
 def _form(sql: str, tokens: Tokens, start: int) -> TableForm:

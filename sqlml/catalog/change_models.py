@@ -187,5 +187,6 @@ class ModelChanges(Writer):
 def _check_name(name: str) -> None:
     if not name or any(c in name for c in ".@/\0"):
         raise CatalogError(
-            f"invalid model name {name!r}: it must not be empty or contain . @ / or NUL"
+            f"invalid model name {name!r}: it must not be empty or contain . @ / or NUL; the name "
+            "of a database is quoted apart from it"
         )

@@ -271,7 +271,7 @@ class Catalog:
             CatalogError: it is not attached.
         """
         if database is not None and not self._connection.has_database(database):
-            raise CatalogError(f"unknown database {database!r}; ATTACH it first")
+            raise CatalogError(_describe_missing_database(database))
 
     def models_query(self, database: str | None = None) -> str:
         """The query of the view `models`.
@@ -321,9 +321,7 @@ class Catalog:
             return schema
         database = reference.database
         if database is not None and not self._connection.has_database(database):
-            raise UnknownModelError(
-                f"unknown database {database!r}; ATTACH it, or name the model without it"
-            )
+            raise UnknownModelError(_describe_missing_database(database))
         raise self._unknown(reference, [])
 
     def missing(self, reference: Reference, schema: str) -> UnknownModelError:
@@ -409,3 +407,11 @@ def _json(text: Any, name: str, what: str) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise ArtifactError(f"the {what} of model {name!r} are damaged; create it again")
     return found
+
+
+def _describe_missing_database(database: str) -> str:
+    """Say that a database is not attached; people who know BigQuery mean a dataset."""
+    return (
+        f"unknown database {database!r}; ATTACH it, or name the model without it: models belong to "
+        "a database, not to a schema"
+    )

@@ -32,6 +32,7 @@ from sqlml.parsing.statements import (
     UnsetAlias,
     UnsetTags,
 )
+from sqlml.suggestions import closest
 from sqlml.types import fold
 
 
@@ -58,7 +59,9 @@ class AlterModelRules(FromClause):
             change = rule(self, name)
             self._expect_end()
             return AlterModel(self._statement, name, change, if_exists)
-        raise self._failed(f"expected {', '.join(CHANGES)}")
+        near = closest(self._word(), [words.split()[0] for words in CHANGES], 0.75)
+        hint = "" if near is None else f"; did you mean {near}?"
+        raise self._failed(f"expected {', '.join(CHANGES)}{hint}")
 
     def _add_version(self, name: ModelName) -> Change:
         number = self._number("the number of the version") if self._digits() else None

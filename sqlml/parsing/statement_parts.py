@@ -145,9 +145,12 @@ class StatementParts(Parser):
             database, _, name = self._text("the name of a model").rpartition(".")
             return ModelName(name, _current(database))
         first = self._name("the name of a model")
-        if self._match(TokenType.DOT):
-            return ModelName(self._name("the name of a model"), _current(first))
-        return ModelName(first)
+        if not self._match(TokenType.DOT):
+            return ModelName(first)
+        name = ModelName(self._name("the name of a model"), _current(first))
+        if self._curr.token_type == TokenType.DOT:
+            raise self._failed("a model is named by model or database.model; it has no schema")
+        return name
 
     def _database(self) -> str | None:
         """The name of a database; None for the current one."""

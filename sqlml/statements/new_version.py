@@ -37,7 +37,7 @@ def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) 
         count = len(imported.features)
         columns = "1 column" if count == 1 else f"{count} columns"
         raise ConfigError(
-            f"this {type(model).__name__} was fitted without column names; name its {columns}: "
+            f"this {type(model).__name__} comes without column names; name its {columns}: "
             "create_model(.., inputs=['a', 'b', ...]), or CREATE MODEL m INPUT (a DOUBLE, b "
             "DOUBLE, ...) FROM '...'"
         )

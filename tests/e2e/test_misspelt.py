@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 import sqlml
+from sqlml import errors
 
 
 def refused(work: Any) -> duckdb.Error:
@@ -72,3 +73,51 @@ def test_a_macro_of_a_near_name_is_the_users_own(con: sqlml.Session) -> None:
     assert con.execute("SELECT predict_prob('churn', 1)").fetchall() == [(2,)]
     error = refused(lambda: con.sql("SELECT predict_prob('churn', *) FROM customers"))
     assert "did you mean" not in str(error)
+
+
+TRAIN = "OPTIONS (model_type = 'linear_reg', label = 'id') AS SELECT id, tenure FROM customers"
+
+
+@pytest.mark.parametrize(
+    ("sql", "wanted"),
+    [
+        ("FROM predict('churn', customers)", "FROM ml_predict(MODEL 'churn', TABLE customers)"),
+        ("FROM predict(MODEL churn, TABLE customers)", "predict('churn', *) FROM customers"),
+        ("FROM customers c, explain('churn', c) e", "ml_explain_predict(MODEL 'churn', TABLE c)"),
+        ("FROM customers JOIN predict_proba('churn', (FROM customers)) ON true", "TABLE t"),
+        ("FROM transform('churn', customers)", "SELECT *, transform('churn', *) FROM customers"),
+        ('SELECT predict("churn", *) FROM customers', "predict('churn', *)"),
+        ('SELECT predict("churn", id, 2) FROM customers', "stands in single quotes"),
+        ("ALTER MODEL churn RETRAN", "did you mean RETRAIN?"),
+        ("ALTER MODEL churn SET DEFUALT_VERSION = 1", "expected ADD VERSION"),
+        ("RETRAN MODEL churn", "write ALTER MODEL m RETRAIN"),
+        ("FROM ml_describe_data(TABLE 'custumers')", 'Did you mean "customers"'),
+        (f"CREATE MODEL tutorial.m {TRAIN}", "models belong to a database, not to a schema"),
+        ("SELECT predict('tutorial.m', *) FROM customers", "to a database, not to a schema"),
+        ("DROP MODEL tutorial.m", "models belong to a database, not to a schema"),
+        ("DROP MODEL project.tutorial.m", "a model is named by model or database.model"),
+        (f'CREATE MODEL "tutorial.m" {TRAIN}', "is quoted apart from it"),
+    ],
+)
+def test_what_people_write_first_is_answered(con: sqlml.Session, sql: str, wanted: str) -> None:
+    with pytest.raises((duckdb.Error, errors.SqlmlError)) as caught:
+        con.execute(sql)
+    assert wanted in str(caught.value)
+
+
+def test_calls_inside_tables_stay(con: sqlml.Session) -> None:
+    scored = "SELECT * FROM unnest([predict('churn', *)]) u(p)"
+    assert con.execute(f"SELECT p FROM customers, LATERAL ({scored})").fetchall()
+    assert con.execute("SELECT count(*) FROM ml_describe_data(TABLE 'customers')").fetchall()
+
+
+def test_a_suggested_column_is_quoted(con: sqlml.Session) -> None:
+    con.execute('CREATE TABLE rows AS SELECT i AS a, i % 2 AS "churned?" FROM range(50) r(i)')
+    for options, wanted in (
+        ("label = 'churned'", "did you mean 'churned?'?"),
+        ("label = 'churned?', monotone_constraints = {'b': 1}", "features: a"),
+    ):
+        options = f"model_type = 'boosted_tree_classifier', {options}"
+        with pytest.raises(errors.SqlmlError) as caught:
+            con.execute(f"CREATE MODEL m OPTIONS ({options}) AS FROM rows")
+        assert wanted in str(caught.value)

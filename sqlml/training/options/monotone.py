@@ -97,7 +97,7 @@ def _named(
     for name, direction in named.items():
         if name not in query:
             near = closest(name, query)
-            hint = f"did you mean {near}?" if near else f"features: {', '.join(query)}"
+            hint = f"did you mean {near!r}?" if near else f"features: {', '.join(query)}"
             raise ConfigError(f"option {option}: the model has no feature {name!r}; {hint}")
         if direction and name not in numbers:
             raise ConfigError(

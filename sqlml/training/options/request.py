@@ -203,7 +203,7 @@ def _column(option: str, name: str, columns: Mapping[str, str]) -> str:
     if fold(name) in columns:
         return columns[fold(name)]
     near = closest(name, columns.values())
-    hint = f"did you mean {near}?" if near else f"its columns: {', '.join(columns.values())}"
+    hint = f"did you mean {near!r}?" if near else f"its columns: {', '.join(columns.values())}"
     raise MissingColumnError(f"option {option}: the query has no column {name!r}; {hint}")
 
 

@@ -36,7 +36,10 @@ def test_a_name_close_to_ours_is_named(written: str, meant: str) -> None:
 
 def test_a_column_that_names_models_has_a_keyword() -> None:
     message = "Binder Error: Macro explain() does not support the supplied arguments."
-    wanted = "the model that a column names is called by explain(MODEL (column), ..)"
+    wanted = (
+        "the name of a model stands in single quotes, explain('m', ..); a model that a column "
+        "names is called by explain(MODEL (column), ..)"
+    )
     assert hint("SELECT explain(m, a, b) FROM t", message, nothing) == wanted
     assert hint("SELECT explain(m, a, b) FROM t", message, lambda name: True) is None
 
@@ -86,3 +89,24 @@ def test_a_misspelt_call_is_named_before_a_right_one() -> None:
     assert hint(sql, STAR, nothing) == "did you mean predict_score('m', ..)?"
     where = hint("predict('m', *)", STAR, nothing)
     assert where is not None and "not in a relation's own methods" in where
+
+
+SYNTAX = 'Parser Error: syntax error at or near "{}"'
+
+
+@pytest.mark.parametrize(
+    ("sql", "near", "wanted"),
+    [
+        ("RETRAN MODEL m", "RETRAN", "write ALTER MODEL m RETRAIN"),
+        ("RETRAIN MODEL m", "RETRAIN", "write ALTER MODEL m RETRAIN"),
+        ("SELECT 1;\n crate model m from 'x'", "crate", "did you mean CREATE MODEL?"),
+        ("DROP MODLE m", "MODLE", "did you mean DROP MODEL?"),
+        ("SELECT * FROM ml_predict('m', TABLE t)", "TABLE", "write ml_predict(MODEL m, TABLE t)"),
+        ('FROM ML_evaluate("m", TABLE t)', "TABLE", "write ml_evaluate(MODEL m, TABLE t)"),
+        ("SELEC 1", "SELEC", None),
+        ("CREATE TABLE t (a INT, TABLE)", "TABLE", None),
+        ("DROP MODEL m m", "m", None),
+    ],
+)
+def test_a_misspelt_statement_is_named(sql: str, near: str, wanted: str | None) -> None:
+    assert hint(sql, SYNTAX.format(near), nothing) == wanted
