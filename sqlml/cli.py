@@ -21,6 +21,7 @@ from sqlml.shell.dot_commands import Leave
 from sqlml.shell.output_modes import MODES
 from sqlml.shell.prompt import prompt
 from sqlml.shell.shell import Shell
+from sqlml.suggestions import closest
 from sqlml.terminal import escaped_on_terminals
 
 Command = Callable[[Sequence[str]], int]
@@ -98,6 +99,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         return command(given[1:])
     usage = parser()
     options = usage.parse_intermixed_args(given)
+    wrong = _suggest_command(options.database)
+    if wrong is not None:
+        usage.error(wrong)
     sql = options.sql or options.command
     if options.sql is not None and (options.command or options.file) is not None:
         usage.error("SQL is given twice")
@@ -130,6 +134,18 @@ def _run(arguments: Sequence[str] | None) -> int:
         except BrokenPipeError:  # as `| head` leaves it; what is left in the buffer goes nowhere
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
+
+
+def _suggest_command(database: str) -> str | None:
+    """Return a message if the name of a new database is most likely a misspelt command."""
+    is_word = database.isalpha() and not Path(database).exists()
+    near = closest(database, COMMANDS) if is_word else None
+    if near is None:
+        return None
+    return (
+        f"there is no command or file {database!r}; did you mean sqlml {near}? "
+        f"A new database of that name is opened by ./{database}"
+    )
 
 
 def _read(path: str | None) -> str | None:

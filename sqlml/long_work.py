@@ -1,16 +1,16 @@
-"""`long_work` and `stage`: say what is being done, where a person waits for it."""
+"""Say what is being done, and for how long, where a person waits for it."""
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from typing import TextIO
 
 from sqlml.terminal import escape_controls
-from sqlml.watched import is_watched
+from sqlml.watched import watched_stream
 
 PATIENCE = 2.0
 """Seconds before anything is said."""
@@ -20,28 +20,50 @@ _LOOK = 0.25
 
 
 class _Line:
-    """One line on standard error, written over until the work is done."""
+    """A line on the screen that is written over until the work is done.
 
-    def __init__(self, what: str) -> None:
+    `is_covered`: a progress bar stands in its place.
+    """
+
+    def __init__(self, what: str, stream: TextIO) -> None:
         self.what = what
         self.stage = ""
+        self.is_covered = False
+        self._stream = stream
         self._begun = time.monotonic()
         self._width = 0
+        self._lock = threading.Lock()
 
     def draw(self) -> None:
+        """Write what is being done, unless a progress bar says it."""
         seconds = time.monotonic() - self._begun
         stage = f": {self.stage}" if self.stage else ""
-        self._write(escape_controls(f"sqlml: {self.what}{stage}, {seconds:.0f} s"))
+        with self._lock:
+            if not self.is_covered:
+                self._write(escape_controls(f"sqlml: {self.what}{stage}, {seconds:.0f} s"))
+
+    def cover(self) -> None:
+        """Leave the line to a progress bar."""
+        with self._lock:
+            if not self.is_covered:
+                self._erase()
+                self.is_covered = True
 
     def clear(self) -> None:
+        """Remove the line."""
+        with self._lock:
+            self._erase()
+
+    def _erase(self) -> None:
         if self._width:
             self._write("\r")
+            self._width = 0
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # closed, or nobody reads it any more
-            sys.stderr.write(f"\r{' ' * self._width}")
-            sys.stderr.write(f"\r{text}")
-            sys.stderr.flush()
+            self._stream.write(f"\r{' ' * self._width}")
+            self._stream.write(f"\r{text}")
+            self._stream.flush()
         self._width = len(text)
 
 
@@ -50,17 +72,18 @@ _LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
 
 @contextmanager
 def long_work(what: str) -> Iterator[None]:
-    """While the block runs, say what it does on standard error once that takes `PATIENCE`.
+    """Say what the block does once that takes `PATIENCE`.
 
     Nothing is said where nobody sees it, or inside another long work, whose stages go on.
 
     Args:
         what: as in "registering churn".
     """
-    if _LINE.get() is not None or not is_watched():
+    stream = watched_stream()
+    if _LINE.get() is not None or stream is None:
         yield
         return
-    line, done = _Line(what), threading.Event()
+    line, done = _Line(what, stream), threading.Event()
     watching = threading.Thread(target=_watch, args=(line, done), daemon=True)
     token = _LINE.set(line)
     watching.start()
@@ -74,10 +97,24 @@ def long_work(what: str) -> Iterator[None]:
 
 
 def stage(name: str) -> None:
-    """What the long work around this call does from here on; without one it means nothing."""
+    """Say what the long work around this call does from here on; without one, do nothing."""
     line = _LINE.get()
     if line is not None:
         line.stage = name
+
+
+def cover_line() -> None:
+    """Leave the line of the long work around this call to a progress bar."""
+    line = _LINE.get()
+    if line is not None:
+        line.cover()
+
+
+def uncover_line() -> None:
+    """Say again what is being done, once the progress bar is removed."""
+    line = _LINE.get()
+    if line is not None:
+        line.is_covered = False
 
 
 def _watch(line: _Line, done: threading.Event) -> None:

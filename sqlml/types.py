@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
@@ -189,6 +190,29 @@ class Labels:
 
     def __len__(self) -> int:
         return len(self.values)
+
+
+def class_text(value: Any) -> str:
+    """Return a class as SQL shows it, a text without quotes.
+
+    >>> class_text(True), class_text(3), class_text("yes")
+    ('true', '3', 'yes')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def class_literal(value: Any) -> str:
+    """Return a class as messages show it, a text with quotes.
+
+    >>> class_literal(True), class_literal(3), class_literal("yes")
+    ('true', '3', "'yes'")
+    """
+    return class_text(value) if isinstance(value, bool) else repr(value)
+
+
+def list_classes(values: Iterable[Any], most: int = 20) -> str:
+    """Return the first classes as messages list them."""
+    return ", ".join(map(class_literal, islice(values, most)))
 
 
 def label_sets(labels: Labels | tuple[Labels, ...] | None) -> tuple[Labels, ...]:

@@ -1,16 +1,28 @@
-"""`is_watched`: whether a person sees what is drawn on standard error."""
+"""Where a person sees what is drawn while work goes on: a terminal, or the output of a cell."""
 
 from __future__ import annotations
 
 import sys
+from typing import TextIO
+
+
+def watched_stream() -> TextIO | None:
+    """Return the stream that a person watches; None if nobody does.
+
+    It is standard error in a terminal, and standard output in a notebook, which shows standard
+    error as if something had failed.
+    """
+    try:
+        if sys.stderr.isatty():
+            return sys.stderr
+        return sys.stdout if _in_notebook() else None
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return None
 
 
 def is_watched() -> bool:
-    """Whether standard error is a terminal, or a notebook shows it."""
-    try:
-        return sys.stderr.isatty() or _in_notebook()
-    except (AttributeError, ValueError):  # there is none, or it is closed
-        return False
+    """Return whether a person sees what is drawn."""
+    return watched_stream() is not None
 
 
 def _in_notebook() -> bool:

@@ -9,7 +9,7 @@ from sqlml.errors import BindError
 from sqlml.planner.program.result_sql import Chosen
 from sqlml.planner.syntax.outline import Literal, ModelCall
 from sqlml.planner.syntax.parameters import Parameters
-from sqlml.types import Labels
+from sqlml.types import Labels, list_classes
 
 
 def chosen_class(call: ModelCall, model: Model, sql: str, given: Parameters) -> Chosen | None:
@@ -69,7 +69,7 @@ def _places(model: Model, wanted: Any, sql: str, place: int) -> Chosen:
     if any(i is not None for i in found):
         return found
     all_known = dict.fromkeys(v for known in labels for v in known.values)
-    known = ", ".join(repr(v) for v in list(all_known)[:20])
+    known = list_classes(all_known)
     raise BindError(
         f"model {model.name!r} has no class {wanted!r}; its classes are {known}", sql, place
     )

@@ -19,7 +19,7 @@ from sqlml.planner.program.result_sql import Chosen, result_type
 from sqlml.planner.syntax.arguments import seems_to_call
 from sqlml.planner.syntax.outline import ModelCall, Parameter
 from sqlml.planner.syntax.parameters import Parameters
-from sqlml.types import fold
+from sqlml.types import class_literal, fold
 
 OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
     "predict": ("label",),
@@ -84,7 +84,7 @@ class Target:
         labels, text = self.model.program.labels, str(self.output)
         if self.chosen is not None:
             t, k = next((t, k) for t, k in enumerate(self.chosen) if k is not None)
-            text += f", class {labels[t].values[k]!r}"
+            text += f", class {class_literal(labels[t].values[k])}"
         targets = self.model.program.targets
         return text + (f", {targets} targets" if targets > 1 else "")
 

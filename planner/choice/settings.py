@@ -23,7 +23,7 @@ NAMES = ("auto", SQL, *BACKENDS)
 ROUTES = ("auto", "native", "arrow")
 """How rows may reach a function (`planner.program.route`)."""
 
-_VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "backend": NAMES,
         "strategy": STRATEGIES,
@@ -41,11 +41,11 @@ def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[
     Raises:
         ConfigError: unknown option or value.
     """
-    known = _VALUES.get(name)
+    known = SETTINGS.get(name)
     if known is None:
         raise ConfigError(
             f"unknown setting sqlml_{name}; settings: "
-            + ", ".join(f"sqlml_{option}" for option in _VALUES)
+            + ", ".join(f"sqlml_{option}" for option in SETTINGS)
         )
     others = {k: v for k, v in settings.items() if k != name}
     if value is None:

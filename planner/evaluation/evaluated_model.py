@@ -17,7 +17,7 @@ from sqlml.planner.evaluation.grouping import Grouping
 from sqlml.planner.evaluation.rows_columns import check_column, check_labels
 from sqlml.planner.evaluation.task import Task, task_of
 from sqlml.planner.syntax.table_form import TableForm
-from sqlml.types import Labels
+from sqlml.types import Labels, list_classes
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class EvaluatedModel:
             return len(labels) - 1
         place = index_of(labels, wanted)
         if place is None:
-            known = ", ".join(repr(v) for v in labels.values[:20])
+            known = list_classes(labels.values)
             raise self.error(
                 f"model {self.model.name!r} has no class {wanted!r}; its classes are {known}",
                 "class",

@@ -8,7 +8,7 @@ from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import BindError
 from sqlml.planner.program.result_sql import label_type
 from sqlml.suggestions import closest
-from sqlml.types import Labels, fold
+from sqlml.types import Labels, fold, list_classes
 
 
 def check_column(name: str, columns: Mapping[str, str]) -> str:
@@ -44,7 +44,7 @@ def check_labels(name: str, kind: str, labels: Labels, model: str) -> None:
     }
     if not fits[labels.kind] and kind not in ('"NULL"', "NULL"):
         wanted = label_type(labels)
-        some = ", ".join(repr(v) for v in labels.values[:3])
+        some = list_classes(labels.values, 3)
         raise BindError(
             f"column {name!r} is {kind}, and the classes of model {model!r} are {wanted} ({some}"
             f"{', ..' if len(labels) > 3 else ''}); cast the column in the rows"

@@ -14,6 +14,7 @@ from sqlml.explaining.tree_nodes import tree_nodes, trees_of
 from sqlml.explaining.weights import Weight, weights
 from sqlml.planner.syntax.literal_table import Table, literal_table
 from sqlml.planner.syntax.table_form import TableForm
+from sqlml.types import class_text
 
 
 def model_table(form: TableForm, model: Model, dialect: Dialect, sql: str) -> str:
@@ -86,7 +87,7 @@ def _weights(form: TableForm, model: Model) -> Table:
     of_classes = len(labels) == 1 and outputs == len(labels[0])
     names: list[str | None] = [None]
     if outputs > 1:
-        names = [str(labels[0].values[k] if of_classes else k + 1) for k in range(outputs)]
+        names = [class_text(labels[0].values[k] if of_classes else k + 1) for k in range(outputs)]
     columns = {
         "processed_input": "VARCHAR",
         "category": "VARCHAR",

@@ -16,7 +16,7 @@ from sqlml.errors import BindError
 from sqlml.planner.binding.class_argument import index_of, spelled_class
 from sqlml.planner.evaluation.rows_columns import check_column
 from sqlml.planner.syntax.table_form import TableForm
-from sqlml.types import fold
+from sqlml.types import fold, list_classes
 
 _POINTS, _MOST_POINTS = 20, 1000
 
@@ -113,7 +113,7 @@ def _predicted(
     if wanted is None and len(labels) > 2:
         raise refused("name the class, as in class := 'yes', since the model has more than two")
     if place is None:
-        known = ", ".join(repr(v) for v in labels.values[:20])
+        known = list_classes(labels.values)
         raise refused(f"model {model.name!r} has no class {wanted!r}; its classes are {known}")
     label = labels.values[place]
     text = spelled_class(label)

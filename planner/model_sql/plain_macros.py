@@ -34,7 +34,7 @@ from sqlml.planner.choice.settings import batch_rows
 from sqlml.planner.program.function_names import FunctionSpec, Output, Part
 from sqlml.planner.program.prepare import prepare_parts
 from sqlml.planner.program.result_sql import decoded, label_literal
-from sqlml.types import DATETIME, NESTED, Feature, Kind, Labels
+from sqlml.types import DATETIME, NESTED, Feature, Kind, Labels, list_classes
 
 
 def _call(name: str, *arguments: str) -> str:
@@ -210,7 +210,7 @@ def _field(feature: Feature, transform: Transform | None) -> Bound:
 def _one_class(call: str, labels: Labels) -> str:
     """The probability of the class that the parameter `class` spells."""
     place = f"coalesce({_PLACES[labels.kind](labels)}, 0)"
-    known = ", ".join(repr(v) for v in labels.values[:20])
+    known = list_classes(labels.values)
     unknown = _joined(
         "'the model has no class '",
         f"coalesce({_SPELLED}, 'NULL')",

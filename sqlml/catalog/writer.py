@@ -25,7 +25,7 @@ from sqlml.catalog.tables import (
 )
 from sqlml.dialects.duckdb import folded
 from sqlml.errors import CatalogError
-from sqlml.types import fold
+from sqlml.types import class_text, fold
 
 CallsOf = Callable[[NewVersion], Sequence[ModelCall]]
 """What the macros of plain connections compute of a version."""
@@ -145,7 +145,8 @@ class Writer:
             program.hash,
             [{"name": f.name, "kind": f.kind, "used": f.name in new.used} for f in new.features],
             ", ".join(dict.fromkeys(s.kind for s in labels)) or None,
-            [f"{n}{v}" for n, s in zip(names, labels, strict=True) for v in s.values] or None,
+            [f"{n}{class_text(v)}" for n, s in zip(names, labels, strict=True) for v in s.values]
+            or None,
             list(program.outputs),
             program.nbytes,
             origin.source,

@@ -147,10 +147,10 @@ class StatementParts(Parser):
         first = self._name("the name of a model")
         if not self._match(TokenType.DOT):
             return ModelName(first)
-        name = ModelName(self._name("the name of a model"), _current(first))
+        model_name = ModelName(self._name("the name of a model"), _current(first))
         if self._curr.token_type == TokenType.DOT:
             raise self._failed("a model is named by model or database.model; it has no schema")
-        return name
+        return model_name
 
     def _database(self) -> str | None:
         """The name of a database; None for the current one."""

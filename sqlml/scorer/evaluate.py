@@ -11,7 +11,7 @@ from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.class_argument import index_of
 from sqlml.scorer.metrics import Metrics, class_metrics, number_metrics
-from sqlml.types import Array, Labels
+from sqlml.types import Array, Labels, list_classes
 
 
 class Predicts(Protocol):
@@ -113,7 +113,7 @@ def _classes(
     for value in set(truth[[not _is_missing(v) for v in truth]].tolist()):
         place = index_of(labels, value)
         if place is None:
-            known = ", ".join(repr(v) for v in labels.values[:20])
+            known = list_classes(labels.values)
             raise ConfigError(f"the label {value!r} is not a class of this model; classes: {known}")
         places[value] = place
     y = np.array([-1 if _is_missing(v) else places[v] for v in truth], np.int64)

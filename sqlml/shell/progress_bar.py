@@ -1,18 +1,18 @@
-"""`progress_bar`: how far a query is, where a person waits for it in a terminal."""
+"""Draw how far a query is, where a person waits for it."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import duckdb
 
 from sqlml.parsing.statements import Query
 from sqlml.planner.syntax.text import text_of
-from sqlml.watched import is_watched
+from sqlml.watched import watched_stream
 
 PATIENCE = 2.0
 """Seconds that a query takes before its bar appears."""
@@ -23,7 +23,7 @@ _LOOK = 0.2
 
 @contextmanager
 def progress_bar(session: Any, sql: str) -> Iterator[None]:
-    """Draw the progress of a query on standard error while the block runs.
+    """Draw the progress of a query while the block runs.
 
     Nothing is drawn without tqdm (the extras `cli` and `notebook`), where nobody sees it, or for
     statements about models: training draws a bar of its own.
@@ -34,11 +34,14 @@ def progress_bar(session: Any, sql: str) -> Iterator[None]:
         yield
         return
     others = [s for s in text_of(sql).statements if not isinstance(s, Query)]
-    if others or not is_watched():
+    stream = watched_stream()
+    if others or stream is None:
         yield
         return
     done = threading.Event()
-    watching = threading.Thread(target=_watch, args=(session.connection, done, tqdm), daemon=True)
+    watching = threading.Thread(
+        target=_watch, args=(session.connection, done, partial(tqdm, file=stream)), daemon=True
+    )
     watching.start()
     try:
         yield
@@ -47,11 +50,11 @@ def progress_bar(session: Any, sql: str) -> Iterator[None]:
         watching.join()
 
 
-def _watch(connection: duckdb.DuckDBPyConnection, done: threading.Event, tqdm: Any) -> None:
+def _watch(connection: duckdb.DuckDBPyConnection, done: threading.Event, make_bar: Any) -> None:
     if done.wait(PATIENCE):
         return
     shape = "{percentage:3.0f}% |{bar}| {elapsed}"
-    with tqdm(total=100.0, leave=False, file=sys.stderr, bar_format=shape) as bar:
+    with make_bar(total=100.0, leave=False, bar_format=shape) as bar:
         while not done.wait(_LOOK):
             bar.n = max(bar.n, min(100.0, _percentage(connection)))
             bar.refresh()

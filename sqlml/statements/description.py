@@ -20,7 +20,7 @@ from sqlml.statements.models import Models
 from sqlml.statements.options import ESTIMATOR, given
 from sqlml.statements.show_create import sql_type
 from sqlml.statements.told_small_models import told
-from sqlml.types import Feature
+from sqlml.types import Feature, class_text
 
 NOT_USED = "(not used)"
 
@@ -65,7 +65,7 @@ def describe(models: Models, reference: Reference) -> ModelDescription:
     catalog, model = models.catalog, models.catalog.get(reference)
     program, origin = model.program, model.origin
     every = Reference(model.name, model.database)
-    classes = [", ".join(map(str, labels.values)) for labels in program.labels]
+    classes = [", ".join(map(class_text, labels.values)) for labels in program.labels]
     if len(classes) > 1:
         classes = [f"t{t}: {values}" for t, values in enumerate(classes)]
     steps = [node for node in program.nodes if node.op not in ("input", "constant")]

@@ -12,6 +12,7 @@ from sqlml.planner.binding.class_argument import index_of
 from sqlml.planner.binding.refused_nulls import refused
 from sqlml.planner.choice.choose import choose
 from sqlml.planner.choice.settings import batch_rows
+from sqlml.types import list_classes
 
 STORED = (
     *("backend", "strategy", "device", "batch_size"),
@@ -126,6 +127,5 @@ def check_fit(program: Program, options: Mapping[str, Any]) -> None:
     if all(index_of(labels, positive) is None for labels in program.labels):
         known = dict.fromkeys(v for labels in program.labels for v in labels.values)
         raise ConfigError(
-            f"the model has no class {positive!r}; its classes are "
-            + ", ".join(repr(v) for v in list(known)[:20])
+            f"the model has no class {positive!r}; its classes are " + list_classes(known)
         )

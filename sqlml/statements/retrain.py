@@ -9,6 +9,7 @@ from types import MappingProxyType
 from sqlml.catalog.model import Model, Reference
 from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.errors import CatalogError, ConfigError
+from sqlml.long_work import long_work, stage
 from sqlml.parsing.statements import Promotion, Retrain, Training
 from sqlml.scorer.scorer import Scorer
 from sqlml.statements.answer import Answer
@@ -55,16 +56,20 @@ def retrain(models: Models, reference: Reference, change: Retrain) -> Answer:
     training = _training(model, facts, change.query)
     _check_columns(models, change.promotion, training, current)
     held_out_for = None if change.promotion is None else NONE_TO_PROMOTE
-    if facts.model_type in MODEL_TYPES:
-        trained = by_type(models, training, held_out_for)
-    else:
-        trained = by_estimator(models, training, stored_estimator(models, reference), held_out_for)
-    new = new_version(whole, training, trained)
-    promoted, reason = _promoted(models, change.promotion, training, trained, current)
-    if promoted:
-        models.changes.create(whole, new, or_replace=True)
-    else:
-        models.versions.add(whole, new)
+    with long_work(f"retraining {reference.name}"):
+        if facts.model_type in MODEL_TYPES:
+            trained = by_type(models, training, held_out_for)
+        else:
+            estimator = stored_estimator(models, reference)
+            trained = by_estimator(models, training, estimator, held_out_for)
+        new = new_version(whole, training, trained)
+        stage("comparing it with the current version")
+        promoted, reason = _promoted(models, change.promotion, training, trained, current)
+        stage("storing it")
+        if promoted:
+            models.changes.create(whole, new, or_replace=True)
+        else:
+            models.versions.add(whole, new)
     return told(whole, new, [("promoted", f"{'yes' if promoted else 'no'}{reason}")])
 
 

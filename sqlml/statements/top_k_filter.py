@@ -21,6 +21,7 @@ from sqlml.statements.rows_to_learn_from import (
     rows_to_learn_from,
 )
 from sqlml.statements.unique_keys import UNIQUE_KEYS, unique_keys
+from sqlml.types import list_classes
 
 K, PRECISION = 20, 0.95
 """Unless the statement says otherwise: as in Willump, section 6.3."""
@@ -86,12 +87,12 @@ def _score(model: Model, options: Mapping[str, Any]) -> tuple[str, int, str]:
     if wanted is None:
         raise ConfigError(
             "name the class by whose probability queries order: OPTIONS (class = ..); classes: "
-            + ", ".join(map(repr, labels.values[:20]))
+            + list_classes(labels.values)
         )
     place = index_of(labels, wanted)
     if place is None:
         raise ConfigError(
             f"model {model.label} has no class {wanted!r}; its classes are "
-            + ", ".join(map(repr, labels.values[:20]))
+            + list_classes(labels.values)
         )
     return "proba", place, label_literal(labels.values[place], labels.kind)

@@ -14,6 +14,7 @@ from sqlml.catalog.model import NewVersion, Origin, Reference
 from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.catalog.transform import TRANSFORM
 from sqlml.errors import CatalogError, ConfigError, ModelExistsError, UntrustedArtifactError
+from sqlml.long_work import long_work, stage
 from sqlml.parsing.statements import Training, TrainModel, TrainVersion
 from sqlml.statements.answer import Answer, rows
 from sqlml.statements.models import Models, whole
@@ -70,8 +71,10 @@ def train_version(models: Models, reference: Reference, change: TrainVersion) ->
     """ALTER MODEL .. ADD VERSION .. AS query."""
     models.catalog.version(Reference(reference.name, reference.database))
     models.changes.check_writable(reference)
-    new = new_version(reference, change.training, by_type(models, change.training))
-    models.versions.add(reference, replace(new, comment=change.training.comment), change.number)
+    with long_work(f"training {reference.name}"):
+        new = new_version(reference, change.training, by_type(models, change.training))
+        stage("storing it")
+        models.versions.add(reference, replace(new, comment=change.training.comment), change.number)
     return told(reference, new)
 
 
@@ -117,14 +120,16 @@ def _created(
             "train(.., or_replace=True)) adds a version to it, DROP MODEL removes it"
         )
     models.changes.check_writable(reference)
-    new = new_version(reference, training, work())
-    models.changes.create(
-        reference,
-        new,
-        comment=training.comment,
-        or_replace=or_replace,
-        if_not_exists=if_not_exists,
-    )
+    with long_work(f"training {reference.name}"):
+        new = new_version(reference, training, work())
+        stage("storing it")
+        models.changes.create(
+            reference,
+            new,
+            comment=training.comment,
+            or_replace=or_replace,
+            if_not_exists=if_not_exists,
+        )
     return new
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError, MissingColumnError
-from sqlml.types import Array, fold
+from sqlml.types import Array, fold, list_classes
 
 
 def label_column(given: Any, model: Model, frame: Any) -> str:
@@ -54,7 +54,7 @@ def label_codes(column: Any, model: Model) -> Array:
         )
         raise ConfigError(
             f"column {column.name!r} holds {odd!r}, which is not a class of model "
-            f"{model.label}; its classes are {', '.join(map(repr, labels.values[:20]))}"
+            f"{model.label}; its classes are {list_classes(labels.values)}"
         ) from None
     return np.array(codes, np.int64)
 

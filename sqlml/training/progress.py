@@ -1,21 +1,23 @@
-"""`Progress`: a bar of the rows that were read, then of the rounds that were made.
+"""Draw a bar of the rows that were read, then of the rounds that were fitted.
 
-It is drawn by tqdm in a terminal or a notebook, and nowhere else; without tqdm there is none.
+tqdm draws it in a terminal or a notebook, and nowhere else; without tqdm there is no bar.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from sqlml.long_work import cover_line, stage, uncover_line
 from sqlml.terminal import escape_controls
-from sqlml.watched import is_watched
+from sqlml.watched import watched_stream
 
 LEAST_SECONDS = 1.0
 """Nothing is drawn before."""
 
 
 class Progress:
-    """One bar after another; `close` removes the last."""
+    """Progress bars, one after another; `close` removes the last."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -27,17 +29,19 @@ class Progress:
             total: how many units it has; None if nobody knows.
         """
         self.close()
-        make = _tqdm()
-        if make is not None:
-            self._bar = make(
+        stage(what)  # says it where no unit is ever counted
+        make_bar = _find_bar()
+        if make_bar is not None:
+            self._bar = make_bar(
                 desc=what, total=total, unit=unit, unit_scale=True, leave=False, delay=LEAST_SECONDS
             )
 
-    def add(self, units: int, told: str = "") -> None:
-        """So many units are done; `told` is shown behind the bar."""
+    def add(self, units: int, note: str = "") -> None:
+        """Count units as done, and show `note` behind the bar."""
         if self._bar is not None:
-            if told:
-                self._bar.set_postfix_str(escape_controls(told), refresh=False)
+            cover_line()
+            if note:
+                self._bar.set_postfix_str(escape_controls(note), refresh=False)
             self._bar.update(units)
 
     def close(self) -> None:
@@ -45,14 +49,16 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+            uncover_line()
 
 
-def _tqdm() -> Any:
-    """What makes a bar; None where nobody would see it."""
-    if not is_watched():
+def _find_bar() -> Any:
+    """Return what makes a bar of text; None where nobody would see it."""
+    stream = watched_stream()
+    if stream is None:
         return None
     try:
-        from tqdm.auto import tqdm
+        from tqdm import tqdm
     except ImportError:
         return None
-    return tqdm
+    return partial(tqdm, file=stream)

@@ -17,6 +17,7 @@ import numpy as np
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ConfigError, MissingDependencyError, UnsupportedModelError
 from sqlml.host import RowHost
+from sqlml.long_work import stage
 from sqlml.scorer.metrics import Metrics
 from sqlml.training.features.columns import TrainingColumns, columns_of, label_sql
 from sqlml.training.fitting.library_errors import cannot_be_trained
@@ -102,6 +103,7 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     features = [name for name in types if name not in request.other_columns]
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
+    stage("reading")
     frame = host.fetch_frame(_sql(query, columns, request))
     split, mask = _held_out(frame, request)
     if request.held_out_for is not None and not mask.any():
@@ -114,7 +116,9 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
         frame, types, features, everything.y, None if classes is None else len(classes), request
     )
     log = TrainingLog()
+    stage("fitting")
     made = _fitted(estimator, frame.loc[~mask], features, request)
+    stage("measuring it")
     log.round(None, None)
     known = frame.loc[mask] if mask.any() else frame.loc[~mask]
     return Trained(

@@ -126,7 +126,7 @@ def test_options_of_training_are_those_of_the_code() -> None:
 
 def test_settings_and_their_values_are_those_of_the_code() -> None:
     section = sections(OPTIONS)["Settings of a session"]
-    assert in_tables(section) == {f"sqlml_{name}" for name in settings._VALUES}
+    assert in_tables(section) == {f"sqlml_{name}" for name in settings.SETTINGS}
     for value in (*settings.ROUTES, *settings.DEVICES, *settings.NAMES, *settings.STRATEGIES):
         assert f"`{value}`" in OPTIONS, value
 

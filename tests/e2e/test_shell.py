@@ -24,8 +24,8 @@ def shop(tmp_path: Path) -> Path:
     path = tmp_path / "shop.duckdb"
     with sqlml.connect(str(path)) as con:
         con.execute(
-            "CREATE TABLE customers AS SELECT i AS number, i % 7 AS visits, i % 3 AS age "
-            "FROM range(500) r(i)"
+            "CREATE TABLE customers AS SELECT i AS number, i % 7 AS visits, i % 3 AS age, "
+            '\'x\' || i AS "full name", i AS "order" FROM range(500) r(i)'
         )
         model = LogisticRegression().fit([[0.0, 1], [1, 2], [2, 0]], ["no", "yes", "no"])
         con.create_model("churn", model, inputs=["visits", "age"])
@@ -80,6 +80,16 @@ COMPLETIONS = (
     ("FROM cust", "table", "FROM customers"),
     ("DROP MODEL c", "model", "DROP MODEL churn"),
     (".hea", "names of columns", ".headers"),
+    ("SELECT full", "column", 'SELECT "full name"'),
+    ('SELECT 1 FROM customers c WHERE c."full n', "column", '"full name"'),
+    ("SELECT orde", "column", 'SELECT "order"'),
+    ("CREATE MODEL m OPTIONS (mod", "option", "CREATE MODEL m OPTIONS (model_type ="),
+    ("CREATE MODEL m OPTIONS (label = 'ful", "column", "(label = 'full name"),
+    ("CREATE MODEL m OPTIONS (model_type = 'logi", "model_type", "(model_type = 'logistic_reg"),
+    ("CREATE MODEL m OPTIONS (early_stop = f", "value", "(early_stop = false"),
+    ("SET sqlml_rou", "setting of models", "SET sqlml_route"),
+    ("SET sqlml_route = 'ar", "value", "SET sqlml_route = 'arrow"),
+    ("SET thread", "setting", "SET threads"),
     ("SELECT predict_p", "model function", "SELECT predict_proba("),
     ("selec", "keyword", "select"),
 )
@@ -91,7 +101,7 @@ def test_completion(terminal: Terminal) -> None:
         terminal.types(typed)
         terminal.sees(f"sqlml> {typed}", menu)
         terminal.types(TAB)
-        terminal.sees(f"sqlml> {completed}")
+        terminal.sees(completed)
         terminal.types(CONTROL_C)
         terminal.clears()
 

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import sqlml
 from sqlml.cli import main
@@ -211,6 +211,42 @@ def test_options_as_the_shell_of_duckdb_takes_them(
     assert main(["-readonly", "-csv", "-noheader", path, "-s", "FROM t"]) == 0
     assert capsys.readouterr().out == "42\n"
     assert main([path, "-readonly", "DROP TABLE t"]) == 1
+
+
+def test_a_misspelt_command_makes_no_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["repot", "shop.duckdb"], ["demoo"], ["Calibrate"], ["wram", "-csv"]):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+        assert f"no command or file '{arguments[0]}'; did you mean sqlml" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    for name in ("./repot", "warms.duckdb", "shop"):
+        assert main([name, "SELECT 1"]) == 0
+    assert main(["repot", "SELECT 1"]) == 0  # there is such a file now
+    assert {path.name for path in tmp_path.iterdir()} == {"repot", "warms.duckdb", "shop"}
+
+
+def test_boolean_classes_are_written_as_in_sql(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "shop.duckdb")
+    with sqlml.connect(path) as con:
+        model = LogisticRegression().fit(np.array([[0.0], [1.0]]), [False, True])
+        con.create_model("m", model, inputs=["a"])
+        con.execute("CREATE TABLE t AS SELECT 1.0 AS a, 1 AS n")
+    assert main([path, "-csv", "-c", "SHOW MODELS; DESCRIBE MODEL m; .mode line"]) == 0
+    out = capsys.readouterr().out
+    assert '"[false, true]"' in out and 'classes,"false, true"' in out and "False" not in out
+    assert main([path, "-c", "EXPLAIN SELECT predict_proba('m', *, class := true) FROM t"]) == 0
+    assert "class true" in capsys.readouterr().out
+    for call in ("predict_proba('m', *, class := 'x')", "predict_proba('m', 1.0)['x']"):
+        main([path, "-c", f"SELECT {call} FROM t"])
+        assert "False" not in capsys.readouterr().err
+    main([path, "-c", "FROM ml_evaluate(MODEL m, TABLE t, label := 'n')"])
+    assert "BOOLEAN (false, true)" in capsys.readouterr().err
 
 
 def test_an_error_in_a_later_row_is_told_as_one(

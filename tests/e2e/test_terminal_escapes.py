@@ -111,7 +111,7 @@ def test_a_pipe_gets_each_character(shop: Path, tmp_path: Path) -> None:
 def test_the_prompt_completes_hostile_names(shop: Path, tmp_path: Path) -> None:
     terminal = Terminal(str(shop), SQLML_HISTORY=str(tmp_path / "h"), SQLML_PAGER="no pager")
     terminal.sees("sqlml>")
-    for typed in ("SELECT predict('m",):
+    for typed in ("SELECT predict('m", "FROM t", "SELECT c", "DROP MODEL m"):
         terminal.types(typed)
         terminal.sees(f"sqlml> {typed}", "taken^G<9b>2J")
         terminal.types("\t")

@@ -61,7 +61,44 @@ def test_a_terminal_sees_rows_and_rounds(tmp_path: Path) -> None:
         assert child.returncode == 0, shown
     os.close(ours)
     assert b"reading" in shown and b"row" in shown
-    assert b"training" in shown and b"/200" in shown and b"eval_loss 0." in shown
+    assert b"fitting" in shown and b"/200" in shown and b"eval_loss 0." in shown
+
+
+PHASES = """
+import sqlml
+from sqlml import long_work
+from sqlml.training import progress
+long_work.PATIENCE, long_work._LOOK, progress.LEAST_SECONDS = 0.0, 0.001, 0.0
+con = sqlml.connect()
+con.execute("CREATE TABLE t AS SELECT hash(i) % 97 AS a, hash(i, 2) % 2 AS y FROM range(3000) r(i)")
+con.execute("CREATE MODEL m OPTIONS (model_type = 'random_forest_classifier', label = 'y', "
+            "split = 'random', n_estimators = 50) AS FROM t")
+con.execute("ALTER MODEL m RETRAIN PROMOTE IF accuracy >= CURRENT")
+"""
+
+
+def test_each_phase_is_named_without_rounds(tmp_path: Path) -> None:
+    import pty
+
+    script = tmp_path / "phases.py"
+    script.write_text(PHASES)
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, script], stderr=theirs, env=environment) as child:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+    os.close(ours)
+    assert child.returncode == 0, shown
+    for what in (b"training m", b"retraining m"):
+        for phase in (b"fitting", b"comparing it with its source"):
+            assert b"sqlml: " + what + b": " + phase in shown, shown
+    assert b"retraining m: comparing it with the current version" in shown
+    assert shown.rsplit(b"\r", 2)[1].strip() == b""  # the line is cleared at last
 
 
 @pytest.mark.nightly

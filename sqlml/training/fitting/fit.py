@@ -1,4 +1,4 @@
-"""`fit`: an estimator is fitted as its library does it, with rows held out and rounds logged."""
+"""Fit an estimator as its library does it, with rows held out and rounds logged."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from sqlml.long_work import stage
 from sqlml.training.fitting.fit_catboost import fit_catboost
 from sqlml.training.fitting.fit_lightgbm import fit_lightgbm
 from sqlml.training.fitting.fit_sklearn import fit_sklearn
@@ -15,7 +16,7 @@ from sqlml.training.fitting.fitting import Fitting
 
 
 def fit(fitting: Fitting) -> Any:
-    """The fitted estimator.
+    """Return the fitted estimator.
 
     Raises:
         Exception: whatever the library raises.
@@ -24,6 +25,7 @@ def fit(fitting: Fitting) -> Any:
     rounds = next((fitting.parameters[n] for n in names if n in fitting.parameters), None)
     fitting.log.start(rounds)
     made = FITTERS[fitting.request.trainer.package](fitting)
+    stage("measuring it")
     if fitting.checkpoint is not None:
         fitting.checkpoint.remove()
     return made

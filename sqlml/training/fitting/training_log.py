@@ -37,7 +37,7 @@ class TrainingLog:
 
     def start(self, rounds: int | None) -> None:
         """The first round begins; there are so many at most, if that is known."""
-        self.progress.begin("training", rounds, "round")
+        self.progress.begin("fitting", rounds, "round")
         self._last = time.perf_counter()
 
     def round(self, loss: float | None, eval_loss: float | None) -> None:

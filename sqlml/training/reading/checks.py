@@ -14,7 +14,7 @@ from sqlml.training.reading.rows import TrainingRows
 from sqlml.training.storage.classes import Classes
 from sqlml.training.storage.column_statistics import ColumnStatistics
 from sqlml.training.storage.row_store import StoredRows
-from sqlml.types import Array
+from sqlml.types import Array, class_literal
 
 MOST_CLASSES = 1000
 
@@ -107,8 +107,8 @@ def check_classes(classes: Classes, everything: int, request: Request) -> None:
     label, count = request.label, len(classes)
     if count == 1:
         raise ConfigError(
-            f"the label {label!r} is {classes.values()[0]!r} in all rows: a classifier needs at "
-            "least two classes"
+            f"the label {label!r} is {class_literal(classes.values()[0])} in all rows: a "
+            "classifier needs at least two classes"
         )
     if count > MOST_CLASSES:
         regression = request.model_type.replace("classifier", "regressor")

@@ -1,12 +1,11 @@
-"""`tell`: say why the first answer takes seconds, where somebody is watching."""
+"""Say why the first answer takes seconds, where somebody is watching."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from contextlib import suppress
 
-from sqlml.watched import is_watched
+from sqlml.watched import watched_stream
 
 _TOLD = threading.Event()
 
@@ -17,7 +16,8 @@ def tell(kept: bool) -> None:
     Args:
         kept: whether their machine code will be kept for later processes.
     """
-    if _TOLD.is_set() or not is_watched():
+    stream = watched_stream()
+    if _TOLD.is_set() or stream is None:
         return
     _TOLD.set()
     text = "compiling kernels, once on this machine"
@@ -27,5 +27,5 @@ def tell(kept: bool) -> None:
             "set NUMBA_CACHE_DIR to one"
         )
     with suppress(OSError, ValueError):  # closed, or nobody reads it any more
-        sys.stderr.write(f"sqlml: {text}\n")
-        sys.stderr.flush()
+        stream.write(f"sqlml: {text}\n")
+        stream.flush()
