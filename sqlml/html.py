@@ -1,16 +1,29 @@
 """HTML for notebooks: tables, texts and flows, every word of it escaped.
 
-Colours and fonts are the notebook's own, light or dark.
+Colours are the notebook's own, light or dark. Plans need a font of fixed width, which a page that
+is exported from a notebook may not give them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from html import escape
+from html import escape, unescape
 
 _NUMBER = ' style="text-align:right"'
 _TEXT = ' style="text-align:left;white-space:pre-wrap"'
+_FIXED = (
+    ' style="font-family:monospace;line-height:1.25;white-space:pre;overflow-x:auto;'
+    'text-align:left"'
+)
 _BOX = "border:1px solid;border-radius:4px;padding:.4em .8em;max-width:20em;text-align:left"
+
+
+_MOST_CHARACTERS = 160
+"""Characters of a list, struct or MAP that a cell shows."""
+
+_MOST_HIDDEN = 4000
+"""Characters of it that the pointer shows above the cell."""
 
 
 def table(
@@ -18,29 +31,63 @@ def table(
     rows: Iterable[Sequence[str | None]],
     numbers: Sequence[bool] = (),
     below: str = "",
+    types: Sequence[str] = (),
 ) -> str:
-    """A table.
+    """Return a table.
 
     Args:
         rows: texts; None is shown as NULL.
         numbers: which columns are numbers, and stand at the right; by default none.
         below: a line under the table.
+        types: the SQL types of the columns, shown under their names. Lists, structs and MAPs are
+            shortened.
     """
     styles = [_NUMBER if is_number else _TEXT for is_number in numbers] or [_TEXT] * len(columns)
-    head = "".join(f"<th{s}>{escape(c)}</th>" for s, c in zip(styles, columns, strict=True))
-    body = "".join(f"<tr>{_cells(row, styles)}</tr>" for row in rows)
-    made = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<div>{made}{f'<small>{escape(below)}</small>' if below else ''}</div>"
+    kinds = [f"<br><small>{escape(_shorten(kind))}</small>" for kind in types]
+    kinds = kinds or [""] * len(columns)
+    head = "".join(
+        f"<th{style}>{escape(column)}{kind}</th>"
+        for style, column, kind in zip(styles, columns, kinds, strict=True)
+    )
+    are_nested = [kind.endswith(("]", ")")) and not kind.startswith("DECIMAL") for kind in types]
+    are_nested = are_nested or [False] * len(columns)
+    body = "".join(f"<tr>{''.join(map(_cell, row, styles, are_nested))}</tr>" for row in rows)
+    html = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<div>{html}{f'<small>{escape(below)}</small>' if below else ''}</div>"
 
 
-def _cells(row: Sequence[str | None], styles: Sequence[str]) -> str:
-    texts = ["<i>NULL</i>" if text is None else escape(text) for text in row]
-    return "".join(f"<td{s}>{text}</td>" for s, text in zip(styles, texts, strict=True))
+def _cell(value: str | None, style: str, is_nested: bool) -> str:
+    if value is None:
+        return f"<td{style}><i>NULL</i></td>"
+    if not is_nested or len(value) <= _MOST_CHARACTERS:
+        return f"<td{style}>{escape(value)}</td>"
+    return f'<td{style} title="{escape(value[:_MOST_HIDDEN])}">{escape(_shorten(value))}</td>'
+
+
+def _shorten(value: str) -> str:
+    """Return a text, without its middle if it is long; it is cut between two entries.
+
+    >>> _shorten("{a=1, b=2}"), len(_shorten("{" + "a=1, " * 100 + "z=1}"))
+    ('{a=1, b=2}', 160)
+    """
+    if len(value) <= _MOST_CHARACTERS:
+        return value
+    start = value[: _MOST_CHARACTERS - 5]
+    cut = start.rfind(", ")
+    return f"{start[:cut] if cut > 0 else start}, \N{HORIZONTAL ELLIPSIS}{value[-1]}"
+
+
+def shorten_cells(page: str) -> str:
+    """Shorten the long lists, structs and MAPs in the cells of a table of DuckDB's own."""
+    return _LONG_CELL.sub(lambda cell: _cell(unescape(cell[1]), "", True), page)
+
+
+_LONG_CELL = re.compile(rf"<td>([{{\[][^<]{{{_MOST_CHARACTERS},}})</td>")
 
 
 def text(lines: str) -> str:
-    """A text in a fixed-width font."""
-    return f"<pre>{escape(lines)}</pre>"
+    """Return a text in a font of fixed width."""
+    return f"<pre{_FIXED}>{escape(lines)}</pre>"
 
 
 def flow(boxes: Sequence[tuple[str, str]]) -> str:

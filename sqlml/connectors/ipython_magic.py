@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import duckdb
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
@@ -17,6 +18,7 @@ from sqlml.session.session import Session
 from sqlml.shell.answers import answered
 from sqlml.shell.progress_bar import progress_bar
 from sqlml.shell.script import pieces
+from sqlml.terminal import escape_controls
 
 
 @magics_class
@@ -49,8 +51,14 @@ class SqlmlMagics(Magics):
         if cell is None:
             return session
         result: Any = None
-        for piece in pieces(cell):
-            result = self._ran(session, piece.text)
+        parts = list(pieces(cell))
+        for piece in parts:
+            try:
+                result = self._ran(session, piece.text)
+            except (SqlmlError, duckdb.Error) as error:
+                if len(parts) > 1:
+                    error.add_note(f"in line {piece.line} of the cell")
+                raise _shortened(error) from None
         if given.out is not None:
             self.shell.user_ns[given.out] = result
             return None
@@ -80,3 +88,14 @@ class SqlmlMagics(Magics):
     def _run(self, session: Session, sql: str) -> Any:
         """A statement, run among the user's names, where DuckDB looks for frames."""
         return eval("__sqlml__()", self.shell.user_ns, {"__sqlml__": partial(session.sql, sql)})
+
+
+def _shortened(error: Exception) -> Exception:
+    """Return an error that IPython shows by its message alone.
+
+    The trace would lead through IPython and sqlml, and never to the user's SQL.
+    """
+    text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+    lines = [escape_controls(text)]
+    vars(error)["_render_traceback_"] = lambda: lines  # where IPython looks for it
+    return error

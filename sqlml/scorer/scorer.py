@@ -83,6 +83,17 @@ class Scorer:
     def __reduce__(self) -> Any:
         return Scorer, (self.program, self.features, self._options, self._gaps)
 
+    def __repr__(self) -> str:
+        names = [feature.name for feature in self.features]
+        known = {
+            "features": names,
+            "outputs": list(self.program.outputs),
+            "classes": [value for part in self.program.labels for value in part.values],
+            **self._options,
+        }
+        shown = (f"{name}={_abbreviate(v)}" for name, v in known.items() if v not in (None, []))
+        return f"Scorer({', '.join(shown)})"
+
     def _repr_html_(self) -> str:
         labels = "; ".join(", ".join(map(str, part.values)) for part in self.program.labels)
         told = [
@@ -532,3 +543,14 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     if threads is not None and (type(threads) is not int or threads < 1):
         raise ConfigError(f"threads must be a positive integer, not {threads!r}")
     return dict(options)
+
+
+def _abbreviate(value: Any) -> str:
+    """Return the repr of a value, of a long list its first elements.
+
+    >>> _abbreviate(list(range(30)))
+    '[0, 1, 2, 3, 4, 5, 6, 7, .. (30)]'
+    """
+    if not isinstance(value, list) or len(value) <= 10:
+        return repr(value)
+    return f"[{', '.join(map(repr, value[:8]))}, .. ({len(value)})]"

@@ -70,12 +70,12 @@ class Relation(Wrapper):
             return escape_controls(repr(self.native))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """What a notebook shows: DuckDB's own table, where it has one (2.0)."""
+        """Return what a notebook shows: DuckDB's own table, where it has one (2.0), or a plan."""
         is_plan = list(self.columns) == ["explain_key", "explain_value"]
         if not is_plan and hasattr(self.native, "_repr_mimebundle_"):
             with user_errors(self._stop):
-                made: dict[str, str] = self.native._repr_mimebundle_(include, exclude)
-                return made
+                bundle: dict[str, str] = self.native._repr_mimebundle_(include, exclude)
+            return {**bundle, "text/html": html.shorten_cells(bundle["text/html"])}
         if is_plan:
             text = "\n\n".join(str(text) for _, text in self.fetchall())
             return {"text/plain": text, "text/html": html.text(text)}
@@ -86,7 +86,7 @@ class Relation(Wrapper):
         texts = self.limit(SHOWN + 1).project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
         numbers = [kind in NUMBERS or kind.startswith("DECIMAL") for kind in types]
         below = f"the first {SHOWN} rows; there are more" if len(texts) > SHOWN else ""
-        return html.table(names, texts[:SHOWN], numbers, below)
+        return html.table(names, texts[:SHOWN], numbers, below, types)
 
     def arrow(self) -> Any:
         """The result as a pyarrow Table, on every version of DuckDB."""

@@ -24,12 +24,10 @@ from sqlml.catalog.read import Catalog
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, ParseError, SqlmlError
 from sqlml.parsing.statements import (
-    AlterModel,
     Explain,
     Query,
     SetOption,
     Statement,
-    TrainModel,
 )
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.table_form import parsable
@@ -166,7 +164,10 @@ class Session(ModelMethods):
             one whose results raise sqlml's typed errors. None for a statement without a result.
         """
         whole = partial(self._engine.relation, query, params, alias)
-        return self._run(query, whole, partial(self._relation, parameters=params, alias=alias))
+        found = self._run(query, whole, partial(self._relation, parameters=params, alias=alias))
+        if isinstance(query, str) and query.lstrip()[:7].lower() == "explain":
+            return wrap(found, self._connection.interrupt)  # a notebook shows it as it is printed
+        return found
 
     query = sql
 
@@ -333,7 +334,7 @@ class Session(ModelMethods):
         """
         text = text_of(query)
         with self._calling(query) as calling:
-            if self._unread:  # what a change has answered is in nobody's way
+            if self._unread:  # the answer of a statement about models never blocks the next one
                 self._engine.finish()
                 self._unread = False
             if text.is_the_engines and not self._macros.outdated and not self._arrivals.unseen:
@@ -391,7 +392,7 @@ class Session(ModelMethods):
             answer = self._answer(statement, parameters)
             if answer is not None:
                 self._engine.execute(*answer)
-                self._unread = isinstance(statement, AlterModel | TrainModel)
+                self._unread = True
         return self
 
     def _relation(self, statement: Statement, parameters: Any, alias: str) -> Any:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
+
+import sqlml
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
@@ -40,6 +44,12 @@ def _shown(output: Any) -> str:
     return "\n".join(map(str, data.values()))
 
 
+def html_of(notebook: Any, cell: int) -> str:
+    """Return the last output of a cell as HTML."""
+    html: str = notebook.cells[cell].outputs[-1]["data"]["text/html"]
+    return html
+
+
 def cells(*codes: str) -> Any:
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in codes])
 
@@ -57,7 +67,7 @@ def test_the_page(tmp_path: Path) -> None:
         (),
         ("visits",),
         ("&rarr;", "in SQL", "columns read"),
-        ("columns read      visits ", "<pre>"),
+        ("columns read      visits ", "<pre "),
         ("<table", "roc_auc", "accuracy"),
         ("<table>", "label, score, proba", "visits, age", "no, yes"),
         ("<table>", "roc_auc", "log_loss"),
@@ -95,6 +105,82 @@ def test_magics(tmp_path: Path) -> None:
     assert "sqlml.models" in found or "models" in found
     assert "in memory" in held
     assert "frame: attach takes a DuckDB connection" in usage
+
+
+WIDE = """
+import numpy as np
+X = np.arange(60.0).reshape(-1, 1)
+con.create_model("wide", SGDClassifier(loss="log_loss").fit(X, [f"class {i}" for i in range(60)]),
+                 inputs=["a"])
+con.execute("CREATE TABLE t AS FROM range(3) r(a)")
+"""
+
+
+TRAIN = """
+from sqlml import long_work
+from sqlml.training import progress
+long_work.PATIENCE = progress.LEAST_SECONDS = 0.0
+con.execute("CREATE TABLE r AS SELECT hash(i) % 97 AS a, hash(i, 2) % 2 AS y FROM range(3000) t(i)")
+con.train("f", "random_forest_classifier", "FROM r", label="y", n_estimators=20)
+con.train("b", "boosted_tree_classifier", "FROM r", label="y", n_estimators=20)
+None
+"""
+
+CHROMIUM = next(filter(None, map(which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+def test_a_plan_is_readable_in_an_exported_page() -> None:
+    playwright = pytest.importorskip("playwright.sync_api")
+    with sqlml.connect() as con:
+        con.execute("CREATE TABLE t AS SELECT 1.0 AS a")
+        pages = [
+            con.sql("EXPLAIN SELECT a FROM t")._repr_mimebundle_()["text/html"],
+            con.explain("SELECT a FROM t")._repr_html_(),
+        ]
+    style = "<style>* { font-family: serif } pre { white-space: pre-wrap }</style>"
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        for html in pages:
+            page.set_content(style + html)
+            computed = "getComputedStyle(document.querySelector('pre'))"
+            assert page.evaluate(f"{computed}.fontFamily") == "monospace"
+            assert page.evaluate(f"{computed}.whiteSpace") == "pre"
+        browser.close()
+
+
+def test_what_cells_show(tmp_path: Path) -> None:
+    notebook = cells(
+        MODEL + "from sklearn.linear_model import SGDClassifier" + WIDE,
+        "con.execute('SHOW MODELS')\ncon.sql('SELECT predict(\\'m\\', *) AS p FROM t')",
+        "con.sql('EXPLAIN SELECT predict(\\'m\\', *) FROM t')",
+        "con.sql(' explain SELECT a FROM t')",
+        "con.sql('SELECT predict_proba(\\'wide\\', *) AS p FROM t')",
+        "sqlml.compile(SGDClassifier(loss='log_loss').fit(X[:2], ['no', 'yes']), inputs=['a'])",
+        "print(repr(_))",
+        "%load_ext sqlml\n%sqlml con",
+        "%%sqlml\nSELECT 1;\n\nSELECT predict('m', b := 1)",
+        "%%sqlml\nSELECT nope FROM t",
+        "%%sqlml\nSELECT predict('m', *) FROM t",
+        TRAIN,
+    )
+    _, shown, _, plain, _, _, scorer, _, wrong, foreign, healed, trained = run(notebook, tmp_path)
+    assert "no" in shown and "Resource" not in shown
+    table = html_of(notebook, 4)
+    assert "class 59" not in re.sub(r'title="[^"]*"', "", table) and "class 5&#" in table
+    assert "<pre" in plain and "\N{BOX DRAWINGS LIGHT ARC DOWN AND RIGHT}" in html_of(notebook, 2)
+    assert "Scorer(features=['a'], outputs=[" in scorer and "classes=['no', 'yes']" in scorer
+    assert "<td" in healed
+    assert "b" in wrong and "nope" in foreign
+    for cell, name, words in ((8, "BindError", "in line 3 of the cell"), (9, "Binder", "nope")):
+        (error,) = [o for o in notebook.cells[cell].outputs if o.output_type == "error"]
+        trace = "\n".join(error["traceback"])
+        assert trace.startswith(name) and words in trace
+        assert len(trace.splitlines()) < 12 and "ipython_magic" not in trace
+    outputs = notebook.cells[11].outputs
+    assert not [o for o in outputs if o.get("name") == "stderr"], outputs
+    assert "IProgress" not in trained
 
 
 @pytest.mark.nightly
