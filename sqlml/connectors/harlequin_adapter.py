@@ -35,6 +35,7 @@ from sqlml.parsing.statements import Query
 from sqlml.planner.rewrites.table_form import parsable
 from sqlml.session.session import Session
 from sqlml.shell.vocabulary import FUNCTIONS, KEYWORDS
+from sqlml.terminal import escape_controls
 
 MODELS = "models"
 """The label of the models of a database."""
@@ -147,7 +148,7 @@ class _told:
     def __exit__(self, _: object, error: object, __: object) -> None:
         if isinstance(error, SqlmlError):
             title = f"{type(error).__name__}: sqlml could not run the statement."
-            raise HarlequinQueryError(str(error), title) from error
+            raise HarlequinQueryError(escape_controls(str(error)), title) from error
 
 
 def describe(item: ModelItem, driver: HarlequinDriver) -> None:
@@ -198,7 +199,7 @@ class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
         return cls(
             qualified_identifier=".".join(map(DUCKDB.quote_name, parts)),
             query_name=DUCKDB.quote_string(reference),
-            label=name,
+            label=escape_controls(name),
             type_label="m",
             type_name="model",
             connection=connection,
@@ -219,7 +220,7 @@ class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
         return CatalogItem(
             qualified_identifier=f"{self.qualified_identifier}.{quoted}",
             query_name=quoted,
-            label=name,
+            label=escape_controls(name),
             type_label=SqlmlConnection._short_column_type(kind),
             type_name=kind,
         )

@@ -57,6 +57,21 @@ def test_the_catalog(shop: Path, tmp_path: Path) -> None:
     assert {"predict_proba", "ml_evaluate"} <= set(completions)
 
 
+def test_labels_and_errors_send_no_control_characters(tmp_path: Path) -> None:
+    hostile = "m\x1b]0;taken\x07\x9b2J"
+    path = tmp_path / "shop.duckdb"
+    with sqlml.connect(path) as con:
+        model = LogisticRegression().fit([[0.0], [1]], [0, 1])
+        con.create_model(hostile, model, inputs=[hostile])
+    connection = adapter(path).connect()
+    (item,) = connection.models("shop")
+    assert item.label == r"m\u001b]0;taken\u0007\u009b2J" and hostile in item.query_name
+    assert [column.label for column in item.fetch_children()] == [item.label]
+    with pytest.raises(harlequin.exception.HarlequinQueryError) as caught:
+        connection.execute(f"SELECT predict('{hostile}', 1, 2)")
+    assert "\x1b" not in str(caught.value) and "\x9b" not in str(caught.value)
+
+
 def test_statements(shop: Path, tmp_path: Path) -> None:
     connection = adapter(shop).connect()
     asked = "SELECT predict('churn', *) AS p, count(*) FROM customers GROUP BY ALL ORDER BY ALL"
