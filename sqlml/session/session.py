@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 
@@ -24,10 +24,12 @@ from sqlml.catalog.read import Catalog
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, ParseError, SqlmlError
 from sqlml.parsing.statements import (
+    AlterModel,
     Explain,
     Query,
     SetOption,
     Statement,
+    TrainModel,
 )
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.table_form import parsable
@@ -85,7 +87,9 @@ class Session(ModelMethods):
         self._allow_pickle = allow_pickle
         self._loaded = Loaded() if _loaded is None else _loaded
         self._owns_registry = _registry is None
-        self._unread = False
+        # When the open result makes `sql` fail, as an open result does in DuckDB 2.0. What SHOW
+        # answers must not, unless somebody has begun to read it, who would miss the other rows.
+        self._in_the_way: Literal["never", "once read", "as in DuckDB"] = "as in DuckDB"
         self._engine = DuckDBEngine(connection, _registry or Registry(connection))
         host = DuckDBHost(self._engine)
         own = self._engine.connection
@@ -311,6 +315,8 @@ class Session(ModelMethods):
             with user_errors(stop, texts, self._engine):
                 result = self._functions.retrying(lambda: method(*args, **kwargs))
             self._engine.is_read = name == "fetchone"
+            if name.startswith("fetch") and self._in_the_way == "once read":
+                self._in_the_way = "as in DuckDB"
             if name == "commit":
                 self._refresh()
             return self if result is self._connection else result
@@ -334,9 +340,9 @@ class Session(ModelMethods):
         """
         text = text_of(query)
         with self._calling(query) as calling:
-            if self._unread:  # the answer of a statement about models never blocks the next one
+            if self._in_the_way != "as in DuckDB":
                 self._engine.finish()
-                self._unread = False
+                self._in_the_way = "as in DuckDB"
             if text.is_the_engines and not self._macros.outdated and not self._arrivals.unseen:
                 return self._functions.retrying(whole, query)
             statements = self._prepared(text)
@@ -392,7 +398,8 @@ class Session(ModelMethods):
             answer = self._answer(statement, parameters)
             if answer is not None:
                 self._engine.execute(*answer)
-                self._unread = True
+                is_change = isinstance(statement, AlterModel | TrainModel)
+                self._in_the_way = "never" if is_change else "once read"
         return self
 
     def _relation(self, statement: Statement, parameters: Any, alias: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -418,3 +419,20 @@ def test_labels_of_every_type(con: sqlml.Session) -> None:
         [literal],
     ).fetchall()
     assert count > 0
+
+
+def test_what_show_answers_blocks_nothing_until_it_is_read(con: sqlml.Session) -> None:
+    for asked in (
+        "SHOW MODELS",
+        "DESCRIBE MODEL churn",
+        "EXPLAIN SELECT predict('churn', *) FROM customers",
+    ):
+        con.execute(asked)
+        assert con.sql("SELECT 1").fetchall() == [(1,)]
+        con.execute(asked)
+        assert con.sql("SELECT count(predict('churn', *)) FROM customers").fetchall()[0][0] > 0
+    con.execute("DESCRIBE MODEL churn")
+    assert con.fetchone() is not None
+    with suppress(duckdb.Error):  # DuckDB 2.0 may refuse, as for any result that is half read
+        con.sql("SELECT 1")
+    assert con.fetchone() is not None

@@ -118,7 +118,7 @@ def test_options_that_do_not_fit_the_rows(
     ("option", "says"),
     [
         ("label = 'z'", "option label: the query has no column 'z'; its columns: id, a, x, y"),
-        ("label = 'idd'", "did you mean id"),
+        ("label = 'idd'", "did you mean 'id'"),
         ("label = 'y', instance_weight_col = 'w'", "option instance_weight_col: .* column 'w'"),
         ("label = 'y', weight = 'w'", "option weight: the query has no column 'w'"),
         ("label = 'y', split = 'seq', split_column = 'd'", "option split_column: .* no column 'd'"),
