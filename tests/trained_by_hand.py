@@ -15,15 +15,22 @@ ROUNDS = 10
 """Rounds without a gain, as `early_stopping_rounds` is unless it is given."""
 
 
-def rows_of(con: Session, query: str, label: str | None) -> tuple[Any, Array, Array]:
-    """The features of a query, its label, and which rows a split of 0.2 by seed 7 holds out."""
+def rows_of(con: Session, query: str, label: str | None, seed: int = 7) -> tuple[Any, Array, Array]:
+    """Return the features of a query, its label, and which rows a split of 0.2 holds out."""
     relation = con.sql(query)
-    columns = ", ".join(
-        f'"{name}"::VARCHAR' if str(kind).startswith("ENUM") else f'"{name}"'
+    columns = {
+        name: f'"{name}"::VARCHAR' if str(kind).startswith("ENUM") else f'"{name}"'
         for name, kind in zip(relation.columns, relation.types, strict=True)
-    )
-    placed = f"(hash({columns}, 7) >> 11)::BIGINT < (0.2 * 2 ** 53)::BIGINT"
-    frame = con.execute(f"SELECT *, {placed} AS held FROM ({query})").df()
+    }
+    of_label = columns.pop(label or "", "0")
+    row = f"hash({', '.join(columns.values())}, {seed})"
+    number = f"row_number() OVER (PARTITION BY {row} ORDER BY hash({of_label})) - 1"
+    place = f"(({row} >> 33)::BIGINT + ({number}) * 1327217885) % 2 ** 31"
+    query = f"SELECT *, row_number() OVER () AS row_of_query FROM ({query})"
+    frame = con.execute(
+        f"SELECT * EXCLUDE (row_of_query), {place} < floor(0.2 * 2 ** 31) AS held FROM ({query}) "
+        "ORDER BY row_of_query"
+    ).df()
     held = frame.pop("held").to_numpy(bool)
     y = np.zeros(len(frame)) if label is None else frame.pop(label).to_numpy()
     for name in frame.columns:

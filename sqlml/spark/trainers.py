@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -17,6 +18,7 @@ from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError, ParseError
 from sqlml.limits import MAX_FETCHED_ROWS
 from sqlml.spark.distributed_xgboost import is_distributed, train_distributed
+from sqlml.spark.training_rows import with_places
 from sqlml.training.options.request import Request
 from sqlml.training.storage.part import Part
 from sqlml.training.train import Trained, train
@@ -48,13 +50,13 @@ class SparkTrainers:
                 "TRANSFORM uses DuckDB's functions and is not available in Spark; compute the "
                 "features in the query, or in a view that training and scoring both read"
             )
-        rows = self._rows(query)
-        if is_distributed(request):
-            return train_distributed(rows, request)
-        if request.num_workers is not None:
+        if request.num_workers is not None and not is_distributed(request):
             raise ConfigError("option num_workers is for boosted trees by xgboost")
+        rows, request = with_places(self._rows(query), request)
+        if is_distributed(request):
+            return _without_places(train_distributed(rows, request))
         with _at_hand(rows, request.trainer.path.rpartition(".")[2]) as host:
-            return train(host, _FETCHED, request, inlines=False, identity=query)
+            return _without_places(train(host, _FETCHED, request, inlines=False, identity=query))
 
     def by_estimator(self, query: str, estimator: Any, request: Request) -> Trained:
         """An estimator of Python's, on rows that the driver fetches.
@@ -63,8 +65,9 @@ class SparkTrainers:
             ConfigError: there are too many of them.
             ParseError: it is no query.
         """
-        with _at_hand(self._rows(query), type(estimator).__name__) as host:
-            return train_estimator(host, _FETCHED, estimator, request)
+        rows, request = with_places(self._rows(query), request)
+        with _at_hand(rows, type(estimator).__name__) as host:
+            return _without_places(train_estimator(host, _FETCHED, estimator, request))
 
     def held_out(self, query: str, trained: Trained, model: Model) -> Part:
         """The rows that a training held out; models have no TRANSFORM here."""
@@ -90,6 +93,13 @@ class SparkTrainers:
                 f"the query has several columns {twice!r}; give each a name of its own with AS"
             )
         return rows
+
+
+def _without_places(trained: Trained) -> Trained:
+    """Name no column of places in the split, as a later training makes one of its own."""
+    if trained.split.method != "random":
+        return trained
+    return replace(trained, split=replace(trained.split, column=None))
 
 
 _FETCHED = "SELECT * FROM sqlml_fetched"

@@ -16,7 +16,7 @@ from sqlml.errors import ConfigError
 from sqlml.training.features.columns import Role, TrainingColumn, TrainingColumns
 from sqlml.training.features.feature_pipeline import MOST_NATIVE
 from sqlml.training.options.request import Request
-from sqlml.training.options.splits import BITS, Split
+from sqlml.training.options.splits import BITS, STEP, Split
 from sqlml.training.reading.checks import MOST_CLASSES
 from sqlml.training.reading.rows import Side, TrainingRows
 from sqlml.training.reading.shaped_rows import class_weights
@@ -24,7 +24,7 @@ from sqlml.training.storage.classes import Classes
 from sqlml.training.storage.column_statistics import ColumnStatistics
 from sqlml.training.storage.distribution import MOST_SEEN
 from sqlml.training.train import MOST_MEASURED
-from sqlml.types import Array
+from sqlml.types import Array, fold
 from sqlml.udfs.spark.types import columns_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,35 @@ MOST_CATEGORIES = MOST_NATIVE["xgboost"]
 
 LABEL, HELD, WEIGHT = "sqlml_label", "sqlml_held", "sqlml_weight"
 """Columns of the rows that are trained on, beside the features `f0`, `f1`, .."""
+
+PLACE = "sqlml_place"
+"""The column that decides which rows of a random split are held out."""
+
+
+def with_places(rows: DataFrame, request: Request) -> tuple[DataFrame, Request]:
+    """Add the places of a random split to the rows, and name their column in the request.
+
+    So all models hold out the same rows of a query, whichever library trains them, and whether it
+    does so in the executors or in the driver.
+    """
+    if request.split.method not in ("auto", "random"):
+        return rows, request
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    seed, label, group = f.lit(request.seed), fold(request.label or ""), request.group
+    columns = columns_of(rows.schema)
+    hashed = {fold(c.name): f.col(_quoted(c.name)) for c in columns if "MAP(" not in c.type}
+    if group is not None and fold(group) in hashed:
+        row, number = f.xxhash64(hashed[fold(group)].cast("string"), seed), f.lit(0)
+    else:
+        value = hashed.pop(label, f.lit(0))
+        row = f.xxhash64(*hashed.values(), seed)
+        equal = Window.partitionBy(row, value.isNull()).orderBy(f.xxhash64(value))
+        number = f.row_number().over(equal) - 1
+    place = f.shiftrightunsigned(row, 64 - BITS) + number.cast("bigint") * STEP
+    split = replace(request.split, column=PLACE)
+    return rows.withColumn(PLACE, place % 2**BITS), replace(request, split=split)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +230,8 @@ class SparkRows:
         weight = f.lit(1.0)
         if request.weight is not None:
             weight = f.col(_quoted(request.weight)).cast("double")
-        hashed = [
-            f.col(_quoted(name)) for name, kind in self.columns.raw.items() if "MAP(" not in kind
-        ]
-        place = f.shiftrightunsigned(f.xxhash64(*hashed, f.lit(request.seed)), 64 - BITS)
-        if request.split.column is not None:
-            place = f.col(_quoted(request.split.column))
+        column = request.split.column
+        place = f.lit(0) if column is None else f.col(_quoted(column))
         rows = self._rows.where(label.isNotNull())
         return rows.select(*picked, y.alias(LABEL), weight.alias(WEIGHT), place.alias(HELD))
 

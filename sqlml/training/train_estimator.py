@@ -31,10 +31,9 @@ from sqlml.training.reading.frame_checks import check_frame
 from sqlml.training.storage.classes import Classes
 from sqlml.training.storage.part import Part
 from sqlml.training.train import Trained, versions_of
-from sqlml.training.transform.fitted_rows import hashed_columns
 
-_PLACE = "sqlml_place"
-"""The column that decides which rows are held out."""
+_KEYS = ("sqlml_key_0", "sqlml_key_1")
+"""The columns that decide which rows are held out."""
 
 
 def estimator_request(estimator: Any, options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
@@ -144,8 +143,8 @@ def _sql(query: str, columns: TrainingColumns, request: Request) -> str:
 
     Labels are what the classes of a model of ours are: a DATE is a text, a DECIMAL a DOUBLE.
     """
-    place = request.split.place(hashed_columns(columns.raw), request.seed)
-    placed = "" if place is None else f", {place} AS {_PLACE}"
+    keys = request.split.keys(columns.raw, request.label, None, request.seed)
+    listed = "".join(f", {key} AS {name}" for key, name in zip(keys, _KEYS, strict=False))
     where = replaced = ""
     if columns.label is not None:
         name = DUCKDB.quote_name(columns.label.name)
@@ -154,7 +153,7 @@ def _sql(query: str, columns: TrainingColumns, request: Request) -> str:
         if columns.label.type.startswith("DECIMAL"):
             made = f"CAST({name} AS DOUBLE)"
         replaced = f" REPLACE ({made} AS {name})" if made != name else ""
-    return f"SELECT *{replaced}{placed} FROM (\n{query}\n) AS sqlml_rows{where}"
+    return f"SELECT *{replaced}{listed} FROM (\n{query}\n) AS sqlml_rows{where}"
 
 
 def _check_weights(weights: Any, request: Request) -> None:
@@ -170,9 +169,12 @@ def _held_out(frame: Any, request: Request) -> tuple[Any, Any]:
     import pyarrow as pa
 
     split = request.split.settled(len(frame))
-    if _PLACE not in frame or split.method == "none":
+    keys = [frame[name] for name in _KEYS if name in frame]
+    if split.method == "none" or not len(frame):
         return split, np.zeros(len(frame), bool)
-    return split, split.held_out(pa.Array.from_pandas(frame[_PLACE]))
+    if split.reads_hashes:
+        return split, split.held_out([key.to_numpy() for key in keys])
+    return split, split.held_out([pa.Array.from_pandas(key) for key in keys])
 
 
 def _classes(types: Mapping[str, str], frame: Any, request: Request) -> Classes | None:

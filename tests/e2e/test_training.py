@@ -146,12 +146,12 @@ def test_a_ranker_ranks_within_groups(shop: sqlml.Session, library: str) -> None
     known = shop.estimator("m").predict(frame)
     ours = shop.execute("SELECT predict('m', *) AS p FROM people").df()["p"]
     assert np.allclose(ours, known, rtol=1e-6)
-    groups = "SELECT town, hash(town, 7) >> 11 < 0.2 * 2 ** 53 FROM people GROUP BY town"
+    groups = "SELECT town, hash(town, 7) >> 33 < 0.2 * 2 ** 31 FROM people GROUP BY town"
     held = sum(h for _, h in shop.execute(groups).fetchall())
     assert 0 < held < 60
     by_group = shop.execute(
         "SELECT charges, gap, tenure // 20 AS grade, dense_rank() OVER (ORDER BY town::VARCHAR) AS "
-        "place, hash(town::VARCHAR, 7) >> 11 < 0.2 * 2 ** 53 AS held FROM people "
+        "place, hash(town::VARCHAR, 7) >> 33 < 0.2 * 2 ** 31 AS held FROM people "
         "ORDER BY town::VARCHAR, hash(charges, gap, town::VARCHAR, grade)"
     ).df()
     features, hand = fitted_ranker(

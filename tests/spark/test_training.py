@@ -113,6 +113,34 @@ def test_other_libraries_train_in_the_driver_as_in_duckdb(con: Any) -> None:
             assert any("column 'day' is left out" in text for _, text in found)
 
 
+def test_all_models_hold_out_the_same_rows_of_a_query(con: Any) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    con.sql(
+        "CREATE OR REPLACE TEMP VIEW repeated AS SELECT a % 3 AS a, flag, map('k', a) AS other, "
+        "if(pmod(hash(id), 10) < 3 + a % 3 * 2, 'yes', 'no') AS y FROM (SELECT *, "
+        "row_number() OVER (ORDER BY a, x, c, day) AS id FROM trained)"
+    )
+    query = "SELECT * FROM repeated"
+    sides = set()
+    for options in (
+        "model_type = 'boosted_tree_classifier', n_estimators = 3",
+        "model_type = 'boosted_tree_classifier', library = 'lightgbm', n_estimators = 3",
+        "model_type = 'logistic_reg', split = 'random'",
+    ):
+        found = dict(told(con, f"{options}, label = 'y'", query))
+        sides.add((found["rows"], found["held_out"]))
+        assert float(found["roc_auc"]) > 0.6
+        split = con.sql("DESCRIBE MODEL m").filter("property = 'split'").collect()
+        assert "sqlml" not in str(split)
+    con.train(
+        "m", LogisticRegression(), "SELECT a, flag, y FROM repeated", label="y", or_replace=True
+    )
+    ((rows, held_out),) = sides
+    assert int(rows.replace(",", "")) + int(held_out) == 3000
+    assert 0.19 * 3000 < int(held_out) < 0.21 * 3000
+
+
 def test_an_estimator_of_pythons_trains_in_the_driver(con: Any) -> None:
     from sklearn.tree import DecisionTreeRegressor
 

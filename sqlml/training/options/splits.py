@@ -1,12 +1,13 @@
 """`Split`: which rows a model is evaluated on, and never fitted to.
 
-Each row gets a place from the engine: a hash of its values, or the value of a column. Two runs over
-the same rows hold out the same, in whatever order they come, and equal rows stay together.
+A row is held out by a hash of its values without the label, or by the value of a column. Equal
+rows are numbered, and their places lie evenly apart, so that the share of them is held out. Two
+runs over the same rows hold out the same ones, in whatever order they come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from sqlml.dialects.duckdb import DUCKDB, builtin
 from sqlml.errors import ConfigError
-from sqlml.types import Array
+from sqlml.types import Array, fold
 
 Method = Literal["auto", "random", "seq", "custom", "none"]
 
@@ -27,8 +28,12 @@ BigQuery does."""
 FRACTION = 0.2
 """The share that is held out unless the statement says otherwise."""
 
-BITS = 53
-"""Of a hash that a DOUBLE holds."""
+BITS = 31
+"""Bits of a place: so few that the number of a row times `STEP` fits into a BIGINT."""
+
+STEP = 1_327_217_885
+"""The distance between the places of equal rows, the golden section of all places: multiples of it
+are spread most evenly (Knuth, The Art of Computer Programming, section 6.4, theorem S)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,8 @@ class Split:
 
     method: by a hash of the row (random), those with the greatest values of a column (seq), those
     where a BOOLEAN column is true (custom), none, or as the number of rows asks for (auto).
-    fraction: the share that is held out; None unless it was given. column: that of seq and custom.
+    fraction: the share that is held out; None unless it was given. column: that of seq and custom;
+    for random, and auto, a column of places that the rows have already, as in Spark.
     """
 
     method: Method = "auto"
@@ -59,73 +65,179 @@ class Split:
             return Split(self.method, FRACTION, self.column)
         if rows < FEW:
             return Split("none")
-        return Split("random", FRACTION if rows <= MANY else ENOUGH / rows)
+        return Split("random", FRACTION if rows <= MANY else ENOUGH / rows, self.column)
 
     @property
     def bound(self) -> int:
-        """Of random the place below which rows are held out."""
+        """The place below which split random holds rows out."""
         return int((self.fraction or 0.0) * 2**BITS)
+
+    @property
+    def reads_hashes(self) -> bool:
+        """Whether the keys of rows are unsigned integers."""
+        return self.method in ("auto", "random")
 
     def trained(self, rows: int) -> int:
         """Of seq how many rows are trained on."""
         return rows - round(rows * (self.fraction or 0.0))
 
-    def place(self, columns: Sequence[str], seed: int) -> str | None:
-        """The SQL expression of a row's place; None if all rows are trained on.
+    def keys(
+        self, columns: Mapping[str, str], label: str | None, group: str | None, seed: int
+    ) -> tuple[str, ...]:
+        """Return the SQL expressions of a row that decide whether it is held out.
+
+        There are none if all rows are trained on. One is the place of a row, or a column. Two are
+        the hash of a row without its label, and what puts equal rows in order: the hash of the
+        label.
 
         Args:
-            columns: those whose values make a row, quoted: of equal rows all or none are held out.
+            columns: of the query, name -> type. label, group: columns; rows of a group stay
+                together.
         """
         if self.method == "none":
-            return None
+            return ()
         if self.column is not None:
-            return DUCKDB.quote_name(self.column)
-        row = f"{builtin('hash')}({', '.join(columns)}, {seed})"
-        return f"CAST({builtin('>>')}({row}, {64 - BITS}) AS BIGINT)"
+            return (DUCKDB.quote_name(self.column),)
+        if group is not None:
+            text = f"CAST({DUCKDB.quote_name(group)} AS VARCHAR)"
+            return (_first_place(DUCKDB.call("hash", text, str(seed))),)
+        features = {n: kind for n, kind in columns.items() if fold(n) != fold(label or "")}
+        labels = hashed_columns({n: kind for n, kind in columns.items() if n not in features})
+        row = DUCKDB.call("hash", *hashed_columns(features), str(seed))
+        return row, DUCKDB.call("hash", *labels) if labels else "CAST(0 AS UBIGINT)"
 
-    def fitted_sql(self, place: str, last: str | None) -> str:
-        """The SQL condition of rows that are fitted to; the split is settled.
+    def side_sql(self, rows: str, keys: Sequence[str], last: str | None, *, held_out: bool) -> str:
+        """Return the query of one side of the rows; the split is settled.
 
         Args:
-            place: as `place` gives it. last: of seq the last value trained on, as a literal.
+            rows: in brackets, with an alias. keys: as `keys` gives them. last: the last value that
+                seq trains on, as a literal or a query. held_out: which side.
         """
-        if self.method == "random":
-            return f"{place} >= {self.bound}"
-        if self.method == "custom":
-            return f"NOT coalesce({place}, true)"
-        return "true" if last is None else f"coalesce({place} <= {last}, false)"
+        if not keys:
+            return f"SELECT * FROM {rows} WHERE {'false' if held_out else 'true'}"
+        if len(keys) == 1:
+            (key,) = keys
+            without_null = f"{last} IS NULL AND {key} IS NOT NULL"
+            fitted = "true" if last is None else f"coalesce({key} <= {last}, {without_null})"
+            if self.method == "custom":
+                fitted = f"NOT coalesce({key}, true)"
+            elif self.method == "random":
+                fitted = f"{key} >= {self.bound}"
+            return f"SELECT * FROM {rows} WHERE {f'NOT ({fitted})' if held_out else fitted}"
+        # The hashes are columns, so that the engine numbers the rows without their other columns.
+        listed = ", ".join(f"{key} AS {name}" for key, name in zip(keys, _KEYS, strict=True))
+        order = f"PARTITION BY {_KEYS[0]} ORDER BY {_KEYS[1]}"
+        number = DUCKDB.operator("-", f"{builtin('row_number')}() OVER ({order})", "1")
+        place = DUCKDB.operator(
+            "+", _first_place(_KEYS[0]), DUCKDB.operator("*", number, str(STEP))
+        )
+        place = DUCKDB.operator("%", place, str(2**BITS))
+        return (
+            f"SELECT * EXCLUDE ({', '.join(_KEYS)}) FROM (SELECT *, {listed} FROM {rows}) "
+            f"AS sqlml_hashed QUALIFY {place} {'<' if held_out else '>='} {self.bound}"
+        )
 
-    def held_out(self, places: Any) -> Array:
-        """Which rows are held out, (n,) bool.
+    def held_out(self, keys: Sequence[Any]) -> Array:
+        """Return which rows are held out, (n,) bool.
 
         Args:
-            places: of all rows, a pyarrow Array; the split is settled.
+            keys: of all rows, as `keys` gives them; (n,) numpy arrays of hashes and places, and
+                pyarrow Arrays of columns. The split is settled.
 
         Raises:
             ConfigError: the column of a custom split is no BOOLEAN, or that of seq has no value.
         """
+        if len(keys) > 1:
+            rows, ties = keys
+            return _below(rows, ties, self.bound)
+        (key,) = keys
+        if self.method == "random":
+            return np.asarray(key) < self.bound
+        return self._held_out_by(key)
+
+    def _held_out_by(self, values: Any) -> Array:
+        """Return which rows are held out by the values of a column, a pyarrow Array."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if self.method == "custom":
-            if not pa.types.is_boolean(places.type):
+            if not pa.types.is_boolean(values.type):
                 raise ConfigError(
                     f"split_column {self.column!r} must be a BOOLEAN for split custom"
                 )
-            return np.asarray(pc.fill_null(places, True))  # NULL as in BigQuery
-        if self.method == "random":
-            return np.asarray(places) < self.bound
-        count = len(places)
-        if places.null_count == count:
+            return np.asarray(pc.fill_null(values, True))  # NULL as in BigQuery
+        count = len(values)
+        if values.null_count == count:
             raise ConfigError(f"split_column {self.column!r} is NULL in all rows")
         trained = self.trained(count)
         if trained >= count:
             return np.zeros(count, bool)
-        order = pc.sort_indices(places)  # NULL last
-        last = places[order[max(trained, 1) - 1].as_py()]
+        order = pc.sort_indices(values)  # NULL last
+        last = values[order[max(trained, 1) - 1].as_py()]
         if not last.is_valid:
-            return np.asarray(pc.is_null(places))
-        return np.asarray(pc.fill_null(pc.greater(places, last), True))
+            return np.asarray(pc.is_null(values))
+        return np.asarray(pc.fill_null(pc.greater(values, last), True))
+
+
+_KEYS = ("sqlml_row_hash", "sqlml_label_hash")
+
+_AT_ONCE = 1 << 20
+"""Rows that are sorted at a time, about."""
+
+
+def _first_place(row_hash: str) -> str:
+    """Return the SQL of the place of a row that has no equal one."""
+    return f"CAST({DUCKDB.operator('>>', row_hash, str(64 - BITS))} AS BIGINT)"
+
+
+def _below(rows: Array, ties: Array, bound: int) -> Array:
+    """Return which rows have a place below a bound, (n,) bool.
+
+    Rows are sorted in portions that hash alike, which keeps memory bounded.
+
+    Args:
+        rows: (n,) uint64, equal for equal rows. ties: (n,) uint64, the order of equal ones.
+    """
+    portions = min(1 << (len(rows) // _AT_ONCE).bit_length(), 256)
+    first_bytes = rows.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, 7]
+    portion_of = first_bytes // np.uint8(256 // portions) if portions > 1 else None
+    below = np.empty(len(rows), bool)
+    for portion in range(portions):
+        chosen = slice(None) if portion_of is None else np.flatnonzero(portion_of == portion)
+        hashes = rows[chosen]
+        places = (hashes >> np.uint64(64 - BITS)).astype(np.int64)
+        in_order = np.sort(hashes)
+        if (in_order[1:] == in_order[:-1]).any():
+            places += _numbers(hashes, ties[chosen]) * STEP
+            places %= 2**BITS
+        below[chosen] = places < bound
+    return below
+
+
+def _numbers(rows: Array, ties: Array) -> Array:
+    """Number equal rows from 0 in the order of their ties, (n,) int64."""
+    order = np.lexsort((ties, rows))
+    in_order = rows[order]
+    starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
+    sizes = np.diff(np.concatenate([starts, [len(rows)]]))
+    numbers = np.empty(len(rows), np.int64)
+    numbers[order] = np.arange(len(rows)) - np.repeat(starts, sizes)
+    return numbers
+
+
+def hashed_columns(columns: Mapping[str, str]) -> list[str]:
+    """Return the SQL expressions that make up a row, for its hash.
+
+    An ENUM is the text that it would be in a file, and not its number.
+
+    Args:
+        columns: name -> type.
+    """
+    quoted = {name: DUCKDB.quote_name(name) for name in columns}
+    return [
+        f"CAST({quoted[name]} AS VARCHAR)" if kind.startswith("ENUM(") else quoted[name]
+        for name, kind in columns.items()
+    ]
 
 
 def checked_split(method: str | None, fraction: float | None, column: str | None) -> Split:

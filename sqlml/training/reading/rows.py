@@ -19,7 +19,7 @@ from sqlml.errors import ConfigError
 from sqlml.host import RowHost
 from sqlml.training.features.columns import TrainingColumn, TrainingColumns, label_sql
 from sqlml.training.options.request import Request
-from sqlml.training.options.splits import Split
+from sqlml.training.options.splits import Split, hashed_columns
 from sqlml.training.progress import Progress
 from sqlml.training.reading.memory_guard import SHARE, MemoryGuard
 from sqlml.training.storage.blocks import block_rows
@@ -28,7 +28,6 @@ from sqlml.training.storage.classes import Classes
 from sqlml.training.storage.column_statistics import ColumnStatistics
 from sqlml.training.storage.names import Names
 from sqlml.training.storage.row_store import RowStore, StoredRows
-from sqlml.training.transform.fitted_rows import hashed_columns
 from sqlml.types import Array
 
 _NARROW = ("FLOAT", "BOOLEAN", "TINYINT", "SMALLINT", "UTINYINT", "USMALLINT")
@@ -122,7 +121,10 @@ class _Reader:
         self.weight = Buffer(np.float64) if request.weight else None
         self.group = Names() if request.group else None
         self.groups = Buffer(np.int64) if request.group else None
-        self.places: list[Any] = []
+        raw = columns.raw
+        self.split_keys = request.split.keys(raw, request.label, request.group, request.seed)
+        self.hashes = [Buffer(np.uint64) for _ in self.split_keys]
+        self.split_values: list[Any] = []
         self.recoded: dict[int, Array] = {}
         self.unlabelled = 0
         self.matrix: RowStore | None = None
@@ -192,7 +194,8 @@ class _Reader:
         return np.float32 if narrow or self.request.trainer.package == "xgboost" else np.float64
 
     def sql(self, query: str) -> str:
-        """The query whose batches `take` takes: features, label, weight, group, place."""
+        """The query whose batches `take` takes: features, label, weight, group, and what
+        decides the split."""
         request = self.request
         items = [column.sql for column in self.features]
         if self.columns.label is not None:
@@ -200,14 +203,12 @@ class _Reader:
         if request.weight is not None:
             items.append(f"CAST({DUCKDB.quote_name(request.weight)} AS DOUBLE)")
         order = ""
-        own = hashed_columns(self.columns.raw)
         if request.group is not None:
             group = f"CAST({DUCKDB.quote_name(request.group)} AS VARCHAR)"
             items.append(group)
-            order = f" ORDER BY {group}, {DUCKDB.call('hash', *own)}"  # as threads may not change
-            own = [group]  # a group stays together
-        place = request.split.place(own, request.seed)
-        items += [] if place is None else [place]
+            row = DUCKDB.call("hash", *hashed_columns(self.columns.raw))
+            order = f" ORDER BY {group}, {row}"  # as threads may not change
+        items += self.split_keys
         listed = ", ".join(f"{item} AS c{n}" for n, item in enumerate(items))
         return f"SELECT {listed} FROM (\n{query}\n) AS sqlml_rows{order}"
 
@@ -246,8 +247,11 @@ class _Reader:
             self.weight.append(self._weights(_numbers(next(arrays))))
         if self.group is not None and self.groups is not None:
             self.groups.append(self.group.codes(next(arrays)))
-        for values in arrays:  # copied: an array of a batch keeps all of it in memory
-            self.places.append(pa.concat_arrays([values, values.slice(0, 0)]))
+        for hashes, values in zip(self.hashes, arrays, strict=True):
+            if request.split.reads_hashes:
+                hashes.append(values.to_numpy())
+            else:  # copied: an array of a batch keeps all of it in memory
+                self.split_values.append(pa.concat_arrays([values, values.slice(0, 0)]))
 
     def _feature(self, column: TrainingColumn, values: Any) -> Array:
         """(n,) codes or numbers, counted."""
@@ -347,10 +351,12 @@ class _Reader:
         """The split, and which rows are held out, (n,) bool; None if none is."""
         import pyarrow as pa
 
-        split = self.request.split.settled(sum(map(len, self.places)))
-        if split.method == "none" or not self.places:
+        split = self.request.split.settled(self.count)
+        if split.method == "none" or not self.count:
             return split, None
-        return split, split.held_out(pa.concat_arrays(self.places))
+        if split.reads_hashes:
+            return split, split.held_out([hashes.array() for hashes in self.hashes])
+        return split, split.held_out([pa.concat_arrays(self.split_values)])
 
     def _keep_classes(self, mask: Array | None) -> tuple[Any, ...]:
         """Fit to the rows of classes that no other row has; those classes."""

@@ -49,14 +49,14 @@ class FittedRows:
 
     def ask(self, aggregates: str) -> tuple[Any, ...]:
         """The values of aggregates over these rows."""
-        (found,) = self.host.read(f"SELECT {aggregates} FROM {self._rows} WHERE {self._condition}")
+        (found,) = self.host.read(f"SELECT {aggregates} FROM {self._fitted}")
         return found
 
     def most_frequent(self, lists: str, most: int) -> list[str]:
         """The most frequent entries of lists of texts, an expression; of equally frequent ones the
         first in order."""
         item = f"{builtin('unnest')}({lists}) AS item"
-        items = f"SELECT {item} FROM {self._rows} WHERE {self._condition}"
+        items = f"SELECT {item} FROM {self._fitted}"
         found = self.host.read(
             f"SELECT item FROM ({items}) AS sqlml_items WHERE item IS NOT NULL GROUP BY item "
             f"ORDER BY {builtin('count')}(*) DESC, item LIMIT {most}"
@@ -71,38 +71,23 @@ class FittedRows:
         return f"(SELECT * FROM (\n{self.query}\n) AS sqlml_query{where}) AS sqlml_rows"
 
     @cached_property
-    def _condition(self) -> str:
-        """Whether a row is fitted to."""
-        hashed = hashed_columns(self.columns)
-        place = self.request.split.place(hashed, self.request.seed)
-        if place is None:
-            return "true"
+    def _fitted(self) -> str:
+        """The rows that are fitted to, in brackets."""
+        request = self.request
+        names = {fold(name): name for name in self.columns}
+        group = names.get(fold(request.group or ""))
+        keys = request.split.keys(self.columns, request.label, group, request.seed)
         ((count,),) = self.host.read(f"SELECT {builtin('count')}(*) FROM {self._rows}")
-        split = self.request.split.settled(count)
-        if split.method == "none":
-            return "true"
+        split = request.split.settled(count)
         last = None
-        if split.method == "seq":
-            trained = split.trained(count)
-            text, kind = f"CAST({place} AS VARCHAR)", DUCKDB.call("typeof", place)
-            found = self.host.read(
-                f"SELECT {text}, {kind} FROM {self._rows} ORDER BY {place} NULLS LAST "
-                f"LIMIT 1 OFFSET {max(trained, 1) - 1}"
+        if split.method == "seq" and split.trained(count) < count:
+            (key,) = keys
+            text, kind = f"CAST({key} AS VARCHAR)", DUCKDB.call("typeof", key)
+            ((value, kind),) = self.host.read(
+                f"SELECT {text}, {kind} FROM {self._rows} ORDER BY {key} NULLS LAST "
+                f"LIMIT 1 OFFSET {max(split.trained(count), 1) - 1}"
             )
-            if found and trained < count:
-                last = f"CAST({DUCKDB.text(str(found[0][0]))} AS {found[0][1]})"
-        return split.fitted_sql(place, last)
-
-
-def hashed_columns(columns: Mapping[str, str]) -> list[str]:
-    """What makes a row, for who holds out some: an ENUM is the text that it would be in a file, and
-    not its number.
-
-    Args:
-        columns: name -> type.
-    """
-    quoted = {name: DUCKDB.quote_name(name) for name in columns}
-    return [
-        f"CAST({quoted[name]} AS VARCHAR)" if kind.startswith("ENUM(") else quoted[name]
-        for name, kind in columns.items()
-    ]
+            last = f"CAST({'NULL' if value is None else DUCKDB.text(value)} AS {kind})"
+        if split.method == "none":
+            keys = ()
+        return f"({split.side_sql(self._rows, keys, last, held_out=False)}) AS sqlml_fitted"
