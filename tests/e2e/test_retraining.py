@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -63,9 +64,7 @@ def test_promotion_compares_both_on_the_rows_held_out_now(con: sqlml.Session) ->
     found = told(con, "AS FROM t PROMOTE IF roc_auc >= CURRENT")["promoted"]
     assert found.startswith("yes: roc_auc ") and default(con) == 2 and before
     first, last = found.removeprefix("yes: roc_auc ").split(" is >= ")
-    frame, y, _ = rows_of(con, "FROM t", "y")
-    asked = "SELECT hash(a, b, y, 0) >> 11 < (0.2 * 2 ** 53)::BIGINT AS held FROM t"
-    mask = con.execute(asked).df()["held"].to_numpy(bool)
+    frame, y, mask = rows_of(con, "FROM t", "y", seed=0)
     for version, known in ((2, first), (1, last)):
         scored = f"SELECT predict_proba('m/{version}', *) AS s FROM t"
         scores = con.execute(scored).df()["s"].to_numpy()
@@ -241,3 +240,20 @@ def test_the_current_model_is_measured_with_its_own_constants(con: sqlml.Session
     assert told(con, again, "s")["promoted"].endswith("is not >= 1")
     with pytest.raises(errors.ConfigError, match="which needs 'x': add it to the query"):
         told(con, "AS SELECT x AS v, z, held FROM h PROMOTE IF accuracy >= CURRENT", "s")
+
+
+@pytest.mark.parametrize("name", ["workers", "forced_splits_filename", "model_out", "callbacks"])
+def test_a_stored_definition_has_no_more_options_than_a_statement(name: str) -> None:
+    with sqlml.connect() as con:
+        con.execute(TABLE)
+        con.execute(CREATE.replace("'y',", "'y', library = 'lightgbm',"))
+        ((facts,),) = con.execute("SELECT facts FROM sqlml.catalog_trainings").fetchall()
+        forged = json.loads(facts)
+        forged["options"][name] = "/etc/passwd"
+        con.execute("UPDATE sqlml.catalog_trainings SET facts = ?", [json.dumps(forged)])
+        with pytest.raises(errors.ConfigError, match=f"unknown option '{name}'"):
+            told(con, "")
+        forged["options"] = {**json.loads(facts)["options"], "objective": "binary fs=/etc/passwd"}
+        con.execute("UPDATE sqlml.catalog_trainings SET facts = ?", [json.dumps(forged)])
+        with pytest.raises(errors.ConfigError, match="must be a word of LightGBM's"):
+            told(con, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from collections.abc import Mapping
 from functools import lru_cache
@@ -15,59 +16,143 @@ from sqlml.training.model_types import Trainer
 from sqlml.training.options import monotone
 from sqlml.training.options.searched_values import Candidates, Range, Searched
 
-REFUSED = frozenset(
-    # files, other machines, and code: a definition may come from a stranger's database
-    "callback callbacks config data input_model output_model output_result valid machines "
-    "machine_list_filename num_machines local_listen_port time_out forcedsplits_filename "
-    "forcedbins_filename parser_config_file save_binary snapshot_freq save_snapshot snapshot_file "
-    "snapshot_interval train_dir input_borders output_borders allow_writing_files convert_model "
-    "convert_model_language task name "
-    # what the statement says elsewhere, or the rows
-    "random_state random_seed seed class_weight class_weights auto_class_weights class_names "
-    "classes_count num_class cat_features categorical_feature categorical_features "
-    "categorical_column text_features embedding_features feature_types feature_weights "
-    "label_column weight_column group_column ignore_column ignored_features header "
-    "early_stopping_rounds early_stopping_round early_stopping warm_start eval_fraction "
-    "validation_fraction missing nan_mode zero_as_missing use_missing "
-    "enable_categorical verbose verbosity silent logging_level".split()
-)
-"""Parameters that no statement may set."""
 
-OF_XGBOOST = frozenset(
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "xgboost": _names(
+            "base_score booster colsample_bylevel colsample_bynode colsample_bytree device "
+            "eval_metric gamma grow_policy importance_type interaction_constraints learning_rate "
+            "max_bin max_cat_threshold max_cat_to_onehot max_delta_step max_depth max_leaves "
+            "min_child_weight monotone_constraints multi_strategy n_estimators n_jobs "
+            "num_parallel_tree objective reg_alpha reg_lambda sampling_method scale_pos_weight "
+            "subsample tree_method validate_parameters"
+        ),
+        # The names are LightGBM's first ones; all others in its own table mean the same.
+        "lightgbm": _names(
+            "alpha auc_mu_weights bagging_by_query bagging_fraction bagging_freq bagging_seed "
+            "bin_construct_sample_cnt boost_from_average boosting cat_l2 cat_smooth "
+            "cegb_penalty_feature_coupled cegb_penalty_feature_lazy cegb_penalty_split "
+            "cegb_tradeoff data_random_seed data_sample_strategy deterministic device_type "
+            "drop_rate drop_seed early_stopping_min_delta enable_bundle eval_at extra_seed "
+            "extra_trees fair_c feature_contri feature_fraction feature_fraction_bynode "
+            "feature_fraction_seed feature_pre_filter first_metric_only force_col_wise "
+            "force_row_wise gpu_device_id gpu_platform_id gpu_use_dp histogram_pool_size "
+            "importance_type interaction_constraints is_enable_sparse is_unbalance label_gain "
+            "lambda_l1 lambda_l2 lambdarank_norm lambdarank_position_bias_regularization "
+            "lambdarank_truncation_level learning_rate linear_lambda linear_tree max_bin "
+            "max_bin_by_feature max_cat_threshold max_cat_to_onehot max_delta_step max_depth "
+            "max_drop metric min_data_in_bin min_data_in_leaf min_data_per_group "
+            "min_gain_to_split min_sum_hessian_in_leaf monotone_constraints "
+            "monotone_constraints_method monotone_penalty multi_error_top_k "
+            "neg_bagging_fraction num_grad_quant_bins num_iterations num_leaves num_threads "
+            "objective objective_seed other_rate path_smooth poisson_max_delta_step "
+            "pos_bagging_fraction quant_train_renew_leaf reg_sqrt scale_pos_weight sigmoid "
+            "skip_drop stochastic_rounding top_rate tweedie_variance_power uniform_drop "
+            "use_quantized_grad xgboost_dart_mode"
+        ),
+        "catboost": _names(
+            "allow_const_label approx_on_full_history bagging_temperature best_model_min_trees "
+            "boost_from_average boosting_type bootstrap_type border_count colsample_bylevel "
+            "combinations_ctr counter_calc_method ctr_description ctr_history_unit "
+            "ctr_leaf_count_limit ctr_target_border_count custom_loss custom_metric "
+            "data_partition depth dev_efb_max_buckets dev_score_calc_obj_block_size devices "
+            "diffusion_temperature eta eval_metric feature_border_type "
+            "final_ctr_computation_mode first_feature_use_penalties fold_len_multiplier "
+            "fold_permutation_block gpu_cat_features_storage gpu_ram_part grow_policy has_time "
+            "iterations l2_leaf_reg langevin leaf_estimation_backtracking "
+            "leaf_estimation_iterations leaf_estimation_method learning_rate loss_function "
+            "max_bin max_ctr_complexity max_depth max_leaves metric_period min_child_samples "
+            "min_data_in_leaf model_shrink_mode model_shrink_rate model_size_reg "
+            "monotone_constraints mvs_reg n_estimators num_boost_round num_leaves num_trees "
+            "objective od_pval od_type od_wait one_hot_max_size penalties_coefficient "
+            "per_feature_ctr per_float_feature_quantization per_object_feature_penalties "
+            "pinned_memory_size posterior_sampling random_score_type random_strength reg_lambda "
+            "rsm sampling_frequency sampling_unit scale_pos_weight score_function simple_ctr "
+            "sparse_features_conflict_fraction store_all_simple_ctr subsample target_border "
+            "task_type thread_count use_best_model used_ram_limit"
+        ),
+        "sklearn": _names(
+            "C algorithm bootstrap ccp_alpha contamination copy copy_X copy_x criterion dual "
+            "fit_intercept init interaction_cst intercept_scaling iterated_power l1_ratio "
+            "l2_regularization learning_rate loss max_bins max_depth max_features max_iter "
+            "max_leaf_nodes max_samples min_impurity_decrease min_samples_leaf "
+            "min_samples_split min_weight_fraction_leaf monotonic_cst n_clusters n_components "
+            "n_estimators n_init n_iter_no_change n_jobs n_oversamples oob_score penalty "
+            "positive power_iteration_normalizer quantile scoring solver svd_solver tol whiten "
+            # linear_reg with l1_reg or l2_reg is Ridge, Lasso or ElasticNet, which have these.
+            "alpha selection precompute"
+        ),
+        "torch": _names(
+            "activation batch_size dropout hidden_units lr max_epochs memory optimizer weight_decay"
+        ),
+    }
+)
+"""Package -> the parameters that a statement may set.
+
+A definition may come from a stranger's database, and libraries have parameters that read and write
+files, open sockets, or run code. So one that is not listed is refused, also one that a later
+version of a library adds. What the statement says elsewhere (label, seed, early_stopping_rounds,
+class_weights), or the rows say, is not listed either.
+"""
+
+OF_XGBOOST = _names(
     "updater max_cached_hist_node seed_per_iteration "
     "rate_drop one_drop skip_drop sample_type normalize_type "
     "feature_selector top_k "
     "tweedie_variance_power quantile_alpha expectile_alpha huber_slope "
     "lambdarank_num_pair_per_sample lambdarank_pair_method lambdarank_normalization "
     "lambdarank_score_normalization lambdarank_unbiased lambdarank_bias_norm "
-    "ndcg_exp_gain".split()
+    "ndcg_exp_gain"
 )
 """XGBoost's parameters of boosters, linear models and objectives, which its estimators take without
 naming them."""
 
+_WORD_OF_LIGHTGBM = re.compile(r"[\w.,:;@+\-()\[\]]*")
+"""Texts that LightGBM reads as one value: it puts all parameters into one text with spaces between
+them, in which another text could set parameters that are not allowed."""
+
 
 @lru_cache(maxsize=64)
 def parameter_names(trainer: Trainer) -> frozenset[str]:
-    """The names of the parameters that a statement may set."""
+    """Return the names of the parameters that a statement may set."""
     try:
         kind = trainer.estimator_class()
     except ImportError:
         return frozenset()
-    names = set(inspect.signature(kind.__init__).parameters) - {"self", "kwargs"}
-    names |= set(getattr(kind(), "get_params", dict)())
+    allowed = ALLOWED[trainer.package]
     if trainer.package == "lightgbm":
-        names |= _of_lightgbm()
-    if trainer.package == "xgboost":
-        names |= OF_XGBOOST
-    return frozenset(names - REFUSED)
+        return frozenset(n for n, first in _lightgbm_names().items() if first in allowed)
+    names = set(inspect.signature(kind.__init__).parameters)
+    names |= set(getattr(kind(), "get_params", dict)())
+    return frozenset(names & allowed) | (OF_XGBOOST if trainer.package == "xgboost" else set())
 
 
-def _of_lightgbm() -> set[str]:
-    """LightGBM's parameters by all of their names."""
+@lru_cache(maxsize=64)
+def parameter_aliases(trainer: Trainer) -> Mapping[str, str]:
+    """Return other names of parameters by the library's own table, name -> the estimator's name.
+
+    LightGBM would ignore a name of which the estimator sets another one to its default.
+    """
+    if trainer.package != "lightgbm":
+        return MappingProxyType({})
+    first_names = _lightgbm_names()
+    own = inspect.signature(trainer.estimator_class().__init__).parameters
+    of_estimator = {first_names[name]: name for name in own if name in first_names}
+    return MappingProxyType({n: of_estimator.get(f, f) for n, f in first_names.items()})
+
+
+@lru_cache(maxsize=1)
+def _lightgbm_names() -> Mapping[str, str]:
+    """Return all names of LightGBM's parameters -> its first names."""
     from lightgbm.basic import _ConfigAliases  # its table of names has no public door
 
-    known = _ConfigAliases._get_all_param_aliases()
-    return {*known, *(alias for others in known.values() for alias in others)}
+    table = _ConfigAliases._get_all_param_aliases()
+    names = {alias: first for first, aliases in table.items() for alias in (first, *aliases)}
+    return MappingProxyType({"importance_type": "importance_type", **names})
 
 
 def checked_parameters(
@@ -118,7 +203,25 @@ def _checked(trainer: Trainer, name: str, value: Any, written: str) -> Any:
     value = _typed(name, value, _types(trainer).get(name), written)
     if name in COUNTS:
         _check_count(name, value, written)
+    if trainer.package == "lightgbm":
+        _check_words(value, written)
     return value
+
+
+def _check_words(value: Any, written: str) -> None:
+    """Refuse texts that LightGBM would read as several parameters.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    if isinstance(value, list | tuple):
+        for item in value:
+            _check_words(item, written)
+    elif isinstance(value, str) and not _WORD_OF_LIGHTGBM.fullmatch(value):
+        raise ConfigError(
+            f"option {written} must be a word of LightGBM's without spaces, not "
+            f"{option_text(value)}"
+        )
 
 
 def _typed(name: str, value: Any, kind: type | None, written: str) -> Any:

@@ -29,6 +29,7 @@ from sqlml.training.model_types import (
 from sqlml.training.options.estimator_parameters import (
     checked_parameters,
     checked_search,
+    parameter_aliases,
     parameter_names,
 )
 from sqlml.training.options.foreign_options import check_known, without_foreign
@@ -224,7 +225,7 @@ def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     library, trainer = trainer_of(model_type, own.get("library"))
     rest = without_foreign(given.without((*OWN, *kept)), model_type)
     trainer, values = regularised(model_type, trainer, rest.values)
-    rest = rest.having(values).renamed(trainer.names)
+    rest = rest.having(values).renamed(trainer.names).renamed(parameter_aliases(trainer))
     folded = {name.lower(): name for name in parameter_names(trainer)}  # C, of options folded
     rest = rest.renamed({name: folded.get(name.lower(), name) for name in rest.values})
     passes = _passes(rest, own, trainer)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from lightgbm.basic import _ConfigAliases
 
 from sqlml.errors import ConfigError
 from sqlml.parsing.statements import Call
 from sqlml.training.model_types import MODEL_TYPES, trainer_of
+from sqlml.training.options.estimator_parameters import ALLOWED, OF_XGBOOST, parameter_names
 from sqlml.training.options.request import Request, request_of
 from sqlml.training.options.searched_values import Candidates, Range
 from sqlml.training.options.splits import Split
@@ -263,3 +265,62 @@ def test_every_trainer_is_there(model_type: str) -> None:
         name, trainer = trainer_of(model_type, library)
         assert name == library and hasattr(trainer.estimator_class(), "fit")
         assert set(trainer.names.values()).isdisjoint(trainer.names)
+
+
+NAMES_OF_LIGHTGBM = _ConfigAliases._get_all_param_aliases()
+
+
+@pytest.mark.parametrize("first", sorted(NAMES_OF_LIGHTGBM.keys() - ALLOWED["lightgbm"]))
+def test_a_parameter_of_lightgbm_is_refused_by_all_of_its_names(first: str) -> None:
+    trainer = trainer_of("boosted_tree_classifier", "lightgbm")[1]
+    assert not parameter_names(trainer) & set(NAMES_OF_LIGHTGBM[first])
+
+
+@pytest.mark.parametrize(
+    "name", ["workers", "mlist", "fs", "config_file", "model_in", "save_period"]
+)
+def test_files_and_machines_are_no_options(name: str) -> None:
+    for library in ("lightgbm", "xgboost", "catboost", "sklearn"):
+        with pytest.raises(ConfigError, match=f"unknown option '{name}'"):
+            asked(**BOOSTED, library=library, **{name: "1"})
+
+
+def test_every_parameter_is_one_of_a_list() -> None:
+    assert not ALLOWED["lightgbm"] - NAMES_OF_LIGHTGBM.keys() - {"importance_type"}
+    for kind in MODEL_TYPES.values():
+        for trainer in kind.trainers.values():
+            if trainer.missing or trainer.package == "lightgbm":
+                continue
+            assert parameter_names(trainer) <= ALLOWED[trainer.package] | OF_XGBOOST
+
+
+@pytest.mark.parametrize(
+    ("given", "parameter"),
+    [
+        ({"eta": 0.5}, {"learning_rate": 0.5}),
+        ({"max_leaf": 7}, {"num_leaves": 7}),
+        ({"lambda": 2.0}, {"reg_lambda": 2.0}),
+        ({"num_rounds": 9}, {"n_estimators": 9}),
+        ({"bagging": 0.5, "bagging_freq": 1}, {"subsample": 0.5, "subsample_freq": 1}),
+        ({"device": "cpu"}, {"device_type": "cpu"}),
+    ],
+)
+def test_other_names_of_lightgbm_are_not_ignored(given: Any, parameter: Any) -> None:
+    made = asked(**BOOSTED, library="lightgbm", **given)
+    assert made.parameters.items() >= parameter.items()
+    assert not made.parameters.keys() & (given.keys() - parameter.keys())
+
+
+def test_two_names_of_one_parameter_are_refused() -> None:
+    with pytest.raises(ConfigError, match="options eta and shrinkage_rate are the same"):
+        asked(**BOOSTED, library="lightgbm", eta=0.5, shrinkage_rate=0.1)
+
+
+@pytest.mark.parametrize(
+    "name", ["objective", "boosting_type", "metric", "monotone_constraints_method"]
+)
+@pytest.mark.parametrize("text", ["binary machines=1.1.1.1:1", "binary\tfs=/x", "a\nfs=b", "fs=c"])
+def test_a_text_for_lightgbm_sets_no_other_parameter(name: str, text: str) -> None:
+    for value in (text, (text,), Call("hparam_candidates", (("binary", text),))):
+        with pytest.raises(ConfigError, match=f"option {name} must be a (word of|string)"):
+            asked(**BOOSTED, library="lightgbm", **{name: value})
