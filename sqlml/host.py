@@ -101,6 +101,14 @@ class Host(Files, Protocol):
 class RowHost(Host, Protocol):
     """A host whose rows models can be trained on: DuckDB's."""
 
+    def check_access(self, path: str) -> None:
+        """Check that the engine's settings allow a file at `path`, which need not exist.
+
+        Raises:
+            duckdb.PermissionException: they do not.
+        """
+        ...
+
     def describe(self, query: str) -> list[tuple[str, str]]:
         """Name and type of each column of a query, in DuckDB's words.
 

@@ -84,6 +84,11 @@ class interruption_after(_handling):
         self._stops = stops
         self._came: tuple[Any, ...] = ()
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether a Ctrl-C has arrived that is raised after the block."""
+        return bool(self._came)
+
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         super().__exit__(kind, error, trace)
         if self._came:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -110,8 +111,11 @@ def train(
     Raises:
         ConfigError: the rows do not suit the model, or the library refuses them.
         ParseError: it is no query.
+        duckdb.PermissionException: the engine's settings forbid the folder of a checkpoint.
     """
     start = time.perf_counter()
+    if request.checkpoint is not None:
+        host.check_access(os.path.join(request.checkpoint, "training.checkpoint"))
     columns, request = columns_of(host, query, request, transform)
     if not inlines:
         columns = columns.without_expressions()

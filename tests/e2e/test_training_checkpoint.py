@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 import sqlml
 from sqlml import errors
-from sqlml.training.fitting.checkpoint import Checkpoint
+from sqlml.training.fitting.checkpoint import Checkpoint, Saved
 
 ROOT = Path(__file__).parents[2]
 TABLE = """
@@ -126,6 +130,99 @@ def test_a_damaged_checkpoint_or_one_of_other_rows_is_not_gone_on_from(
     con.execute(CREATE.format(FEW, tmp_path).replace("CREATE", "CREATE OR REPLACE"))
     info = con.execute("FROM ml_training_info(MODEL m)").fetchall()
     assert all(seconds is None for *_, seconds in info)  # all of them had been made
+
+
+def xgboost_with(change: Callable[[Any], None], content: bytes) -> bytes:
+    """Trees of XGBoost, changed where they are JSON."""
+    import xgboost
+
+    model = json.loads(xgboost.Booster(model_file=bytearray(content)).save_raw("json"))
+    change(model["learner"]["gradient_booster"]["model"]["trees"][0])
+    return json.dumps(model).encode()
+
+
+@pytest.mark.parametrize(
+    ("library", "change"),
+    [
+        ("xgboost", lambda content: b""),
+        ("xgboost", lambda content: content[: len(content) // 2]),
+        ("xgboost", lambda content: b"{L" + b"\xff" * 40),
+        ("xgboost", partial(xgboost_with, lambda tree: tree["left_children"].__setitem__(0, 9**6))),
+        ("xgboost", partial(xgboost_with, lambda tree: tree["split_indices"].__setitem__(0, 99))),
+        ("lightgbm", lambda content: content[: len(content) // 2]),
+        ("lightgbm", lambda content: content.replace(b"left_child=", b"left_child=99999 ")),
+        ("lightgbm", lambda content: content.replace(b"split_feature=", b"split_feature=77 ")),
+        pytest.param("torch", lambda content: content[::-1], marks=pytest.mark.nightly),
+    ],
+)
+def test_damaged_content_with_a_valid_digest_is_stepped_over(
+    con: sqlml.Session,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    library: str,
+    change: Callable[[bytes], bytes],
+) -> None:
+    options = f"{FEW}, library = '{library}', max_depth = 3"
+    if library == "torch":
+        options = "model_type = 'dnn_classifier', max_epochs = 2"
+    remove = Checkpoint.remove
+    monkeypatch.setattr(Checkpoint, "remove", lambda self: None)
+    con.execute(CREATE.format(options, tmp_path))
+    known = con.execute("SELECT predict_proba('m', *) FROM t").fetchall()
+    (file,) = tmp_path.iterdir()
+    checkpoint = Checkpoint(file)
+    saved = checkpoint.load()
+    assert saved is not None
+    losses = saved.losses[: len(saved.losses) * 2 // 3]  # as after the last segment but one
+    checkpoint.save(Saved(saved.metric, losses, change(saved.content)))
+    monkeypatch.setattr(Checkpoint, "remove", remove)
+    con.execute(CREATE.format(options, tmp_path).replace("CREATE", "CREATE OR REPLACE"))
+    assert con.execute("SELECT predict_proba('m', *) FROM t").fetchall() == known
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"{}", b"[" * 99_999, b'{"metric": "", "losses": [["a", 1]]}']
+)
+def test_a_damaged_head_is_stepped_over(tmp_path: Path, head: bytes) -> None:
+    body = b"sqlml training 1\n" + head + b"\n"
+    file = tmp_path / "training-1.checkpoint"
+    file.write_bytes(body + sha256(body).digest())
+    assert Checkpoint(file).load() is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["n_estimators = 15", "n_estimators = 5, num_trials = 2, max_depth = hparam_range(2, 3)"],
+)
+def test_rows_in_a_file_have_checkpoints_too(
+    con: sqlml.Session, tmp_path: Path, options: str
+) -> None:
+    common = f"model_type = 'boosted_tree_classifier', {options}, out_of_core = true"
+    con.execute(CREATE.format(common, tmp_path / "c"))
+    made = con.execute("SELECT predict_proba('m', *) FROM t").fetchall()
+    con.execute(CREATE.format(common, tmp_path / "d").replace("CREATE", "CREATE OR REPLACE"))
+    assert con.execute("SELECT predict_proba('m', *) FROM t").fetchall() == made
+    assert not any((tmp_path / "c").iterdir())
+
+
+def test_the_engine_decides_which_folders_a_checkpoint_may_have(tmp_path: Path) -> None:
+    with sqlml.connect() as con:
+        con.execute(TABLE.format(rows=100))
+        con.execute(f"SET allowed_directories = ['{tmp_path / 'allowed'}']")
+        con.execute("SET enable_external_access = false")
+        for folder in (tmp_path, tmp_path / "allowed" / ".." / "other"):
+            with pytest.raises(duckdb.PermissionException, match=r"training\.checkpoint"):
+                con.execute(CREATE.format(FEW, folder))
+        assert not any(tmp_path.iterdir())
+        con.execute(CREATE.format(FEW, tmp_path / "allowed"))
+        assert [p.name for p in tmp_path.iterdir()] == ["allowed"]
+
+
+@pytest.mark.parametrize("folder", ["", "a\0b"])
+def test_a_folder_needs_a_name(con: sqlml.Session, folder: str) -> None:
+    with pytest.raises(errors.ConfigError, match="checkpoint must be the path of a folder"):
+        con.train("n", "boosted_tree_classifier", "FROM t", label="y", checkpoint=folder)
 
 
 def test_who_cannot_go_on_and_where(con: sqlml.Session, tmp_path: Path) -> None:

@@ -64,6 +64,14 @@ class DuckDBHost:
             [content],
         )
 
+    def check_access(self, path: str) -> None:
+        """Check that the engine's settings allow a file at `path`, which need not exist.
+
+        Raises:
+            duckdb.PermissionException: they do not.
+        """
+        self.read("SELECT filename FROM system.main.read_blob(?)", [os.path.abspath(path)])
+
     def columns(self, query: str) -> list[str]:
         """The names of a query's columns.
 

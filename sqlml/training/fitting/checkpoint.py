@@ -10,9 +10,10 @@ them stays in proportion.
 
 from __future__ import annotations
 
+import io
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,8 +22,14 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends import own_files
-from sqlml.errors import ConfigError
+from sqlml.child_process import Child, Ended, Failed
+from sqlml.errors import ConfigError, SqlmlError
+from sqlml.importers.lightgbm.document import read_text
+from sqlml.importers.xgboost import ubjson
+from sqlml.importers.xgboost.document import read_document
+from sqlml.importers.xgboost.forest import compact
 from sqlml.training.fitting.training_log import TrainingLog
+from sqlml.training.storage.blocks import Blocks
 from sqlml.training.storage.part import Part, blocks_of
 
 LEAST = 10
@@ -58,15 +65,15 @@ class Checkpoint:
         Raises:
             ConfigError: others can write to the folder, or it cannot be made.
         """
-        told = sha256(identity.encode())
+        digest = sha256(identity.encode())
         for part in parts:
             for array in () if part is None else _arrays(part):
-                told.update(np.ascontiguousarray(array).data)
+                digest.update(np.ascontiguousarray(array).data)
         _make_private(folder)
-        return cls(Path(folder) / f"training-{told.hexdigest()[:32]}.checkpoint")
+        return cls(Path(folder) / f"training-{digest.hexdigest()[:32]}.checkpoint")
 
     def load(self) -> Saved | None:
-        """What was saved last; None if nothing was, it is damaged, or not the user's own."""
+        """Return what was saved last; None if nothing was, it is damaged, or not the user's own."""
         try:
             content = own_files.read(self.path)
         except OSError:
@@ -75,8 +82,12 @@ class Checkpoint:
         if not body.startswith(_HEAD) or sha256(body).digest() != digest:
             return None
         head, _, rest = body.removeprefix(_HEAD).partition(b"\n")
-        told = json.loads(head)
-        return Saved(told["metric"], tuple((a, b) for a, b in told["losses"]), rest)
+        try:
+            about = json.loads(head)
+            losses = tuple((_loss(a), _loss(b)) for a, b in about["losses"])
+            return Saved(str(about["metric"]), losses, rest)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
 
     def save(self, saved: Saved) -> None:
         """Replace what was saved, at once or not at all.
@@ -135,32 +146,79 @@ def in_segments(
     segment: Segment,
     dump: Callable[[Any], bytes],
     load: Callable[[bytes], Any],
+    package: str = "",
     growth: float = 0.25,
     least: int = LEAST,
 ) -> Any:
-    """All rounds of a model: in one go without a checkpoint, else from where it was.
+    """Make all rounds of a model: in one go without a checkpoint, otherwise from the last segment.
+
+    A checkpoint whose content is damaged is stepped over.
 
     Args:
         log: gets a round for each that is made, and those that had been. dump, load: a model as
-            the checkpoint keeps it, and back. growth, least: how long segments are.
+            the checkpoint keeps it, and back. package: reads the content of a checkpoint.
+            growth, least: how long segments are.
     """
     if checkpoint is None:
         return segment(0, rounds, None)
-    saved = checkpoint.load()
     model = None
-    if saved is not None:
+    saved = checkpoint.load()
+    if saved is not None and is_readable(package, saved.content):
         log.restore(saved.metric, saved.losses)
         model = load(saved.content)
+    resumes = model is not None
     for number, start, end in segments(rounds, growth, least):
         if end <= len(log.rounds):
             continue
         if start != len(log.rounds):
             break  # it had ended early
-        content = dump(segment(number, end - start, model))
+        try:
+            content = dump(segment(number, end - start, model))
+        except Exception as error:
+            if not resumes or isinstance(error, SqlmlError):
+                raise
+            # The library refuses to continue from this content, so training starts over.
+            log.rounds.clear()
+            checkpoint.remove()
+            return in_segments(checkpoint, log, rounds, segment, dump, load, package, growth, least)
+        resumes = False
         losses = tuple((r.loss, r.eval_loss) for r in log.rounds)
         checkpoint.save(Saved(log.metric, losses, content))
         model = load(content)
     return model
+
+
+def is_readable(package: str, content: bytes) -> bool:
+    """Return whether a library can read the content of a checkpoint.
+
+    Damaged content can end the process that reads it, so that a process of its own tries first.
+    """
+    try:
+        with Child(f"{__name__}:read_content", package.encode(), content):
+            return True
+    except (Ended, Failed):
+        return False
+
+
+def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None]:
+    """Read the content of a checkpoint: the child's part of `is_readable`.
+
+    The importers check more than the libraries, which would read beyond a row's features.
+    """
+    if package == b"xgboost":
+        import xgboost
+
+        booster = xgboost.Booster(model_file=bytearray(content))
+        read_document(ubjson.loads(booster.save_raw("ubj"), compact))
+    elif package == b"lightgbm":
+        import lightgbm
+
+        read_text(lightgbm.Booster(model_str=content.decode()).model_to_string())
+    else:
+        import torch
+
+        torch.load(io.BytesIO(content), weights_only=True)
+    yield b""
 
 
 def segments(rounds: int, growth: float, least: int) -> Iterator[tuple[int, int, int]]:
@@ -177,13 +235,25 @@ def segments(rounds: int, growth: float, least: int) -> Iterator[tuple[int, int,
 
 
 def _arrays(part: Part) -> Iterator[Any]:
-    """The numbers of a part, some at a time."""
-    if hasattr(part.X, "indptr"):  # sparse
-        yield from (part.X.indptr, part.X.indices, part.X.data)
-    elif hasattr(part.X, "columns"):  # a frame, with names of categories
-        from pandas.util import hash_pandas_object
+    """Yield the numbers of a part, some at a time."""
+    for block in part.X.blocks() if isinstance(part.X, Blocks) else (part.X,):
+        if hasattr(block, "indptr"):  # sparse
+            yield from (block.indptr, block.indices, block.data)
+        elif hasattr(block, "columns"):  # a frame, with names of categories
+            from pandas.util import hash_pandas_object
 
-        yield hash_pandas_object(part.X, index=False).to_numpy()
-    else:
-        yield from blocks_of(part.X)
+            yield hash_pandas_object(block, index=False).to_numpy()
+        else:
+            yield from blocks_of(block)
     yield from (values for values in (part.y, part.weight, part.group) if values is not None)
+
+
+def _loss(value: Any) -> float | None:
+    """Return a loss as it was saved.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise TypeError(f"{value!r} is no loss")
+    return value

@@ -138,7 +138,7 @@ def _fit_by_train(fitting: Fitting, estimator: Any, logging: Any) -> Any:
     def load(content: bytes) -> Any:
         return lightgbm.Booster(model_str=content.decode())
 
-    booster = in_segments(fitting.checkpoint, fitting.log, rounds, segment, dump, load)
+    booster = in_segments(fitting.checkpoint, fitting.log, rounds, segment, dump, load, "lightgbm")
     estimator._Booster = load(dump(booster))
     if fitting.patience is not None:
         estimator._Booster.best_iteration = estimator._best_iteration = best() + 1

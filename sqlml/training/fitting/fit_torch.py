@@ -31,6 +31,7 @@ def fit_torch(fitting: Fitting) -> Any:
         segment,
         lambda made: bytes(made.state_),
         lambda state: state,
+        package="torch",
         growth=0,
         least=1,
     )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ConfigError
+from sqlml.interruption import interruption_after
 from sqlml.training.fitting.checkpoint import in_segments
 from sqlml.training.fitting.fitting import Fitting
 from sqlml.training.model_types import makes_bins
@@ -82,7 +83,7 @@ def _fit(folder: str | None, fitting: Fitting) -> Any:
 
     rounds = estimator.get_num_boosting_rounds()
     checkpoint = fitting.checkpoint if sides else None
-    booster = in_segments(checkpoint, log, rounds, segment, _ubjson, load)
+    booster = in_segments(checkpoint, log, rounds, segment, _ubjson, load, "xgboost")
     made = kind(**parameters, early_stopping_rounds=fitting.patience)
     made.load_model(booster.save_raw("ubj"))
     return made
@@ -133,6 +134,8 @@ def _xgboost_matrix(
             self._row = 0
 
         def next(self, input_data: Any) -> bool:
+            if interruption.is_held_back:
+                raise InterruptedError
             block = next(self._blocks, None)
             if block is None:
                 return False
@@ -144,9 +147,12 @@ def _xgboost_matrix(
 
     bins = getattr(estimator, "max_bin", None)
     kind = xgboost.QuantileDMatrix if folder is None else xgboost.ExtMemQuantileDMatrix
-    made = kind(Rows(), max_bin=bins, ref=reference, **options)
-    made.feature_names = None
-    return made
+    # XGBoost calls `next` from native code, where Python would print a Ctrl-C and forget it, so
+    # that the matrix would lack the rows that follow.
+    with interruption_after() as interruption:
+        matrix = kind(Rows(), max_bin=bins, ref=reference, **options)
+    matrix.feature_names = None
+    return matrix
 
 
 def _columns(block: Any) -> Any:

@@ -163,6 +163,9 @@ def _typed(name: str, value: Any, written: str) -> Any:
         value = value.lower()
     if name == "encoding" and isinstance(value, str):
         value = value.removesuffix("_encoding")
+    if name == "checkpoint" and isinstance(value, str) and (not value or "\0" in value):
+        words = OWN[name][1]
+        raise ConfigError(f"option {written} must be {words}, not {option_text(value)}")
     types, words = OWN[name]
     right = isinstance(value, types) and (not isinstance(value, bool) or bool in types)
     if name == "seed":
