@@ -100,7 +100,8 @@ class _Training:
         split = request.split.settled(counted.labelled)
         frame, kept, counts = self._rows.split(self._rows.assembled(ordered, names, classes), split)
         made = self._rows.sampled(frame, ordered, names, classes, counted, split, kept, counts)
-        notices += check_rows(made, request, frozenset())
+        label_type = None if columns.label is None else columns.label.type
+        notices += check_rows(made, request, frozenset(), label_type)
         gone = keys_of(made) | {name for name, s in made.statistics.items() if s.is_empty}
         ordered = [c for c in ordered if c.name not in gone]
         if not ordered:

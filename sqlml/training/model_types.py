@@ -254,7 +254,8 @@ def model_type_of(name: Any) -> tuple[str, ModelType]:
     """
     if not isinstance(name, str):
         raise ConfigError(
-            f"training needs the option model_type; model types: {', '.join(MODEL_TYPES)}"
+            "training needs the option model_type, as in OPTIONS (model_type = 'logistic_reg', "
+            f"label = 'churned') before AS; model types: {', '.join(MODEL_TYPES)}"
         )
     key = name.lower()
     if key not in MODEL_TYPES:

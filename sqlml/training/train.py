@@ -143,7 +143,8 @@ def _trained(
         raise ConfigError(request.held_out_for)
     keys = keys_of(rows)
     texts = text_columns(rows.features, rows.names, keys, request)
-    notices = [*_not_learned(columns, inlines), *check_rows(rows, request, texts)]
+    label_type = None if columns.label is None else columns.label.type
+    notices = [*_not_learned(columns, inlines), *check_rows(rows, request, texts, label_type)]
     features = [
         f
         for f in rows.features

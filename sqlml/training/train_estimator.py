@@ -6,6 +6,7 @@ is up to the estimator, which may be a pipeline or a search.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.dialects.duckdb import DUCKDB
+from sqlml.dialects.type_names import STRINGS
 from sqlml.errors import ConfigError, MissingDependencyError, UnsupportedModelError
 from sqlml.host import RowHost
 from sqlml.long_work import stage
@@ -26,7 +28,7 @@ from sqlml.training.metrics import metrics_of
 from sqlml.training.model_types import Task, Trainer, missing_packages, not_installed
 from sqlml.training.options.own_options import ALIASES, OF_ESTIMATORS, Options, own_options
 from sqlml.training.options.request import Request
-from sqlml.training.reading.checks import check_classes
+from sqlml.training.reading.checks import check_classes, check_label
 from sqlml.training.reading.frame_checks import check_frame
 from sqlml.training.storage.classes import Classes
 from sqlml.training.storage.part import Part
@@ -114,9 +116,10 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     statistics, notices = check_frame(
         frame, types, features, everything.y, None if classes is None else len(classes), request
     )
+    notices += check_label(request, types.get(request.label or ""))
     log = TrainingLog()
     stage("fitting")
-    made = _fitted(estimator, frame.loc[~mask], features, request)
+    made = _fitted(estimator, frame.loc[~mask], features, request, types)
     stage("measuring it")
     log.round(None, None)
     known = frame.loc[mask] if mask.any() else frame.loc[~mask]
@@ -195,15 +198,42 @@ def _classes(types: Mapping[str, str], frame: Any, request: Request) -> Classes 
     return made
 
 
-def _fitted(estimator: Any, rows: Any, features: list[str], request: Request) -> Any:
+def _fitted(
+    estimator: Any, rows: Any, features: list[str], request: Request, types: Mapping[str, str]
+) -> Any:
     from sklearn.base import clone
 
     y = () if request.label is None else (rows[request.label],)
     weights = {} if request.weight is None else {"sample_weight": rows[request.weight]}
     try:
         return clone(estimator).fit(rows[features], *y, **weights)
-    except Exception as error:  # libraries raise what they like
-        raise cannot_be_trained(type(estimator).__name__, error) from error
+    except Exception as error:  # a library may raise any exception
+        hint = _hint(str(error), rows, features, types)
+        raise cannot_be_trained(type(estimator).__name__, error, hint) from error
+
+
+def _hint(message: str, rows: Any, features: list[str], types: Mapping[str, str]) -> str:
+    """Say which column a library refuses, and what to do: many libraries name none."""
+    if _OF_TEXTS.search(message):
+        texts = [name for name in features if STRINGS.fullmatch(types[name])]
+        if texts:
+            return (
+                f"column {texts[0]!r} holds texts: put an encoder such as OneHotEncoder before the "
+                "estimator in a Pipeline, or name a model type instead, which encodes them"
+            )
+    if _OF_GAPS.search(message):
+        gaps = [name for name in features if rows[name].isna().any()]
+        if gaps:
+            return (
+                f"column {gaps[0]!r} is NULL in some rows: fill it in the query, or put an imputer "
+                "such as SimpleImputer before the estimator in a Pipeline"
+            )
+    return ""
+
+
+_OF_TEXTS = re.compile("could not convert string to float|dtypes.* must be int")
+_OF_GAPS = re.compile(r"\b(NaN|nan|missing values)\b")
+"""Messages of libraries that do not take texts, or missing values."""
 
 
 def _rows(rows: Any, features: list[str], request: Request, classes: Classes | None) -> Part:

@@ -294,3 +294,86 @@ def test_an_estimator_is_told_what_may_be_unintended(con: sqlml.Session) -> None
     assert ("id", "BIGINT", 199.0) in rows and len(rows) == 5
     with pytest.raises(errors.ConfigError, match="'twin' tells the label 'y' exactly"):
         con.train("n", DecisionTreeClassifier(), query, label="y", leaks="error")
+
+
+NOTICES = {
+    "kmeans": ("model_type = 'kmeans', n_clusters = 2", "column 'gap' is NULL in 40 of 200 rows"),
+    "pca": ("model_type = 'pca', n_components = 1", "a column of its own marks them, which pca"),
+    "texts": ("model_type = 'logistic_reg', label = 'flag'", "write CAST(price AS DOUBLE)"),
+    "linear": (
+        "model_type = 'linear_reg', label = 'flag'",
+        "the label 'flag' is a BOOLEAN, and linear_reg predicts numbers, such as 0.3 or 1.2: "
+        "logistic_reg predicts",
+    ),
+    "trees": (
+        "model_type = 'boosted_tree_regressor', n_estimators = 2, label = 'flag'",
+        "boosted_tree_classifier predicts true or false",
+    ),
+}
+UNUSUAL = """
+    SELECT (hash(i, 1) % 50)::DOUBLE AS a, CASE WHEN i % 5 > 0 THEN a * 2 END AS gap,
+        ((hash(i, 2) % 30) / 4 - 3)::VARCHAR AS price, '0' || (hash(i, 2) % 5) AS code,
+        hash(i, 3) % 3 = 0 AS flag
+    FROM range(200) t(i)
+"""
+
+
+@pytest.mark.parametrize("name", NOTICES)
+def test_notices_say_what_becomes_of_unusual_values(name: str) -> None:
+    options, says = NOTICES[name]
+    with sqlml.connect() as con:
+        answer = con.execute(f"CREATE MODEL m OPTIONS ({options}) AS {UNUSUAL}").fetchall()
+        notices = [text for key, text in answer if key == "notice"]
+        assert any(says in text for text in notices)
+        assert not any("'code'" in text for text in notices)  # zeros in front: a code
+        clear = "SELECT a, code, flag::INTEGER AS flag FROM (" + UNUSUAL + ")"
+        answer = con.execute(f"CREATE MODEL n OPTIONS ({options}) AS {clear}").fetchall()
+        assert not [text for key, text in answer if key == "notice" and "no rows" not in text]
+
+
+def test_an_estimator_that_takes_no_texts_or_gaps_says_which_column() -> None:
+    with sqlml.connect() as con:
+        for columns, says in (
+            ("a, code", "column 'code' holds texts: put an encoder such as OneHotEncoder"),
+            ("a, gap", "column 'gap' is NULL in some rows: fill it in the query"),
+        ):
+            query = f"SELECT * REPLACE ('c' || code AS code) FROM ({UNUSUAL})"
+            query = f"SELECT {columns}, flag FROM ({query})"
+            with pytest.raises(errors.ConfigError, match=says):
+                con.train("m", LogisticRegression(), query, label="flag")
+
+
+def test_a_query_that_fails_late_raises_the_engines_error() -> None:
+    late = "if(i = 399999, error('too late'), i)::BIGINT"
+    with sqlml.connect() as con:
+        con.execute("SET threads = 1")
+        for made, error, says in (
+            (late, duckdb.InvalidInputException, "too late"),
+            (late.replace("error('too late')", "'x'::INT"), duckdb.ConversionException, "'x'"),
+        ):
+            query = f"SELECT {made} AS a, i % 2 AS y FROM range(400000) t(i)"
+            with pytest.raises(error, match=says):
+                con.train("m", "logistic_reg", query, label="y")
+
+
+@pytest.mark.nightly
+def test_texts_of_gigabytes_are_refused() -> None:
+    query = "SELECT repeat('x', 60000 + (i % 3)::INT) AS a, i % 2 AS y FROM range(60000) t(i)"
+    with sqlml.connect() as con, pytest.raises(errors.ConfigError, match="shorten them"):
+        con.train("m", "logistic_reg", query, label="y")
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("CREATE MODEL m AS FROM t", r"as in OPTIONS \(model_type = 'logistic_reg', label"),
+        ('CREATE MODEL m OPTIONS (model_type = "logistic_reg") AS FROM t', "write 'logistic_reg'"),
+        ('CREATE MODEL m OPTIONS (model_type = "it\'s") AS FROM t', "write 'it''s'"),
+    ],
+)
+def test_an_option_that_is_missing_or_misspelt_shows_how_it_is_written(
+    statement: str, says: str
+) -> None:
+    with sqlml.connect() as con, pytest.raises(errors.SqlmlError, match=says):
+        con.execute(f"CREATE TABLE t AS {UNUSUAL}")
+        con.execute(statement)

@@ -11,7 +11,7 @@ import duckdb
 
 from sqlml.catalog.connection import without_excerpt
 from sqlml.dialects import DUCKDB
-from sqlml.errors import ParseError
+from sqlml.errors import ConfigError, ParseError
 from sqlml.planner.syntax.inlined_parameters import with_values
 from sqlml.regular_files import check_regular, local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
@@ -155,9 +155,24 @@ class DuckDBHost:
         return f"CAST({DUCKDB.text(text)} AS {kind})"
 
     def batches(self, query: str, rows: int) -> Iterator[Any]:
-        """The rows of a query as pyarrow RecordBatches of so many rows, as the engine makes
-        them."""
-        return iter(self._engine.relation(query).to_arrow_reader(rows))
+        """Yield the rows of a query as pyarrow RecordBatches of so many rows, as the engine makes
+        them.
+
+        Raises:
+            ConfigError: the texts of a batch have more bytes than Arrow takes.
+            duckdb.Error: the query fails.
+        """
+        try:
+            yield from self._engine.relation(query).to_arrow_reader(rows)
+        except (OSError, ValueError) as error:  # Arrow's, for an error of the engine in a batch
+            message = str(error)
+            if "Arrow Appender" in message:
+                raise ConfigError(
+                    f"the texts of {rows:,} rows take more than 2 GiB: shorten them in the query, "
+                    "as in left(text, 1000)"
+                ) from None
+            name = message.partition(" Error: ")[0].title().replace(" ", "")
+            raise getattr(duckdb, f"{name}Exception", duckdb.Error)(message) from None
 
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame.

@@ -7,13 +7,14 @@ import re
 from sqlml.errors import ConfigError
 
 
-def cannot_be_trained(kind: str, error: BaseException) -> ConfigError:
-    """The error of a training that the library has ended.
+def cannot_be_trained(kind: str, error: BaseException, hint: str = "") -> ConfigError:
+    """Return the error of a training that the library has ended.
 
     Args:
-        kind: the name of the estimator. error: whatever the library has raised.
+        kind: the name of the estimator. error: whatever the library has raised. hint: what to do.
     """
-    return ConfigError(f"{kind} cannot be trained: {type(error).__name__}: {reason(str(error))}")
+    message = f"{kind} cannot be trained: {type(error).__name__}: {reason(str(error))}"
+    return ConfigError(f"{message.removesuffix('.')}; {hint}" if hint else message)
 
 
 def reason(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from sqlml.errors import ConfigError
 from sqlml.training.features.columns import TrainingColumn
 from sqlml.training.options.request import Request
-from sqlml.training.reading.rows import TrainingRows
+from sqlml.training.reading.rows import TrainingRows, spelled_name
 from sqlml.training.storage.classes import Classes
 from sqlml.training.storage.column_statistics import ColumnStatistics
 from sqlml.training.storage.row_store import StoredRows
@@ -28,18 +29,25 @@ _FEWEST_KEYS = 100
 """Rows below which a key cannot be told from any other column."""
 
 
-def check_rows(rows: TrainingRows, request: Request, texts: Collection[str]) -> list[str]:
-    """Notices of what may be unintended.
+_NUMBER = re.compile(r"\s*[+-]?(0|[1-9]\d*|(?=\.\d))(\.\d*)?([eE][+-]?\d+)?\s*", re.ASCII)
+"""A text that is a number; one with zeros in front is rather a code."""
+
+
+def check_rows(
+    rows: TrainingRows, request: Request, texts: Collection[str], label_type: str | None
+) -> list[str]:
+    """Return notices of what may be unintended.
 
     Args:
         texts: names of features that are texts, which may be different in all rows.
+        label_type: the SQL type of the label; None without one.
 
     Raises:
         ConfigError: nothing can be learned from these rows, or a feature equals the label and the
             option `leaks` is 'error'.
     """
     _check_counts(rows, request)
-    notices = []
+    notices = check_label(request, label_type)
     if rows.unlabelled:
         notices.append(f"{rows.unlabelled:,} rows were left out: their label is NULL")
     if rows.kept:
@@ -50,6 +58,7 @@ def check_rows(rows: TrainingRows, request: Request, texts: Collection[str]) -> 
     if request.task == "regress" and _has_one_label(rows):
         notices.append(f"the label {request.label!r} has one value in all rows")
     for feature in rows.features:
+        notices += _check_values(rows, feature, request)
         if rows.statistics[feature.name].is_empty:
             notices.append(f"column {feature.name!r} has no value in any row and is left out")
         elif rows.statistics[feature.name].is_constant:
@@ -70,6 +79,42 @@ def check_rows(rows: TrainingRows, request: Request, texts: Collection[str]) -> 
                 )
             notices.append(f"{found}: a leak? leave it out of the query if it is")
     return notices
+
+
+def check_label(request: Request, label_type: str | None) -> list[str]:
+    """Return a notice of a label that suits another type of model better."""
+    if request.task != "regress" or label_type != "BOOLEAN":
+        return []
+    classifier = "logistic_reg"
+    if request.model_type.endswith("_regressor"):
+        classifier = request.model_type.replace("_regressor", "_classifier")
+    return [
+        f"the label {request.label!r} is a BOOLEAN, and {request.model_type} predicts numbers, "
+        f"such as 0.3 or 1.2: {classifier} predicts true or false, with probabilities"
+    ]
+
+
+def _check_values(rows: TrainingRows, feature: TrainingColumn, request: Request) -> list[str]:
+    """Return notices of what becomes of a feature's values."""
+    statistics = rows.statistics[feature.name]
+    names = rows.names.get(feature.name, ())
+    made = feature.expression is not None
+    if feature.type.startswith("VARCHAR") and not made and len(names) > 2:
+        if all(map(_NUMBER.fullmatch, names)):
+            number = f"CAST({spelled_name(feature.name)} AS DOUBLE)"
+            return [
+                f"column {feature.name!r} holds numbers as texts, which are learned from as "
+                f"categories: write {number} in the query if their size matters"
+            ]
+    is_filled = request.task in ("cluster", "project") and feature.role == "number"
+    if is_filled and statistics.nulls and not statistics.is_empty:
+        return [
+            f"column {feature.name!r} is NULL in {statistics.nulls:,} of {statistics.rows:,} rows: "
+            "its mean fills them, and a column of its own marks them, which "
+            f"{request.model_type} learns from, too; fill them in the query, or leave them out, if "
+            "that is not intended"
+        ]
+    return []
 
 
 def keys_of(rows: TrainingRows) -> frozenset[str]:
