@@ -296,7 +296,7 @@ class StatementParts(Parser):
                 items = [self._value(depth + 1) for _ in self._items(TokenType.R_PAREN)]
                 return Call(fold(name), tuple(items))
             return name
-        if self._curr.token_type == TokenType.IDENTIFIER:
+        if self._curr and self._curr.token_type == TokenType.IDENTIFIER:
             text = self._curr.text.replace("'", "''")
             raise self._failed(f"a text has single quotes: write '{text}'")
         raise self._failed("expected a literal value")

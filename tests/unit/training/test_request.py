@@ -150,7 +150,7 @@ def test_regularisation_of_logistic_regression() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "needs the option model_type; model types: linear_reg, logistic_reg"),
+        ({}, "before AS; model types: linear_reg, logistic_reg"),
         ({"model_type": "boosted_tree_clasifier"}, "did you mean 'boosted_tree_classifier'"),
         ({"model_type": "boosted_tree_classifier"}, "needs the option label"),
         ({**BOOSTED, "max_dept": 3}, "'max_dept' .* did you mean max_depth"),
