@@ -52,6 +52,7 @@ def fitted(model: Any, frame: Any, y: Array, held: Array) -> tuple[Any, Any]:
     library = type(estimator).__module__.partition(".")[0]
     name = type(estimator).__name__
     if library == "xgboost" and "RF" not in name:
+        estimator.set_params(early_stopping_rounds=ROUNDS)
         estimator.fit(X, y[~held], eval_set=[(rest, y[held])], verbose=False)
     elif library == "lightgbm":
         from lightgbm import early_stopping
@@ -89,6 +90,7 @@ def fitted_ranker(model: Any, frame: Any, y: Array, group: Array, held: Array) -
     library = type(estimator).__module__.partition(".")[0]
     if library == "xgboost":
         eval_set = [(rest, y[held])]
+        estimator.set_params(early_stopping_rounds=ROUNDS)
         estimator.fit(X, y[~held], qid=own, eval_set=eval_set, eval_qid=[other], verbose=False)
     elif library == "lightgbm":
         from lightgbm import early_stopping

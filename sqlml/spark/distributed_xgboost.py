@@ -204,7 +204,8 @@ class _Training:
             log.past(float(loss), float(losses[1][number]) if losses[1] else None)
         booster = fitted.get_booster()
         booster.feature_names = None  # f0, f1, ..
-        made = kind(**parameters, early_stopping_rounds=patience)
+        # Without early_stopping_rounds, so that a clone can be fitted with no rows held out.
+        made = kind(**parameters)
         made.load_model(booster.save_raw("ubj"))
         return made
 

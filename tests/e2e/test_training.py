@@ -133,6 +133,24 @@ def test_what_learns_from_no_label(shop: sqlml.Session, options: str, answer: st
     assert np.allclose(ours, known, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm", "catboost", "sklearn"])
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_a_clone_of_the_estimator_can_be_fitted_to_a_frame(
+    shop: sqlml.Session, library: str, kind: str
+) -> None:
+    label = "churned" if kind == "classifier" else "charges"
+    shop.execute(
+        f"CREATE OR REPLACE MODEL m OPTIONS (model_type = 'boosted_tree_{kind}', "
+        f"label = '{label}', library = '{library}', max_iterations = 5) AS "
+        "SELECT plan, town, tenure, gap, charges, churned FROM customers"
+    )
+    frame = shop.execute("SELECT plan, town, tenure, gap, charges, churned FROM customers").df()
+    y = frame.pop(label)
+    fitted_again = clone(shop.estimator("m")).fit(frame, y)
+    predictions = fitted_again.predict(frame)
+    assert len(predictions) == len(frame) and len(set(predictions)) > 1
+
+
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm", "catboost"])
 def test_a_ranker_ranks_within_groups(shop: sqlml.Session, library: str) -> None:
     shop.execute(

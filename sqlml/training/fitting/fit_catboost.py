@@ -35,7 +35,12 @@ def fit_catboost(fitting: Fitting) -> Any:
         names = fitting.categories
         return catboost.Pool(part.X, part.y, cat_features=names, weight=part.weight, **options)
 
-    estimator = fitting.request.trainer.estimator_class()(**fitting.parameters)
+    parameters = dict(fitting.parameters)
+    if fitting.categories:
+        # A clone of the estimator is fitted to a frame, which does not say which columns these are.
+        # CatBoost copies a list, which scikit-learn's clone refuses.
+        parameters["cat_features"] = tuple(fitting.categories)
+    estimator = fitting.request.trainer.estimator_class()(**parameters)
     options: dict[str, Any] = {}
     if held_out is not None:
         options["eval_set"] = pool(held_out)

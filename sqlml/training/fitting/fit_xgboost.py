@@ -50,7 +50,7 @@ def _fit(folder: str | None, fitting: Fitting) -> Any:
             "c" if place in fitting.categories else "q" for place in range(width)
         ]
     kind = fitting.request.trainer.estimator_class()
-    estimator = kind(**parameters, early_stopping_rounds=fitting.patience)
+    estimator = kind(**parameters)
     options = _options_of_xgboost(estimator, fitting)
     types = parameters.get("feature_types")
     matrix = _xgboost_matrix(data, types, estimator, folder)
@@ -84,9 +84,9 @@ def _fit(folder: str | None, fitting: Fitting) -> Any:
     rounds = estimator.get_num_boosting_rounds()
     checkpoint = fitting.checkpoint if sides else None
     booster = in_segments(checkpoint, log, rounds, segment, _ubjson, load, "xgboost")
-    made = kind(**parameters, early_stopping_rounds=fitting.patience)
-    made.load_model(booster.save_raw("ubj"))
-    return made
+    # Without early_stopping_rounds, so that a clone can be fitted with no rows held out.
+    estimator.load_model(booster.save_raw("ubj"))
+    return estimator
 
 
 def _ubjson(booster: Any) -> bytes:
