@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
@@ -153,6 +153,25 @@ class Feature:
 
     name: str
     kind: Kind
+
+
+def features_behind_blanks(
+    features: Iterable[Feature], columns: Collection[str]
+) -> dict[str, Feature]:
+    """Map each column to the feature that LightGBM named after it, with _ in place of blanks.
+
+    A feature whose own name some column has needs no other one.
+
+    >>> features_behind_blanks([Feature("my_col", "number")], ["My Col", "other"])
+    {'My Col': Feature(name='my_col', kind='number')}
+    """
+    blank = [column for column in columns if " " in column]
+    if not blank:
+        return {}
+    taken = {fold(column) for column in columns}
+    waiting = {fold(f.name): f for f in features if fold(f.name) not in taken}
+    names = {column: fold(column).replace(" ", "_") for column in blank}
+    return {column: waiting[name] for column, name in names.items() if name in waiting}
 
 
 LabelKind = Literal["string", "int64", "float64", "bool"]

@@ -22,7 +22,7 @@ from sqlml.planner.binding.stars import meanings, star_columns, star_names
 from sqlml.planner.binding.structs import struct_columns
 from sqlml.planner.syntax.outline import Argument, ModelCall
 from sqlml.suggestions import closest
-from sqlml.types import Feature, fold
+from sqlml.types import Feature, features_behind_blanks, fold
 
 
 def bind(
@@ -31,13 +31,13 @@ def bind(
     used: frozenset[str],
     model: str,
     scope: Scope,
-    library: str = "",
+    blanks: bool = False,
     missing_is_null: bool = False,
 ) -> dict[str, Bound]:
     """Map each feature in `used` to what feeds it.
 
-    `model` and `library` (which it was fitted with) are for messages. `missing_is_null`: a feature
-    that no column has the name of is NULL.
+    `model` is for messages. `blanks`: a column feeds the feature that has _ for its blanks, as
+    LightGBM names it. `missing_is_null`: a feature that no column has the name of is NULL.
 
     Raises:
         MissingColumnError, AmbiguousColumnError, ArityError, ColumnOrderError, ColumnTypeError,
@@ -63,7 +63,7 @@ def bind(
                 scope.sql,
                 plain[0].span.start,
             )
-        _check_names(call, named, features, model, scope)
+        _check_names(call, named, features, model, scope, blanks)
         available = _named_columns(call, named, stars, scope)
     else:
         plain = [*elements_written(plain, features)]
@@ -73,18 +73,24 @@ def bind(
         if structs is None or _is_map(structs, features):
             return _by_position(call, plain, features, used, model, scope)
         available = structs
+    if blanks:
+        for name, feature in features_behind_blanks(features, available).items():
+            available.setdefault(fold(feature.name), []).extend(available.pop(name))
     if missing_is_null:
         for feature in features:
             available.setdefault(fold(feature.name), [Bound("NULL", UNTYPED[0])])
-    return _by_name(call, available, features, used, model, scope, library)
+    return _by_name(call, available, features, used, model, scope)
 
 
-def other_columns(call: ModelCall, features: Sequence[Feature], scope: Scope) -> tuple[str, ...]:
-    """The columns that the call's stars bring in and that are not features of its model."""
+def other_columns(
+    call: ModelCall, features: Sequence[Feature], scope: Scope, blanks: bool = False
+) -> tuple[str, ...]:
+    """Return the columns that the call's stars bring in and that are not features of its model."""
     stars = [a.star for a in call.arguments if a.star is not None]
-    known = {fold(f.name) for f in features}
     names = dict.fromkeys(name for star in stars for name in star_names(star, scope))
-    return tuple(name for name in names if fold(name) not in known)
+    known = {fold(f.name) for f in features}
+    renamed = features_behind_blanks(features, names) if blanks else {}
+    return tuple(name for name in names if fold(name) not in known and name not in renamed)
 
 
 def _is_map(structs: Available, features: Sequence[Feature]) -> bool:
@@ -115,12 +121,14 @@ def _check_names(
     features: Sequence[Feature],
     model: str,
     scope: Scope,
+    blanks: bool,
 ) -> None:
-    """Refuse a name of nothing: what is written out is meant, other than the columns of a star."""
+    """Refuse a named argument that is no feature; a star may bring in other columns."""
     have = {fold(f.name): f.name for f in features}
-    for argument in named:
-        name = argument.name or ""
-        if fold(name) in have:
+    written = [argument.name or "" for argument in named]
+    renamed = features_behind_blanks(features, written) if blanks else {}
+    for argument, name in zip(named, written, strict=True):
+        if fold(name) in have or name in renamed:
             continue
         known = [*have, "class"] if call.function == "predict_proba" else [*have]
         close = closest(fold(name), known)
@@ -162,15 +170,12 @@ def _by_name(
     used: frozenset[str],
     model: str,
     scope: Scope,
-    library: str,
 ) -> dict[str, Bound]:
     at = call.span.start
     missing = [f.name for f in features if f.name in used and fold(f.name) not in available]
     if missing:
         quoted = scope.dialect.quote_name(missing[0])
         message = _missing(missing, sorted(available), model, quoted)
-        if library.startswith("lightgbm"):
-            message += _replaced(missing, features, available)
         raise MissingColumnError(message, scope.sql, at)
     bound: dict[str, Bound] = {}
     for feature in features:
@@ -213,21 +218,6 @@ def _missing(missing: list[str], have: list[str], model: str, quoted: str) -> st
         f"{model} needs {'columns' if len(missing) > 1 else 'column'} {', '.join(parts)}{more}, "
         f"not among: {shown or none}; add {'them' if len(missing) > 1 else 'it'} to "
         f"the query or write {quoted} := <expression>"
-    )
-
-
-def _replaced(missing: Sequence[str], features: Sequence[Feature], available: Available) -> str:
-    """What to do where LightGBM has a _ in a name for each blank of the table's column."""
-    tables = {name.replace(" ", "_"): name for name in available}
-    found = {name: tables[fold(name)] for name in missing if fold(name) in tables}
-    if not found:
-        return ""
-    inputs = [found.get(f.name, f.name) for f in features]
-    shown = ", ".join(map(repr, inputs[:20])) + (", .." if len(inputs) > 20 else "")
-    return (
-        ". LightGBM replaces blanks in the names of columns by _; name the columns as they are in "
-        f"the table when you register the model: create_model(.., inputs=[{shown}]), or INPUT (..) "
-        "in CREATE MODEL"
     )
 
 

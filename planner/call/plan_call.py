@@ -145,7 +145,7 @@ def bound_arguments(draft: CallDraft) -> CallDraft:
         draft.used if transform is None else transform.reads(draft.used),
         f"model {model.name!r}",
         draft.scope,
-        model.origin.library,
+        model.origin.blanks,
         draft.options.get("on_missing_column") == "null",
     )
     if transform is None:
@@ -299,7 +299,7 @@ def _written(draft: CallDraft) -> PlacedCall:
         shared=draft.shared,
         source=program,
         rows=draft.rows,
-        others=other_columns(draft.call, model.columns, draft.scope),
+        others=other_columns(draft.call, model.columns, draft.scope, model.origin.blanks),
         null_where=draft.null_where,
         route=route,
         for_now=draft.call.background is not None,

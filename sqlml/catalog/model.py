@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +13,7 @@ from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.catalog.transform import Transform
 from sqlml.errors import UnknownModelError
 from sqlml.ir.program import Program
-from sqlml.types import Feature, fold
+from sqlml.types import Feature, features_behind_blanks, fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,11 @@ class Origin:
     path: str | None = None
     format: str | None = None
     sha256: str | None = None
+
+    @property
+    def blanks(self) -> bool:
+        """Whether the names of features may have _ for blanks, as LightGBM writes them."""
+        return "lightgbm" in self.library
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +71,12 @@ class NewVersion:
         """The names of those columns that its outputs need."""
         reads = self.used if self.transform is None else self.transform.reads(self.used)
         return [column.name for column in self.columns if column.name in reads]
+
+    def renamed(self, columns: Collection[str]) -> dict[str, str]:
+        """Map the columns whose names LightGBM has changed to the features that they feed."""
+        if not self.origin.blanks:
+            return {}
+        return {c: f.name for c, f in features_behind_blanks(self.columns, columns).items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -168,7 +168,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         program,
         features,
         path,
-        library_version(model),
+        _libraries(model, parts),
         named,
         _gaps(model, path, parts),
         not named and schema.default_names is not None,
@@ -185,11 +185,14 @@ def imported_onto(model: Any, frame: Frame) -> Frame | Outputs:
 
 
 def _gaps(model: Any, path: str, parts: Set[str]) -> Gaps:
-    """What XGBoost takes for missing where a sparse matrix has nothing, the others take for 0."""
+    """Return how the model reads rows with gaps.
+
+    Where a sparse matrix has nothing, XGBoost reads a missing value, and the others read 0.
+    """
     cell: float | None = 0.0
     if not parts.isdisjoint(xgboost.IMPORTERS):
         cell = float("nan") if path in xgboost.IMPORTERS else None
-    return Gaps(cell, dict_separator(model))
+    return Gaps(cell, dict_separator(model), not parts.isdisjoint(lightgbm.IMPORTERS))
 
 
 def _stored(model: StoredModel, inputs: Sequence[str] | Mapping[str, str] | None) -> Imported:
@@ -299,13 +302,24 @@ def library_version(model: Any) -> str:
     written_by = getattr(model, "written_by", None)
     if isinstance(written_by, str):  # a model file states who wrote it
         return written_by
-    package = _package(model)
+    return _installed_version(_package(model))
+
+
+def _installed_version(package: str) -> str:
+    """Return a package with its version, or its name alone where it is not installed."""
     for name in (package, *_DISTRIBUTIONS.get(package, ())):
         try:
             return f"{package} {metadata.version(name)}"
         except metadata.PackageNotFoundError:
             continue
     return package
+
+
+def _libraries(model: Any, parts: Set[str]) -> str:
+    """Return the library of a model and those of its parts, e.g. "sklearn 1.9.1, xgboost 3.2.0"."""
+    packages = {part.partition(".")[0] for part in parts if part in IMPORTERS and " " not in part}
+    others = sorted(packages - {_package(model)})
+    return ", ".join([library_version(model), *map(_installed_version, others)])
 
 
 def sklearn_schema(model: Any) -> Schema:

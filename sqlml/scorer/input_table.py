@@ -50,7 +50,7 @@ class Table:
 
     @classmethod
     def _read(cls, X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
-        X = fetched(X, features)
+        X = fetched(X, features, gaps.blanks)
         if len(features) == 1 and features[0].kind in NESTED and is_one_column(X):
             rows = rows_of(X)
             return cls(len(rows), features, None, {features[0].name: rows})
@@ -59,7 +59,7 @@ class Table:
         records = records_of(X)
         if records is not None:
             by_name = (
-                columns_of_records(records, features)
+                columns_of_records(records, features, gaps.blanks)
                 if gaps.separator is None
                 else columns_of_dicts(records, features, gaps.separator)
             )
@@ -78,7 +78,8 @@ class Table:
             return cls(len(X), features, None, {features[0].name: X})
         if _is_pandas(X):
             names = [str(name) for name in X.columns.tolist()]
-            return cls(int(X.shape[0]), features, None, FrameColumns(X, find(features, names)))
+            places = find(features, names, gaps.blanks)
+            return cls(int(X.shape[0]), features, None, FrameColumns(X, places))
         nested = {fold(f.name) for f in features if f.kind in NESTED}
         named = _named_columns(X, nested)
         if named is None and isinstance(X, list | tuple):
@@ -96,7 +97,7 @@ class Table:
                 )
             return _from_array(array, features)
         rows, names, column = named
-        places = find(features, names)
+        places = find(features, names, gaps.blanks)
         return cls(rows, features, None, {name: column(k) for name, k in places.items()})
 
     def _with_microseconds(self) -> Table:
@@ -301,8 +302,9 @@ def _numbers(column: Any, name: str) -> Array:
             raise
         return mixed
     kind = arrow.type
-    if pa.types.is_dictionary(kind):
-        raise _wrong(name, "numbers", str(kind))
+    if pa.types.is_dictionary(kind) and not _is_text(kind.value_type):
+        arrow = arrow.dictionary_decode()  # categories of pandas that are numbers
+        kind = arrow.type
     if pa.types.is_boolean(kind):
         arrow = arrow.cast(pa.int8())
     elif pa.types.is_null(kind):
@@ -325,12 +327,15 @@ def _text_column(column: Any, name: str) -> Any:
         return arrow.cast(pa.string())
     if pa.types.is_floating(kind) and np.isnan(arrow.to_numpy(zero_copy_only=False)).all():
         return pa.nulls(len(arrow), pa.string())  # a missing column has no type
-    if not any(
-        is_kind(kind)
-        for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    ):
+    if not _is_text(kind):
         raise _wrong(name, "strings", str(kind))
     return arrow
+
+
+def _is_text(kind: Any) -> bool:
+    """Return whether a type of Arrow is one of texts."""
+    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(is_kind(kind) for is_kind in checks)
 
 
 def _is_texts(X: Any, features: tuple[Feature, ...]) -> bool:

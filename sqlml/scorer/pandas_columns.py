@@ -12,7 +12,7 @@ from sqlml.bounded_cache import Recent
 from sqlml.errors import AmbiguousColumnError, MissingColumnError
 from sqlml.limits import FOUND_BYTES
 from sqlml.suggestions import closest
-from sqlml.types import Array, Feature, fold
+from sqlml.types import Array, Feature, features_behind_blanks, fold
 
 FEW = 12
 """As many columns are read faster one by one than as a part of the frame, which takes 0.1 ms."""
@@ -84,15 +84,24 @@ class _Same:
         return isinstance(other, _Same) and other.features is self.features
 
 
-def find(features: tuple[Feature, ...], names: Sequence[str]) -> Mapping[str, int]:
-    """Feature's name -> place of its column among `names`; one that may be anything may be absent.
+def find(
+    features: tuple[Feature, ...], names: Sequence[str], blanks: bool = False
+) -> Mapping[str, int]:
+    """Map each feature's name to the place of its column among `names`.
 
-    The column of that very name, else the one that has it in another case.
+    That is the column of that very name, else the one that has it in another case. A feature that
+    may be anything may be absent.
+
+    Args:
+        blanks: a column feeds the feature that has _ for its blanks, as `Gaps.blanks` says.
 
     Raises:
         MissingColumnError: a feature is not among them.
         AmbiguousColumnError: two columns have its name.
     """
+    if blanks:
+        renamed = features_behind_blanks(features, names)
+        names = [renamed[name].name if name in renamed else name for name in names]
     key = _Same(features), tuple(names)
     found = _found.get(key)
     if found is None:

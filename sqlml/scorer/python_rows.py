@@ -59,16 +59,19 @@ def records_of(X: Any) -> list[Mapping[str, Any]] | None:
 
 
 def columns_of_records(
-    rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...]
+    rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...], blanks: bool = False
 ) -> dict[str, Array]:
-    """Columns by feature of rows that are dicts; a key that a row lacks is a missing value.
+    """Return columns by feature of rows that are dicts; a key that a row lacks is a missing value.
+
+    Args:
+        blanks: as `Gaps.blanks`.
 
     Raises:
         MissingColumnError: no row has the key.
         AmbiguousColumnError: two keys are the feature's name, as SQL reads names.
     """
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    places = find(features, [str(key) for key in keys])
+    places = find(features, [str(key) for key in keys], blanks)
     return {
         name: column_of([row.get(keys[place]) for row in rows]) for name, place in places.items()
     }

@@ -7,6 +7,7 @@ from sqlml.catalog.stored_programs import Programs
 from sqlml.dialects import Dialect
 from sqlml.explaining.explained import explained_against
 from sqlml.host import Host
+from sqlml.importers.gaps import Gaps
 from sqlml.ir.operators.sampled import MOST_BACKGROUND
 from sqlml.ir.program import Program
 from sqlml.scorer.program_inputs import program_inputs
@@ -41,7 +42,8 @@ def explained_by_rows(
             for f in model.program.features
         )
     rows = f"SELECT {items} FROM {query} AS sqlml_background LIMIT {MOST_BACKGROUND + 1}"
-    given = program_inputs(model.program, host.fetch_frame(rows))
+    gaps = Gaps(blanks=model.origin.blanks)
+    given = program_inputs(model.program, host.fetch_frame(rows), gaps=gaps)
     made = explained_against(model.program, given, permutations)
     programs.keep(made)
     return made

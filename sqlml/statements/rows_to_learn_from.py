@@ -62,6 +62,7 @@ def rows_to_learn_from(models: Models, model: Model, query: str, statement: str)
         frame = models.host.fetch_frame(query)
     except ParseError as error:
         raise ParseError(f"ALTER MODEL .. {statement} USING takes one query: {error}") from None
+    frame = frame.rename(columns=model.renamed([str(column) for column in frame.columns]))
 
     def run(text: str) -> None:
         """Let the engine compute all columns of a query, and hand over but one number."""

@@ -125,6 +125,7 @@ def _rows(host: Host, query: str, model: Model) -> Any:
         raise ParseError(f"VERIFY MODEL .. USING takes one query: {error}") from None
     if frame.empty:
         raise ConfigError("the query of VERIFY MODEL gives no rows, so nothing is compared")
+    frame = frame.rename(columns=model.renamed([str(column) for column in frame.columns]))
     have = {fold(str(column)) for column in frame.columns}
     missing = [f.name for f in model.features if fold(f.name) not in have]
     if missing:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import lightgbm
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import xgboost
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -163,6 +165,37 @@ def test_missing_values_where_the_model_takes_none(value_model: Any, frame: pd.D
         for holder in (held, pl.from_pandas(held), held[["charges", "tenure"]].to_numpy()):
             with pytest.raises(errors.MissingValueError, match="charges"):
                 scorer.predict(holder)
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        np.array([-3, 0, 7, 8001]),
+        np.array([3, 7, 20, 100], np.uint8),
+        np.array([0.5, 1.5, 3.0, -2.0]),
+        pd.array([1, 2, 3, 4], dtype="Int64"),
+    ],
+    ids=["int64", "uint8", "float64", "nullable"],
+)
+def test_categories_of_pandas_may_be_numbers(levels: Any) -> None:
+    codes = np.arange(120) % 5 - 1  # -1 is a missing value
+    frame = pd.DataFrame({"zip": pd.Categorical.from_codes(codes, pd.Index(levels))})
+    frame["x"] = np.arange(120.0) % 7
+    y = np.isin(codes, [1, 3]) * 2.0 + (codes < 0)
+    models = [lightgbm.LGBMRegressor(n_estimators=3, min_child_samples=2, verbose=-1)]
+    if isinstance(levels, np.ndarray) and levels.dtype.kind != "f":  # which XGBoost does not take
+        models.append(xgboost.XGBRegressor(n_estimators=3, enable_categorical=True))
+    for model in models:
+        want = model.fit(frame, y).predict(frame)
+        assert len(set(want.tolist())) > 2
+        scorer = sqlml.compile(model)
+        for held in (frame, table_of(frame), frame.astype({"zip": "float64"})):
+            np.testing.assert_allclose(scorer.predict(held), want, rtol=1e-6)
+        with sqlml.connect() as con:
+            con.create_model("m", model)
+            con.register("rows", frame)
+            got = con.execute("SELECT predict('m', *) FROM rows").fetchall()
+            np.testing.assert_allclose([value for (value,) in got], want, rtol=1e-6)
 
 
 def test_an_unknown_category_names_its_column(frame: pd.DataFrame) -> None:
