@@ -43,6 +43,7 @@ class CallDraft:
             None without it.
         constants: literal arguments that have become part of the model.
         null_where: features without which the result is NULL.
+        unknown_as_null: features of which a category that the model has never seen counts as NULL.
         read_once: the columns, where `bounds` are fields that hold what these evaluate to.
         expression: the model as SQL, where no function is called for it.
     """
@@ -65,6 +66,7 @@ class CallDraft:
     constants: Constants = ()
     layout: Layout = "f64"
     null_where: tuple[str, ...] = ()
+    unknown_as_null: tuple[str, ...] = ()
     read_once: Once | None = None
     expression: Written | None = None
 

@@ -28,6 +28,7 @@ from sqlml.planner.binding.function_arguments import (
 from sqlml.planner.binding.refused_nulls import Once, any_missing, either, no_row, refused, unless
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.binding.scope import Scope
+from sqlml.planner.binding.unknown_categories import known_categories, nullified
 from sqlml.planner.call.call_draft import CallDraft
 from sqlml.planner.call.from_column import Column
 from sqlml.planner.call.literal_arguments import literal_arguments
@@ -172,16 +173,28 @@ def packed_layout(draft: CallDraft) -> CallDraft:
     return replace(draft, layout="f32") if fits else draft
 
 
-def nulls_refused(draft: CallDraft) -> CallDraft:
-    """The features whose NULL gives NULL; then each column is evaluated once, and tested."""
+def values_tested(draft: CallDraft) -> CallDraft:
+    """Find the features whose NULL gives NULL, and read unknown categories as NULL.
+
+    Each column is then evaluated once, since it is written several times.
+    """
     inputs = draft.prepared.program.inputs.keys()
     empty = sorted(refused(draft.options, draft.model.program) & inputs)
-    if not empty:
+    known = known_categories(draft.options, draft.model.program)
+    known = {name: values for name, values in known.items() if name in inputs}
+    if not empty and not known:
         return draft
     once = draft.dialect.calls_in_lambdas and not draft.by_function
     read_once = Once.of(draft.bounds, draft.dialect) if once else None
     bounds = draft.bounds if read_once is None else read_once.fields
-    draft = replace(draft, null_where=tuple(empty), bounds=bounds, read_once=read_once)
+    bounds = nullified(bounds, known, draft.dialect)
+    draft = replace(
+        draft,
+        null_where=tuple(empty),
+        unknown_as_null=tuple(known),
+        bounds=bounds,
+        read_once=read_once,
+    )
     if read_once is None:
         return draft
     return draft.apart() if draft.shared.in_from else draft  # there the fields are not in sight
@@ -252,7 +265,7 @@ STAGES: tuple[Callable[[CallDraft], CallDraft], ...] = (
     bound_arguments,
     literal_arguments,
     packed_layout,
-    nulls_refused,
+    values_tested,
     sql_or_function,
     hidden_columns,
     way_to_run,
@@ -301,6 +314,7 @@ def _written(draft: CallDraft) -> PlacedCall:
         rows=draft.rows,
         others=other_columns(draft.call, model.columns, draft.scope, model.origin.blanks),
         null_where=draft.null_where,
+        unknown_as_null=draft.unknown_as_null,
         route=route,
         for_now=draft.call.background is not None,
     )

@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.program import Program
+from sqlml.planner.binding.unknown_categories import known_categories, with_unknown_as_null
 from sqlml.planner.databases.database import Database
 from sqlml.planner.databases.predictions import Prediction, predictions
 from sqlml.planner.databases.queries import Queries, Subject, queries
@@ -51,7 +52,8 @@ def export_for(
         form: one of `FORMS`; None: a query over the table, or functions without one.
         table: whose rows are scored: its name, with that of its schema before it.
         columns: of the table, beside the predictions; None: those that the model reads.
-        options: of the model; `on_null` and `positive_class` affect its results.
+        options: of the model; `on_null`, `on_unknown` and `positive_class` affect its
+            results.
         booleans: the features whose columns are known to be BOOLEAN.
 
     Raises:
@@ -62,6 +64,8 @@ def export_for(
     form = form or ("function" if table is None else "select")
     if form not in FORMS:
         raise ConfigError(f"unknown form {form!r}; forms: {', '.join(FORMS)}")
+    if known_categories(options or {}, program):
+        program = with_unknown_as_null(program)
     asked = predictions(program, options or {})
     subject = Subject(database, program, tuple(features), options or {}, frozenset(booleans))
     if form == "function":

@@ -17,6 +17,11 @@ from sqlml.passes.fold_into_trees import fold_casts_into_trees
 from sqlml.planner.binding.class_argument import index_of
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.refused_nulls import any_missing, refused, unless
+from sqlml.planner.binding.unknown_categories import (
+    known_categories,
+    nullified,
+    with_unknown_as_null,
+)
 from sqlml.planner.program.prepare import prepare
 from sqlml.planner.program.result_sql import decoded
 from sqlml.types import Feature
@@ -62,13 +67,16 @@ def export_sql(program: Program, name: str, options: Mapping[str, Any] | None = 
     """The statements that make the macros of all outputs.
 
     Args:
-        options: of the model; on_null and positive_class affect its results.
+        options: of the model; on_null, on_unknown and positive_class affect its results.
 
     Raises:
         BackendError: SQL cannot express the model; the message says why.
         ConfigError: it is unknown for which columns on_null gives NULL.
     """
     options = options or {}
+    known = known_categories(options, program)
+    if known:
+        program = with_unknown_as_null(program)
     if len(program.labels) > 1:
         raise BackendError("a model of several targets is not printed as SQL; export it as ONNX")
     statements = []
@@ -85,6 +93,7 @@ def export_sql(program: Program, name: str, options: Mapping[str, Any] | None = 
         else:
             made = expression(program, output, place)
         bounds = {f.name: _field(f) for f in program.features if f.name in part.inputs}
+        bounds = nullified(bounds, known)
         made = unless(any_missing(bounds, sorted(refused(options, program) & bounds.keys())), made)
         statements.append(f"CREATE OR REPLACE MACRO {macro}({inputs}) AS {made};\n")
     return "\n".join(statements)

@@ -28,6 +28,7 @@ from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.function_arguments import packed, texts
 from sqlml.planner.binding.refused_nulls import any_missing, refused, unless
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
+from sqlml.planner.binding.unknown_categories import known_categories, nullified
 from sqlml.planner.choice.choose import choose
 from sqlml.planner.choice.cost import most_categories
 from sqlml.planner.choice.settings import batch_rows
@@ -130,6 +131,7 @@ def _bodies(
     )
     wide = len(read) > MANY and transform is None
     bounds = {f.name: _of_wide(f) if wide else _field(f, transform) for f in read}
+    bounds = nullified(bounds, known_categories(options, program))
     missing = any_missing(bounds, sorted(refused(options, program) & bounds.keys()))
     call = (
         f"{DUCKDB.scorer(spec.name)}({packed(prepared, bounds, 'DOUBLE')}{texts(prepared, bounds)})"

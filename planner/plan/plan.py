@@ -31,7 +31,8 @@ class PlannedCall:
 
     `made` are the features that TRANSFORM makes of what is read, and how; `fed` is how many
     features the function gets. `others` are columns that a star brings in and that are not
-    features, `null_where` features without which a row's result is NULL; `source` is the Program
+    features, `null_where` features without which a row's result is NULL, and `unknown_as_null`
+    those of which a category that the model has never seen counts as NULL; `source` is the Program
     that `spec` computes parts of.
     `small` is the call of the small model that is asked first, `cascade` or `filtered` what is
     known of it, and `idle` what the rest of the query computes only for the rows that are left to
@@ -60,6 +61,7 @@ class PlannedCall:
     rows: Rows = Rows()
     others: tuple[str, ...] = ()
     null_where: tuple[str, ...] = ()
+    unknown_as_null: tuple[str, ...] = ()
     route: Route = ARROW
     small: PlannedCall | None = None
     cascade: CascadeFacts | None = None
@@ -113,6 +115,7 @@ class PlannedCall:
             "constants": dict(self.constants),
             "other_columns": list(self.others),
             "null_where_missing": list(self.null_where),
+            "unknown_as_null": list(self.unknown_as_null),
             "encoded_in_sql": list(self.encoded),
             "texts": list(self.texts),
             "backend": self.choice.backend,

@@ -75,6 +75,7 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
     made = [("made in SQL", _listed([f"{name} = {shown(sql)}" for name, sql in call.made]))]
     others = [("other columns", f"{_listed(call.others)}: no features of the model")]
     nulls = [("NULL where missing", f"{_listed(call.null_where)}: as option on_null says")]
+    unknown = f"{_listed(call.unknown_as_null)}: as option on_unknown says"
     return [
         ("call", call.written),
         _model(call),
@@ -84,6 +85,7 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
         *(made if call.made else []),
         *(others if call.others else []),
         *(nulls if call.null_where else []),
+        *([("unknown is NULL", unknown)] if call.unknown_as_null else []),
         *([("in the model", f"{_listed(folded)}: literal arguments")] if folded else []),
         ("in SQL", _in_sql(call)),
         (

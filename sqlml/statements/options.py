@@ -10,13 +10,14 @@ from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.class_argument import index_of
 from sqlml.planner.binding.refused_nulls import refused
+from sqlml.planner.binding.unknown_categories import check_takes_null
 from sqlml.planner.choice.choose import choose
 from sqlml.planner.choice.settings import batch_rows
 from sqlml.types import list_classes
 
 STORED = (
     *("backend", "strategy", "device", "batch_size"),
-    *("on_null", "on_missing_column", "positive_class", "approximate"),
+    *("on_null", "on_missing_column", "on_unknown", "positive_class", "approximate"),
 )
 """Options that are kept with the model and decide how it is run, and what it answers."""
 AT_CREATION = ("allow_pickle", "sha256", "verify")
@@ -31,7 +32,7 @@ VERIFY = (True, False, "record")
 """Values of `verify`: refuse a model that answers otherwise than its source, do not compare them,
 or compare them and keep what was found."""
 _ON = ("error", "null")
-"""What a model does about a value that is missing."""
+"""How a model treats a value that is missing, or a category that it has never seen."""
 
 
 def stored(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
     verify = options.get("verify", True)  # 1 equals True, but is not accepted
     if type(verify) not in (bool, str) or verify not in VERIFY:
         raise ConfigError(f"option verify cannot be {verify!r}; it takes true, false or 'record'")
-    for name in ("on_null", "on_missing_column"):
+    for name in ("on_null", "on_missing_column", "on_unknown"):
         if options.get(name, "error") not in _ON:
             raise ConfigError(
                 f"option {name} cannot be {options[name]!r}; it takes 'error' or 'null'"
@@ -119,6 +120,7 @@ def check_fit(program: Program, options: Mapping[str, Any]) -> None:
         return
     choose(program, options)
     refused(options, program)
+    check_takes_null(options, program)
     positive = options.get("positive_class")
     if positive is None:
         return

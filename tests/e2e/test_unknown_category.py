@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from typing import Any
 
 import duckdb
@@ -18,7 +19,7 @@ from sklearn.preprocessing import LabelEncoder, OneHotEncoder, OrdinalEncoder
 from torch import nn
 
 import sqlml
-from sqlml.errors import UnknownCategoryError
+from sqlml.errors import ConfigError, UnknownCategoryError
 
 TRAINING = pd.DataFrame({"city": ["paris", "rome", "o'fallon", "rome"], "size": [1.0, 2.0, 3.0, 4]})
 Y = [0, 1, 0, 1]
@@ -57,6 +58,91 @@ def test_a_scorer_names_the_first_value(backend: str, row: dict[str, Any], named
         text = message(lambda held=held: scorer.predict(held))
         assert text.startswith(named)
         assert "filter such rows, or fit the encoder with handle_unknown='ignore'" in text
+
+
+@pytest.fixture(scope="module")
+def native() -> tuple[pd.DataFrame, Any]:
+    """XGBoost with categories of its own: of texts and of numbers."""
+    codes = np.arange(240)
+    frame = pd.DataFrame(
+        {
+            "city": pd.Categorical(np.array(["bern", "o'fallon", "rome"])[codes % 3]),
+            "zip": pd.Categorical(np.array([100, 200, 300, 400])[codes // 3 % 4]),
+        }
+    ).mask(np.arange(240)[:, None] % np.array([7, 11]) == 0)
+    y = (frame.city == "rome") * 2.0 + (frame.zip == 300) * 1.0 - frame.city.isna() * 3.0
+    kind = xgboost.XGBRegressor(n_estimators=5, enable_categorical=True, max_cat_to_onehot=9)
+    return frame, kind.fit(frame, y)
+
+
+def test_an_unknown_category_counts_as_null_where_the_model_says_so(
+    native: tuple[pd.DataFrame, Any], tmp_path: Any
+) -> None:
+    frame, model = native
+    rows = [("rome", 300), ("utopia", 300), (None, 200), ("o'fallon", 999), ("utopia", None)]
+    known = pd.DataFrame(
+        {
+            "city": pd.Categorical(
+                ["rome", None, None, "o'fallon", None], frame.city.cat.categories
+            ),
+            "zip": pd.Categorical([300, 300, 200, None, None], frame.zip.cat.categories),
+        }
+    )
+    want = model.predict(known)
+    assert len(set(want.tolist())) == 4
+    path = tmp_path / "models.duckdb"
+    with sqlml.connect(path) as con:
+        con.execute("CREATE TABLE t (city VARCHAR, zip INTEGER)")
+        con.executemany("INSERT INTO t VALUES (?, ?)", rows)
+        con.create_model("strict", model)
+        con.create_model("lenient", model, on_unknown="null")
+        text = message(lambda: con.execute("SELECT predict('strict', *) FROM t").fetchall())
+        assert "option on_unknown = 'null'" in text
+        calls = ["predict('lenient', *)", "predict('lenient', city || '', zip + 0)"]
+        for call in calls:
+            got = con.execute(f"SELECT {call} FROM t").fetchall()
+            np.testing.assert_allclose([value for (value,) in got], want, rtol=1e-6)
+        plan = con.explain("SELECT predict('lenient', *) FROM t")
+        assert re.search(r"unknown is NULL +city, zip: as option on_unknown says", plan)
+        ((literal,),) = con.execute(
+            "SELECT predict('lenient', city := 'rome', zip := 9)"
+        ).fetchall()
+        ((null,),) = con.execute(
+            "SELECT predict('lenient', city := 'rome', zip := NULL)"
+        ).fetchall()
+        assert literal == null
+        con.execute("ALTER MODEL strict SET OPTIONS (on_unknown = 'null')")
+        got = con.execute("SELECT predict('strict', *) FROM t").fetchall()
+        np.testing.assert_allclose([value for (value,) in got], want, rtol=1e-6)
+        con.execute(f"EXPORT MODEL lenient TO '{tmp_path}/lite.sql' (DIALECT sqlite, TABLE t)")
+    with sqlite3.connect(":memory:") as lite:
+        lite.execute("CREATE TABLE t (city, zip)")
+        lite.executemany("INSERT INTO t VALUES (?, ?)", rows)
+        query = (tmp_path / "lite.sql").read_text().strip().removesuffix(";")
+        np.testing.assert_allclose([r[2] for r in lite.execute(query)], want, rtol=1e-6)
+
+
+def test_a_model_that_refuses_null_answers_null_for_an_unknown_category(
+    session: Any, tmp_path: Any
+) -> None:
+    model = encoded(OneHotEncoder())
+    with pytest.raises(ConfigError, match="refuses in column 'city', too: set on_null = 'null'"):
+        session.create_model("nulls", model, on_unknown="null")
+    session.create_model("nulls", model, on_unknown="null", on_null="null")
+    got = session.execute("SELECT predict('nulls', *) FROM t").fetchall()
+    assert [value is None for (value,) in got] == [False, True, True, True]
+    session.export_model("nulls", tmp_path / "nulls.sql")
+    with duckdb.connect() as plain:
+        plain.execute((tmp_path / "nulls.sql").read_text())
+        assert plain.execute(f"SELECT nulls(city, size) {ROWS}").fetchall() == got
+
+
+def test_an_option_that_cannot_be_followed_is_refused(session: Any) -> None:
+    model = make_pipeline(OrdinalEncoder(), CategoricalNB()).fit(TRAINING, Y)
+    with pytest.raises(ConfigError, match="on_unknown = 'null' is not available for this model"):
+        session.create_model("bayes", model, on_unknown="null")
+    with pytest.raises(ConfigError, match="on_unknown cannot be 'ignore'; it takes 'error' or"):
+        session.create_model("bayes", model, on_unknown="ignore")
 
 
 ROWS = "FROM (VALUES ('rome', 1), ('atlantis', 1), ('utopia', 2), (NULL, 2)) t(city, size)"

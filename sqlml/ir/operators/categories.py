@@ -121,7 +121,10 @@ _FIXES: Mapping[str, str] = MappingProxyType(
         "StringIndexerModel": "fit it with handleInvalid='keep'",
         "OneHotEncoderModel": "fit it with handleInvalid='keep'",
         "CategoricalNB": "fit it with min_categories=.. above the largest code",
-        "XGBoost": "write NULL for such a value, which XGBoost takes, or train with it",
+        "XGBoost": (
+            "write NULL for such a value, which XGBoost takes (in SQL, the option on_unknown = "
+            "'null' does so), or train with it"
+        ),
         EMBEDDING: "give the column numbers of that range",
         MISSING_INDICATOR: "fit it with error_on_new=False",
     }
