@@ -21,6 +21,9 @@ DOCUMENT = "MLmodel"
 LONGEST = 1 << 20
 """Bytes of such a file."""
 
+DEEPEST = 50
+"""Mappings and sequences within each other in such a file."""
+
 URI = re.compile(r"(models|runs|mlflow-artifacts):/.+")
 """What MLflow resolves to a folder."""
 
@@ -47,7 +50,9 @@ def _pickled(format: str) -> Callable[[Mapping[str, Any]], str]:
     """The format of a library whose scikit-learn estimators are saved as objects."""
 
     def found(flavour: Mapping[str, Any]) -> str:
-        path = str(flavour.get("data", flavour.get("pickled_model")))
+        path = flavour.get("data", flavour.get("pickled_model"))
+        if not isinstance(path, str):  # aliases make a text of any length of few bytes
+            return format
         if path.endswith(".skops"):
             return "SKOPS"
         return "PICKLE" if path.endswith((".pkl", ".pickle", ".joblib")) else format
@@ -130,13 +135,23 @@ def _read(document: bytes, folder: str) -> Mapping[str, Any]:
         ) from error
     if len(document) > LONGEST:
         raise ArtifactError(f"{folder}/{DOCUMENT} has over {LONGEST} bytes")
+    # libyaml's loader takes a tenth of the time, and may not be installed.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    depth = 0
     try:
-        told = yaml.safe_load(document)
+        # PyYAML's time grows with the square of the depth, so that is bounded while it reads.
+        for event in yaml.parse(document, loader):
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise ArtifactError(f"{folder}/{DOCUMENT} is nested deeper than {DEEPEST}")
+        content = yaml.load(document, loader)
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
-        raise ArtifactError(f"{folder}/{DOCUMENT} is damaged: {error}") from None
-    if not isinstance(told, Mapping):
+        reason = " ".join(str(error).split())
+        raise ArtifactError(f"{folder}/{DOCUMENT} is damaged: {reason:.300}") from None
+    if not isinstance(content, Mapping):
         raise ArtifactError(f"{folder}/{DOCUMENT} is damaged: it is not a mapping")
-    return told
+    return content
 
 
 def _columns(signature: Any) -> Mapping[str, str] | None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sqlml.errors import ArtifactError, MissingDependencyError
@@ -56,7 +57,7 @@ def read_file(
     found = host.read_file(path)
     saved = None if found else _saved_by_mlflow(host, path)
     if saved is not None:
-        inside = os.path.join(local_path(path) or path, saved.path)
+        inside = _below(local_path(path) or path, saved.path)
         asked = saved.format if format.upper() == "AUTO" else format
         read = partial(read_file, inside, host, sha256=sha256, allow_pickle=allow_pickle)
         return replace(read(format=asked), columns=saved.columns)
@@ -87,10 +88,46 @@ def _resolved(host: Files, uri: str) -> str:
         raise MissingDependencyError(
             f"{uri!r} is resolved by MLflow: pip install mlflow, or name the folder of the model"
         ) from error
+    _check_store(uri)
     try:
         return str(download_artifacts(artifact_uri=uri))
     except Exception as error:  # those of its stores, of any kind
         raise ArtifactError(f"MLflow does not find {uri!r}: {error}") from error
+
+
+def _check_store(uri: str) -> None:
+    """Refuse to resolve a URI where MLflow's own store is missing, for MLflow would create it.
+
+    Raises:
+        ArtifactError: the message names the store.
+    """
+    import mlflow
+
+    in_registry = uri.startswith("models:") and not uri.startswith("models:/m-")
+    store = str(mlflow.get_registry_uri() if in_registry else mlflow.get_tracking_uri())
+    path = local_path(store) if store.startswith(("file:", "/", ".")) else None
+    if store.startswith("sqlite:///"):
+        path = store.removeprefix("sqlite:///")
+    if path is not None and not os.path.exists(path):
+        raise ArtifactError(
+            f"MLflow cannot resolve {uri!r}: its store {store!r} does not exist; set "
+            "MLFLOW_TRACKING_URI (or MLFLOW_REGISTRY_URI), or name the folder of the model"
+        )
+
+
+def _below(folder: str, name: str) -> str:
+    """Return the path of a file in a folder that a stranger may have made.
+
+    Raises:
+        ArtifactError: a link leads out of the folder.
+    """
+    path = os.path.join(folder, name)
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise ArtifactError(
+            f"{path!r} is a link that leads out of its folder; copy the file there, or name its own "
+            "path"
+        )
+    return path
 
 
 def _saved_by_mlflow(host: Files, path: str) -> SavedModel | None:
@@ -100,7 +137,7 @@ def _saved_by_mlflow(host: Files, path: str) -> SavedModel | None:
         return None
     if any(c in named for c in "*?["):
         raise ArtifactError(f"{path!r} contains a wildcard (* ? [); rename it")
-    document = os.path.join(named, DOCUMENT)
+    document = _below(named, DOCUMENT)
     return saved_model(_content(host, document, host.read_file(document)), path)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from sqlml.catalog.model import Model, Reference
 from sqlml.catalog.small_models import dumps
 from sqlml.errors import ConfigError
@@ -61,8 +63,15 @@ def _booleans(models: Models, model: Model) -> list[str]:
 
 
 def _check_path(path: str) -> None:
+    """Refuse a path that names no file, for the engine would choose a name of its own.
+
+    Raises:
+        ConfigError: the message shows the path.
+    """
     if "\0" in path:
         raise ConfigError(f"invalid path {path!r}: it contains a NUL character")
+    if not path.strip() or path.endswith(("/", os.sep)):
+        raise ConfigError(f"{path!r} names no file; write EXPORT MODEL m TO 'm.sqlml'")
 
 
 def export_model(models: Models, reference: Reference, path: str, format: str | None) -> None:

@@ -141,6 +141,10 @@ HOSTILE = (
     ("!!python/object/apply:os.system ['true']", errors.ArtifactError, "damaged"),
     ("a: &a [x]\nb: *a\nflavors: {pytorch: {}}", errors.UnsupportedModelError, "flavors pytorch"),
     ("x: " + "y" * (1 << 20), errors.ArtifactError, "over"),
+    ("[" * 5_000, errors.ArtifactError, "damaged|nested deeper"),
+    ("[\n" * 5_000, errors.ArtifactError, "nested deeper than 50"),
+    ("{a: " * 5_000, errors.ArtifactError, "nested deeper than 50"),
+    ("- " * 5_000, errors.ArtifactError, "nested deeper than 50"),
 )
 
 
@@ -148,6 +152,51 @@ HOSTILE = (
 def test_hostile_documents(text: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         saved_model(text.encode(), "m")
+
+
+def test_aliases_are_not_written_out() -> None:
+    doubled = "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40))
+    flavour = "flavors: {sklearn: {pickled_model: m, data: *a39}}"
+    assert saved_model(f"a0: &a0 [x, x]\n{doubled}{flavour}".encode(), "m").path == "m"
+
+
+def test_links_that_lead_out_of_a_folder_are_not_followed(
+    con: sqlml.Session, tmp_path: Path
+) -> None:
+    model = xgboost.XGBRegressor(n_estimators=2).fit(ROWS, np.arange(60.0))
+    folder, outside = tmp_path / "m", tmp_path / "outside"
+    (folder / "inside").mkdir(parents=True)
+    outside.mkdir()
+    for place in (outside, folder / "inside"):
+        model.save_model(place / "model.json")
+    (folder / "out.json").symlink_to(outside / "model.json")
+    (folder / "out").symlink_to(outside)
+    (folder / "in.json").symlink_to(folder / "inside" / "model.json")
+    for name, is_read in (("out.json", 0), ("out/model.json", 0), ("in.json", 1)):
+        (folder / "MLmodel").write_text(f"flavors: {{xgboost: {{data: {name}}}}}")
+        statement = f"CREATE OR REPLACE MODEL m FROM '{folder}'"
+        if is_read:
+            con.execute(statement)
+            continue
+        with pytest.raises(errors.ArtifactError, match="is a link that leads out of its folder"):
+            con.execute(statement)
+    (folder / "MLmodel").rename(outside / "MLmodel")
+    (folder / "MLmodel").symlink_to(outside / "MLmodel")
+    with pytest.raises(errors.ArtifactError, match="is a link that leads out of its folder"):
+        con.execute(f"CREATE OR REPLACE MODEL m FROM '{folder}'")
+
+
+@with_mlflow
+@pytest.mark.parametrize("uri", ["models:/x/1", "runs:/abc/model", "models:/m-1"])
+def test_a_uri_creates_no_store(
+    con: sqlml.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for store in ("sqlite:///mlflow.db", "file:mlruns", f"sqlite:///{tmp_path}/other.db"):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+        with pytest.raises(errors.ArtifactError, match="does not exist; set MLFLOW_TRACKING_URI"):
+            con.execute(f"CREATE MODEL m FROM '{uri}'")
+    assert list(tmp_path.iterdir()) == []
 
 
 @with_mlflow

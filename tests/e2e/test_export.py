@@ -328,6 +328,19 @@ def test_what_is_wrong_is_said(con: Any, tmp_path: Path) -> None:
         con.execute("EXPORT MODEL nobody TO 'm.onnx'")
 
 
+@pytest.mark.parametrize("path", ["", " ", "new/", "/"])
+def test_a_path_that_names_no_file_is_refused(
+    con: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for ending in ("FORMAT SQLML", "(DIALECT sqlite, TABLE t)"):
+        with pytest.raises(errors.ConfigError, match=f"'{path}' names no file; write EXPORT"):
+            con.execute(f"EXPORT MODEL churn TO '{path}' {ending}")
+    with pytest.raises(errors.ConfigError, match="names no file"):
+        con.export_model("churn", path, format="ONNX")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_onnx_file_that_runs_whole_scores_in_sql(con: Any, tmp_path: Path) -> None:
     x = FRAME[NUMBERS].to_numpy(np.float32)
     model = SVC(probability=True).fit(x, CHURN)
