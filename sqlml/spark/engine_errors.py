@@ -40,14 +40,28 @@ def reworded_errors(rewritten: str, written: str) -> Iterator[None]:
         raise made from None
 
 
+_MODEL_SQL = re.compile(r'"[^"]*(?:\bsqlml_|raise_error\(|named_struct\()[^"]*"')
+"""An expression in Spark's quotes that holds a model's SQL or its function."""
+
+_FUNCTION = re.compile(r"the temporary object `sqlml_\w+` of the type FUNCTION")
+
+_ADVICE = re.compile(r"Please make the temporary object `sqlml_\w+` persistent, or make")
+
+_NAME = re.compile(r"`?\bsqlml_\w+`?")
+"""A name that the user has never seen."""
+
+
 def _text(error: Exception, rewritten: str, written: str) -> str:
-    """The first line of Spark's message, a remedy, and the place."""
+    """Return the first line of Spark's message in the user's words, a remedy, and the place."""
     lines = str(error).strip().splitlines()
     first = next((line for line in lines if line.strip()), "")
     found = _AT.search(str(error))
     remedy = next((text for name, text in _REMEDIES.items() if f"[{name}" in first), "")
-    if name := re.search(r"`?sqlml_\w+`?", first):  # a name that the user has never seen
-        first = first.replace(name[0], "of a model")
+    first = re.sub(r"^\[[A-Z_.]+\] ", "", first)  # the exception itself shows its condition
+    first = _MODEL_SQL.sub('"... model call ..."', first)
+    first = _FUNCTION.sub("a model's function, which is temporary", first)
+    first = _ADVICE.sub("Please make", first)
+    first = _NAME.sub("a model's function", first)
     told = f"{_AT.sub('', first).rstrip(';').strip()}{remedy and '; '}{remedy}"
     place = None
     if found is not None:

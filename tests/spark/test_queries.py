@@ -185,6 +185,16 @@ def test_errors_show_what_the_user_wrote(con: Any, spark: Any) -> None:
             AnalysisException,
             "CREATE TEMPORARY VIEW",
         ),
+        (
+            "SELECT predict_proba('churn', *) + ARRAY(1) FROM customers",
+            AnalysisException,
+            r"^\[DATATYPE_MISMATCH[A-Z_.]+\] Cannot resolve \"... model call ...\" due to",
+        ),
+        (
+            "SELECT * FROM VALUES (predict_proba('churn', 1, 2, 'pro')) AS v",
+            AnalysisException,
+            "expression \"... model call ...\" in inline table",
+        ),
     ):
         with pytest.raises(kind, match=says) as caught:
             con.sql(query)
