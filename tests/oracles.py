@@ -13,6 +13,7 @@ builders here make the rows that do; nothing in this file knows a library or com
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -145,14 +146,17 @@ def batch(program: Program, data: Any, names: Sequence[str] | None = None) -> di
 
     Args:
         data: a pandas frame (columns by name, in any order) or an (n, width) matrix.
-        names: names of the matrix' columns (default: x0, x1, ...).
+        names: names of the matrix' columns; by default a feature reads the column of its number
+            (x0, f0, Column_0, ...).
     """
     if isinstance(data, pd.DataFrame):
         columns: dict[str, Any] = {str(c): data[c] for c in data.columns}
     else:
         matrix = np.asarray(data)
-        labels = names or [f"x{i}" for i in range(matrix.shape[1])]
-        columns = {n: pd.Series(matrix[:, i]) for i, n in enumerate(labels)}
+        places = {name: i for i, name in enumerate(names or ())}
+        for f in program.features if names is None else ():
+            places[f.name] = int(re.findall(r"\d+$", f.name)[0])
+        columns = {n: pd.Series(matrix[:, i]) for n, i in places.items()}
     out: dict[str, Array] = {}
     for feature in program.features:
         series = columns[feature.name]

@@ -90,6 +90,8 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
         raise ArtifactError(f"{path} is empty")
     if wanted == "AUTO":
         wanted = kind_of(content, path)
+    elif wanted in ("CATBOOST", "LIGHTGBM", "XGBOOST"):
+        _refuse_unread(content, path)
     check_trusted(wanted, path, allow_pickle)
     read = partial(read_skops, is_trusted=allow_pickle) if wanted == "SKOPS" else READERS[wanted]
     try:
@@ -145,11 +147,7 @@ def kind_of(content: bytes, path: str) -> str:
         return "PICKLE"
     if content.startswith(MAGIC):
         return "CATBOOST"
-    if content.startswith(b"binf"):
-        raise ArtifactError(
-            f"{path} is in XGBoost's old binary format; load it with the XGBoost that wrote it and "
-            "save it as model.json"
-        )
+    _refuse_unread(content, path)
     raise ArtifactError(
         f"{path} is not a model file that sqlml knows (XGBoost JSON or UBJ, CatBoost JSON or cbm, "
         "LightGBM text, ONNX, skops, torch.export, a stored sqlml model, pickle or joblib); name "
@@ -157,12 +155,59 @@ def kind_of(content: bytes, path: str) -> str:
     )
 
 
+_OWN_FORMATS = (
+    "save the model in its library's own format (XGBoost, CatBoost: model.json, LightGBM: "
+    "model.txt, scikit-learn: model.skops), or as ONNX"
+)
+_UNREAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    (
+        # Without the word: a struct, the name of an objective, and that of a booster.
+        re.compile(
+            rb"binf|.{0,512}(binary|count|multi|rank|reg|survival):[a-z]+.{8}(gbtree|gblinear|dart)",
+            re.DOTALL,
+        ),
+        "in XGBoost's old binary format; load it with XGBoost before 3.1 (pip install "
+        "'xgboost<3.1') and save it with save_model('model.json')",
+    ),
+    (
+        re.compile(rb"\s*(booster\[\d+\]|\[\s*\{\s*\"nodeid\")"),
+        "a dump of XGBoost's trees (dump_model), which lacks parts of the model; save it with "
+        "save_model('model.json')",
+    ),
+    (
+        re.compile(rb"(\xef\xbb\xbf)?\s*<.*<(\w+:)?PMML\b|\s*<(\w+:)?PMML\b", re.DOTALL),
+        f"PMML, which sqlml does not read; {_OWN_FORMATS}",
+    ),
+)
+"""How files begin that look like a model, and what they are and what to do about it."""
+
+
+def _refuse_unread(content: bytes, path: str) -> None:
+    """Refuse a file in another format of a library whose models are read.
+
+    Raises:
+        ArtifactError: it names the format, and what to do.
+    """
+    for pattern, format_and_advice in _UNREAD:
+        if pattern.match(content[:1024]):
+            raise ArtifactError(f"{path} is {format_and_advice}")
+
+
 def _xgboost(content: bytes) -> Any:
     text = content.lstrip(_BLANK)
     # After the brace, JSON has a quote or blank and UBJSON the marker of a length.
     if text[:1] == b"{" and text[1:2] not in b'" \t\r\n}':
         return read_document(ubjson.loads(content, xgboost_forest.compact))
-    return read_document(_json(text, xgboost_forest.compact))
+    document = _json(text, xgboost_forest.compact)
+    if isinstance(document, Mapping) and "tree_info" in document and "learner" not in document:
+        raise ArtifactError(_LIGHTGBM_DUMP)
+    return read_document(document)
+
+
+_LIGHTGBM_DUMP = (
+    "this is LightGBM's JSON dump (dump_model), which LightGBM cannot read again either; save the "
+    "model as text: booster.save_model('model.txt')"
+)
 
 
 def _catboost(content: bytes) -> Any:
@@ -187,6 +232,8 @@ def _lightgbm(content: bytes) -> Any:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ArtifactError(f"the LightGBM model is not UTF-8 ({error})") from None
+    if text.lstrip().startswith("{"):
+        raise ArtifactError(_LIGHTGBM_DUMP)
     return read_text(text)
 
 

@@ -124,8 +124,8 @@ def _below(folder: str, name: str) -> str:
     path = os.path.join(folder, name)
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise ArtifactError(
-            f"{path!r} is a link that leads out of its folder; copy the file there, or name its own "
-            "path"
+            f"{path!r} is a link that leads out of its folder; copy the file there, or name the "
+            "file that it links to"
         )
     return path
 

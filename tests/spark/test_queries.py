@@ -193,7 +193,7 @@ def test_errors_show_what_the_user_wrote(con: Any, spark: Any) -> None:
         (
             "SELECT * FROM VALUES (predict_proba('churn', 1, 2, 'pro')) AS v",
             AnalysisException,
-            "expression \"... model call ...\" in inline table",
+            'expression "... model call ..." in inline table',
         ),
     ):
         with pytest.raises(kind, match=says) as caught:

@@ -25,16 +25,23 @@ from sqlml.types import Labels
 
 
 def schema(model: Any) -> Schema:
-    """Columns of an estimator; names that CatBoost made up count as none."""
+    """Return the columns of an estimator."""
     _check_fitted(model)
     names = tuple(str(n) for n in model.feature_names_)
-    made_up = names == tuple(str(i) for i in range(len(names)))
-    return Schema(None if made_up else names, len(names))
+    numbered = _numbered(len(names))
+    return numbered if names == numbered.default_names else Schema(names, len(names))
 
 
 def file_schema(model: CatBoostModel) -> Schema:
-    """Columns of a JSON file."""
-    return Schema(model.names, model.features)
+    """Return the columns of a file."""
+    if model.names is not None:
+        return Schema(model.names, model.features)
+    return _numbered(model.features)
+
+
+def _numbered(count: int) -> Schema:
+    """Return columns without names, which CatBoost calls 0, 1, ..."""
+    return Schema(None, count, tuple(map(str, range(count))))
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:

@@ -38,6 +38,7 @@ LOSSES: Mapping[str, tuple[Task, Output]] = MappingProxyType(
         "Poisson": ("regression", "exp"),
         "Tweedie": ("regression", "exp"),
         "RMSEWithUncertainty": ("regression", "uncertainty"),
+        "": _REGRESSION,  # a file that does not say it, of which CatBoost predicts the raw values
         **dict.fromkeys(_IDENTITY, _REGRESSION),
     }
 )
@@ -52,7 +53,8 @@ def loss(name: str) -> tuple[Task, Output]:
     """
     if name not in LOSSES:
         raise UnsupportedModelError(
-            f"CatBoost's loss function {name!r} is not covered; covered: {', '.join(LOSSES)}"
+            f"CatBoost's loss function {name!r} is not covered; covered: "
+            f"{', '.join(filter(None, LOSSES))}"
         )
     return LOSSES[name]
 

@@ -105,6 +105,8 @@ _OF_LEAVES = ("leaf_weight", "leaf_count", "leaf_parent")
 """Statistics, with an entry for each inner node and each leaf: LightGBM reads as many."""
 _LINES = frozenset((*_INTEGERS, *_FLOATS, *_TEXTS, *_OF_INNER, *_OF_LEAVES, "shrinkage"))
 _END = "end of trees"
+_OLD_END = "feature importances:"
+"""The line behind the trees of LightGBM 2.0 to 2.2, which wrote no `end of trees`."""
 
 
 def read_text(content: str) -> LightGBMModel:
@@ -140,10 +142,13 @@ def _read(lines: Iterator[str]) -> LightGBMModel:
     for line in chain(lines, [None]):
         if line is None:
             raise ArtifactError(f"the LightGBM model is cut off: it has no {_END!r}")
-        if line == _END or line.startswith("Tree="):
+        is_old_end = line == _OLD_END and current is not header
+        if line == _END or is_old_end or line.startswith("Tree="):
             if current is not header:
                 trees.append(_tree(current, lines))
-            if line == _END:
+            if is_old_end:
+                sizes[-1] -= 1  # a blank line stands before it
+            if line == _END or is_old_end:
                 break
             current = {}
             sizes.append(0)

@@ -24,14 +24,20 @@ from sqlml.types import Array, Labels
 
 
 def schema(model: Any) -> Schema:
-    """Columns of an estimator or Booster; names that LightGBM made up count as none."""
-    names = tuple(str(n) for n in _booster(model).feature_name())
-    return Schema(None if _made_up(names) else names, len(names))
+    """Return the columns of an estimator or Booster."""
+    return _schema(tuple(str(n) for n in _booster(model).feature_name()))
 
 
 def file_schema(model: LightGBMModel) -> Schema:
-    """Columns of a text file."""
-    return Schema(None if _made_up(model.names) else model.names, model.features)
+    """Return the columns of a text file."""
+    return _schema(model.names)
+
+
+def _schema(names: tuple[str, ...]) -> Schema:
+    """Return the columns of a model, of which LightGBM numbers those that it got without names."""
+    if names == tuple(f"Column_{i}" for i in range(len(names))):
+        return Schema(None, len(names), names)
+    return Schema(names, len(names))
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
@@ -87,10 +93,6 @@ def _text(model: Any) -> LightGBMModel:
         booster.save_model(str(path))
         with path.open(encoding="utf-8", newline="\n") as lines:
             return read_lines(lines)
-
-
-def _made_up(names: tuple[str, ...]) -> bool:
-    return names == tuple(f"Column_{i}" for i in range(len(names)))
 
 
 def _regression(model: LightGBMModel, objective: Objective, frame: Frame, score: Value) -> Outputs:

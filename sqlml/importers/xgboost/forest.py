@@ -192,6 +192,9 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     starts = np.cumsum(sizes) - sizes
     if sizes.sum() > MAX_NODES:
         raise ArtifactError(f"the XGBoost model has more than {MAX_NODES} nodes")
+    for tree, nodes in zip(trees, sizes.tolist(), strict=True):
+        # XGBoost before 1.3 had no splits by categories, and takes their absence for that.
+        tree.setdefault("split_type", np.zeros(nodes, bool))
 
     width = _common_width(trees)
 

@@ -34,17 +34,24 @@ from sqlml.types import Array, Labels
 
 
 def schema(model: Any) -> Schema:
-    """Columns of an estimator or Booster."""
+    """Return the columns of an estimator or Booster."""
     booster = _booster(model)
     names = booster.feature_names
     if names is not None:
         return Schema(tuple(str(n) for n in names), len(names))
-    return Schema(None, int(booster.num_features()))
+    return _numbered(int(booster.num_features()))
 
 
 def file_schema(model: XGBoostModel) -> Schema:
-    """Columns of a model file."""
-    return Schema(model.names, model.features)
+    """Return the columns of a model file."""
+    if model.names is not None:
+        return Schema(model.names, model.features)
+    return _numbered(model.features)
+
+
+def _numbered(count: int) -> Schema:
+    """Return columns without names, which XGBoost calls f0, f1, ... in its dumps and plots."""
+    return Schema(None, count, tuple(f"f{i}" for i in range(count)))
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:

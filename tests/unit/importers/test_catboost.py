@@ -55,7 +55,7 @@ def test_a_column_without_nan_in_training_takes_the_false_branch(grow: str) -> N
     model = cb.CatBoostRegressor(**SMALL, grow_policy=grow, nan_mode="Max").fit(x, x[:, 0])
     rows = np.array([[np.nan], [-np.inf], [np.inf]])
     program = import_model(model).program
-    got = reference.run(program, {"x0": rows})["label"].ravel()
+    got = reference.run(program, {"0": rows})["label"].ravel()
     np.testing.assert_array_equal(got, model.predict(rows))
     assert got[0] == got[1] != got[2]
 

@@ -6,12 +6,14 @@ import gzip
 import io
 import json
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import catboost
 import joblib
 import lightgbm as lgb
 import numpy as np
@@ -154,6 +156,11 @@ def test_files_without_the_entries_of_later_versions_are_read(x: Any, y: Any) ->
             del tree[name]
     got = score(json.dumps(document, indent=1).encode(), x)
     np.testing.assert_array_equal(got["score"], model.predict(x, output_margin=True))
+    for tree in trees["trees"]:  # as XGBoost 1.0 to 1.2 wrote it
+        del tree["split_type"]
+    content = json.dumps(document).encode()
+    margin = xgb.Booster(model_file=bytearray(content)).predict(xgb.DMatrix(x), output_margin=True)
+    np.testing.assert_array_equal(score(content, x)["score"], margin)
 
 
 def test_lightgbm_text_scores_as_the_booster_that_loads_it(x: Any, y: Any) -> None:
@@ -168,6 +175,76 @@ def test_lightgbm_text_may_have_windows_line_ends(x: Any, y: Any) -> None:
     booster = lgb.LGBMRegressor(n_estimators=3, verbose=-1, n_jobs=1).fit(x, y).booster_
     content = booster.model_to_string().encode().replace(b"\n", b"\r\n")
     np.testing.assert_array_equal(score(content, x)["label"].ravel(), booster.predict(x))
+
+
+@pytest.mark.parametrize("sizes", [True, False], ids=["with sizes", "without sizes"])
+def test_lightgbm_text_of_version_2_ends_its_trees_otherwise(x: Any, y: Any, sizes: bool) -> None:
+    booster = lgb.LGBMRegressor(n_estimators=3, verbose=-1, n_jobs=1).fit(x, y).booster_
+    text = booster.model_to_string()
+    head, _, rest = text.partition("end of trees\n")
+    importances = rest.partition("feature_importances:\n")[2].partition("\nparameters:")[0]
+    old = f"{head}\nfeature importances:\n{importances}\npandas_categorical:null\n"
+    old = old.replace("version=v4", "version=v2")
+    if not sizes:
+        old = re.sub("tree_sizes=.*\n", "", old)
+    loaded = lgb.Booster(model_str=old)
+    np.testing.assert_array_equal(score(old.encode(), x)["label"].ravel(), loaded.predict(x))
+    np.testing.assert_array_equal(loaded.predict(x), booster.predict(x))
+
+
+UNREAD = {
+    "xgboost: with a word": (b"binf" + bytes(140), "XGBoost's old binary format; load it"),
+    "xgboost: bare": (
+        bytes(136) + b"\x0f" + bytes(7) + b"binary:logistic\x06" + bytes(7) + b"gbtree" + bytes(99),
+        "XGBoost's old binary format; load it with XGBoost before 3.1",
+    ),
+    "xgboost: dumped as text": (
+        b"booster[0]:\n0:[f2<2.45] yes=1,no=2\n",
+        "dump of XGBoost's trees",
+    ),
+    "xgboost: dumped as JSON": (b'[\n  { "nodeid": 0, "leaf": 1 }]', "dump of XGBoost's trees"),
+    "pmml": (
+        b'<?xml version="1.0"?>\n<!-- x -->\n<PMML xmlns="x" version="4.4"></PMML>',
+        "is PMML, which sqlml does not read; save the model in its library's own format",
+    ),
+    "pmml with a prefix": (b"<p:PMML version='4.2'/>", "is PMML"),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), UNREAD.values(), ids=UNREAD)
+@pytest.mark.parametrize("format", ["auto", "xgboost", "lightgbm"])
+def test_formats_that_are_not_read_are_named(content: bytes, says: str, format: str) -> None:
+    with pytest.raises(ArtifactError, match=says):
+        read(content, format)
+
+
+@pytest.mark.parametrize("format", ["auto", "xgboost", "lightgbm"])
+def test_lightgbms_dump_is_named(x: Any, y: Any, format: str) -> None:
+    booster = lgb.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(x, y).booster_
+    for sort in (False, True):
+        content = json.dumps(booster.dump_model(), sort_keys=sort).encode()
+        with pytest.raises(ArtifactError, match=r"LightGBM's JSON dump.*save_model\('model.txt'\)"):
+            read(content, format)
+
+
+def test_models_without_names_get_those_of_their_library(x: Any, y: Any, tmp_path: Path) -> None:
+    width = x.shape[1]
+    boosted = lgb.LGBMRegressor(n_estimators=2, verbose=-1, n_jobs=1).fit(x, y)
+    xgboosted = xgb.XGBRegressor(n_estimators=2, n_jobs=1).fit(x, y)
+    cat = catboost.CatBoostRegressor(iterations=2, verbose=0, allow_writing_files=False).fit(x, y)
+    cat.save_model(str(tmp_path / "m.json"), format="json")
+    cat.save_model(str(tmp_path / "m.cbm"))
+    for stem, models in (
+        ("Column_", (boosted, boosted.booster_, read(boosted.booster_.model_to_string().encode()))),
+        ("f", (xgboosted, xgboosted.get_booster(), read(saved(xgboosted, ".ubj")))),
+        ("", (cat, *(read((tmp_path / name).read_bytes()) for name in ("m.json", "m.cbm")))),
+    ):
+        for model in models:
+            imported = import_model(model)
+            assert [f.name for f in imported.features] == [f"{stem}{i}" for i in range(width)]
+            assert imported.numbered and not imported.named
+            named = import_model(model, [f"a{i}" for i in range(width)])
+            assert named.named and not named.numbered and named.features[0].name == "a0"
 
 
 def test_lightgbm_text_brings_its_pandas_categories(table: pd.DataFrame) -> None:

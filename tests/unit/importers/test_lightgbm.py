@@ -200,7 +200,7 @@ def test_values_within_1e_35_of_zero_are_zero_on_both_sides() -> None:
     around = np.nextafter([ZERO, ZERO, -ZERO, -ZERO], [0, 1, 0, -1])
     rows = np.concatenate([[0.0, -0.0, ZERO, -ZERO, 5e-324, -5e-324, 1e-36, -1e-36], around])
     program = import_model(model).program
-    got = reference.run(program, {"x0": rows})["score"].ravel()
+    got = reference.run(program, {"Column_0": rows})["score"].ravel()
     np.testing.assert_array_equal(got, model.predict(rows[:, None], raw_score=True))
 
 

@@ -197,7 +197,7 @@ def test_float64_is_rounded_to_float32_before_it_is_compared(x: Any, y: Any) -> 
     threshold = np.float64(ensemble.threshold[0])
     below = np.nextafter(threshold, -np.inf)  # rounds up to the threshold, so it goes right
     rows = np.array([[below], [threshold], [np.nextafter(np.float32(threshold), np.float32(-9))]])
-    got = reference.run(program, {"x0": rows})["label"].ravel()
+    got = reference.run(program, {"f0": rows})["label"].ravel()
     np.testing.assert_array_equal(got, model.predict(rows))
     assert got[0] == got[1] != got[2]
 
@@ -230,7 +230,7 @@ def test_names_come_from_the_frame_and_none_from_a_matrix(x: Any, y: Any) -> Non
     assert [f.name for f in import_model(named).features] == columns
     bare = import_model(xgb.XGBClassifier(n_estimators=2).fit(x, y))
     assert not bare.named
-    assert [f.name for f in bare.features] == ["x0", "x1", "x2", "x3", "x4"]
+    assert [f.name for f in bare.features] == ["f0", "f1", "f2", "f3", "f4"]
 
 
 def test_unfitted_estimator_is_refused() -> None:

@@ -88,6 +88,6 @@ def test_codes_beyond_negative_or_missing_take_the_branches_that_xgboost_gives_t
     rows = np.array([[-1], [-0.5], [0], [0.9], [33], [38.7], [39], [63], [64], [1e6], [np.nan]])
     rows = np.concatenate([rows, codes])
     program = import_model(booster).program
-    got = reference.run(program, {"x0": rows})
+    got = reference.run(program, {"f0": rows})
     data = xgb.DMatrix(rows, feature_types=["c"], enable_categorical=True)
     np.testing.assert_array_equal(got["score"].ravel(), booster.predict(data, output_margin=True))
