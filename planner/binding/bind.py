@@ -176,6 +176,12 @@ def _by_name(
     if missing:
         quoted = scope.dialect.quote_name(missing[0])
         message = _missing(missing, sorted(available), model, quoted)
+        if len(missing) == len(used) and _are_numbered(features):
+            message += (
+                f". A model that was fitted without names calls its columns {features[0].name}, "
+                f"...: bind by position, as in {call.function}(.., a, b, ...), or name them by "
+                "INPUT (...) or inputs= when you register it"
+            )
         raise MissingColumnError(message, scope.sql, at)
     bound: dict[str, Bound] = {}
     for feature in features:
@@ -219,6 +225,12 @@ def _missing(missing: list[str], have: list[str], model: str, quoted: str) -> st
         f"not among: {shown or none}; add {'them' if len(missing) > 1 else 'it'} to "
         f"the query or write {quoted} := <expression>"
     )
+
+
+def _are_numbered(features: Sequence[Feature]) -> bool:
+    """Return whether the names of features are a library's own: a word and 0, 1, ..."""
+    stem = features[0].name.removesuffix("0")
+    return all(feature.name == f"{stem}{i}" for i, feature in enumerate(features))
 
 
 def _by_position(

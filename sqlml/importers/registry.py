@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import PurePath
 from types import MappingProxyType
@@ -235,7 +235,12 @@ def _damaged(model: Any, error: BaseException) -> UnsupportedModelError:
 
 def _schema(model: Any, path: str) -> Schema:
     try:
-        return SCHEMAS.get(path, sklearn_schema)(model)
+        schema = SCHEMAS.get(path, sklearn_schema)(model)
+        unnamed = schema.names is None and schema.default_names is None
+        if unnamed and schema.count != ANY_COUNT and path.startswith(("sklearn.", "imblearn.")):
+            # scikit-learn's get_feature_names_out calls columns without names so.
+            return replace(schema, default_names=tuple(f"x{i}" for i in range(schema.count)))
+        return schema
     except UnsupportedModelError:
         foreign = _foreign_part(model)
         if foreign is None:

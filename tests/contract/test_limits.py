@@ -47,7 +47,8 @@ def agree(model: Any, x: Any, rtol: float = 1e-6) -> None:
     imported = import_model(model)
     program = store.loads(store.dumps(imported.program))
     assert program.hash == imported.program.hash
-    inputs = {f"x{i}": x[:, i].astype(np.float64) for i in range(x.shape[1])}
+    names = [feature.name for feature in imported.features]
+    inputs = dict(zip(names, x.T.astype(np.float64), strict=True))
     read = {name: inputs[name] for name in program.inputs}
     want = np.asarray(model.predict(x))
     made = hostile.base.load("native").compile(program).run(read)
@@ -125,7 +126,7 @@ def test_a_chain_of_xgboost(depth: int) -> None:
     x = np.random.default_rng(0).random((200, 5)).astype(np.float32)
     imported = import_model(read_artifact(content, format="xgboost", path="m", allow_pickle=False))
     assert max(trees.depth for trees in ensembles(imported.program)) == depth
-    inputs = {f"x{i}": x[:, i] for i in range(5)}
+    inputs = {f"f{i}": x[:, i] for i in range(5)}
     for name in hostile.BACKENDS:
         made = hostile.base.load(name).compile(imported.program).run(inputs)
         want = booster.predict(xgboost.DMatrix(x), output_margin=True)

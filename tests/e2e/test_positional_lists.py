@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import catboost
 import duckdb
+import lightgbm
 import numpy as np
 import pandas as pd
 import pytest
+import xgboost
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction import FeatureHasher
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
@@ -53,6 +58,41 @@ def test_elements_are_features(con: sqlml.Session, argument: str, backend: str) 
         assert found == con.execute(asked.format("a, b, c")).fetchone()
     finally:
         con.execute("RESET sqlml_backend")
+
+
+def unnamed_models() -> list[tuple[str, Any]]:
+    """Models that were fitted to arrays, each with the name that its library gives column 0."""
+    x = np.random.default_rng(1).normal(size=(200, 3))
+    y = (x[:, 0] > x[:, 2]).astype(int)
+    quiet = {"verbose": False, "allow_writing_files": False}
+    return [
+        ("f0", xgboost.XGBClassifier(n_estimators=3).fit(x, y)),
+        ("Column_0", lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(x, y)),
+        ("0", catboost.CatBoostClassifier(iterations=3, **quiet).fit(x, y)),
+        ("x0", RandomForestClassifier(3, random_state=0).fit(x, y)),
+        ("x0", make_pipeline(StandardScaler(), LogisticRegression()).fit(x, y)),
+    ]
+
+
+@pytest.mark.parametrize(("first", "model"), unnamed_models(), ids=lambda value: str(value)[:13])
+def test_a_model_without_names_binds_by_position(
+    con: sqlml.Session, first: str, model: Any
+) -> None:
+    con.create_model("bare", model, or_replace=True)
+    assert next(iter(con.model("bare").inputs)) == first
+    rows = con.execute("SELECT a, b, c FROM rows ORDER BY ALL").df().to_numpy()
+    want = model.predict(rows).tolist()
+    names = [first.replace("0", str(i)) for i in range(3)]
+    named = ", ".join(f'"{name}" := {column}' for name, column in zip(names, "abc", strict=True))
+    for arguments in ("a, b, c", "[a, b, c]", "[a, b, c]::DOUBLE[3]", named):
+        query = f"SELECT predict('bare', {arguments}) FROM rows ORDER BY a, b, c"
+        assert [label for (label,) in con.execute(query).fetchall()] == want
+    with pytest.raises(errors.MissingColumnError, match=rf"calls its columns {first}, .*position"):
+        con.execute("SELECT predict('bare', *) FROM rows")
+    types = {"a": "DOUBLE", "b": "DOUBLE", "c": "DOUBLE"}
+    con.create_model("bare", model, inputs=types, or_replace=True)
+    query = "SELECT predict('bare', *) FROM rows ORDER BY a, b, c"
+    assert [label for (label,) in con.execute(query).fetchall()] == want
 
 
 def test_a_list_of_null_is_null_in_each_feature(con: sqlml.Session) -> None:

@@ -219,7 +219,7 @@ def test_100_000_rows_on_any_number_of_threads(boosted: Any, matrix: Array) -> N
     want = boosted.predict(rows, output_margin=True)
     for threads in (None, 1, 2, 3, 8):
         np.testing.assert_array_equal(scorer.decision_function(rows, threads=threads), want)
-    frame = pd.DataFrame(rows, columns=["x0", "x1", "x2", "x3"])
+    frame = pd.DataFrame(rows, columns=["f0", "f1", "f2", "f3"])
     np.testing.assert_array_equal(scorer.decision_function(frame), want)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
 from sqlml.child_process import Child, Ended, Failed
-from sqlml.errors import ArtifactError, MissingDependencyError
+from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 
 MAGIC = b"CBM1"
 """How a file in the format begins."""
@@ -19,6 +20,7 @@ def as_json(content: bytes) -> bytes:
     Raises:
         MissingDependencyError: CatBoost is not installed.
         ArtifactError: damaged, or with what its JSON has only beside the training data.
+        UnsupportedModelError: it has text or embedding features.
     """
     try:
         with Child(f"{__name__}:conversation", content) as child:
@@ -33,6 +35,8 @@ def as_json(content: bytes) -> bytes:
                 "this file is in CatBoost's binary format, which CatBoost itself reads: "
                 "pip install 'sqlml[catboost]'"
             ) from None
+        if only := re.search(r"with (text|embedding) features only", failed.message):
+            raise UnsupportedModelError(f"CatBoost's {only[1]} features are not covered") from None
         raise ArtifactError(
             f"CatBoost cannot read this file, or write it as JSON ({failed.message}); where it was "
             "trained, write save_model('model.json', format='json', pool=train_pool)"

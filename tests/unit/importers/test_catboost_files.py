@@ -50,7 +50,7 @@ from sqlml.ir import reference
 content = open(sys.argv[1], "rb").read()
 program = import_model(read_artifact(content, format="AUTO", path="m", allow_pickle=False)).program
 x = np.load(sys.argv[2])
-got = reference.run(program, {n: x[:, int(n[1:])] for n in program.inputs})
+got = reference.run(program, {n: x[:, int(n)] for n in program.inputs})
 np.save(sys.argv[3], got["score"])
 assert not {"catboost", "sklearn", "pandas", "torch", "xgboost"} & set(sys.modules)
 """
