@@ -17,11 +17,12 @@ for each row: `a IS NULL OR predict('m', *) = 1` keeps rows from the model that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlml.planner.program.shared import Shared
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.shared_calls import same_rows
+from sqlml.planner.rewrites.shared_calls import sharing_groups
 from sqlml.planner.rewrites.widened_from import Source, source_of
 from sqlml.planner.syntax.outline import ModelCall
 
@@ -30,9 +31,9 @@ def models_in_from(draft: Draft) -> Draft:
     """The statement in which FROM may make what calls in WHERE share with others."""
     shared: dict[ModelCall, Shared] = {}
     sources: dict[ModelCall, Source] = {}
-    for calls in same_rows(draft.shareable):
+    for calls in sharing_groups(draft):
         together = draft.together(calls[0])
-        if not together.again or not any(map(_filters, calls)):
+        if not together.again or not any(map(_filters, calls)) or not _are_alike(calls):
             continue
         source = source_of(calls[0], draft.outline)
         if source is None:
@@ -43,6 +44,12 @@ def models_in_from(draft: Draft) -> Draft:
     if not sources:
         return draft
     return replace(draft, shared={**draft.shared, **shared}, models_from=sources)
+
+
+def _are_alike(calls: Sequence[ModelCall]) -> bool:
+    """Whether the calls score the same row: one column of FROM can stand for all of them."""
+    rows = {(call.block and call.block.span, call.spelled) for call in calls}
+    return len(rows) == 1 and not any(call.means_outputs for call in calls)
 
 
 def _filters(call: ModelCall) -> bool:

@@ -49,7 +49,7 @@ def _with_call(draft: Draft, call: ModelCall) -> Draft:
         call=call,
         scope=scope,
         context=draft.context,
-        rows=rows_of(call, scope),
+        rows=rows_of(call, _counted(draft, scope)),
     )
     try:
         named = draft.named.get(call)
@@ -101,6 +101,20 @@ def scope_of(draft: Draft, call: ModelCall) -> Scope:
         dialect=draft.dialect,
         types=draft.given.types(),
     )
+
+
+def _counted(draft: Draft, scope: Scope) -> Scope:
+    """Return where rows are counted for a call: the number may decide how its function runs.
+
+    In the output of a query that groups that is this query, also for calls in its subqueries, which
+    are written like its own.
+    """
+    block = scope.block
+    if block is None or block.output not in draft.outline.comparing:
+        return scope
+    while block.span != block.output and block.parent is not None:
+        block = block.parent
+    return replace(scope, block=block)
 
 
 def _probe(draft: Draft, call: ModelCall, made: PlacedCall, written: str) -> str:

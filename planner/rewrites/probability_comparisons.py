@@ -11,14 +11,14 @@ as fast for a logistic regression, and 1.04 to 1.19 times for 5 to 20 boosted tr
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from sqlml.backends.sql.literals import number
 from sqlml.passes.analysis.margin_threshold import Threshold, margin_threshold
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.shared_calls import same_row
+from sqlml.planner.rewrites.shared_calls import sharing_key
 from sqlml.planner.syntax.expressions import TURNED
 from sqlml.planner.syntax.outline import Literal, ModelCall, Parameter
 from sqlml.planner.syntax.parameters import Parameters
@@ -38,7 +38,7 @@ def probability_comparisons(draft: Draft) -> Draft:
     }
     for call, bounds in found.items():
         target, compared = draft.targets[call], call.compared
-        if compared is None or _is_needed(call, draft.targets, found):
+        if compared is None or _is_needed(call, draft, found):
             continue
         thresholds = _thresholds(target, bounds)
         if thresholds is None:
@@ -76,13 +76,14 @@ def _thresholds(target: Target, bounds: Sequence[tuple[str, float]]) -> list[Thr
     return made
 
 
-def _is_needed(
-    call: ModelCall, targets: Mapping[ModelCall, Target], compared: Collection[ModelCall]
-) -> bool:
-    """Whether the probability is made anyway, by a call that shares the evaluation."""
-    key = same_row(call, targets[call])
+def _is_needed(call: ModelCall, draft: Draft, compared: Collection[ModelCall]) -> bool:
+    """Whether a call that shares the function computes the probability anyway."""
+    targets, outline = draft.targets, draft.outline
+    key = sharing_key(call, targets[call], outline)
     return any(
-        other not in compared and target.output == "proba" and same_row(other, target) == key
+        other not in compared
+        and target.output == "proba"
+        and sharing_key(other, target, outline) == key
         for other, target in targets.items()
     )
 

@@ -2,16 +2,18 @@
 
 To find out whether a LEFT JOIN may become an inner one, DuckDB evaluates the filters above it for a
 row of NULLs that no query asks for, and an error about that row ends the query. It does not do so
-with a volatile function, so a call that may be part of such a filter gets one.
+with a volatile function, so a call that may be part of such a filter gets one. Calls that the engine
+may compare are all volatile or none is: it does not find the volatile call of SELECT in GROUP BY if
+that one is not.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlml.ir.program import Program
 from sqlml.planner.program.refuses_rows import refuses_rows
 from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.shared_calls import comparable_groups
 from sqlml.planner.syntax.outline import ModelCall
 
 _FILTERS = frozenset({"WHERE", "FROM", "HAVING"})
@@ -20,27 +22,26 @@ _STORED = frozenset({"INDEX", "MACRO", "FUNCTION"})
 
 
 def volatile_calls(draft: Draft) -> Draft:
-    """The statement with such calls evaluated only where they are written."""
+    """Mark the calls that the engine must evaluate only where they are written."""
+    created = draft.outline.created
     if not draft.dialect.lazy_calls:
         return draft
     shared = {
-        call: replace(shared, once=True)
-        for call, shared in draft.shared.items()
-        if guarded(call, draft.outline.created) and any(map(refuses_rows, _programs(draft, call)))
+        call: replace(draft.shared[call], once=True)
+        for calls in comparable_groups(draft)
+        if all(_may_be_volatile(call, created) for call in calls)
+        and any(_filters_rows(c, created) and _refuses_rows(draft, c) for c in calls)
+        for call in calls
+        if call in draft.shared
     }
     return replace(draft, shared={**draft.shared, **shared}) if shared else draft
 
 
-def _programs(draft: Draft, call: ModelCall) -> list[Program]:
-    """The models that a call may ask."""
+def _refuses_rows(draft: Draft, call: ModelCall) -> bool:
+    """Whether some row may be an error to a model that the call asks."""
     named = draft.named.get(call)
     targets = [draft.targets[call]] if named is None else named.targets.values()
-    return [target.model.program for target in targets]
-
-
-def guarded(call: ModelCall, created: str) -> bool:
-    """Whether a call, in a statement that creates such an object, needs a volatile function."""
-    return _filters_rows(call, created) and _may_be_volatile(call, created)
+    return any(refuses_rows(target.model.program) for target in targets)
 
 
 def _filters_rows(call: ModelCall, created: str) -> bool:
@@ -49,12 +50,9 @@ def _filters_rows(call: ModelCall, created: str) -> bool:
 
 
 def _may_be_volatile(call: ModelCall, created: str) -> bool:
-    """Whether the engine takes a volatile function in place of the call.
+    """Whether the engine accepts a volatile function instead of the call.
 
-    It takes none in TRY, in an index, in what a window is ordered or divided by, and in a select
-    item whose name another clause or item uses; a subquery in such an item is part of it.
+    It accepts none in an index, in a select item whose name another clause or item uses (a subquery
+    in such an item is part of it), and where the call is `steady`.
     """
-    if call.in_try or created in _STORED:
-        return False
-    windows = call.block is not None and call.block.windows and call.clause not in _FILTERS
-    return not windows and all(item.volatile for item in call.items)
+    return not call.steady and created not in _STORED and all(i.volatile for i in call.items)

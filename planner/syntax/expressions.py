@@ -14,7 +14,7 @@ from sqlml.planner.syntax.arguments import FUNCTIONS
 from sqlml.planner.syntax.forms import FORMS, form_of
 from sqlml.planner.syntax.items import MAYBE
 from sqlml.planner.syntax.outline import Compared
-from sqlml.planner.syntax.walk import At, Reader, Rule, place_of
+from sqlml.planner.syntax.walk import At, Reader, Rule, children, place_of
 from sqlml.types import fold
 
 _SIGNS: Mapping[type[exp.Expr], str] = MappingProxyType(
@@ -39,6 +39,17 @@ def _comprehension(r: Reader, node: exp.Expr, at: At) -> None:
 
 def _condition(r: Reader, node: exp.Expr, at: At) -> None:
     r.into(node, replace(at, asked=False))
+
+
+def _window(r: Reader, node: exp.Expr, at: At) -> None:
+    """A window, and what partitions and orders its rows."""
+    for key, child in children(node):
+        r.walk(child, replace(at, steady=at.steady or key in ("partition_by", "order")))
+
+
+def _order(r: Reader, node: exp.Expr, at: At) -> None:
+    """In `f(DISTINCT a ORDER BY a)` the engine compares the two."""
+    r.into(node, replace(at, steady=at.steady or isinstance(node.this, exp.Distinct)))
 
 
 def _bracket(r: Reader, node: exp.Expr, at: At) -> None:
@@ -79,6 +90,7 @@ def _anonymous(r: Reader, node: exp.Expr, at: At) -> None:
         at,
         depth=at.depth + 1,
         in_try=at.in_try or name == "try",
+        steady=at.steady or name == "try",
         asked=at.asked and not maybe,
     )
     r.into(node, inside)
@@ -103,6 +115,8 @@ def _call(r: Reader, node: exp.Expr, name: str, at: At) -> None:
         depth=at.depth,
         queries=at.queries,
         in_try=at.in_try,
+        steady=at.steady,
+        output=at.output,
         always_asked=at.asked,
         defines=at.defines,
         is_source=isinstance(node.parent, exp.Table | exp.Lateral),
@@ -179,6 +193,8 @@ RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
         exp.Case: _condition,
         exp.If: _condition,
         exp.Paren: _bracket,
+        exp.Window: _window,
+        exp.Order: _order,
         exp.Dot: _dot,
         exp.Table: _table,
         exp.Anonymous: _anonymous,

@@ -13,26 +13,17 @@ from sqlml.planner.syntax.walk import Reader, place_of
 from sqlml.types import fold
 
 
-def item_of(r: Reader, node: exp.Expr, query: Span, windows: bool) -> Item:
-    """A select item of the query at a place, which has window functions or not."""
+def item_of(r: Reader, node: exp.Expr, query: Span) -> Item:
+    """Return a select item of the query at a place."""
     place = place_of(node)
-    free = not windows and not _is_named(r, place, query)
     if not isinstance(node, exp.Alias | exp.Aliases):
-        return Item(place, None, _is_several(node), free)
+        return Item(place, None, _is_several(node))
     value, alias = place_of(node.this), span(node.args["alias"]) if node.args.get("alias") else None
     before = alias is not None and alias.start < value.start
     between = "" if alias is None else r.sql[value.end : alias.start]
     named = before or between.rstrip().upper().endswith("AS")
-    return Item(place, node.alias or "several", _is_several(node), free, named)
-
-
-def _is_named(r: Reader, item: Span, query: Span) -> bool:
-    """Whether the query around a select item may use its name elsewhere."""
-    inside = r.words_in(item)
-    ends = {word for word, start in inside[:1] if start == item.start}
-    if inside and fold(r.sql[item.start : item.end]).rstrip('"`').endswith(inside[-1][0]):
-        ends.add(inside[-1][0])
-    return any(r.is_written(word, query, item) for word in ends)
+    used = isinstance(node, exp.Aliases) or r.is_written(fold(node.alias), query, place)
+    return Item(place, node.alias or "several", _is_several(node), not used, named)
 
 
 def own_name(node: exp.Expr) -> str:
@@ -62,11 +53,6 @@ _GENERATORS = frozenset(
     "explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple".split()
 )
 """Functions of Spark's that give several columns, which have names of their own."""
-
-
-def has_window(node: exp.Expr) -> bool:
-    """Whether a window function stands in an item, outside of brackets."""
-    return any(isinstance(part, exp.Window) for part in _outside_of_brackets(node))
 
 
 def _outside_of_brackets(node: exp.Expr) -> Iterator[exp.Expr]:

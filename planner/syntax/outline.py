@@ -25,9 +25,8 @@ class Item:
     """One item of a SELECT list.
 
     name: what it calls itself, or None; named: by AS, or `name: expression`, so that others may use
-    it. several: it may give several columns. volatile: the
-    engine takes a volatile function in it, since no window looks at its query, and no other part of
-    that uses its name.
+    it. several: it may give several columns. volatile: the engine accepts a volatile function in
+    it, since no other part of the query uses its name.
     """
 
     span: Span
@@ -62,8 +61,8 @@ class Block:
     or the one whose condition it is, which is seen though it be a SEMI or ANTI JOIN (`half`).
     `excluded` is the table's name in ON CONFLICT, where the new row is known, too. `changed` is the
     name of a table whose row may be missing, in ON CONFLICT and in MERGE; there `matches` is the
-    condition, if rows of the table may lack a partner. `windows`: it has window functions, or
-    QUALIFY. `window` is the WINDOW clause, `items` the SELECT list,
+    condition, if rows of the table may lack a partner. `output` is the `ModelCall.output` of the
+    calls in its output. `window` is the WINDOW clause, `items` the SELECT list,
     `where` the condition, and `filters` the operands of its ANDs, where no other condition decides
     about them. `names` are those that items give themselves, and maybe more, folded. `ctes` are the
     definitions of its own WITH that are in sight, `recursive` whether that WITH says so. `parent`
@@ -87,7 +86,7 @@ class Block:
     excluded: Span | None = None
     changed: Span | None = None
     matches: Span | None = None
-    windows: bool = False
+    output: Span | None = None
     half: bool = False
 
 
@@ -184,12 +183,15 @@ class ModelCall:
     innermost query, or "". items: the select items around it, of its own query first. local: the
     names in it that are not columns (of a lambda, a comprehension, a macro), with the fields after
     them; has_local_names: some are in sight. depth: how many calls and brackets are around it;
-    queries: how many queries. always_asked: its clause evaluates it for each row. defines: it
-    stands in a table's definition. is_source: it stands in FROM as if it were a table. unused: it
-    stands in the definition of a WITH clause whose name is written nowhere else. approximate: what
-    it says of itself, if anything. baseline: it asks for the baseline of contributions, too.
-    background: the query, in brackets, of rows to compare with, and permutations how many pairs of
-    orders an estimate tries for each of these.
+    queries: how many queries. steady: it stands where the engine accepts no volatile function: in
+    TRY, in what a window is partitioned or ordered by, in a DISTINCT aggregate that is ordered.
+    output: the outermost query that has it in its output, which is all but FROM and WHERE; None if
+    none has. always_asked: its clause evaluates it for each row. defines: it stands in a table's
+    definition. is_source: it stands in FROM as if it were a table. unused: it stands in the
+    definition of a WITH clause whose name is written nowhere else. approximate: what it says of
+    itself, if anything. baseline: it asks for the baseline of contributions, too. background: the
+    query, in brackets, of rows to compare with, and permutations how many pairs of orders an
+    estimate tries for each of these.
     standard_errors: it asks for those of contributions in their place. skips_unknown: a row whose
     model is unknown has NULL.
     """
@@ -210,6 +212,8 @@ class ModelCall:
     depth: int = 0
     queries: int = 0
     in_try: bool = False
+    steady: bool = False
+    output: Span | None = None
     always_asked: bool = True
     defines: bool = False
     is_source: bool = False
@@ -264,7 +268,8 @@ class Outline:
     the engine keeps its text for later. prefix: what says where the rows of its query go (CREATE
     TABLE t AS, INSERT INTO t); None if it is not a query. values: where the table forms begin that
     stand for one value. words: all identifiers, folded, with their places. singles: the blocks, by
-    their places, whose FROM clause can take one more column.
+    their places, whose FROM clause can take one more column. comparing: the outputs
+    (`ModelCall.output`) in which the engine compares expressions, as GROUP BY and DISTINCT do.
     """
 
     sql: str
@@ -276,3 +281,4 @@ class Outline:
     parameters: tuple[Parameter, ...]
     words: tuple[tuple[str, int], ...]
     singles: Mapping[Span, SingleSource]
+    comparing: frozenset[Span] = frozenset()

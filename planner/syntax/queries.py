@@ -9,7 +9,7 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from sqlml.parsing.places import Span, hull, is_written, span
-from sqlml.planner.syntax.items import filters_of, has_window, item_of, own_name
+from sqlml.planner.syntax.items import filters_of, item_of, own_name
 from sqlml.planner.syntax.outline import Block, Cte
 from sqlml.planner.syntax.walk import (
     At,
@@ -27,16 +27,19 @@ def _select(r: Reader, node: exp.Expr, at: At) -> None:
     r.selects.append(node)
     ctes, recursive = definitions(r, node, at)
     own = _block(r, node, at, ctes, recursive)
+    if own.output is not None and any(node.args.get(key) for key in ("group", "distinct")):
+        r.comparing.add(own.output)
     inside = replace(at, block=own, clause="", asked=True, queries=at.queries + 1, reads=())
+    output = replace(inside, output=own.output)
     items = iter(own.items)
     for key, child in children(node):
         if key == "expressions" and is_written(child):
             item = next(items)
-            r.walk(child, replace(inside, clause="SELECT", items=(item, *at.items)))
+            r.walk(child, replace(output, clause="SELECT", items=(item, *at.items)))
         elif key in ("from_", "joins", "laterals"):
             _read(r, child, replace(inside, clause="FROM"), node)
         elif key != "with_":
-            r.walk(child, replace(inside, clause=clause_of(key)))
+            r.walk(child, replace(inside if key == "where" else output, clause=clause_of(key)))
 
 
 def _read(r: Reader, node: exp.Expr, at: At, query: exp.Expr) -> None:
@@ -90,14 +93,11 @@ def _block(r: Reader, node: exp.Expr, at: At, ctes: tuple[Cte, ...], recursive: 
     where = node.args.get("where")
     items = [n for n in node.expressions if is_written(n)]
     whole = place_of(node)
-    windows = node.args.get("qualify") is not None or any(
-        has_window(n) for key, n in children(node) if key not in ("with_", "from_", "joins")
-    )
     return Block(
         whole,
         together(sources_of(node)) or at.reads,
         hull(node.args.get("windows") or ()),
-        tuple(item_of(r, n, whole, windows) for n in items),
+        tuple(item_of(r, n, whole) for n in items),
         None if where is None else span(where.this),
         () if where is None else filters_of(where.this),
         frozenset(name for n in items if (name := own_name(n))),
@@ -105,7 +105,7 @@ def _block(r: Reader, node: exp.Expr, at: At, ctes: tuple[Cte, ...], recursive: 
         recursive,
         at.block,
         at.clause == "FROM",
-        windows=windows,
+        output=at.output or whole,
     )
 
 
@@ -149,6 +149,7 @@ def _set_operation(r: Reader, node: exp.Expr, at: At) -> None:
         parent=at.block,
         lateral=at.clause == "FROM",
         is_chain=True,
+        output=at.output or place_of(node),
     )
     around = replace(chain, sources=(), is_chain=False) if ctes else at.block
     inside = replace(at, block=around, clause="" if ctes else at.clause)
@@ -157,7 +158,13 @@ def _set_operation(r: Reader, node: exp.Expr, at: At) -> None:
     for key in ("order", "limit", "offset"):
         child = node.args.get(key)
         if isinstance(child, exp.Expr):
-            tail = replace(at, block=chain, clause=clause_of(key), queries=at.queries + 1)
+            tail = replace(
+                at,
+                block=chain,
+                clause=clause_of(key),
+                queries=at.queries + 1,
+                output=chain.output,
+            )
             r.walk(child, tail)
 
 
@@ -175,9 +182,22 @@ def _pivot(r: Reader, node: exp.Expr, at: At) -> None:
             at = replace(at, block=replace(at.block, sources=(seen,)))
         r.into(node, at)
         return
-    own = Block(place_of(node), spans_of(table), parent=at.block, lateral=at.clause == "FROM")
-    at = replace(at, block=own, queries=at.queries + 1)
-    r.parts(node, at, lambda key: "FROM" if key == "this" else "")
+    output = at.output or place_of(node)
+    own = Block(
+        place_of(node),
+        spans_of(table),
+        parent=at.block,
+        lateral=at.clause == "FROM",
+        output=output,
+    )
+    r.comparing.add(output)  # its ON, USING and GROUP BY become a query that groups
+    for key, child in children(node):
+        inside = replace(at, block=own, queries=at.queries + 1)
+        is_output = key != "this"
+        r.walk(
+            child,
+            replace(inside, output=output, clause="") if is_output else replace(inside, clause="FROM"),
+        )
 
 
 RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(

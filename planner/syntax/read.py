@@ -54,4 +54,5 @@ def _outline(sql: str, dialect: str) -> Outline:
         reader.arguments.parameters,
         reader.words,
         {place: single for place, single in singles.items() if single is not None},
+        frozenset(reader.comparing),
     )

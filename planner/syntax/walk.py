@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -44,7 +43,7 @@ CLAUSES: Mapping[str, str] = MappingProxyType(
 class At:
     """Where the walk is: what `ModelCall` says of a call there.
 
-    `reads` is what a SELECT without a FROM clause reads.
+    `reads` is what a SELECT without a FROM clause reads. `output` is `ModelCall.output`.
     """
 
     block: Block | None = None
@@ -54,6 +53,8 @@ class At:
     depth: int = 0
     queries: int = 0
     in_try: bool = False
+    steady: bool = False
+    output: Span | None = None
     asked: bool = True
     defines: bool = False
     unused: bool = False
@@ -72,7 +73,6 @@ class Reader:
         self._rules = rules
         self.arguments = Arguments(sql, tokens)
         self.words = tuple((fold(t.text), t.start) for t in tokens if t.is_identifier)
-        self._starts = [start for _, start in self.words]
         self._places: dict[str, list[int]] = {}
         for word, start in self.words:
             self._places.setdefault(word, []).append(start)
@@ -82,6 +82,7 @@ class Reader:
         self.created = ""
         self.kept = False
         self.selects: list[exp.Expr] = []
+        self.comparing: set[Span] = set()
 
     def is_written_beside(self, cte: Cte) -> bool:
         """Whether the name of a definition is written anywhere else."""
@@ -93,11 +94,6 @@ class Reader:
             place.start <= start < place.end and not apart.start <= start < apart.end
             for start in self._places.get(word, ())
         )
-
-    def words_in(self, place: Span) -> Sequence[tuple[str, int]]:
-        """The identifiers at a place, folded, with their places."""
-        first = bisect_left(self._starts, place.start)
-        return self.words[first : bisect_left(self._starts, place.end)]
 
     def walk(self, node: exp.Expr, at: At) -> None:
         """A node, by the rule of its kind."""
