@@ -93,18 +93,28 @@ def _queries(items: Sequence[str], block: Block | None, text: Text) -> Iterator[
         both = f"SELECT {select} FROM {table}, {excluded}"  # 1.5: `excluded.*`
         yield _with_outer(both, block, text), 0
     if block.sources or block.window:
-        yield _nest(select, block, text, " GROUP BY ALL"), 0
+        yield _nest(select, block, text, _GROUPED), 0
     usable = [text(item.span) for item in block.items if item.named]
     if usable:
         yield _nest(", ".join([*usable, select]), block, text), len(usable)
-        yield _nest(", ".join([*usable, select]), block, text, " GROUP BY ALL"), len(usable)
+        yield _nest(", ".join([*usable, select]), block, text, _GROUPED), len(usable)
+    for tail in ("", _GROUPED) if block.sources else ("",):
+        yield from _correlated(select, block, text, tail)
+
+
+_GROUPED = " GROUP BY ALL"
+"""Lets aggregates stand beside columns."""
+
+
+def _correlated(select: str, block: Block, text: Text, tail: str) -> Iterator[tuple[str, int]]:
+    """Yield probes of a correlated or lateral query, in which the outer rows are in scope."""
     outer = block.parent
-    inner = _nest(select, block, text, outer=False)
-    while outer is not None:  # correlated, or lateral: the outer rows are in scope
+    inner = _nest(select, block, text, tail, outer=False)
+    while outer is not None:
         if outer.sources:
             inner = f"SELECT sqlml_probe.* FROM {_from(outer, text)}, LATERAL ({inner}) sqlml_probe"
         yield _with_outer(inner, outer, text), 0
-        yield _nest(select, outer, text), 0  # 1.5: `outer.*` in a subquery without FROM
+        yield _nest(select, outer, text, tail), 0  # 1.5: `outer.*` in a subquery without FROM
         inner = _with_own(inner, outer, text)
         outer = outer.parent
 

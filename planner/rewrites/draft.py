@@ -90,9 +90,15 @@ class Draft:
 
     @cached_property
     def nulls(self) -> Mapping[ModelCall, str]:
-        """The calls in probes: NULLs of their types."""
-        spelled = self.dialect.type
-        return {c: f"CAST(NULL AS {spelled(t.type)}){t.key}" for c, t in self.targets.items()}
+        """The calls in probes: NULLs of their types.
+
+        QUALIFY needs a window function, which may be in the arguments of its calls alone.
+        """
+        return {
+            call: f"first_value({null}) OVER ()" if call.windows else null
+            for call, target in self.targets.items()
+            for null in [f"CAST(NULL AS {self.dialect.type(target.type)}){target.key}"]
+        }
 
     @cached_property
     def has_parameters_in_calls(self) -> bool:

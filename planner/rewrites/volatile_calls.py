@@ -2,9 +2,9 @@
 
 To find out whether a LEFT JOIN may become an inner one, DuckDB evaluates the filters above it for a
 row of NULLs that no query asks for, and an error about that row ends the query. It does not do so
-with a volatile function, so a call that may be part of such a filter gets one. Calls that the engine
-may compare are all volatile or none is: it does not find the volatile call of SELECT in GROUP BY if
-that one is not.
+with a volatile function, so a call that may be part of such a filter gets one. Of the calls that
+the engine may compare, all are volatile or none is: the engine would not find a volatile call of
+SELECT among those of GROUP BY that are not.
 """
 
 from __future__ import annotations

@@ -117,6 +117,7 @@ def _call(r: Reader, node: exp.Expr, name: str, at: At) -> None:
         in_try=at.in_try,
         steady=at.steady,
         output=at.output,
+        windows=at.clause == "QUALIFY" and _has_window(node),
         always_asked=at.asked,
         defines=at.defines,
         is_source=isinstance(node.parent, exp.Table | exp.Lateral),
@@ -124,6 +125,12 @@ def _call(r: Reader, node: exp.Expr, name: str, at: At) -> None:
         compared=None if indexed and key is None else r.compared.get(id(node)),
     )
     r.calls.append(standing)
+
+
+def _has_window(node: exp.Expr) -> bool:
+    """Whether a call's arguments have a window function, outside of queries in them."""
+    inside = node.walk(prune=lambda part: isinstance(part, exp.Query))
+    return any(isinstance(part, exp.Window) for part in inside)
 
 
 def _form(r: Reader, node: exp.Expr, place: Span, at: At) -> None:

@@ -186,7 +186,8 @@ class ModelCall:
     queries: how many queries. steady: it stands where the engine accepts no volatile function: in
     TRY, in what a window is partitioned or ordered by, in a DISTINCT aggregate that is ordered.
     output: the outermost query that has it in its output, which is all but FROM and WHERE; None if
-    none has. always_asked: its clause evaluates it for each row. defines: it stands in a table's
+    none has. windows: it stands in QUALIFY, and window functions in its arguments.
+    always_asked: its clause evaluates it for each row. defines: it stands in a table's
     definition. is_source: it stands in FROM as if it were a table. unused: it stands in the
     definition of a WITH clause whose name is written nowhere else. approximate: what it says of
     itself, if anything. baseline: it asks for the baseline of contributions, too. background: the
@@ -214,6 +215,7 @@ class ModelCall:
     in_try: bool = False
     steady: bool = False
     output: Span | None = None
+    windows: bool = False
     always_asked: bool = True
     defines: bool = False
     is_source: bool = False

@@ -138,7 +138,7 @@ def definitions(r: Reader, node: exp.Expr, at: At) -> tuple[tuple[Cte, ...], boo
 def _set_operation(r: Reader, node: exp.Expr, at: At) -> None:
     ctes, recursive = definitions(r, node, at)
     last = place_of(node.expression)
-    tails = [t for key in ("order", "limit", "offset") if (t := node.args.get(key))]
+    tails = [t for key in _TAILS if (t := node.args.get(key))]
     if tails:  # once the last operand's
         last = hull(node.expression.iter_expressions()) or last
     chain = Block(
@@ -155,7 +155,7 @@ def _set_operation(r: Reader, node: exp.Expr, at: At) -> None:
     inside = replace(at, block=around, clause="" if ctes else at.clause)
     r.walk(node.this, inside)
     r.walk(node.expression, inside)
-    for key in ("order", "limit", "offset"):
+    for key in _TAILS:
         child = node.args.get(key)
         if isinstance(child, exp.Expr):
             tail = replace(
@@ -182,22 +182,35 @@ def _pivot(r: Reader, node: exp.Expr, at: At) -> None:
             at = replace(at, block=replace(at.block, sources=(seen,)))
         r.into(node, at)
         return
-    output = at.output or place_of(node)
+    ctes, recursive = definitions(r, node, at)
+    whole, with_ = place_of(node), node.args.get("with_")
+    output = at.output or whole
     own = Block(
-        place_of(node),
+        whole,
         spans_of(table),
+        ctes=ctes,
+        recursive=recursive,
         parent=at.block,
         lateral=at.clause == "FROM",
         output=output,
     )
-    r.comparing.add(output)  # its ON, USING and GROUP BY become a query that groups
+    r.comparing.add(output)  # the engine makes a query that groups of it
+    tails = [tail for key in _TAILS if (tail := node.args.get(key)) is not None]
+    start = whole.start if with_ is None else place_of(with_).end
+    end = min((place_of(tail).start for tail in tails), default=whole.end)
+    chain = replace(own, sources=(Span(start, end),), is_chain=True)
+    inside = replace(at, block=own, queries=at.queries + 1)
     for key, child in children(node):
-        inside = replace(at, block=own, queries=at.queries + 1)
-        is_output = key != "this"
-        r.walk(
-            child,
-            replace(inside, output=output, clause="") if is_output else replace(inside, clause="FROM"),
-        )
+        if key == "this":
+            r.walk(child, replace(inside, clause="FROM"))
+        elif key in _TAILS:
+            r.walk(child, replace(inside, block=chain, clause=clause_of(key), output=output))
+        elif key != "with_":
+            r.walk(child, replace(inside, clause="", output=output))
+
+
+_TAILS = ("order", "limit", "offset")
+"""What may follow a set operation or a PIVOT, and sees its result."""
 
 
 RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(

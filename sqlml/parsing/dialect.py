@@ -139,6 +139,18 @@ class _Rules(ModelStatements):
         self._match_texts(_EXPLAINED)
         return Kept(this=self._parse_statement(), kind="EXPLAIN")
 
+    def _parse_cube_or_rollup(self: Any, with_prefix: bool = False) -> Any:
+        """Read any expressions in CUBE and ROLLUP, such as comparisons."""
+        if with_prefix or not self._match_set((TokenType.CUBE, TokenType.ROLLUP)):
+            return super()._parse_cube_or_rollup(with_prefix)
+        kind = exp.Cube if self._prev.token_type == TokenType.CUBE else exp.Rollup
+        return self.expression(kind(expressions=self._parse_wrapped_csv(self._parse_disjunction)))
+
+    def _parse_grouping_set(self: Any) -> Any:
+        """Read any expression as one of GROUPING SETS."""
+        nested = self._parse_grouping_sets() or self._parse_cube_or_rollup()
+        return nested or self._parse_disjunction()
+
     def _skip_brackets(self: Any) -> None:
         """Skip from after an opening bracket to after the one that closes it."""
         depth = 1
@@ -242,12 +254,27 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return super()._parse_ddl_select()
 
     def _parse_simplified_pivot(self: Any, is_unpivot: bool | None = None) -> Any:
-        """Also read ORDER BY and LIMIT after it."""
-        made = super()._parse_simplified_pivot(is_unpivot)
-        self._parse_order()
-        self._parse_limit()
-        self._parse_offset()
-        return made
+        """Read PIVOT and UNPIVOT of any expressions, with ORDER BY and LIMIT after them."""
+        first = self._index - 1
+        table = self._parse_table()
+        on = self._parse_csv(self._parse_pivoted) if self._match(TokenType.ON) else None
+        into = self._parse_unpivot_columns()
+        using = self._parse_csv(self._parse_pivoted) if self._match(TokenType.USING) else None
+        pivot = exp.Pivot(
+            this=table,
+            expressions=on,
+            using=using,
+            group=self._parse_group(),
+            unpivot=is_unpivot,
+            into=into,
+        )
+        query = self._parse_set_operations(mark(self, pivot, first))
+        for key in ("order", "limit", "offset"):
+            query.set(key, getattr(self, f"_parse_{key}")() or query.args.get(key))
+        return mark(self, query, first)
+
+    def _parse_pivoted(self: Any) -> Any:
+        return self._parse_alias(self._parse_disjunction())
 
 
 class _SparkRules(_Rules, SparkParser):
@@ -376,6 +403,8 @@ class _DuckDB(DuckDB):
 
     class Tokenizer(DuckDB.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
+        BIT_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("b'", "'"), ("B'", "'")]
+        HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]  # of Spark, in MODEL `m`
         KEYWORDS: ClassVar[dict[str, TokenType]] = {  # `?::` is a parameter and a cast
             k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k not in _NO_KEYWORDS
