@@ -177,24 +177,36 @@ class Key:
 class ModelCall:
     """`function(model, arguments..)`, and where it stands.
 
-    span: with its `key`, where it has one. function: folded. model: the text that names the model,
-    or the parameter or column that is to. spelled: its arguments as written, apart from blanks and
-    comments. words: folded identifiers in them. clause: the keyword of the clause around it, in the
-    innermost query, or "". items: the select items around it, of its own query first. local: the
-    names in it that are not columns (of a lambda, a comprehension, a macro), with the fields after
-    them; has_local_names: some are in sight. depth: how many calls and brackets are around it;
-    queries: how many queries. steady: it stands where the engine accepts no volatile function: in
-    TRY, in what a window is partitioned or ordered by, in a DISTINCT aggregate that is ordered.
-    output: the outermost query that has it in its output, which is all but FROM and WHERE; None if
-    none has. windows: it stands in QUALIFY, and window functions in its arguments.
-    always_asked: its clause evaluates it for each row. defines: it stands in a table's
-    definition. is_source: it stands in FROM as if it were a table. unused: it stands in the
-    definition of a WITH clause whose name is written nowhere else. approximate: what it says of
-    itself, if anything. baseline: it asks for the baseline of contributions, too. background: the
-    query, in brackets, of rows to compare with, and permutations how many pairs of orders an
-    estimate tries for each of these.
-    standard_errors: it asks for those of contributions in their place. skips_unknown: a row whose
-    model is unknown has NULL.
+    Attributes:
+        function: folded.
+        span: with its `key`, where it has one.
+        model: the text that names the model, or the parameter or column that does.
+        spelled: its arguments as written, apart from blanks and comments.
+        words: folded identifiers in them.
+        clause: the keyword of the clause around it, in the innermost query, or "".
+        items: the select items around it, those of its own query first.
+        local: the names in it that are not columns (of a lambda, a comprehension, a macro), with
+            the fields after them.
+        has_local_names: some are in sight.
+        depth: how many calls and brackets are around it.
+        queries: how many queries are around it.
+        in_try: it stands in TRY.
+        steady: it stands where the engine accepts no volatile function: in TRY, in what a window is
+            partitioned or ordered by, in a DISTINCT aggregate that is ordered.
+        output: the outermost query that has it in its output, which is all but FROM and WHERE; None
+            if none has.
+        windows: it stands in QUALIFY, and its arguments have window functions.
+        always_asked: its clause evaluates it for each row.
+        defines: it stands in a table's definition.
+        is_source: it stands in FROM as if it were a table.
+        unused: it stands in the definition of a WITH clause whose name is written nowhere else.
+        compared: the numbers that it is compared with.
+        approximate: what it says of itself, if anything.
+        baseline: it asks for the baseline of contributions, too.
+        standard_errors: it asks for the standard errors of contributions instead.
+        background: the query, in brackets, of rows to compare with.
+        permutations: how many pairs of orders an estimate tries for each of these.
+        skips_unknown: a row whose model is unknown has NULL.
     """
 
     function: str

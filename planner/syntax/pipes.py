@@ -49,7 +49,7 @@ def _piped(r: Reader, node: exp.Expr, at: At) -> None:
         block = Block(
             own,
             sources,
-            items=tuple(item_of(r, n, place_of(node), False) for n in items) if named else (),
+            items=tuple(item_of(r, n, place_of(node)) for n in items) if named else (),
             names=frozenset(filter(None, map(own_name, items))),
             ctes=ctes,
             recursive=recursive,
@@ -58,8 +58,12 @@ def _piped(r: Reader, node: exp.Expr, at: At) -> None:
             is_chain=not plain,
             name=name,
             joins=tuple(joins),
+            output=at.output or own,
         )
         inside = replace(at, block=block, clause=_STEPS.get(word, word), queries=at.queries + 1)
+        if word == "AGGREGATE":
+            r.comparing.add(at.output or own)
+            inside = replace(inside, output=block.output)
         for k, child in enumerate(step.expressions):
             own_items = (block.items[k], *at.items) if word == "SELECT" else at.items
             r.walk(child, replace(inside, items=own_items))
