@@ -163,8 +163,12 @@ class _Rules(ModelStatements):
         """Not a warning: the engine may well read what sqlglot does not."""
 
 
+_OTHER_QUERIES = frozenset({TokenType.PIVOT, TokenType.UNPIVOT, TokenType.DESCRIBE})
+
+
 class _DuckDBRules(_Rules, DuckDBParser):
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    SUBQUERY_TOKENS = DuckDBParser.SUBQUERY_TOKENS | _OTHER_QUERIES | {TokenType.VALUES}
     FUNC_TOKENS = DuckDBParser.FUNC_TOKENS | {TokenType.PERCENT}
     PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {
         **DuckDBParser.PLACEHOLDER_PARSERS,
@@ -247,11 +251,17 @@ class _DuckDBRules(_Rules, DuckDBParser):
         self._match_text_seq("BY", "POSITION")
         return made
 
-    def _parse_ddl_select(self: Any) -> Any:
-        """CREATE TABLE t AS PIVOT .., too."""
+    def _is_table_query(self: Any) -> bool:
+        """Whether a query begins here with another word than SELECT, FROM, WITH or VALUES."""
+        return self._curr.token_type in _OTHER_QUERIES or super()._is_table_query()
+
+    def _parse_select_query(self: Any, *args: Any, **options: Any) -> Any:
+        """Read PIVOT, UNPIVOT and DESCRIBE as queries, wherever one may stand."""
         if self._match_set((TokenType.PIVOT, TokenType.UNPIVOT)):
             return self._parse_simplified_pivot(self._prev.token_type == TokenType.UNPIVOT)
-        return super()._parse_ddl_select()
+        if self._match(TokenType.DESCRIBE):
+            return self._parse_describe()
+        return super()._parse_select_query(*args, **options)
 
     def _parse_simplified_pivot(self: Any, is_unpivot: bool | None = None) -> Any:
         """Read PIVOT and UNPIVOT of any expressions, with ORDER BY and LIMIT after them."""
@@ -274,7 +284,8 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return mark(self, query, first)
 
     def _parse_pivoted(self: Any) -> Any:
-        return self._parse_alias(self._parse_disjunction())
+        first = self._index
+        return mark(self, self._parse_alias(self._parse_disjunction()), first)
 
 
 class _SparkRules(_Rules, SparkParser):

@@ -32,6 +32,15 @@ DUCKDB = [
     f"SELECT (values), (delete, {CALL}), update + 1 FROM t",
     f"CREATE TABLE x AS PIVOT t ON a USING max({CALL})",
     f"PIVOT (SELECT a, {CALL} AS p FROM t) ON p USING max(a) GROUP BY b ORDER BY b LIMIT 3",
+    f"PIVOT t ON a > 0.5, {CALL} < 3 USING sum(b) + 1 AS c GROUP BY b",
+    f"PIVOT t ON a IN ('x', 'y') USING sum({CALL}) UNION ALL SELECT 1",
+    f"WITH c AS (SELECT {CALL} AS p FROM t) PIVOT c ON p USING count(*) ORDER BY p",
+    f"WITH c AS (SELECT {CALL} AS p FROM t) UNPIVOT c ON p INTO NAME n VALUE v LIMIT 2",
+    f"SELECT a FROM (PIVOT t ON a USING max({CALL}) ORDER BY b LIMIT 1)",
+    f"SELECT a FROM t GROUP BY CUBE (a > 0.5, {CALL} < 3 AND b)",
+    f"SELECT a FROM t GROUP BY ROLLUP ((a, {CALL} IS NULL), b IN (1, 2))",
+    f"SELECT a FROM t GROUP BY GROUPING SETS (a < 1, (b, {CALL} > 1), CUBE (a = 1), ())",
+    f"SELECT X'41'::BLOB, x'41', b'101'::BIT, {CALL} FROM t",
     f"CREATE TYPE x AS ENUM (SELECT DISTINCT {CALL} FROM t)",
     f"CREATE MACRO f(a, b := 3) AS {CALL} + b",
     f"CREATE MACRO f(a) AS a, (a, b) AS {CALL}",
@@ -56,6 +65,8 @@ SPARK = [
     f"FROM t |> LEFT JOIN u ON {CALL} > 1 |> SET a = 2 |> DROP b |> LIMIT 3",
     f"FROM t |> UNION ALL (SELECT {CALL} FROM u) |> ORDER BY a |> AS x |> TABLESAMPLE (1 PERCENT)",
     f"EXPLAIN EXTENDED SELECT {CALL} FROM t",
+    f"SELECT a FROM t GROUP BY CUBE (a > 0.5, {CALL} < 3)",
+    f"SELECT a FROM t GROUP BY GROUPING SETS (a < 1, (b, {CALL} > 1), ROLLUP (a = 1), ())",
 ]
 
 
