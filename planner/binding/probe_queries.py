@@ -92,29 +92,43 @@ def _queries(items: Sequence[str], block: Block | None, text: Text) -> Iterator[
         yield _with_outer(f"SELECT sqlml_probe.* FROM {excluded}, {inner}", block, text), 0
         both = f"SELECT {select} FROM {table}, {excluded}"  # 1.5: `excluded.*`
         yield _with_outer(both, block, text), 0
+    readings = _readings(select, block, text)
+    for reading, skip, tail in readings[1:]:
+        yield _nest(reading, block, text, tail), skip
+    for reading, skip, tail in readings:
+        for query in _correlated(reading, block, text, tail):
+            yield query, skip
+
+
+def _readings(select: str, block: Block, text: Text) -> list[tuple[str, int, str]]:
+    """Return what may be selected, the number of leading columns to skip, and what follows FROM.
+
+    Aggregates stand beside columns only in a query that groups, by its own GROUP BY if it has one.
+    This may name other items, as an argument may.
+    """
+    found = [(select, 0, "")]
+    tail = " GROUP BY ALL" if block.group is None else f" {text(block.group)}"
     if block.sources or block.window:
-        yield _nest(select, block, text, _GROUPED), 0
-    usable = [text(item.span) for item in block.items if item.named]
-    if usable:
-        yield _nest(", ".join([*usable, select]), block, text), len(usable)
-        yield _nest(", ".join([*usable, select]), block, text, _GROUPED), len(usable)
-    for tail in ("", _GROUPED) if block.sources else ("",):
-        yield from _correlated(select, block, text, tail)
+        found.append((select, 0, tail))
+    if block.group is not None and block.items and not any(i.several for i in block.items):
+        items = [text(item.span) for item in block.items]
+        found.append((", ".join([*items, select]), len(items), tail))
+    named = [text(item.span) for item in block.items if item.named]
+    if named:
+        listed = ", ".join([*named, select])
+        found += [(listed, len(named), ""), (listed, len(named), " GROUP BY ALL")]
+    return found
 
 
-_GROUPED = " GROUP BY ALL"
-"""Lets aggregates stand beside columns."""
-
-
-def _correlated(select: str, block: Block, text: Text, tail: str) -> Iterator[tuple[str, int]]:
+def _correlated(select: str, block: Block, text: Text, tail: str) -> Iterator[str]:
     """Yield probes of a correlated or lateral query, in which the outer rows are in scope."""
     outer = block.parent
     inner = _nest(select, block, text, tail, outer=False)
     while outer is not None:
         if outer.sources:
             inner = f"SELECT sqlml_probe.* FROM {_from(outer, text)}, LATERAL ({inner}) sqlml_probe"
-        yield _with_outer(inner, outer, text), 0
-        yield _nest(select, outer, text, tail), 0  # 1.5: `outer.*` in a subquery without FROM
+        yield _with_outer(inner, outer, text)
+        yield _nest(select, outer, text, tail)  # 1.5: `outer.*` in a subquery without FROM
         inner = _with_own(inner, outer, text)
         outer = outer.parent
 

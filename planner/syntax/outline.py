@@ -54,19 +54,29 @@ class SingleSource:
 class Block:
     """A query block: what one SELECT, UPDATE, DELETE, INSERT or MERGE sees at a place.
 
-    `span` is the query's own text. `sources` are the texts that it reads at the place asked for: of
-    an ON no later join, of a LATERAL nothing to its right. They are what has a result of its own
-    where `is_chain`: the operands of a UNION, for the ORDER BY of the whole, or the steps of a pipe
-    before this one, and `name` is that result's. `joins` are those after the sources: of a pipe,
-    or the one whose condition it is, which is seen though it be a SEMI or ANTI JOIN (`half`).
-    `excluded` is the table's name in ON CONFLICT, where the new row is known, too. `changed` is the
-    name of a table whose row may be missing, in ON CONFLICT and in MERGE; there `matches` is the
-    condition, if rows of the table may lack a partner. `output` is the `ModelCall.output` of the
-    calls in its output. `window` is the WINDOW clause, `items` the SELECT list,
-    `where` the condition, and `filters` the operands of its ANDs, where no other condition decides
-    about them. `names` are those that items give themselves, and maybe more, folded. `ctes` are the
-    definitions of its own WITH that are in sight, `recursive` whether that WITH says so. `parent`
-    is the block around it; `lateral` whether it stands in the parent's FROM clause.
+    Attributes:
+        span: the query's own text.
+        sources: the texts that it reads at the place asked for: of an ON no later join, of a
+            LATERAL nothing to its right.
+        window: the WINDOW clause.
+        items: the SELECT list.
+        where: the condition.
+        group: the GROUP BY clause.
+        filters: the operands of the condition's ANDs, where no other condition decides about them.
+        names: those that items give themselves, and maybe more, folded.
+        ctes: the definitions of its own WITH that are in sight.
+        recursive: whether that WITH says so.
+        parent: the block around it.
+        lateral: whether it stands in the parent's FROM clause.
+        is_chain: the sources are what has a result of its own: the operands of a UNION, for the
+            ORDER BY of the whole, or the steps of a pipe before this one.
+        name: the name of that result.
+        joins: those after the sources: of a pipe, or the one whose condition it is, which is seen
+            though it be a SEMI or ANTI JOIN (`half`).
+        excluded: the table's name in ON CONFLICT, where the new row is known, too.
+        changed: the name of a table whose row may be missing, in ON CONFLICT and in MERGE.
+        matches: the condition of a MERGE, if rows of the table may lack a partner.
+        output: the `ModelCall.output` of the calls in its output.
     """
 
     span: Span
@@ -74,6 +84,7 @@ class Block:
     window: Span | None = None
     items: tuple[Item, ...] = ()
     where: Span | None = None
+    group: Span | None = None
     filters: tuple[Span, ...] = ()
     names: frozenset[str] = frozenset()
     ctes: tuple[Cte, ...] = ()

@@ -90,7 +90,7 @@ def sources_of(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _block(r: Reader, node: exp.Expr, at: At, ctes: tuple[Cte, ...], recursive: bool) -> Block:
-    where = node.args.get("where")
+    where, group = node.args.get("where"), node.args.get("group")
     items = [n for n in node.expressions if is_written(n)]
     whole = place_of(node)
     return Block(
@@ -99,6 +99,7 @@ def _block(r: Reader, node: exp.Expr, at: At, ctes: tuple[Cte, ...], recursive: 
         hull(node.args.get("windows") or ()),
         tuple(item_of(r, n, whole) for n in items),
         None if where is None else span(where.this),
+        None if group is None else span(group),
         () if where is None else filters_of(where.this),
         frozenset(name for n in items if (name := own_name(n))),
         ctes,
