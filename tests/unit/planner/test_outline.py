@@ -212,3 +212,62 @@ def test_what_cannot_be_meant() -> None:
     ):
         with pytest.raises((BindError, ParseError), match=why):
             outline(f"SELECT {text} FROM t")
+
+
+@pytest.mark.parametrize(
+    ("sql", "output", "compares"),
+    [
+        ("SELECT @ FROM t", "SELECT @ FROM t", False),
+        ("SELECT @ FROM t GROUP BY ALL", "SELECT @ FROM t GROUP BY ALL", True),
+        ("SELECT DISTINCT a FROM t ORDER BY @", "SELECT DISTINCT a FROM t ORDER BY @", True),
+        ("SELECT a FROM t WHERE @ GROUP BY a", "", False),
+        ("SELECT a FROM t JOIN u ON @ GROUP BY a", "", False),
+        ("FROM (SELECT @ FROM t GROUP BY b) x", "SELECT @ FROM t GROUP BY b", True),
+        ("WITH x AS (SELECT a FROM t HAVING @) FROM x", "SELECT a FROM t HAVING @", False),
+        ("SELECT (SELECT b WHERE @) FROM t", "SELECT (SELECT b WHERE @) FROM t", False),
+        ("SELECT (SELECT @) FROM t GROUP BY a", "SELECT (SELECT @) FROM t GROUP BY a", True),
+        ("SELECT a FROM t WHERE (SELECT @ GROUP BY a)", "SELECT @ GROUP BY a", True),
+        ("SELECT a UNION SELECT b ORDER BY @", "SELECT a UNION SELECT b ORDER BY @", False),
+        ("PIVOT t ON a USING sum(@)", "PIVOT t ON a USING sum(@)", True),
+        ("DELETE FROM t WHERE @", "", False),
+    ],
+)
+def test_the_output_that_has_a_call(sql: str, output: str, compares: bool) -> None:
+    made = outline(sql)
+    (found,) = made.calls
+    place = found.output
+    text = "" if place is None else made.sql[place.start : place.end]
+    assert text.replace("predict('m', *)", "@") == output
+    assert (place in made.comparing) == compares
+
+
+@pytest.mark.parametrize(
+    ("sql", "steady"),
+    [
+        ("SELECT TRY(@ + 1)", True),
+        ("SELECT sum(@) OVER (ORDER BY a) FROM t", False),
+        ("SELECT coalesce(sum(a) OVER (PARTITION BY @), 0) FROM t", True),
+        ("SELECT sum(a) OVER (ORDER BY b, @ + 1) FROM t", True),
+        ("SELECT sum(a) OVER w FROM t WINDOW w AS (PARTITION BY @)", True),
+        ("SELECT string_agg(DISTINCT a, ',' ORDER BY @) FROM t", True),
+        ("SELECT string_agg(a, ',' ORDER BY @) FROM t", False),
+        ("SELECT a FROM t ORDER BY @", False),
+        ("SELECT @, sum(a) OVER (ORDER BY b) FROM t", False),
+    ],
+)
+def test_where_the_engine_accepts_no_volatile_function(sql: str, steady: bool) -> None:
+    assert call(sql).steady == steady
+
+
+@pytest.mark.parametrize(
+    ("sql", "volatile"),
+    [
+        ("SELECT @ AS p FROM t", True),
+        ("SELECT @ AS p FROM t WHERE p > 1", False),
+        ("SELECT p: @, q: p + 1 FROM t", False),
+        ("SELECT @, @ FROM t GROUP BY @", True),
+        ("SELECT (SELECT @) AS p FROM t ORDER BY p", False),
+    ],
+)
+def test_items_whose_names_are_used_take_no_volatile_function(sql: str, volatile: bool) -> None:
+    assert all(item.volatile for item in outline(sql).calls[0].items) == volatile

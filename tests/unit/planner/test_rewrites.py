@@ -65,9 +65,14 @@ STATEMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "predict_proba('forest', *, class := 1) AS p FROM t",
             "rows that a filter passes on": "SELECT predict('forest', t.*) AS y FROM t, d "
             "WHERE predict('forest', t.*) = 1",
+            "a query that groups": "SELECT predict('forest', *) AS y, "
+            "max(predict_proba('forest', t.*, class := 1)) AS p FROM t "
+            "GROUP BY predict('forest', a, b)",
         },
         "volatile_calls": {
             "a filter of a model that refuses NULL": "SELECT a FROM t WHERE predict('near', *) = 1",
+            "a key of a query in another": "SELECT y FROM (SELECT predict('near', t.*) AS y FROM t "
+            "GROUP BY predict('near', a, b) ORDER BY predict('near', *)) AS x",
         },
         "models_in_from": {
             "a filter and a column": "SELECT *, predict('forest', *) AS y FROM t "
