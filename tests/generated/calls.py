@@ -28,9 +28,11 @@ def call(
     name = literal(output.model)
     if dice.parameters_allowed and dice.chance(0.1):
         name = dice.parameter(output.model)
-    mark = dice.call(
-        f"{output.function}({name}, {ours}{output.tail})", f"{output.macro}({', '.join(twin)})"
-    )
+    listed = ", ".join(twin)
+    written, other = (f"{output.function}({name}, {x}{output.tail})" for x in (ours, listed))
+    columns = ours == listed or ours.endswith("*") or ":=" in ours or "=>" in ours
+    columns = columns and not ours.startswith(("{", "struct_pack"))
+    mark = dice.call(written, f"{output.macro}({listed})", other if columns else "")
     if not compared:
         return mark
     if kind == "number":

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.generated.dice import Dice
-from tests.generated.expressions import fill
+from tests.generated.expressions import expression, fill
 from tests.generated.queries import query, rows
 from tests.generated.scope import TABLES, TARGET, Relation, Scope
 from tests.generated.sources import table
@@ -71,19 +72,38 @@ CHANGES: tuple[tuple[str, tuple[tuple[Scope, str], ...]], ...] = (
      ((D, "{number}"), (D, "{label}"))),
     ("MERGE INTO d USING (SELECT x.id, % AS p FROM t2 x) q ON d.id = q.id WHEN MATCHED THEN UPDATE SET "
      "label = q.p WHEN NOT MATCHED THEN INSERT (id, label) VALUES (q.id, q.p)", ((X, "{label}"),)),
+    ("INSERT INTO d (id, label) SELECT max(x.id) + 100, KEY FROM t1 x GROUP BY KEY", ((X, "{label}"),)),
+    ("INSERT INTO d (id, w) SELECT max(x.id) + 100, count(*) FROM t1 x WHERE % GROUP BY ROLLUP (KEY) HAVING max(x.id) > 3 "
+     "ON CONFLICT DO NOTHING", ((X, "{label}"), (X, "{bool}"))),
+    ("UPDATE d SET label = q.p FROM (SELECT max(x.id) AS id, KEY AS p FROM t2 x GROUP BY KEY) q WHERE q.id = d.id",
+     ((X, "{label}"),)),
+    ("DELETE FROM d WHERE d.id IN (SELECT max(x.id) FROM t1 x GROUP BY KEY HAVING KEY IS NOT NULL)", ((X, "{label}"),)),
+    ("DELETE FROM d WHERE d.id IN (SELECT x.id FROM t1 x QUALIFY rank() OVER (PARTITION BY KEY ORDER BY x.id) = 1)",
+     ((X, "{label}"),)),
+    ("MERGE INTO d USING (SELECT max(x.id) AS id, KEY AS p FROM t2 x GROUP BY KEY) q ON d.id = q.id WHEN MATCHED THEN "
+     "UPDATE SET label = q.p WHEN NOT MATCHED THEN INSERT (id, label) VALUES (q.id, q.p)", ((X, "{label}"),)),
+    ("CREATE OR REPLACE TABLE d AS SELECT KEY AS label, count(*) AS id FROM t1 x GROUP BY CUBE (KEY)", ((X, "{label}"),)),
     ("CREATE OR REPLACE TABLE d AS SELECT x.*, % AS w, % AS label FROM t1 x WHERE %",
      ((X, "{number}"), (X, "{label}"), (X, "{bool}"))),
 )  # fmt: skip
-"""A template with `%` for what is drawn, and for each of them its scope and its template."""
+"""A template with `%` for what is drawn, and for each of them its scope and its template.
+
+KEY stands for the first of them, wherever it stands.
+"""
 
 
 def change(dice: Dice) -> list[Step]:
     """A change, and what the table holds then."""
     template, drawn = dice.pick(CHANGES)
+    key = ""
+    if "KEY" in template:
+        (scope, slots), *drawn = drawn
+        key = fill(dice, slots, scope)
     before, *parts = template.split("%")
     text = before
     for (scope, slots), rest in zip(drawn, parts, strict=True):
         text += fill(dice, slots, scope) + rest
+    text = re.sub("KEY", lambda _: dice.respelled(key), text)
     return [Step(text), Step(ALL, ordered=True)]
 
 
@@ -94,6 +114,16 @@ def created_table(dice: Dice) -> list[Step]:
         Step(f"CREATE {kind} made AS {made.text}"),
         Step("FROM made", made.ordered),
         Step("DROP TABLE made"),
+    ]
+
+
+def view_of_any(dice: Dice) -> list[Step]:
+    """A view of a query of any shape."""
+    made = query(dice)
+    return [
+        Step(f"CREATE {dice.pick(('', 'TEMP '))}VIEW v AS {made.text}"),
+        Step("FROM v", made.ordered),
+        Step("DROP VIEW v"),
     ]
 
 
@@ -115,13 +145,13 @@ def macro(dice: Dice) -> list[Step]:
         used = fill(dice, "SELECT x.id, m({a}, {b}) AS n FROM t1 x WHERE {bool}", X, 1)
     else:
         inner, scope = table(dice, "t1", "t2")
-        made = fill(
-            dice,
-            f"CREATE MACRO m(p, q) AS TABLE SELECT {scope.keys[0]} AS id, {{number}} AS n "
-            f"FROM {inner} WHERE {{bool}}",
-            scope.inside(body).without_subqueries(),
-            1,
-        )
+        inside = scope.inside(body).without_subqueries()
+        select = f"SELECT {scope.keys[0]} AS id, {{number}} AS n FROM {inner} WHERE {{bool}}"
+        if dice.chance(0.4):
+            key = expression(dice, "label", inside, 1)
+            again = dice.respelled(key)
+            select = f"SELECT {key} AS k, count(*) AS n FROM {inner} GROUP BY {again}"
+        made = fill(dice, f"CREATE MACRO m(p, q) AS TABLE {select}", inside, 1)
         used = fill(dice, "FROM m({a}, {b})", NOTHING, 0)
     kind = "MACRO TABLE" if "AS TABLE" in made else "MACRO"
     return [Step(made), Step(used), Step(f"DROP {kind} m")]
@@ -146,5 +176,5 @@ def copied(dice: Dice) -> list[Step]:
 
 
 CHANGING: tuple[Callable[[Dice], list[Step]], ...] = (
-    *[change] * 8, created_table, view, view, macro, prepared, copied,
+    *[change] * 8, created_table, view, view, view_of_any, view_of_any, macro, prepared, copied,
 )  # fmt: skip

@@ -23,6 +23,7 @@ class Dice:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
         self._calls: list[tuple[str, str]] = []
+        self._others: dict[int, str] = {}
         self._names = 0
         self._parameters: dict[str, Any] = {}
         self.parameters_allowed = False
@@ -52,10 +53,27 @@ class Dice:
         self._parameters[name] = value
         return f"${name}"
 
-    def call(self, ours: str, twin: str) -> str:
-        """The mark of a call; both texts may hold marks themselves."""
+    def call(self, ours: str, twin: str, other: str = "") -> str:
+        """Return the mark of a call; both texts may hold marks themselves.
+
+        Args:
+            other: another way to write `ours`, if there is one.
+        """
         self._calls.append((ours, twin))
+        if other:
+            self._others[len(self._calls) - 1] = other
         return f"«{len(self._calls) - 1}»"
+
+    def respelled(self, marked: str) -> str:
+        """Return the text with some of its calls written in another way; the twins stay."""
+
+        def mark(match: re.Match[str]) -> str:
+            other = self._others.get(int(match[1]))
+            if other is None or self.chance(0.7):
+                return match[0]
+            return self.call(other, self._calls[int(match[1])][1])
+
+        return _MARK.sub(mark, marked)
 
     def text(self, marked: str, side: int) -> str:
         """The text with its calls (side 0), or with what stands for them (1)."""

@@ -31,6 +31,7 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = {
         "({a} IS NULL)::INTEGER",
         "(abs({whole}) % 3 + 1)",
         "{scalar_a}",
+        "({scalar_groups} % 6)",
     ),
     "b": (
         "(2.5 - {b})",
@@ -118,6 +119,10 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = {
         "len(list_filter({as}, lambda u: {compared_of_a})) > 1",
         "{exists}",
         "{among}",
+        "{exists_group}",
+        "{among_groups}",
+        "{among_windows}",
+        "{exists_above}",
     ),
 }
 
@@ -188,7 +193,10 @@ def _of_a(kind: str) -> Callable[[Dice, Scope, int], str]:
 
 
 def _subquery(template: str, kind: str) -> Callable[[Dice, Scope, int], str]:
-    """A subquery of one table, correlated or not; `kind` where there can be none."""
+    """A subquery of a table or of a derived one, correlated or not; `kind` where there can be none.
+
+    KEY stands for one expression, which is a column and what its rows are grouped by.
+    """
     before, _, select = template.rpartition("SELECT ")
     first, after = select.split("FROM")
 
@@ -196,15 +204,50 @@ def _subquery(template: str, kind: str) -> Callable[[Dice, Scope, int], str]:
         if not scope.subqueries or depth <= 0:
             return expression(dice, kind, scope, 0)
         depth = min(depth - 1, 1)
-        table, alias = dice.pick(("t1", "t2")), dice.name("q")
-        own = Scope.of(Relation(alias, TABLES[table]))
+        rows, own = _rows(dice, scope, depth)
         inner = own.inside(scope) if dice.chance(0.6) else own
-        return (
-            f"{fill(dice, before, scope, depth)}SELECT {fill(dice, first, own, depth)}"
-            f"FROM {table} {alias}{fill(dice, after, inner, depth)}"
-        )
+        key = expression(dice, "label", own, depth) if "KEY" in template else ""
+        columns = fill(dice, first, own, depth).replace("KEY", key)
+        rest = fill(dice, after, inner, depth).replace("KEY", dice.respelled(key))
+        return f"{fill(dice, before, scope, depth)}SELECT {columns}FROM {rows}{rest}"
 
     return made
+
+
+def _exists_above(dice: Dice, scope: Scope, depth: int) -> str:
+    """A subquery that groups, with a condition on its groups, correlated or not."""
+    if not scope.subqueries or depth <= 0:
+        return expression(dice, "compared", scope, 0)
+    rows, own = _rows(dice, scope, min(depth - 1, 1))
+    key = own.of_kind("g")[0]
+    over = [(f"{dice.pick(('max', 'min'))}({text})", k) for text, k in own.atoms if k in VALUES]
+    above = Scope((*over, (key, "g")), subqueries=False)
+    above = above.inside(scope) if dice.chance(0.6) else above
+    condition = expression(dice, "compared", above, 1)
+    return f"EXISTS (SELECT {key} FROM {rows} GROUP BY {key} HAVING {condition})"
+
+
+def _rows(dice: Dice, scope: Scope, depth: int) -> tuple[str, Scope]:
+    """What a subquery reads, and what it brings into its scope."""
+    table, alias = dice.pick(("t1", "t2")), dice.name("q")
+    own = Scope.of(Relation(alias, TABLES[table]))
+    if dice.chance(0.4):
+        return f"{_derived(dice, table, scope, depth)} {alias}", own
+    return f"{table} {alias}", own
+
+
+def _derived(dice: Dice, table: str, scope: Scope, depth: int) -> str:
+    """A query in brackets with the columns of a table, whose features may be predictions."""
+    alias = dice.name("y")
+    own = Scope.of(Relation(alias, TABLES[table]))
+    if dice.chance(0.4):
+        return f"(SELECT {dice.pick(('*', 'DISTINCT *', f'{alias}.*'))} FROM {table} {alias})"
+    items = [f"{expression(dice, f, own, 1)} AS {f}" for f in VALUES]
+    text = f"SELECT {alias}.id, {', '.join(items)} FROM {table} {alias}"
+    if dice.chance(0.5):
+        inside = own.inside(scope) if dice.chance(0.5) else own
+        text += f" WHERE {expression(dice, 'bool', inside, min(depth, 1))}"
+    return f"({text})"
 
 
 SPECIAL: Mapping[str, Callable[[Dice, Scope, int], str]] = {
@@ -216,4 +259,13 @@ SPECIAL: Mapping[str, Callable[[Dice, Scope, int], str]] = {
     "scalar_number": _subquery("(SELECT avg({number}) FROM WHERE {bool})", "number"),
     "exists": _subquery("EXISTS (SELECT 1 FROM WHERE {bool})", "compared"),
     "among": _subquery("{label} IN (SELECT {label} FROM WHERE {bool})", "compared"),
+    "exists_group": _subquery(
+        "EXISTS (SELECT KEY FROM WHERE {compared} GROUP BY KEY HAVING count(*) > 1)", "compared"
+    ),
+    "among_groups": _subquery("{label} IN (SELECT KEY FROM GROUP BY KEY)", "compared"),
+    "among_windows": _subquery(
+        "{whole} IN (SELECT count(*) OVER (PARTITION BY KEY) FROM WHERE {bool})", "compared"
+    ),
+    "exists_above": _exists_above,
+    "scalar_groups": _subquery("(SELECT count(DISTINCT KEY) FROM WHERE KEY > 'i')", "a"),
 }

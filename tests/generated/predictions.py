@@ -27,8 +27,11 @@ from tests.generated.scripts import script
 WRONG = "statistics_propagation"
 """The optimizer of DuckDB behind a fault in `gaps.GAPS`."""
 
-EARLY = "filter_pushdown,join_filter_pushdown"
-"""Optimizers that drop rows before the place where they are written to be dropped."""
+EARLY = (
+    "filter_pushdown,join_filter_pushdown,cte_filter_pusher,unused_columns,empty_result_pullup,"
+    "expression_rewriter,statistics_propagation"
+)
+"""Optimizers that drop rows and columns before the place where they are written to be dropped."""
 
 
 @dataclass(frozen=True, slots=True)

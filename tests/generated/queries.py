@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -134,6 +135,7 @@ AGGREGATES = (
     "count(*) FILTER ({bool})",
     "count(DISTINCT {label})",
     "string_agg(SAME, ',' ORDER BY SAME)",
+    "string_agg(DISTINCT SAME, ',' ORDER BY SAME)",
     "list_sort(list({whole}))",
     "bool_or({bool})",
     "max({number}) FILTER ({compared})",
@@ -161,17 +163,48 @@ def grouped(dice: Dice, depth: int) -> Query:
         items += [*_items(dice, above.without_subqueries(), ("number", "label"))]
     by = ""
     if names:
-        listed = ", ".join(names)
-        sets = [f"ROLLUP ({listed})", f"CUBE ({listed})", f"GROUPING SETS (({listed}), ())"]
-        by = dice.pick((listed, listed, listed, "ALL", ", ".join(keys), *sets))
-        by = f" GROUP BY {by}"
-    having = ""
+        written = [dice.respelled(key) for key in keys]
+        by = f" GROUP BY {_groups(dice, dice.pick(([*names], written)))}"
+        items += [
+            _of_groups(dice, dice.respelled(k), kind) for k, kind in drawn if dice.chance(0.3)
+        ]
+    end = ""
     if dice.chance(0.3):
-        test = fill(
-            dice, dice.pick(("count(*) > 1", "sum({number}) > 1.2345", "bool_or({bool})")), scope
-        )
-        having = f" HAVING {test}"
-    return Query(_select(dice, items, text, _where(dice, scope) + by + having), {})
+        tests = ["count(*) > 1", "sum({number}) > 1.2345", "bool_or({bool})"]
+        tests += [f"{dice.respelled(key)} IS NOT NULL" for key in keys]
+        end = f" HAVING {fill(dice, dice.pick(tests), scope)}"
+    if keys and dice.chance(0.2):
+        end += f" ORDER BY {dice.respelled(dice.pick([*keys]))}"
+    columns = {name: keys[key] for name, key in names.items()}
+    return Query(_select(dice, items, text, _where(dice, scope) + by + end), columns)
+
+
+def _groups(dice: Dice, keys: list[str]) -> str:
+    """What GROUP BY says of keys that are names or expressions."""
+    listed = ", ".join(keys)
+    sets = (
+        f"ROLLUP ({listed})",
+        f"CUBE ({listed})",
+        f"GROUPING SETS (({listed}), ())",
+        f"GROUPING SETS ({keys[0]}, ROLLUP ({listed}))",
+        f"{keys[0]}, CUBE ({keys[-1]})",
+    )
+    return dice.pick((listed, listed, listed, "ALL", *sets))
+
+
+def _of_groups(dice: Dice, key: str, kind: str) -> str:
+    """A column that is made of one of the keys of a grouped query."""
+    templates = [
+        f"count(*) OVER (PARTITION BY {key})",
+        f"rank() OVER (ORDER BY {key})",
+        f"coalesce({key}::VARCHAR, 'none')",
+    ]
+    if "*" not in dice.text(key, 0):  # it would mean the columns of the subquery
+        templates += [
+            f"(SELECT max(z.id) FROM t1 z WHERE z.s >= ({key})::VARCHAR)",
+            f"(SELECT {key})",
+        ]
+    return f"{dice.pick(templates)} AS {dice.name('c')}"
 
 
 WINDOWS = (
@@ -185,6 +218,11 @@ WINDOWS = (
     "first_value({number}) OVER w",
     "count({label}) OVER (w)",
     "sum({whole}) OVER (w ROWS 3 PRECEDING)",
+    "coalesce(count(*) OVER (PARTITION BY {label}), 0)",
+    "coalesce(sum({number}) OVER (PARTITION BY {whole}), 0)",
+    "rank() OVER (PARTITION BY {compared} ORDER BY {whole}, KEY)",
+    "(1 + sum({whole}) OVER (PARTITION BY {label}, {bool} ORDER BY KEY))",
+    "count(*) OVER v",
 )
 VALUES_OF_WINDOWS = (
     ("lag(x.a) OVER (ORDER BY KEY)", "a"),
@@ -208,10 +246,7 @@ def windowed(dice: Dice, depth: int) -> Query:
     if dice.chance(0.4):
         over = scope.only(*values, *scope.atoms).without_subqueries()
         items += [*_items(dice, over, ("number", "label"))]
-    rest = (
-        _where(dice, scope)
-        + f" WINDOW w AS (PARTITION BY {fill(dice, '{g}', scope, 0)} ORDER BY x.id)"
-    )
+    rest = ""
     if dice.chance(0.4):
         test = dice.pick(
             (
@@ -219,13 +254,28 @@ def windowed(dice: Dice, depth: int) -> Query:
                 "{bool} AND count(*) OVER w > 1",
                 "sum({number}) OVER (PARTITION BY {label}) > 1.2345",
                 "{bool}",
+                "WITHIN",
             )
         )
-        if "OVER" not in test:
+        if test == "WITHIN":  # the window is in a call, and nowhere else
+            over = scope.only(*values).without_subqueries()
+            test, items = fill(dice, "{compared}", over, 1), ["x.id"]
+        elif "OVER" not in test:
             over = scope.only(*values, *scope.atoms).without_subqueries()
             test = f"{fill(dice, test, over, 1)} AND count(*) OVER () > 0"
-        rest += f" QUALIFY {fill(dice, test, scope, 1)}"
-    return Query(_select(dice, items, f"{name} x", rest), {})
+        rest = f" QUALIFY {fill(dice, test, scope, 1)}"
+    rest = _where(dice, scope) + _named_windows(dice, scope, ", ".join(items) + rest) + rest
+    return Query(_select(dice, items, f"{name} x", rest), {"id": "id"})
+
+
+def _named_windows(dice: Dice, scope: Scope, text: str) -> str:
+    """The WINDOW clause of the windows that a text names."""
+    definitions = {
+        "w": "w AS (PARTITION BY {g} ORDER BY x.id)",
+        "v": f"v AS (PARTITION BY {dice.pick(('{label}', '{whole}', '{compared}'))})",
+    }
+    used = [d for name, d in definitions.items() if re.search(rf"OVER \(?{name}\b", text)]
+    return f" WINDOW {fill(dice, ', '.join(used), scope, 1)}" if used else ""
 
 
 def combined(dice: Dice, depth: int) -> Query:
@@ -310,12 +360,25 @@ PIVOTS = (
     "SELECT {label} AS p, p || '!' AS q, {number} AS v FROM ROWS x WHERE v IS NOT NULL",
     "VALUES ({number}, {label}), ({number}, {label})",
     "SELECT {number} AS c",
+    "PIVOT ROWS ON {compared} USING count(*) GROUP BY g",
+    "PIVOT ROWS ON s IN ('red', 'blue') USING max({whole}) GROUP BY g ORDER BY ALL LIMIT 2",
+    "CREATED PIVOT c ON s USING max({whole}) GROUP BY g",
+    "CREATED PIVOT c ON s IN ('red', 'blue') USING avg({number}) AS n, count(*) AS m GROUP BY g",
+    "CREATED PIVOT c ON {label} USING count(*)",
+    "CREATED PIVOT c ON {bool} USING count(*) GROUP BY s ORDER BY ALL",
+    "CREATED SELECT * FROM (PIVOT c ON s IN ('red', 'blue') USING max({whole}) GROUP BY g) x",
+    "CREATED SELECT * FROM c PIVOT (max({whole}) FOR s IN ('red', 'green') GROUP BY g)",
+    "CREATED UNPIVOT c ON a, b INTO NAME what VALUE v",
+    "CREATED UNPIVOT (SELECT id, {number} AS p, {number} AS q FROM c) ON p, q INTO NAME what VALUE v",
+    "CREATED SELECT what, {whole} AS n FROM c UNPIVOT (w FOR what IN (a, g)) y",
 )
 
 
 def pivoted(dice: Dice, depth: int) -> Query:
     """PIVOT, UNPIVOT, SUMMARIZE, and other whole statements."""
     template = dice.pick(PIVOTS)
+    if template.startswith("CREATED "):
+        return _pivoted_definition(dice, depth, template.removeprefix("CREATED "))
     if "ROWS" not in template:
         return Query(fill(dice, template, NOWHERE), {})
     name = dice.pick(("t1", "t2"))
@@ -331,7 +394,48 @@ def pivoted(dice: Dice, depth: int) -> Query:
     return Query(fill(dice, template, replace(scope, subqueries="PIVOT" not in template)), {})
 
 
+def _pivoted_definition(dice: Dice, depth: int, template: str) -> Query:
+    """PIVOT or UNPIVOT of a CTE, whose columns may be predictions."""
+    text, columns = rows(dice, min(depth, 1))
+    scope = Scope.of(Relation("", columns)).without_subqueries()
+    if " y" in template:
+        scope = NOWHERE.having(("y.w", "a"))
+    return Query(f"WITH c AS ({text}) {fill(dice, template, scope, 1)}", {})
+
+
+AROUND = (
+    "SELECT * FROM (QUERY) NAME WHERE",
+    "SELECT * FROM (QUERY) NAME WHERE",
+    "WITH NAME AS (QUERY) SELECT * FROM NAME WHERE",
+    "WITH NAME AS MATERIALIZED (QUERY) FROM NAME WHERE",
+    "SELECT count(*) AS n FROM (QUERY) NAME WHERE",
+    "SELECT (SELECT count(*) FROM (QUERY) NAME WHERE) AS n FROM t4",
+    "SELECT t4.id, NAME.* FROM t4 LEFT JOIN (QUERY) NAME ON true WHERE",
+    "SELECT t4.id, NAME.* FROM t4, LATERAL (QUERY) NAME WHERE",
+    "SELECT id FROM t4 WHERE EXISTS (QUERY)",
+    "SELECT id FROM t4 WHERE id IN (SELECT count(*) FROM (QUERY) NAME WHERE)",
+    "(QUERY) UNION ALL (QUERY)",
+    "WITH NAME AS (QUERY), other AS (FROM NAME WHERE) SELECT * FROM other UNION ALL FROM NAME",
+)
+"""What a query may stand in."""
+
+
+def nested(dice: Dice, depth: int) -> Query:
+    """A query of any shape in another, with a condition on its columns."""
+    shapes = (grouped, grouped, grouped, windowed, windowed, distinct, combined, pivoted)
+    inner = dice.pick(shapes)(dice, depth - 1)
+    name = dice.name("x")
+    condition = ""
+    if inner.columns and dice.chance(0.6):
+        scope = Scope.of(Relation(name, inner.columns, key=False, row=False))
+        condition = f" WHERE {expression(dice, 'bool', scope, 1)}"
+    text = dice.pick(AROUND).replace(" WHERE)", f"{condition})").removesuffix(" WHERE")
+    ends = text.endswith("NAME")
+    text = text.replace("NAME", name).replace("QUERY", inner.text)
+    return Query(text + condition if ends else text, {})
+
+
 SHAPES: tuple[Callable[[Dice, int], Query], ...] = (
     *[plain] * 5, ordered, distinct, distinct_on, grouped, grouped, windowed, windowed, combined,
-    with_definitions, with_definitions, recursive, pivoted, pivoted,
+    with_definitions, with_definitions, recursive, pivoted, pivoted, *[nested] * 5,
 )  # fmt: skip

@@ -16,7 +16,7 @@ from tests.generated.scopes import SCOPES
 from tests.generated.scripts import script
 
 SAMPLE = range(75)
-MANY = [range(start, start + 250) for start in range(75, 8_075, 250)]
+MANY = [range(start, start + 250) for start in range(75, 20_075, 250)]
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +51,10 @@ FORMS = (
     "CREATE TABLE", "COPY (", "ml_predict(", "ML.PREDICT(", "BEGIN", "*, ", "* REPLACE",
     "* EXCLUDE", ".*", " := ", " => ", "struct_pack(", "{'a': ", "class := ", "transform(",
     "predict_score(", "predict_proba(",
+    "GROUP BY predict(", "CUBE (predict", "ROLLUP (predict", "GROUPING SETS (predict",
+    "HAVING predict", "QUALIFY predict", "OVER (PARTITION BY predict", "string_agg(DISTINCT",
+    "WINDOW v AS (", "PIVOT c ON", "UNPIVOT c ON", "EXISTS (SELECT q", "VIEW v AS WITH",
+    "LATERAL (SELECT",
 )  # fmt: skip
 
 
