@@ -120,13 +120,14 @@ NULL = (1 << 32) - 1
 
 @helper
 def _lists(vector: Any, rows: Any, ends: Any) -> Any:
-    """Make each row of a vector of lists as long as `ends` says; the vector of their parts.
+    """Make each row of a vector of lists as long as `ends` says, and return the vector of parts.
+
+    There is room for the parts already (`_reserve_lists`).
 
     ends int64 (groups + 1,): where the lists of a row begin and end. One row of the vector has one
     list of each.
     """
     lists = ends.size - 1
-    duckdb_list_vector_reserve(vector, rows * ends[lists])
     duckdb_list_vector_set_size(vector, rows * ends[lists])
     entries = words_at(duckdb_vector_get_data(vector), 2 * rows * lists)
     for r in range(rows):
@@ -291,29 +292,78 @@ def same(address: Any) -> Any:
 
 
 @called
+def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
+    """Return the address of a plan that has calls for so many rows, and count this thread.
+
+    Python makes the plan if it is missing. Returns 0, and counts nothing, where that fails.
+    """
+    state = words_at(state_at, STATE)
+    add(state_at + 8 * USERS, 1)
+    plan_at = add(state_at, 0)
+    while plan_at == 0 or _calls(words_at(plan_at, HEAD), rows) == NOT_MADE:
+        add(state_at + 8 * USERS, -1)
+        if python(state[MAKE], state[DIED], state[NUMBER], info, rows, 0) == 0:
+            return 0
+        add(state_at + 8 * USERS, 1)
+        plan_at = add(state_at, 0)
+    return plan_at
+
+
+@called
+def _reserve_lists(vector: Any, rows: Any, levels: Any, lists: Any, parts: Any) -> None:
+    """Make room in a vector for the lists of so many rows.
+
+    DuckDB throws an exception when memory runs out. It unwinds this machine code, which has no
+    handlers: so the caller may hold no memory yet, and must not be counted as a user of a plan.
+    """
+    if levels > 1:
+        duckdb_list_vector_reserve(vector, rows * lists)
+        vector = duckdb_list_vector_get_child(vector)
+    if levels > 0:
+        duckdb_list_vector_reserve(vector, rows * parts)
+
+
+@helper
+def _parts(plan_at: Any) -> Any:
+    """Return how many numbers the lists of one row have together."""
+    plan = words_at(plan_at, HEAD)
+    ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[PLACES])
+    return words_at(ends_at, plan[GROUPS] + 1)[plan[GROUPS]]
+
+
+@called
 def score_rows(
-    info: Any, state_at: Any, columns: Any, masks: Any, picked: Any, rows: Any, out: Any
+    info: Any,
+    state_at: Any,
+    columns: Any,
+    masks: Any,
+    picked: Any,
+    rows: Any,
+    out: Any,
+    lists: Any,
+    parts: Any,
 ) -> Any:
-    """Write a function's results to `out`; whether that worked, else DuckDB was told why.
+    """Write a function's results to `out`. Returns False where DuckDB was told of an error.
 
     columns, masks int64 (k,): addresses of its columns, numbers first, and of the bits of what is
     not NULL, or 0; or of an array with all numbers, where `state_at` says so.
     picked int64 (rows,): the rows to score, whose numbers are DOUBLE; each has one number as its
     result, written where it stands from the address `out` on. Or (0,): the rows of a chunk,
     whose result is the vector `out`.
+    lists, parts: how many lists of a row, and numbers in these, there is room for in `out`.
     """
     state = words_at(state_at, STATE)
     add(state_at + 8 * BATCHES, 1)
     add(state[ALL_BATCHES], 1)
-    add(state_at + 8 * USERS, 1)
-    plan_at = add(state_at, 0)
-    while plan_at == 0 or _calls(words_at(plan_at, HEAD), rows) == NOT_MADE:
-        add(state_at + 8 * USERS, -1)
-        if python(state[MAKE], state[DIED], state[NUMBER], info, rows, 0) == 0:
-            return False
-        add(state_at + 8 * USERS, 1)
-        plan_at = add(state_at, 0)
+    plan_at = _enter_plan(info, state_at, rows)
+    if plan_at == 0:
+        return False
     plan = words_at(plan_at, HEAD)
+    if plan[LEVELS] > 0 and (plan[GROUPS] > lists or _parts(plan_at) > parts):
+        # Room was made for another plan, whose results were smaller.
+        duckdb_scalar_function_set_error(info, state[NO_MEMORY])
+        add(state_at + 8 * USERS, -1)
+        return False
     calls = _calls(plan, rows)
     table = words_at(plan[FEW_TABLE] if rows < plan[TURN] else plan[MANY_TABLE], 1 << 40)
     if state[MEASURE] != 0:
@@ -415,6 +465,14 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
         state = words_at(state_at, STATE)
     is_packed = state[ROWS_OF] == PACKED_ROWS
     given = 1 if is_packed else duckdb_data_chunk_get_column_count(chunk)
+    plan_at = _enter_plan(info, state_at, rows)
+    if plan_at == 0:
+        return np.int64(0)
+    levels, lists, parts = words_at(plan_at, HEAD)[LEVELS], np.int64(0), np.int64(0)
+    if levels > 0:
+        lists, parts = words_at(plan_at, HEAD)[GROUPS], _parts(plan_at)
+    add(state_at + 8 * USERS, -1)
+    _reserve_lists(out, rows, levels, lists, parts)
     held_at = malloc(16 * given)
     if held_at == 0:
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
@@ -427,6 +485,6 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
             column = duckdb_array_vector_get_child(duckdb_data_chunk_get_vector(chunk, 1))
         columns[c] = duckdb_vector_get_data(column)
         masks[c] = duckdb_vector_get_validity(column)
-    score_rows(info, state_at, columns, masks, held[:0], rows, out)
+    score_rows(info, state_at, columns, masks, held[:0], rows, out, lists, parts)
     free(held_at)
     return np.int64(0)

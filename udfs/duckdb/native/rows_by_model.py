@@ -207,8 +207,11 @@ def route(info: Any, chunk: Any, out: Any) -> Any:
             continue
         taken = words_at(model[TAKEN_AT], model[TAKEN])
         _taken(taken, chunk, columns, masks)
-        own_columns, own_masks = columns[: taken.size], masks[: taken.size]
-        if not score_rows(info, model[STATE_AT], own_columns, own_masks, picked[:own], own, values):
+        own_columns, own_masks, own_rows = columns[: taken.size], masks[: taken.size], picked[:own]
+        state_at = model[STATE_AT]
+        if not score_rows(
+            info, state_at, own_columns, own_masks, own_rows, own, values, np.int64(0), np.int64(0)
+        ):
             break
     free(held_at)
     return np.int64(0)
