@@ -13,6 +13,7 @@ from sqlml.errors import BindError
 from sqlml.parsing.places import Span
 from sqlml.planner.syntax.join_kinds import without_asof, without_semi
 from sqlml.planner.syntax.outline import Block
+from sqlml.types import fold
 
 
 class Column(NamedTuple):
@@ -61,6 +62,42 @@ def columns_of(
             continue
         return _share(columns[skip:], items, block, text, describe)
     raise BindError(str(first))
+
+
+def is_row_of_table(
+    written: str,
+    name: str,
+    fields: Sequence[str],
+    block: Block | None,
+    text: Text,
+    describe: Describe,
+) -> bool:
+    """Return whether a name stands for the row of a table in FROM, and for no column.
+
+    The table may be one of a query around, if the name means nothing in the block itself.
+
+    Args:
+        written: a bare name as SQL, which the engine reads as a struct; `name`: the same, folded.
+        fields: the names of the struct's fields.
+    """
+
+    def names_of(items: str, block: Block) -> list[str] | None:
+        try:
+            return [c.name for c in describe(without_asof(_nest(items, block, text)))]
+        except ProbeError:
+            return None
+
+    while block is not None:
+        if block.sources:
+            names = names_of(f"{written}.*, *", block)
+            if names is not None:
+                width = len(fields)
+                return names[:width] == list(fields) and name not in map(fold, names[width:])
+            names = names_of("*", block)
+            if names is None or name in map(fold, names):
+                return False
+        block = block.parent
+    return False
 
 
 def _share(
