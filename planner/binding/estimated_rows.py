@@ -8,14 +8,16 @@ only by EXPLAIN, and where the choice of a way to run depends on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlml.parsing.places import Span
-from sqlml.planner.binding.probe_queries import ProbeError, row_queries
+from sqlml.planner.binding.probe_queries import ProbeError, Text, row_queries
 from sqlml.planner.binding.scope import Scope
 from sqlml.planner.choice.cost import ROWS
-from sqlml.planner.syntax.outline import Block, ModelCall
+from sqlml.planner.syntax.outline import Block, ModelCall, Parameter
 
 AskRows = Callable[[str], int | None]
 """The engine's estimate of the rows of a query, or None. Raises ProbeError."""
@@ -25,11 +27,11 @@ AskRows = Callable[[str], int | None]
 class Rows:
     """The queries that have as many rows as reach a call, the likeliest first.
 
-    `estimate` is the engine's, once it was `asked`, or None. `chosen_by` says that the way to run
-    rests on it.
+    `queries` writes them, since few are ever asked. `estimate` is the engine's, once it was
+    `asked`, or None. `chosen_by` says that the way to run rests on it.
     """
 
-    queries: tuple[str, ...] = ()
+    queries: Callable[[], Iterable[str]] = tuple
     asked: bool = False
     estimate: int | None = None
     chosen_by: bool = False
@@ -54,7 +56,7 @@ class Rows:
         An estimate of 0 means that nothing can match, perhaps because of the NULLs that stand for
         calls and parameters, so it is ignored.
         """
-        for query in self.queries:
+        for query in self.queries():
             try:
                 estimate = ask(query)
             except ProbeError:
@@ -68,15 +70,19 @@ def rows_of(call: ModelCall, scope: Scope) -> Rows:
 
     Nothing where a parameter stands in FROM: in a probe that is a NULL, which mostly fits no row.
     """
-    parameters = [p.span for p in scope.outline.parameters]
+    parameters, calls = scope.outline.parameters, scope.outline.calls
     if parameters and any(_holds(place, parameters) for place in _read(scope.block)):
         return Rows()
-    queries = tuple(row_queries(scope.block, scope.probed))
     where = None if scope.block is None else scope.block.where
-    if where is None or _holds(where, [*parameters, *(c.span for c in scope.outline.calls)]):
-        return Rows(queries)
-    condition = scope.probed(where)  # it may name a select item, and then does not bind here
-    return Rows((*row_queries(scope.block, scope.probed, condition), *queries))
+    if where is not None and (_holds(where, parameters) or _holds(where, calls)):
+        where = None
+    return Rows(partial(_queries, scope.block, scope.probed, where))
+
+
+def _queries(block: Block | None, text: Text, where: Span | None) -> Iterator[str]:
+    if where is not None:  # it may name a select item, and then does not bind here
+        yield from row_queries(block, text, text(where))
+    yield from row_queries(block, text)
 
 
 def _read(block: Block | None) -> Iterator[Span]:
@@ -87,5 +93,7 @@ def _read(block: Block | None) -> Iterator[Span]:
         block = block.parent
 
 
-def _holds(place: Span, others: Sequence[Span]) -> bool:
-    return any(map(place.holds, others))
+def _holds(place: Span, others: Sequence[ModelCall] | Sequence[Parameter]) -> bool:
+    """Return whether one of the calls or parameters, which are in order, begins at a place."""
+    first = bisect_left(others, place.start, key=lambda other: other.span.start)
+    return first < len(others) and others[first].span.start < place.end

@@ -6,6 +6,7 @@ just as the engine sees them: stars, EXCLUDE, views, USING columns, quoting, cas
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -224,10 +225,41 @@ def _from(block: Block, text: Text) -> str:
 
 
 def _with_own(query: str, block: Block, text: Text) -> str:
-    if not block.ctes:
+    definitions = _used_definitions(query, block, text)
+    if not definitions:
         return query
-    definitions = ", ".join(text(c.span) for c in block.ctes)
-    return f"WITH {'RECURSIVE ' if block.recursive else ''}{definitions} {query}"
+    return f"WITH {'RECURSIVE ' if block.recursive else ''}{', '.join(definitions)} {query}"
+
+
+def _used_definitions(query: str, block: Block, text: Text) -> list[str]:
+    """Return the definitions of a block's WITH that a query may need: those whose names it has.
+
+    Others are left out, since every probe of a statement with very many would be as long as that.
+    """
+    if not block.ctes:
+        return []
+    words = _words(query)
+    definitions: dict[int, str] = {}
+    rest = list(range(len(block.ctes)))[::-1]  # a definition mostly uses earlier ones
+    while True:
+        for number in rest:
+            cte = block.ctes[number]
+            name = fold(cte.name)
+            if name in words or _WORD.fullmatch(name) is None:
+                definitions[number] = text(cte.span)
+                words |= _words(definitions[number])
+        left = [number for number in rest if number not in definitions]
+        if not block.recursive or len(left) == len(rest):
+            return [definitions[number] for number in sorted(definitions)]
+        rest = left
+
+
+_WORD = re.compile(r"\w+")
+
+
+def _words(sql: str) -> set[str]:
+    """Return all that may be plain names in a text, folded."""
+    return set(_WORD.findall(fold(sql)))
 
 
 def _with_outer(query: str, block: Block, text: Text) -> str:

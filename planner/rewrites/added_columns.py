@@ -11,6 +11,7 @@ from sqlml.parsing.places import Span
 from sqlml.planner.binding.probe_queries import Text
 from sqlml.planner.call.from_column import Column
 from sqlml.planner.rewrites.widened_from import Source
+from sqlml.planner.syntax.splice import BESIDE, SOURCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,13 @@ class MadeInFrom:
         names = [*self.rows, *self.models]
         filters = self.source.filters if self._filters(filters_first) else ()
         return self.source.patches(names, self.dialect) | dict.fromkeys(filters, "TRUE")
+
+    def texts(self, filters_first: bool) -> dict[int, dict[Span, str]]:
+        """Return what the clause changes, by the layers of `Edits`."""
+        return {
+            SOURCES: {self.source.span: self.sql(filters_first)},
+            BESIDE: self.edits(filters_first),
+        }
 
     def _text(self, written: _Written, of: Callable[[Column], str], filters_first: bool) -> str:
         """Rows are made below models, and filters below both."""

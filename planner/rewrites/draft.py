@@ -21,7 +21,7 @@ from sqlml.planner.rewrites.table_form_places import WrittenOut
 from sqlml.planner.rewrites.widened_from import Source
 from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.parameters import Parameters
-from sqlml.planner.syntax.splice import splice
+from sqlml.planner.syntax.splice import CALLS, PATCHES, Edits, splice
 
 _NONE: Mapping[Any, Any] = MappingProxyType({})
 
@@ -101,6 +101,12 @@ class Draft:
         }
 
     @cached_property
+    def probed_parts(self) -> Edits:
+        """Parts of the statement in probes: calls and parameters are NULLs of their types."""
+        nulls = {call.span: text for call, text in self.nulls.items()}
+        return Edits(self.text, nulls, self.given.as_nulls())
+
+    @cached_property
     def has_parameters_in_calls(self) -> bool:
         """Whether a parameter stands inside a call, whose arguments may come in another order."""
         places = self.outline.parameters
@@ -129,10 +135,17 @@ class Draft:
 
     def part(self, place: Span, names: Mapping[int, str] = _NONE) -> str:
         """A part of the statement as it goes to the engine, with the calls planned so far."""
-        made = {source.span: m.sql(self.filters_first) for source, m in self.in_from.items()}
-        return splice(
-            self.text, self.written, {**self.edits, **self._beside_columns()}, place, names, made
-        )
+        return self.parts().text(place, {Span(at, at): name for at, name in names.items()})
+
+    def parts(self) -> Edits:
+        """Parts of the statement as they go to the engine, with the calls planned so far."""
+        edits = Edits(self.text)
+        edits.put({call.span: text for call, text in self.written.items()}, CALLS)
+        edits.put(self.edits, PATCHES)
+        for made in self.in_from.values():
+            for layer, texts in made.texts(self.filters_first).items():
+                edits.put(texts, layer)
+        return edits
 
     def probed(self, names: Mapping[int, str] = _NONE, edits: Mapping[Span, str] = _NONE) -> str:
         """The statement as the user wrote it, for the engine's binder."""

@@ -68,6 +68,11 @@ class Parameters:
                 place[parameter] = parameter.text[1:]
         return place
 
+    @cached_property
+    def _folded(self) -> Mapping[str, Any]:
+        """The values by their folded names."""
+        return {fold(str(name)): value for name, value in self.values.items()}
+
     def using(self, parameters: Iterable[Parameter]) -> Parameters:
         """These, of which the plan has the values of `parameters` in it, too."""
         used_up = self.used_up.union(parameters)
@@ -77,8 +82,7 @@ class Parameters:
         """The value for a parameter, in a 1-tuple; None when none is given."""
         key = self._place[parameter]
         if isinstance(key, str) and isinstance(self.values, Mapping):
-            folded = {fold(str(k)): v for k, v in self.values.items()}
-            return (folded[fold(key)],) if fold(key) in folded else None
+            return (self._folded[fold(key)],) if fold(key) in self._folded else None
         if isinstance(key, int) and isinstance(self.values, Sequence):
             return (self.values[key],) if key < len(self.values) else None
         return None
@@ -109,13 +113,22 @@ class Parameters:
 
         A short text or a number stands for itself, since `FROM read_csv(?)` does not take NULL.
         """
-        return {p.span: self._stand_in(p) for p in self._place}
+        return dict(self._stand_ins)
+
+    @cached_property
+    def _stand_ins(self) -> Mapping[Span, str]:
+        return {parameter.span: self._stand_in(parameter) for parameter in self._place}
 
     def untyped(self) -> frozenset[Span]:
         """The places of parameters whose value, being NULL or absent, tells no type."""
-        return frozenset(p.span for p in self._place if self._stand_in(p) == "NULL")
+        return self._untyped
 
-    def types(self) -> dict[Span, str]:
+    @cached_property
+    def _untyped(self) -> frozenset[Span]:
+        return frozenset(place for place, text in self._stand_ins.items() if text == "NULL")
+
+    @cached_property
+    def types(self) -> Mapping[Span, str]:
         """Place -> type of the parameters whose values are plain numbers, truths or texts."""
         made = {}
         for parameter in self._place:

@@ -90,10 +90,11 @@ class Reader:
 
     def is_written(self, word: str, place: Span, apart: Span) -> bool:
         """Whether an identifier, folded, is written at a place, but for what stands `apart`."""
-        return any(
-            place.start <= start < place.end and not apart.start <= start < apart.end
-            for start in self._places.get(word, ())
-        )
+        starts = self._places.get(word, ())
+        first, last = bisect_left(starts, place.start), bisect_left(starts, place.end)
+        # Those apart are in a row, so the first or the last is another one if any is.
+        ends = [*starts[first:last][:1], *starts[first:last][-1:]]
+        return any(not apart.start <= start < apart.end for start in ends)
 
     def walk(self, node: exp.Expr, at: At) -> None:
         """A node, by the rule of its kind."""
