@@ -8,16 +8,15 @@ only by EXPLAIN, and where the choice of a way to run depends on it.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from sqlml.parsing.places import Span
+from sqlml.parsing.places import Span, overlaps
 from sqlml.planner.binding.probe_queries import ProbeError, Text, row_queries
 from sqlml.planner.binding.scope import Scope
 from sqlml.planner.choice.cost import ROWS
-from sqlml.planner.syntax.outline import Block, ModelCall, Parameter
+from sqlml.planner.syntax.outline import Block, ModelCall
 
 AskRows = Callable[[str], int | None]
 """The engine's estimate of the rows of a query, or None. Raises ProbeError."""
@@ -70,11 +69,13 @@ def rows_of(call: ModelCall, scope: Scope) -> Rows:
 
     Nothing where a parameter stands in FROM: in a probe that is a NULL, which mostly fits no row.
     """
-    parameters, calls = scope.outline.parameters, scope.outline.calls
-    if parameters and any(_holds(place, parameters) for place in _read(scope.block)):
+    parameters = [parameter.span for parameter in scope.outline.parameters]
+    if parameters and any(overlaps(place, parameters) for place in _read(scope.block)):
         return Rows()
     where = None if scope.block is None else scope.block.where
-    if where is not None and (_holds(where, parameters) or _holds(where, calls)):
+    if where is not None and (
+        overlaps(where, parameters) or overlaps(where, scope.outline.outer_calls)
+    ):
         where = None
     return Rows(partial(_queries, scope.block, scope.probed, where))
 
@@ -91,9 +92,3 @@ def _read(block: Block | None) -> Iterator[Span]:
         yield from block.sources
         yield from (cte.span for cte in block.ctes)
         block = block.parent
-
-
-def _holds(place: Span, others: Sequence[ModelCall] | Sequence[Parameter]) -> bool:
-    """Return whether one of the calls or parameters, which are in order, begins at a place."""
-    first = bisect_left(others, place.start, key=lambda other: other.span.start)
-    return first < len(others) and others[first].span.start < place.end

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from sqlml.dialects.type_names import struct_fields
 from sqlml.errors import BindError
-from sqlml.parsing.places import Span
+from sqlml.parsing.places import Span, overlaps
 from sqlml.planner.binding.column_types import Available, Bound, bracket
 from sqlml.planner.binding.probe_queries import is_row_of_table
 from sqlml.planner.binding.scope import Scope
@@ -54,9 +54,8 @@ def _is_row_of_table(argument: Argument, fields: Sequence[str], scope: Scope) ->
     if scope.block is None or argument.column is None or names != [argument.column]:
         return False
     grouped = () if scope.block.group is None else _words_in(scope.block.group, scope)
-    calls = scope.outline.calls
     for word, at in grouped:
-        in_call = any(call.span.start <= at < call.span.end for call in calls)
+        in_call = overlaps(Span(at, at + 1), scope.outline.outer_calls)
         if word == argument.column and not in_call:
             return False
     return is_row_of_table(

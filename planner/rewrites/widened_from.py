@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlml.dialects import Dialect
-from sqlml.parsing.places import Span
+from sqlml.parsing.places import Span, overlaps
 from sqlml.planner.syntax.outline import ModelCall, Outline, SingleSource
 
 
@@ -67,8 +67,7 @@ def source_of(call: ModelCall, outline: Outline) -> Source | None:
     single: SingleSource | None = outline.singles.get(block.span)
     if single is None:
         return None
-    calls = [c.span for c in outline.calls]
-    filters = tuple(f for f in block.filters if not any(map(f.holds, calls)))
+    filters = tuple(f for f in block.filters if not overlaps(f, outline.outer_calls))
     alias = outline.sql[single.alias.start : single.alias.end]
     return Source(single.span, alias, single.stars, single.lists, filters)
 

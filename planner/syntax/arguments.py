@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from sqlml.errors import BindError, ParseError
-from sqlml.parsing.places import Span
+from sqlml.parsing.places import Span, overlaps
 from sqlml.parsing.tokens import Token, Tokens, tokenize
 from sqlml.planner.syntax.call_options import Named, call_option, check_together
 from sqlml.planner.syntax.outline import (
@@ -218,10 +218,11 @@ class Arguments:
             found.append(Span(token.start, tokens[i - 1].end))
         return tuple(found)
 
-    def is_row(self, alias: str, place: Span, apart: Sequence[Span]) -> bool:
-        """Whether a name may be written at a place as a value: the whole row as a struct.
+    def is_row(self, alias: str, place: Span, source: Span, calls: Sequence[Span]) -> bool:
+        """Return whether a name may be written at a place as a value: the whole row as a struct.
 
-        Not where it stands before a dot, nor in places that are looked at `apart`.
+        It is none before a dot. What stands in its source, or in the `outermost` calls, is looked
+        at elsewhere.
         """
         tokens = self._tokens
         first = bisect_left(self._starts, place.start)
@@ -229,7 +230,8 @@ class Arguments:
             token = tokens[i]
             if not token.is_identifier or fold(token.text) != alias:
                 continue
-            if any(a.start <= token.start < a.end for a in apart):
+            own = Span(token.start, token.end)
+            if source.holds(own) or overlaps(own, calls):
                 continue
             after = i + 1 < len(tokens) and tokens[i + 1].is_symbol(".")
             if not after and not (i and tokens[i - 1].is_symbol(".")):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from sqlml.parsing.places import Span
+from sqlml.parsing.places import Span, outermost
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +286,7 @@ class ModelCall:
 _SEE_OUTPUTS = frozenset({"GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Outline:
     """One statement.
 
@@ -307,3 +308,8 @@ class Outline:
     words: tuple[tuple[str, int], ...]
     singles: Mapping[Span, SingleSource]
     comparing: frozenset[Span] = frozenset()
+
+    @cached_property
+    def outer_calls(self) -> list[Span]:
+        """The places of the `outermost` calls."""
+        return outermost(call.span for call in self.calls)

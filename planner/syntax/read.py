@@ -9,6 +9,7 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from sqlml.errors import ParseError
+from sqlml.parsing.places import outermost
 from sqlml.parsing.recursion_limit import deeply
 from sqlml.parsing.tokens import tokenize
 from sqlml.parsing.trees import trees
@@ -42,7 +43,7 @@ def _outline(sql: str, dialect: str) -> Outline:
         if tree.find(exp.Command) is not None:
             raise ParseError(f"sqlglot cannot parse this kind of statement, {tree.name}", sql, 0)
         reader.walk(tree, At())
-    calls = [call.span for call in reader.calls]
+    calls = outermost(call.span for call in reader.calls)
     singles = {place_of(n): single_source(n, reader.arguments, calls) for n in reader.selects}
     return Outline(
         sql,

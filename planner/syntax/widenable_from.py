@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from sqlml.parsing.places import Span, is_written, span
+from sqlml.parsing.places import Span, is_written, overlaps, span
 from sqlml.planner.syntax.arguments import Arguments
 from sqlml.planner.syntax.outline import SingleSource
 from sqlml.planner.syntax.walk import children
@@ -23,7 +23,7 @@ def single_source(
     """The source; None if it must stay as it is.
 
     Args:
-        calls: the places of all model calls: what stands inside them is rewritten anyway.
+        calls: the `outermost` model calls: what stands inside them is rewritten anyway.
     """
     from_ = select.args.get("from_")
     if from_ is None or select.args.get("joins") or select.args.get("laterals"):
@@ -34,7 +34,7 @@ def single_source(
     if place is None or alias is None or not written:
         return None
     own = span(alias)
-    if own is None or arguments.is_row(fold(alias.name), _whole(select), [place, *calls]):
+    if own is None or arguments.is_row(fold(alias.name), _whole(select), place, calls):
         return None
     for node in _nodes(select, from_, calls):
         if isinstance(node, exp.Anonymous) and fold(node.name) == "columns":
@@ -76,14 +76,18 @@ def _whole(select: exp.Expr) -> Span:
 
 def _nodes(select: exp.Expr, from_: exp.Expr, calls: Sequence[Span]) -> Iterator[exp.Expr]:
     """All that a query holds outside of its FROM, its WITH and the calls of models."""
-    starts = {call.start for call in calls}
     waiting = [child for key, child in children(select) if key not in ("from_", "with_")]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, exp.Anonymous) and node.meta.get("start") in starts:
+        if isinstance(node, exp.Anonymous) and _is_call(node, calls):
             continue
         yield node
         waiting.extend(node.iter_expressions())
+
+
+def _is_call(node: exp.Expr, calls: Sequence[Span]) -> bool:
+    start = node.meta.get("start")
+    return start is not None and overlaps(Span(start, start + 1), calls)
 
 
 def _name(source: exp.Expr) -> exp.Expr | None:

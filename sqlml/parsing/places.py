@@ -7,7 +7,8 @@ query is known for sure, whatever it consists of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,21 @@ class Span:
     def holds(self, other: Span) -> bool:
         """Whether the other lies within."""
         return self.start <= other.start and other.end <= self.end
+
+
+def outermost(places: Iterable[Span]) -> list[Span]:
+    """Return the places that lie within no other one, in order."""
+    outer: list[Span] = []
+    for place in sorted(places, key=lambda p: (p.start, -p.end)):
+        if not outer or place.start >= outer[-1].end:
+            outer.append(place)
+    return outer
+
+
+def overlaps(place: Span, ordered: Sequence[Span]) -> bool:
+    """Return whether a place has characters in common with one of `outermost` places."""
+    first = bisect_right(ordered, place.start, key=lambda other: other.end)
+    return first < len(ordered) and ordered[first].start < place.end
 
 
 def span(node: exp.Expr) -> Span | None:
