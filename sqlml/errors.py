@@ -34,7 +34,21 @@ SqlmlError
 
 from __future__ import annotations
 
+import re
 from copy import copy
+
+MOST = 2000
+"""Characters of a message that is shown as it is."""
+
+_LONG = re.compile(r"'[^']{201,}'|\"[^\"]{201,}\"|\S{201,}")
+
+
+def _shortened(message: str) -> str:
+    """Return a message in which very long names, and the middle of a very long text, are cut."""
+    if len(message) <= MOST:
+        return message
+    message = _LONG.sub(lambda name: f"{name[0][:120]}...{name[0][-40:]}", message)
+    return message if len(message) <= 2 * MOST else f"{message[:MOST]} ... {message[-MOST:]}"
 
 
 class SqlmlError(Exception):
@@ -45,7 +59,7 @@ class SqlmlError(Exception):
     """
 
     def __init__(self, message: str, sql: str | None = None, offset: int | None = None) -> None:
-        self.message = message
+        self.message = message = _shortened(message)
         self.sql = sql
         self.offset = offset
         if sql is not None and offset is not None:

@@ -128,6 +128,19 @@ def fold(name: str) -> str:
     return name.lower() if name.isascii() else name.translate(_ASCII_LOWER)
 
 
+def is_unicode(text: str) -> bool:
+    """Return whether a text can be written as UTF-8: it has no half of a surrogate pair alone.
+
+    >>> is_unicode("Zürich"), is_unicode("\\ud800")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 Kind = Literal["number", "string", "datetime", "list", "map", "pairs", "any"]
 """What a feature takes: numbers (booleans and decimals too), strings (enums too), dates and
 timestamps, lists, maps or lists of pairs (`NESTED`), or, where the model never looks at the column,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from sqlml.catalog.tables import VIEWS
 from sqlml.planner.syntax.arguments import FUNCTIONS, calls_of_a_text
 from sqlml.planner.syntax.forms import FORMS
 from sqlml.suggestions import closest
@@ -19,6 +20,9 @@ _OBJECTS = ("MODEL", "MODELS")
 
 _ROWS = re.compile(r"\b(ml_\w+)\s*\((?!\s*MODEL\b)[^()]*\bTABLE\b", re.IGNORECASE)
 """A table form that does not begin with MODEL, and has rows."""
+_NO_MODELS = re.compile(
+    rf'Table with name "?sqlml\.({"|".join(VIEWS)})"? does not exist because schema', re.IGNORECASE
+)
 
 _NEAR = 0.75
 """Least similarity of a name to one of ours (difflib's ratio); below, it is most likely not meant
@@ -39,6 +43,11 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
     >>> hint("SELECT predict_prob('m', a) FROM t", missing, lambda name: False)
     "did you mean predict_proba('m', ..)?"
     """
+    if _NO_MODELS.search(message) is not None:
+        return (
+            "this database has no models yet; CREATE MODEL or create_model() registers one, and "
+            "makes this view"
+        )
     if (missing := _NO_TABLE_FUNCTION.search(message)) is not None:
         return _of_table_form(fold(missing[1]))
     for name in FUNCTIONS:

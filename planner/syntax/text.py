@@ -16,7 +16,7 @@ from sqlml.parsing.cut_statements import cut
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import Explain, Query, Statement
 from sqlml.planner.syntax.arguments import FUNCTIONS, seems_to_call
-from sqlml.types import fold
+from sqlml.types import fold, is_unicode
 
 _MODELS = ("predict", "explain", "transform", "model", "sqlml_", "_data", "ml.")
 _ENDS = ("commit", "end", "rollback", "abort")
@@ -85,6 +85,9 @@ class Text:
         Raises:
             ParseError: a statement about models breaks the grammar; the error shows the place.
         """
+        if self.concerns_models and not is_unicode(self.sql):
+            wrong = next(character for character in self.sql if not is_unicode(character))
+            raise ParseError(f"the statement is not valid Unicode: it has {wrong!r}")
         if self.is_the_engines or not self.concerns_models:
             one_by_one = self.dialect == "spark" and ";" in self.sql
             return tuple(Query(piece) for piece in self.pieces) if one_by_one else ()

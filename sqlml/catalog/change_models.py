@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sqlml.catalog.change_stamps import drop_stamp, write_stamp
-from sqlml.catalog.model import NewVersion, Reference
+from sqlml.catalog.model import NewVersion, Reference, is_name
 from sqlml.catalog.plain_macros.keep import ModelCall
 from sqlml.catalog.tables import LATER
 from sqlml.catalog.writer import Writer, check_there, checked_number, now
@@ -185,7 +185,7 @@ class ModelChanges(Writer):
 
 
 def _check_name(name: str) -> None:
-    if not name or any(c in name for c in ".@/\0"):
+    if not is_name(name):
         raise CatalogError(
             f"invalid model name {name!r}: it must not be empty or contain . @ / or NUL; the name "
             "of a database is quoted apart from it"

@@ -7,22 +7,66 @@ all questions go through `sql`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 import duckdb
 
-from sqlml.catalog.sound_tables import sound_tables
+from sqlml.catalog.sound_tables import OUR_TABLES, sound_tables
 from sqlml.catalog.transaction import atomic
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import folded
-from sqlml.errors import CatalogError
-from sqlml.types import fold
+from sqlml.errors import CatalogError, ConfigError
+from sqlml.types import fold, is_unicode
 
 IS_TWO = hasattr(duckdb.DuckDBPyConnection, "complete")
 """Whether this is DuckDB 2.0: it streams results, tables may have triggers, and a file opens again
 whose log has a type in a schema of that log. All that differs between 1.5 and 2.0 asks this."""
+
+
+_READ_ONLY = re.compile(r'on database "(.*)" which is attached in read-only mode')
+
+
+def read_only_database(name: str) -> CatalogError:
+    """Return the error for a change of the models of a database that is read-only."""
+    return CatalogError(
+        f"the database {name!r} was opened read-only, so its models cannot be changed; open it "
+        "without read_only=True, or attach it without READ_ONLY"
+    )
+
+
+def lacks_our_table(error: duckdb.Error, texts: Sequence[str] = ()) -> bool:
+    """Return whether the engine misses a table of a model catalog, which `texts` do not name."""
+    missing = re.search(r"Table with name (\w+) does not exist", str(error))
+    if missing is None or fold(missing[1]) not in OUR_TABLES:
+        return False
+    return not any(fold(missing[1]) in fold(text) for text in texts)
+
+
+def damaged_catalog(error: duckdb.Error) -> CatalogError:
+    """Return the error for a model catalog that is not as sqlml leaves it."""
+    cause = without_excerpt(error).partition("\n")[0]
+    return CatalogError(
+        f"the model catalog is damaged ({cause}); DROP SCHEMA sqlml CASCADE and create the models "
+        "again"
+    )
+
+
+def _check_unicode(value: Any) -> None:
+    """Refuse texts that no engine can store: names and comments may come from anywhere.
+
+    Raises:
+        ConfigError: a text is not valid Unicode.
+    """
+    if isinstance(value, str):
+        if not is_unicode(value):
+            raise ConfigError(f"{value!r} is not valid Unicode; no text in a database can be that")
+    elif isinstance(value, Mapping):
+        _check_unicode((*value.keys(), *value.values()))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _check_unicode(part)
 
 
 class Connection:
@@ -39,20 +83,38 @@ class Connection:
 
         Raises:
             CatalogError: a table or column of ours is missing; the transaction goes on.
+            ConfigError: a parameter is not valid Unicode.
         """
+        _check_unicode(params)
         try:
             relation = self.native.sql(sql, params=list(params))
         except (duckdb.BinderException, duckdb.CatalogException) as error:
-            raise CatalogError(
-                f"the model catalog is damaged ({without_excerpt(error)}); DROP SCHEMA sqlml "
-                "CASCADE and create the models again"
-            ) from None
+            raise damaged_catalog(error) from None
         rows: list[tuple[Any, ...]] = relation.fetchall()
         return rows
 
     def write(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Run a statement in the user's transaction."""
-        self.native.execute(sql, list(params)).fetchall()
+        """Run a statement in the user's transaction.
+
+        Raises:
+            CatalogError: a table of ours is missing or has a row that it should not have, or the
+                database is read-only.
+            ConfigError: a parameter is not valid Unicode.
+        """
+        _check_unicode(params)
+        try:
+            self.native.execute(sql, list(params)).fetchall()
+        except duckdb.CatalogException as error:
+            if lacks_our_table(error):
+                raise damaged_catalog(error) from None
+            raise
+        except duckdb.ConstraintException as error:
+            raise damaged_catalog(error) from None
+        except duckdb.InvalidInputException as error:
+            read_only = _READ_ONLY.search(str(error))
+            if read_only is not None:
+                raise read_only_database(read_only[1]) from None
+            raise
 
     def schema(self, database: str | None) -> str:
         """The qualified schema of the model catalog, in the current database or another.
@@ -75,6 +137,8 @@ class Connection:
     def type(self, name: str) -> str | None:
         """The definition of a type by its qualified name (already quoted); None if it does not
         exist."""
+        if not is_unicode(name):
+            return None
         try:
             return str(self.native.sqltype(name))
         except (duckdb.BinderException, duckdb.CatalogException):

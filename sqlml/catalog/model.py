@@ -131,6 +131,15 @@ class Reference:
         return self.version is not None or self.alias is not None
 
 
+def is_name(name: str) -> bool:
+    """Return whether a model may have a name: rows of a catalog may hold anything.
+
+    >>> is_name("churn"), is_name(""), is_name("churn@champion")
+    (True, False, False)
+    """
+    return bool(name) and not any(character in name for character in ".@/\0")
+
+
 def parse_reference(text: str) -> Reference:
     """Read a reference to a model.
 

@@ -115,3 +115,6 @@ _OUR_WORDS -= {"primary", "not", "null"}
 
 _SHAPES = _shapes()
 """Table -> its columns and types."""
+
+OUR_TABLES = frozenset(_SHAPES)
+"""The names of the tables of a catalog."""

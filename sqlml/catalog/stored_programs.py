@@ -12,6 +12,7 @@ from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir import store
 from sqlml.ir.ops import NEVER_STORED
 from sqlml.ir.program import Program
+from sqlml.ir.spec import text_that_is_not_unicode
 from sqlml.limits import FORMAT_VERSION
 
 Loaded = Recent[str, Program]
@@ -97,6 +98,11 @@ class TablePrograms:
             raise ArtifactError(
                 f"the stored model {digest[:20]} holds operators that sqlml never stores; create "
                 "it again"
+            )
+        if text_that_is_not_unicode(program) is not None:
+            raise ArtifactError(
+                f"the stored model {digest[:20]} holds texts that are not valid Unicode; create it "
+                "again"
             )
         if program.hash != full:
             raise ArtifactError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlml.catalog import training_facts
 from sqlml.catalog.change_stamps import write_stamp
-from sqlml.catalog.connection import Connection
+from sqlml.catalog.connection import Connection, read_only_database
 from sqlml.catalog.model import MOST_VERSIONS, NewVersion, Reference
 from sqlml.catalog.plain_macros.keep import Macros, ModelCall
 from sqlml.catalog.read import Catalog
@@ -89,14 +89,12 @@ class Writer:
         name = reference.database
         which = "system.main.current_database()" if name is None else "?"
         found = self.connection.read(
-            "SELECT readonly FROM system.main.duckdb_databases() "
+            "SELECT readonly, database_name FROM system.main.duckdb_databases() "
             f"WHERE {folded('database_name')} = {folded(which)}",
             [] if name is None else [name],
         )
         if found and found[0][0]:
-            raise CatalogError(
-                "the database is read-only: attach it without READ_ONLY to store models in it"
-            )
+            raise read_only_database(str(found[0][1]))
 
     def make_tables(self, schema: str, database: str | None) -> None:
         """Make the tables and views of a catalog, where they are not there."""

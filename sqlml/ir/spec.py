@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from sqlml.errors import ProgramError
 from sqlml.ir import ops
 from sqlml.ir.program import Program
-from sqlml.types import LABEL_TYPES, NESTED, Labels
+from sqlml.types import LABEL_TYPES, NESTED, Labels, is_unicode
 
 OUTPUTS = ("label", "proba", "score", "samples", "transform")
 """Names that a model's outputs may have; intermediate Programs may use others."""
@@ -51,6 +55,29 @@ def verify(program: Program) -> Program:
     return program
 
 
+def text_that_is_not_unicode(program: Program) -> str | None:
+    """Return a name or category of a Program that no text in a database can be; None without one.
+
+    Objects of Python may have such texts: halves of surrogate pairs.
+    """
+    values = (value for node in program.nodes for value in node.attrs.values())
+    return next((text for value in values if (text := _not_unicode(value)) is not None), None)
+
+
+def _not_unicode(value: Any) -> str | None:
+    """Return the first text of an attribute that is not valid Unicode; None without one."""
+    if isinstance(value, np.ndarray):
+        value = value.ravel().tolist() if value.dtype.kind in "OU" else ()
+    if isinstance(value, str):
+        return None if is_unicode(value) else value
+    if not isinstance(value, tuple | list):
+        return None
+    texts = [text for text in value if isinstance(text, str)]
+    if is_unicode("".join(texts)):
+        return next((t for part in value if (t := _not_unicode(part)) is not None), None)
+    return next(text for text in texts if not is_unicode(text))
+
+
 def _verify_labels(labels: Labels) -> None:
     if not labels.values or len(set(labels.values)) != len(labels):
         raise ProgramError("a classifier needs distinct labels")
@@ -59,11 +86,8 @@ def _verify_labels(labels: Labels) -> None:
     ):
         raise ProgramError(f"labels of kind {labels.kind} cannot be {labels.sql_type!r}")
     for label in labels.values:
-        if isinstance(label, str) and not label.isprintable():
-            try:
-                label.encode()
-            except UnicodeEncodeError:
-                raise ProgramError(f"the label {label!r} is not valid Unicode") from None
+        if isinstance(label, str) and not is_unicode(label):
+            raise ProgramError(f"the label {label!r} is not valid Unicode")
 
 
 def _verify_classifier(program: Program) -> None:

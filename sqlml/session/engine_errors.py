@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import duckdb
 
+from sqlml.catalog.connection import damaged_catalog, lacks_our_table
 from sqlml.errors import excerpt
 from sqlml.interruption import Stop, interruption_stops
 from sqlml.parsing.moved_place import place_in
@@ -73,6 +74,8 @@ def user_error(
     own = claim(str(error))
     if own is not None or not isinstance(error, duckdb.Error):
         return own or error
+    if isinstance(error, duckdb.CatalogException) and lacks_our_table(error, texts):
+        return damaged_catalog(error)
     hints = (_hinted(error, text, engine) for text in texts)
     return next((told for told in hints if told is not None), error)
 

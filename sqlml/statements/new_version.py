@@ -14,6 +14,7 @@ from sqlml.importers.model_file import ModelFile
 from sqlml.importers.registry import import_model
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.program import Program
+from sqlml.ir.spec import text_that_is_not_unicode
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.program.prepare import prepare
 from sqlml.statements import options as model_options
@@ -42,6 +43,7 @@ def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) 
             "DOUBLE, ...) FROM '...'"
         )
     _check_numbers(imported.program)
+    _check_texts(imported.program)
     model_options.check_fit(imported.program, kept)
     recipe = recipe_of(model)
     if recipe is not None:
@@ -78,6 +80,15 @@ def _check_numbers(program: Program) -> None:
         raise UnsupportedModelError(
             "this model only fills columns of strings, and transform(..) in SQL gives numbers: "
             "write coalesce(column, 'value') in the query; sqlml.compile takes the model as it is"
+        )
+
+
+def _check_texts(program: Program) -> None:
+    text = text_that_is_not_unicode(program)
+    if text is not None:
+        raise UnsupportedModelError(
+            f"this model knows the text {text!r}, which is not valid Unicode, so that no text in a "
+            "database can be that: fit it on other texts; sqlml.compile takes the model as it is"
         )
 
 

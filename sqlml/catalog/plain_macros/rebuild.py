@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from sqlml.catalog.connection import Connection
+from sqlml.catalog.model import is_name
 from sqlml.catalog.plain_macros.name_tree import MOST, Chooser, choosers, digits, is_ours
 from sqlml.catalog.tables import CHOOSERS
 from sqlml.dialects import DUCKDB
@@ -98,7 +99,11 @@ def _rebuild_kind(
         The macros, the last above all others; and the names of those that were in their places.
     """
     beside: dict[str, str] = {}
-    if count > MOST and len(there) > 1 and all(is_ours(c.macro) for c in there):
+    if (
+        count > MOST
+        and len(there) > 1
+        and all(is_ours(c.macro) and all(map(is_name, c.names)) for c in there)
+    ):
         beside = {c.prefix: c.call() for c in there if len(c.prefix) == 1 and c.prefix not in first}
     models = _models(connection, schema, kind, first if beside else None)
     before = {c.prefix: c.macro for c in there if c.prefix not in beside}
@@ -133,7 +138,7 @@ def _models(
     rows = connection.read(
         f"SELECT key, macro FROM {schema}.catalog_calls WHERE kind = ?{where}", values
     )
-    return {str(key): str(macro) for key, macro in rows if is_ours(macro)}
+    return {str(key): str(macro) for key, macro in rows if is_ours(macro) and is_name(str(key))}
 
 
 def _make_choosers(
