@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from sqlml.errors import BindError
@@ -244,8 +245,8 @@ def _used_definitions(query: str, block: Block, text: Text) -> list[str]:
     while True:
         for number in rest:
             cte = block.ctes[number]
-            name = fold(cte.name)
-            if name in words or _WORD.fullmatch(name) is None:
+            name = _plain_name(cte.name)
+            if name is None or name in words:
                 definitions[number] = text(cte.span)
                 words |= _words(definitions[number])
         left = [number for number in rest if number not in definitions]
@@ -255,6 +256,12 @@ def _used_definitions(query: str, block: Block, text: Text) -> list[str]:
 
 
 _WORD = re.compile(r"\w+")
+
+
+@lru_cache(1 << 14)
+def _plain_name(name: str) -> str | None:
+    """Return a name folded; None for one that is not a word."""
+    return fold(name) if _WORD.fullmatch(name) else None
 
 
 def _words(sql: str) -> set[str]:
