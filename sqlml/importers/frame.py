@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,6 +12,7 @@ import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.ir.builder import Builder, Value
+from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import DATETIME, DType, LabelKind, Labels, label_sets
 
 Rows = Literal["dense", "wide", "sparse"]
@@ -299,6 +301,26 @@ class Schema:
             return cls(tuple(str(n) for n in names), len(names))
         count = getattr(model, "n_features_in_", None)
         return None if count is None else cls(None, int(count))
+
+    def written_out(self, inputs: Mapping[str, str]) -> Mapping[str, str]:
+        """Write a column for each element of an array: `x FLOAT[3]` is x_0, x_1 and x_2.
+
+        That is so for models of numbered columns, unless `inputs` names just as many columns.
+        """
+        if self.default_names is None or len(inputs) == self.count:
+            return inputs
+        columns: dict[str, str] = {}
+        for name, kind in inputs.items():
+            array = _ARRAY.fullmatch(kind.strip())
+            if array is None or int(array[2]) > MAX_ROW_VALUES:
+                columns[name] = kind
+            else:
+                columns.update((f"{name}_{i}", array[1]) for i in range(int(array[2])))
+        return columns
+
+
+_ARRAY = re.compile(r"([^\[\]]+?)\s*\[(\d{1,9})\]")
+"""A SQL type of arrays of a fixed length: that of the elements, and the length."""
 
 
 _KINDS: tuple[tuple[type, LabelKind], ...] = (

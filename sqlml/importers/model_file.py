@@ -14,6 +14,7 @@ from sqlml.errors import ArtifactError, MissingDependencyError
 from sqlml.host import Files
 from sqlml.importers.file_formats import FOLDER_FORMAT, read_artifact, read_folder
 from sqlml.importers.mlflow_folder import DOCUMENT, URI, SavedModel, saved_model
+from sqlml.importers.registry import Imported, import_model
 from sqlml.importers.spark_ml.folder import MAX_FILES
 from sqlml.limits import MAX_ARTIFACT_BYTES
 from sqlml.regular_files import files_below, irregular, local_path
@@ -72,6 +73,20 @@ def read_file(
     _check_pinned(path, sha256, digest)
     model = read_artifact(content, format=format, path=path, allow_pickle=allow_pickle)
     return ModelFile(model, content, path, format, digest)
+
+
+def import_file(
+    file: ModelFile, inputs: Sequence[str] | Mapping[str, str] | None = None
+) -> Imported:
+    """Import what a file holds; MLflow's signature names the columns of a model without names.
+
+    Raises:
+        UnsupportedModelError, ConfigError: as `import_model` does.
+    """
+    imported = import_model(file.model, inputs)
+    if imported.named or file.columns is None:
+        return imported
+    return import_model(file.model, file.columns)
 
 
 def _resolved(host: Files, uri: str) -> str:

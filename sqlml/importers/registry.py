@@ -47,7 +47,6 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
 from sqlml.ir.torch_archive import Exported
-from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import DATETIME, Feature, Kind, fold
 
 Leaf = Callable[[Any, Frame], Frame | Outputs]
@@ -148,7 +147,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     if inputs is not None and path in torch.FAMILIES:
         schema = Schema(None, ANY_COUNT)  # its first layer only suggests a count
     if isinstance(inputs, Mapping):
-        inputs = _written_out(schema, inputs)
+        inputs = schema.written_out(inputs)
     names = _names(schema, inputs)
     builder = Builder()
     parts: set[str] = set()
@@ -453,26 +452,6 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
         )
     return names
 
-
-def _written_out(schema: Schema, inputs: Mapping[str, str]) -> Mapping[str, str]:
-    """INPUT with a column for each element of an array: `x FLOAT[3]` stands for x_0, x_1 and x_2.
-
-    That is so for models of numbered columns, unless it names just as many columns as they have.
-    """
-    if schema.default_names is None or len(inputs) == schema.count:
-        return inputs
-    columns: dict[str, str] = {}
-    for name, kind in inputs.items():
-        array = _ARRAY.fullmatch(kind.strip())
-        length = int(array[2]) if array else 0
-        if array is None or length > MAX_ROW_VALUES:
-            columns[name] = kind
-        else:
-            columns.update((f"{name}_{i}", array[1]) for i in range(length))
-    return columns
-
-
-_ARRAY = re.compile(r"([^\[\]]+?)\s*\[(\d{1,9})\]")
 
 _NUMBERS = (
     "BOOLEAN BOOL TINYINT SMALLINT INTEGER INT BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT "

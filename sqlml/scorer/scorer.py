@@ -19,8 +19,8 @@ from sqlml.explaining.classes import BY_CLASS, OWN
 from sqlml.explaining.explained import block_of, explained, explained_against
 from sqlml.host import LOCAL_FILES
 from sqlml.importers.gaps import Gaps
-from sqlml.importers.model_file import read_file
-from sqlml.importers.registry import Imported, import_model
+from sqlml.importers.model_file import import_file, read_file
+from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.passes.order import only
@@ -515,24 +515,15 @@ def compile(
     if isinstance(model, Program):
         program, features, gaps = model, model.features, Gaps()
     else:
-        imported = _imported(model, inputs, allow_pickle)
+        if isinstance(model, str | os.PathLike):
+            file = read_file(os.fspath(model), LOCAL_FILES, allow_pickle=allow_pickle)
+            imported = import_file(file, inputs)
+        else:
+            imported = import_model(model, inputs)
         program, features, gaps = imported.program, imported.features, imported.gaps
     if checked:
         choose(program, checked)  # the names of the options, before a batch needs them
     return Scorer(program, features, checked, gaps)
-
-
-def _imported(
-    model: Any, inputs: Sequence[str] | Mapping[str, str] | None, allow_pickle: bool
-) -> Imported:
-    """Import an object, or the model at a path; MLflow's signature names columns without names."""
-    if not isinstance(model, str | os.PathLike):
-        return import_model(model, inputs)
-    file = read_file(os.fspath(model), LOCAL_FILES, allow_pickle=allow_pickle)
-    imported = import_model(file.model, inputs)
-    if imported.named or file.columns is None:
-        return imported
-    return import_model(file.model, file.columns)
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from sqlml.catalog.model import NewVersion, Origin
 from sqlml.catalog.small_models import KINDS, SmallModel, loads
 from sqlml.errors import ArtifactError, ConfigError, UnsupportedModelError
 from sqlml.importers.foreign import check_model
-from sqlml.importers.model_file import ModelFile
+from sqlml.importers.model_file import ModelFile, import_file
 from sqlml.importers.registry import import_model
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.program import Program
@@ -31,9 +31,8 @@ def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) 
     kept = model_options.stored(wanted.options)
     if isinstance(model, StoredModel):
         kept = {**model_options.read_back(model.options), **kept}
-    imported = import_model(model, wanted.inputs)
-    if not imported.named and file is not None and file.columns is not None:
-        imported = import_model(model, file.columns)
+    inputs = wanted.inputs
+    imported = import_model(model, inputs) if file is None else import_file(file, inputs)
     if not (imported.named or imported.numbered):
         count = len(imported.features)
         columns = "1 column" if count == 1 else f"{count} columns"
