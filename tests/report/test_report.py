@@ -54,6 +54,9 @@ def test_a_trained_classifier(con: sqlml.Session) -> None:
     assert metrics["ROC AUC"] == f"{roc_auc_score(np.array(truth) == 'yes', score):.4f}"
     assert metrics["Accuracy"] == f"{accuracy_score(truth, label):.4f}"
     assert "7 rows without a label are left out" in page.text
+    assert "was trained on rows of customers, so it has seen some of these rows" in page.text
+    con.execute("CREATE OR REPLACE TEMP TABLE newer AS FROM customers")
+    assert "has seen some" not in Page(con.report("churn", "newer").html).text
     groups = page.columns("Groups")
     assert sorted(groups["region"]) == ["it's", "north", "south"]
     counts = [int(rows.replace(",", "")) for rows in groups["Rows"]]

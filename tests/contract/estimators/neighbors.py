@@ -39,7 +39,7 @@ def quarters(rows: int, seed: int) -> pd.DataFrame:
 
 def _constant(table: pd.DataFrame, seed: int) -> Array:
     """A single class."""
-    return np.full(len(table), "only", object)
+    return np.zeros(len(table), np.int64)
 
 
 def pair(table: pd.DataFrame, seed: int) -> Array:

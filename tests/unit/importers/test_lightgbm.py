@@ -168,6 +168,12 @@ def test_classifier_of_one_class_always_predicts_it(x: Any) -> None:
     assert set(program.labels[0].array()[got["label"].ravel()]) == set(model.predict(x)) == {"only"}
 
 
+def test_more_outputs_than_classes_are_refused(x: Any) -> None:
+    made = lgb.LGBMClassifier(**{**SMALL, "objective": "multiclass", "num_class": 3})
+    with pytest.raises(UnsupportedModelError, match="3 outputs, but its labels had 1 different"):
+        import_model(made.fit(x, np.full(ROWS, "only")))
+
+
 def test_booster_in_training_stops_at_its_best_iteration(x: Any, y: Any) -> None:
     noise = np.random.default_rng(0).permutation(y[600:])
     train = lgb.Dataset(x[:600], y[:600])
