@@ -24,7 +24,8 @@ def rows_of(con: Session, query: str, label: str | None, seed: int = 7) -> tuple
     }
     of_label = columns.pop(label or "", "0")
     row = f"hash({', '.join(columns.values())}, {seed})"
-    number = f"row_number() OVER (PARTITION BY {row} ORDER BY hash({of_label})) - 1"
+    order = f"PARTITION BY {row} ORDER BY hash({of_label}), row_of_query"
+    number = f"row_number() OVER ({order}) - 1"
     place = f"(({row} >> 33)::BIGINT + ({number}) * 1327217885) % 2 ** 31"
     query = f"SELECT *, row_number() OVER () AS row_of_query FROM ({query})"
     frame = con.execute(
