@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -42,18 +42,24 @@ class Frame:
 
     `names` has one entry per column, for selection by name and for error messages. `sparse` says
     that the source library hands these columns on as a sparse matrix: XGBoost takes what that
-    does not store for missing.
+    does not store for missing. `enums` are the values of columns that the user declared an ENUM.
     """
 
     builder: Builder
     blocks: tuple[RawColumn | Value, ...]
     names: tuple[str, ...]
     sparse: Sparse = False
+    enums: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def raw(cls, builder: Builder, names: Sequence[str]) -> Frame:
-        """The table itself: one raw column per name."""
-        return cls(builder, tuple(RawColumn(n) for n in names), tuple(names))
+    def raw(
+        cls,
+        builder: Builder,
+        names: Sequence[str],
+        enums: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> Frame:
+        """Return the table itself: one raw column per name."""
+        return cls(builder, tuple(map(RawColumn, names)), tuple(names), enums=enums or {})
 
     @classmethod
     def of(
@@ -113,7 +119,7 @@ class Frame:
                 run.append(j)
         flush()
         names = tuple(self.names[i] for i in indices)
-        return Frame(self.builder, tuple(blocks), names, self.sparse)
+        return Frame(self.builder, tuple(blocks), names, self.sparse, self.enums)
 
     @property
     def stored(self) -> bool:

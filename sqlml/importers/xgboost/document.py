@@ -22,15 +22,52 @@ from sqlml.ir.damaged_file import reading
 from sqlml.types import Array
 
 
+@dataclass(frozen=True, slots=True)
+class StoredNames:
+    """The names of categories outside ASCII as a model stores them: where each ends, and bytes.
+
+    Until 3.2, XGBoost's reader of pandas frames counts characters where it should count bytes, so
+    names are cut in the wrong places, and the last bytes are lost (npstr_to_arrow_strarr; mended by
+    https://github.com/dmlc/xgboost/pull/12371). Frames of others are stored as they should be, and
+    nothing in the model tells these apart.
+    """
+
+    offsets: tuple[int, ...]
+    joined: bytes
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def sort_keys(self) -> list[bytes]:
+        """Return what sorts as the names do in XGBoost, which compares signed bytes."""
+        signed = self.joined.translate(bytes(byte ^ 0x80 for byte in range(256)))
+        return [signed[a:z] for a, z in zip(self.offsets, self.offsets[1:], strict=False)]
+
+    def of(self, names: Sequence[str]) -> Array | None:
+        """Return the names in the order of the model; None if it does not store them.
+
+        The order is that of the user, or that in which pandas sorts categories.
+        """
+        for ordered in (list(names), sorted(names)):
+            whole = "".join(ordered).encode()
+            of_bytes = np.cumsum([0, *(len(name.encode()) for name in ordered)]).tolist()
+            of_characters = np.cumsum([0, *map(len, ordered)]).tolist()
+            offsets = list(self.offsets)
+            is_whole = offsets == of_bytes and self.joined == whole
+            if is_whole or (offsets == of_characters and self.joined == whole[: offsets[-1]]):
+                return category_array(ordered, "")
+        return None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class XGBoostModel:
     """What predictions of an XGBoost model depend on.
 
     The K outputs are classes, or `targets`. base_score float32 (K,) in the space of predictions;
-    `categories` has one array per feature (objects or float64) or None if the feature is a
-    number; `weights` of gblinear are float32 (features + 1, K), the biases last. Exactly one of
-    `forest` and `weights` is set. `estimated` says that training was to estimate base_score,
-    `rounds` how many rounds there were.
+    `categories` has one array per feature (objects or float64), `StoredNames` if XGBoost may have
+    cut them, or None if the feature is a number; `weights` of gblinear are float32 (features + 1,
+    K), the biases last. Exactly one of `forest` and `weights` is set. `estimated` says that
+    training was to estimate base_score, `rounds` how many rounds there were.
     """
 
     written_by: str
@@ -38,7 +75,7 @@ class XGBoostModel:
     features: int
     targets: int
     names: tuple[str, ...] | None
-    categories: tuple[Array | None, ...]
+    categories: tuple[Array | StoredNames | None, ...]
     base_score: Array
     estimated: bool
     rounds: int
@@ -101,7 +138,7 @@ def _read(document: Any) -> XGBoostModel:
     kind = booster["name"]
     forest: Forest | None = None
     weights: Array | None = None
-    categories: tuple[Array | None, ...] = (None,) * features
+    categories: tuple[Array | StoredNames | None, ...] = (None,) * features
     if kind == "gblinear":
         weights = np.asarray(booster["model"]["weights"], np.float32)
         weights = weights.reshape(features + 1, outputs)
@@ -171,14 +208,16 @@ def _base_score(text: Any, outputs: int) -> Array:
     return base
 
 
-def _categories(cats: Any, features: int, names: Sequence[str] | None) -> tuple[Array | None, ...]:
-    """Categories of a data frame, which XGBoost keeps since 3.1."""
+def _categories(
+    cats: Any, features: int, names: Sequence[str] | None
+) -> tuple[Array | StoredNames | None, ...]:
+    """Return the categories of a data frame, which XGBoost keeps since 3.1."""
     encodings = list(cats["enc"]) if cats else []
     if not encodings:
         return (None,) * features
     if len(encodings) != features:
         raise ArtifactError(f"categories of {len(encodings)} columns for {features} features")
-    found: list[Array | None] = []
+    found: list[Array | StoredNames | None] = []
     for i, encoding in enumerate(encodings):
         column = names[i] if names else f"x{i}"
         values = np.asarray(encoding["values"])
@@ -194,28 +233,28 @@ def _categories(cats: Any, features: int, names: Sequence[str] | None) -> tuple[
         if offsets != sorted(offsets) or offsets[0] < 0 or offsets[-1] > len(joined):
             raise ArtifactError(f"the categories of column {column!r} are damaged")
         if not joined.isascii():
-            # Its reader of pandas frames counts characters where it should count bytes, so the
-            # names that it stores are cut in the wrong places (3.2, npstr_to_arrow_strarr;
-            # mended later by https://github.com/dmlc/xgboost/pull/12371).
-            raise UnsupportedModelError(
-                f"column {column!r} has categories outside ASCII, whose names XGBoost does not "
-                "store in full; train on ASCII names or on numbers"
-            )
+            found.append(StoredNames(tuple(offsets), joined))
+            continue
         strings = [joined[a:z].decode() for a, z in zip(offsets, offsets[1:], strict=False)]
         found.append(category_array(strings, column))
     _check_order(cats, found)
     return tuple(found)
 
 
-def _check_order(cats: Any, found: Sequence[Array | None]) -> None:
-    """XGBoost looks categories up by where they begin and how they sort, and asks nothing else."""
+def _check_order(cats: Any, found: Sequence[Array | StoredNames | None]) -> None:
+    """Check what XGBoost relies on: where categories begin, and how they sort.
+
+    Raises:
+        ArtifactError: they are not as stated.
+    """
     sizes = [0 if values is None else len(values) for values in found]
-    order = [
-        sorted(range(size), key=values.tolist().__getitem__)
-        for size, values in zip(sizes, found, strict=True)
+    listed: list[list[Any]] = [
+        values.sort_keys() if isinstance(values, StoredNames) else values.tolist()
+        for values in found
         if values is not None
     ]
-    if any(values is not None and len(set(values.tolist())) < len(values) for values in found):
+    order = [sorted(range(len(values)), key=values.__getitem__) for values in listed]
+    if any(len(set(values)) < len(values) for values in listed):
         raise ArtifactError("a column of the XGBoost model has a category twice")
     begins = np.asarray(cats["feature_segments"]).tolist()
     told = np.asarray(cats["sorted_idx"]).tolist()

@@ -20,7 +20,7 @@ from sqlml.importers.categories import category_codes, coded_columns
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.unfitted import unfitted
 from sqlml.importers.xgboost import ubjson
-from sqlml.importers.xgboost.document import XGBoostModel, read_document
+from sqlml.importers.xgboost.document import StoredNames, XGBoostModel, read_document
 from sqlml.importers.xgboost.forest import compact
 from sqlml.importers.xgboost.objective import (
     Objective,
@@ -195,7 +195,9 @@ def _columns(model: XGBoostModel, frame: Frame, missing: float, finite: bool) ->
             wide = b.op("where", zero, b.constant(np.array([np.nan])), wide)
         frame = Frame.of(b, wide, frame.names)
     known = {
-        i: categories for i, categories in enumerate(model.categories) if categories is not None
+        i: _declared(frame, i, categories) if isinstance(categories, StoredNames) else categories
+        for i, categories in enumerate(model.categories)
+        if categories is not None
     }
     codes = partial(category_codes, dtype="float32", refuse="XGBoost")
     x = coded_columns(frame, range(model.features), known, codes, "float32")
@@ -205,6 +207,29 @@ def _columns(model: XGBoostModel, frame: Frame, missing: float, finite: bool) ->
     if finite and not math.isinf(missing):
         x = b.op("require_finite", x, features=frame.names, allow_nan=True, step="XGBoost")
     return x
+
+
+def _declared(frame: Frame, i: int, stored: StoredNames) -> Array:
+    """Return the categories outside ASCII of a column, whose names the user has declared.
+
+    Raises:
+        UnsupportedModelError: they are not declared, or are not those of the model.
+    """
+    name = frame.names[i]
+    declared = frame.enums.get(name)
+    if declared is None:
+        raise UnsupportedModelError(
+            f"column {name!r} has categories outside ASCII, whose names XGBoost does not store in "
+            f"full; say what they are by the column's type: INPUT (\"{name}\" ENUM('..', '..'), "
+            f"...) or inputs={{'{name}': \"ENUM('..', '..')\", ...}}, in the order of training"
+        )
+    categories = stored.of(declared)
+    if categories is None:
+        raise UnsupportedModelError(
+            f"the {len(declared)} values of the ENUM of column {name!r} are not the {len(stored)} "
+            "categories of the XGBoost model; write them as they were in training, in their order"
+        )
+    return categories
 
 
 def _linear(weights: Array, x: Value, base: Array, b: Builder) -> Value:

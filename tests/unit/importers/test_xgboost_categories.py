@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import xgboost as xgb
 
+import sqlml
 from sqlml.errors import UnknownCategoryError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
@@ -70,11 +73,40 @@ def test_a_category_that_training_never_saw_is_refused() -> None:
         model.predict(train.iloc[:1].assign(zip=pd.Categorical([9999])))
 
 
-def test_categories_outside_ascii_are_refused_since_xgboost_cuts_their_names() -> None:
-    train = pd.DataFrame({"city": pd.Categorical(["Zürich", "Bern", "Oslo", "Bern"] * 9)})
-    model = xgb.XGBRegressor(n_estimators=1, enable_categorical=True)
-    with pytest.raises(UnsupportedModelError, match="outside ASCII"):
-        import_model(model.fit(train, np.arange(36) % 4))
+CITIES = ["Zürich", "Bern", "O'Łódź", "Oslo"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "unsorted"])
+def test_categories_outside_ascii_have_the_names_that_the_user_declares(library: str) -> None:
+    values = [CITIES[i % 4] for i in range(40)]
+    train: Any = pd.DataFrame({"city": pd.Categorical(values)})
+    if library == "polars":  # whose names XGBoost stores in full
+        train = pl.DataFrame({"city": pl.Series(values, dtype=pl.Categorical)})
+    if library == "unsorted":
+        train = pd.DataFrame({"city": pd.Categorical(values, CITIES)})
+    target = np.arange(40) % 4
+    model = xgb.XGBRegressor(n_estimators=4, enable_categorical=True).fit(train, target)
+    want = model.predict(train)
+    assert len(set(want.tolist())) == 4
+    with pytest.raises(UnsupportedModelError, match=r"does not store in full; say .*\"city\" ENUM"):
+        import_model(model)
+    with pytest.raises(UnsupportedModelError, match="are not the 4 categories"):
+        import_model(model, {"city": "ENUM('Zürich', 'Bern', 'Oslo', 'Lodz')"})
+    declared = ", ".join("'" + name.replace("'", "''") + "'" for name in CITIES)
+    program = import_model(model, {"city": f"ENUM({declared})"}).program
+    got = reference.run(program, {"city": np.array(values, object)})["label"]
+    np.testing.assert_array_equal(got.ravel(), want)
+    with sqlml.connect() as con:
+        con.create_model("m", model, inputs={"city": f"ENUM({declared})"})
+        con.register("names", pd.DataFrame({"city": values}))
+        found = con.execute("SELECT predict('m', *) FROM names").fetchall()
+        np.testing.assert_array_equal([value for (value,) in found], want)
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/m.json"
+            model.save_model(path)
+            con.execute(f"CREATE MODEL f INPUT (city ENUM({declared})) FROM '{path}'")
+        found = con.execute("SELECT predict('f', *) FROM names").fetchall()
+        np.testing.assert_array_equal([value for (value,) in found], want)
 
 
 def test_codes_beyond_negative_or_missing_take_the_branches_that_xgboost_gives_them() -> None:
