@@ -42,24 +42,21 @@ class Frame:
 
     `names` has one entry per column, for selection by name and for error messages. `sparse` says
     that the source library hands these columns on as a sparse matrix: XGBoost takes what that
-    does not store for missing. `enums` are the values of columns that the user declared an ENUM.
+    does not store for missing. `declared` are the SQL types of columns that the user gave.
     """
 
     builder: Builder
     blocks: tuple[RawColumn | Value, ...]
     names: tuple[str, ...]
     sparse: Sparse = False
-    enums: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    declared: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def raw(
-        cls,
-        builder: Builder,
-        names: Sequence[str],
-        enums: Mapping[str, tuple[str, ...]] | None = None,
+        cls, builder: Builder, names: Sequence[str], declared: Mapping[str, str] | None = None
     ) -> Frame:
         """Return the table itself: one raw column per name."""
-        return cls(builder, tuple(map(RawColumn, names)), tuple(names), enums=enums or {})
+        return cls(builder, tuple(map(RawColumn, names)), tuple(names), declared=declared or {})
 
     @classmethod
     def of(
@@ -119,7 +116,7 @@ class Frame:
                 run.append(j)
         flush()
         names = tuple(self.names[i] for i in indices)
-        return Frame(self.builder, tuple(blocks), names, self.sparse, self.enums)
+        return Frame(self.builder, tuple(blocks), names, self.sparse, self.declared)
 
     @property
     def stored(self) -> bool:

@@ -149,9 +149,10 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     if isinstance(inputs, Mapping):
         inputs = schema.written_out(inputs)
     names = _names(schema, inputs)
+    declared = inputs if isinstance(inputs, Mapping) else {}
     builder = Builder()
     parts: set[str] = set()
-    made = _converter(parts)(model, Frame.raw(builder, names, _enums(inputs)))
+    made = _converter(parts)(model, Frame.raw(builder, names, declared))
     try:
         if isinstance(made, Frame):
             made = Outputs({"transform": made.whole()})
@@ -452,21 +453,6 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
         )
     return names
 
-
-def _enums(inputs: Sequence[str] | Mapping[str, str] | None) -> dict[str, tuple[str, ...]]:
-    """Return the values of the columns that are declared an ENUM."""
-    if not isinstance(inputs, Mapping):
-        return {}
-    found = {name: _ENUM.fullmatch(kind.strip()) for name, kind in inputs.items()}
-    return {
-        name: tuple(v.replace("''", "'") for v in _ENUM_VALUE.findall(match[1]))
-        for name, match in found.items()
-        if match is not None
-    }
-
-
-_ENUM = re.compile(r"ENUM\s*\(((?:\s*'(?:[^']|'')*'\s*,?)*)\)", re.IGNORECASE)
-_ENUM_VALUE = re.compile(r"'((?:[^']|'')*)'")
 
 _NUMBERS = (
     "BOOLEAN BOOL TINYINT SMALLINT INTEGER INT BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT "

@@ -8,6 +8,7 @@ predict in place; a DMatrix refuses infinity), and make labels of predictions.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -216,13 +217,14 @@ def _declared(frame: Frame, i: int, stored: StoredNames) -> Array:
         UnsupportedModelError: they are not declared, or are not those of the model.
     """
     name = frame.names[i]
-    declared = frame.enums.get(name)
-    if declared is None:
+    match = _ENUM.fullmatch(frame.declared.get(name, "").strip())
+    if match is None:
         raise UnsupportedModelError(
             f"column {name!r} has categories outside ASCII, whose names XGBoost does not store in "
             f"full; say what they are by the column's type: INPUT (\"{name}\" ENUM('..', '..'), "
             f"...) or inputs={{'{name}': \"ENUM('..', '..')\", ...}}, in the order of training"
         )
+    declared = [value.replace("''", "'") for value in _ENUM_VALUE.findall(match[1])]
     categories = stored.of(declared)
     if categories is None:
         raise UnsupportedModelError(
@@ -230,6 +232,10 @@ def _declared(frame: Frame, i: int, stored: StoredNames) -> Array:
             "categories of the XGBoost model; write them as they were in training, in their order"
         )
     return categories
+
+
+_ENUM_VALUE = re.compile(r"'((?:[^']|'')*)'")
+_ENUM = re.compile(r"ENUM\s*\(\s*('(?:[^']|'')*'(?:\s*,\s*'(?:[^']|'')*')*)\s*\)", re.IGNORECASE)
 
 
 def _linear(weights: Array, x: Value, base: Array, b: Builder) -> Value:
