@@ -66,6 +66,23 @@ def test_a_file_is_scored_without_the_library(x: Any, y: Any, tmp_path: Path) ->
     np.testing.assert_array_equal(np.load(tmp_path / "got.npy"), raw)
 
 
+@pytest.mark.parametrize("of_params", [True, False], ids=["no loss", "no parameters"])
+def test_a_file_that_does_not_say_its_loss_gives_raw_values(
+    x: Any, y: Any, tmp_path: Path, of_params: bool
+) -> None:
+    model = cb.CatBoostRegressor(**SMALL).fit(x, y)
+    document = json.loads(saved(model))
+    if of_params:
+        del document["model_info"]["params"]["loss_function"]
+    else:
+        del document["model_info"]
+    (tmp_path / "m.json").write_text(json.dumps(document))
+    loaded = cb.CatBoost().load_model(str(tmp_path / "m.json"), format="json")
+    program = import_model(read((tmp_path / "m.json").read_bytes())).program
+    got = reference.run(program, {n: x[:, int(n)] for n in program.inputs})
+    np.testing.assert_allclose(got["label"][:, 0], loaded.predict(x), rtol=1e-12)
+
+
 @pytest.mark.nightly
 def test_binary_files_are_read_by_the_library(x: Any, y: Any, tmp_path: Path) -> None:
     place = tmp_path / "m.cbm"
