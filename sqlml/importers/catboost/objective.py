@@ -38,7 +38,6 @@ LOSSES: Mapping[str, tuple[Task, Output]] = MappingProxyType(
         "Poisson": ("regression", "exp"),
         "Tweedie": ("regression", "exp"),
         "RMSEWithUncertainty": ("regression", "uncertainty"),
-        "": _REGRESSION,  # a file that does not say it, of which CatBoost predicts the raw values
         **dict.fromkeys(_IDENTITY, _REGRESSION),
     }
 )
@@ -46,15 +45,18 @@ LOSSES: Mapping[str, tuple[Task, Output]] = MappingProxyType(
 
 
 def loss(name: str) -> tuple[Task, Output]:
-    """The row of `name`.
+    """Return the row of `name`, which is empty for a file that does not say it.
+
+    CatBoost itself predicts the raw values of such a file.
 
     Raises:
         UnsupportedModelError: no row has that name.
     """
+    if not name:
+        return _REGRESSION
     if name not in LOSSES:
         raise UnsupportedModelError(
-            f"CatBoost's loss function {name!r} is not covered; covered: "
-            f"{', '.join(filter(None, LOSSES))}"
+            f"CatBoost's loss function {name!r} is not covered; covered: {', '.join(LOSSES)}"
         )
     return LOSSES[name]
 
