@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -32,16 +33,19 @@ MODELS = {
 SPELLINGS = ("*", "t.*", "a, b", "b := b, a := a", "A, t.b")
 """Arguments that mean the same in a query of `t`."""
 
+LIKE = "(round(t.a) + 1)"
+"""An expression of DuckDB's own that the engine must find in GROUP BY as it finds a call."""
+
 # Y stands for a label, and Q for the probability of a class.
 CLAUSES = (
     "SELECT Y AS p, count(*) AS n FROM t GROUP BY Y",
     "SELECT Y AS p, count(*) AS n FROM t GROUP BY p",
     "SELECT Y AS p, count(*) AS n FROM t GROUP BY ALL",
     "SELECT Y + 1 AS p, count(*) AS n FROM t GROUP BY Y",
-    "SELECT Y AS p, Q AS q, count(*) AS n FROM t GROUP BY Y, Q",
+    "SELECT Y AS p, round(Q, 2) AS q, count(*) AS n FROM t GROUP BY Y, Q",
     "SELECT Y AS p, max(Q) AS q, count(*) FILTER (Y = 1) AS n FROM t GROUP BY Y",
     "SELECT Y AS p, count(*) AS n FROM t GROUP BY Y HAVING Y > 0",
-    "SELECT Q AS q, count(*) AS n FROM t GROUP BY Q HAVING Q > 0.3",
+    "SELECT round(Q, 2) AS q, count(*) AS n FROM t GROUP BY Q HAVING Q > 0.3",
     "SELECT Q > 0.3 AS q, count(*) AS n FROM t GROUP BY Q > 0.3 HAVING Q > 0.3",
     "SELECT Y AS p, count(*) AS n FROM t WHERE Y < 2 GROUP BY Y HAVING count(*) > 1",
     "SELECT Y AS p, count(*) AS n FROM t GROUP BY Y ORDER BY Y",
@@ -54,7 +58,7 @@ CLAUSES = (
     "SELECT k, Y AS p FROM t ORDER BY Y, k LIMIT 5",
     "SELECT k, rank() OVER (PARTITION BY Y ORDER BY k) AS n FROM t",
     "SELECT k, coalesce(count(*) OVER (PARTITION BY Y), 0) AS n, Y AS p FROM t",
-    "SELECT k, rank() OVER w AS n FROM t WINDOW w AS (PARTITION BY Y ORDER BY Q, k)",
+    "SELECT k, rank() OVER w AS n FROM t WINDOW w AS (PARTITION BY Y ORDER BY Q > 0.3, k)",
     "SELECT Y AS p, rank() OVER (ORDER BY Y) AS n FROM t GROUP BY Y",
     "SELECT k, Y AS p FROM t QUALIFY row_number() OVER (PARTITION BY Y ORDER BY k) = 1",
     "SELECT k FROM t QUALIFY max(Y) OVER (PARTITION BY k % 3) > 0 AND Y <> 1",
@@ -68,7 +72,7 @@ CLAUSES = (
     "SELECT t.k, Y AS p FROM t JOIN u ON Y = u.k % 3 GROUP BY t.k, Y",
     "SELECT t.k, Y AS p FROM t LEFT JOIN u ON t.k = u.k AND Y > 0 GROUP BY t.k, Y",
     "FROM t SELECT Y AS p, count(*) AS n GROUP BY Y",
-    "SELECT Y AS p FROM t GROUP BY Y UNION ALL SELECT Q FROM t GROUP BY Q",
+    "SELECT Y AS p FROM t GROUP BY Y UNION ALL SELECT round(Q, 2) FROM t GROUP BY Q",
     "SELECT z.p, count(*) AS n FROM t, LATERAL (SELECT Y AS p) z GROUP BY z.p",
     "SELECT Y IN (SELECT Y FROM t GROUP BY Y) AS p FROM t GROUP BY Y",
     "SELECT p, count(*) AS n FROM (VALUES (1), (2)) v(i), (SELECT Y AS p FROM t) GROUP BY p",
@@ -156,8 +160,28 @@ def test_equal_calls_in_all_clauses_at_all_levels(
     con: sqlml.Session, query: str, model: str
 ) -> None:
     twin = re.sub(r"\b([YQ])\b", lambda m: f"{m[0].lower()}_{model}", query)
+    like = re.sub(r"\b[YQ]\b", LIKE, query)
     for k, level in enumerate(LEVELS):
+        if not is_accepted(con, level, like):
+            continue  # DuckDB 1.5 looks for no key of GROUP BY in a subquery, for example
         calls = respelled(query, model, k % len(SPELLINGS))
         expected = run(con, level, twin)
         assert expected or "HAVING EXISTS" in query
         check_rows(run(con, level, calls), expected, ordered=False)
+
+
+def is_accepted(con: sqlml.Session, level: tuple[str, ...], query: str) -> bool:
+    """Whether DuckDB accepts the query with calls of a function of its own."""
+    try:
+        run(con, level, query)
+    except duckdb.Error:
+        return False
+    return True
+
+
+def test_duckdb_accepts_the_queries(con: sqlml.Session) -> None:
+    """So that the test above skips few of them."""
+    pairs = list(itertools.product(CLAUSES, LEVELS))
+    likes = ((level, re.sub(r"\b[YQ]\b", LIKE, query)) for query, level in pairs)
+    refused = [pair for pair in likes if not is_accepted(con, *pair)]
+    assert len(refused) < 0.1 * len(pairs), refused
