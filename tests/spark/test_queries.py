@@ -95,6 +95,21 @@ def test_where_a_call_may_stand(con: Any, frame: pd.DataFrame, churn: Any) -> No
     assert [row[0] for row in best] == frame.id[order].tolist()
 
 
+def test_equal_calls_are_found_in_group_by(con: Any) -> None:
+    by_name = rows(con, "SELECT predict('churn', *) AS y, count(*) FROM customers GROUP BY y")
+    for query in (
+        "SELECT {0} AS y, count(*) FROM customers c GROUP BY {1}",
+        "SELECT y, n FROM (SELECT {1} AS y, max({2}) AS q, count(*) AS n FROM customers c "
+        "GROUP BY {0} HAVING {1} IS NOT NULL)",
+    ):
+        calls = (
+            "predict('churn', *)",
+            "predict('churn', c.*)",
+            "predict_proba('churn', *, class := 'yes')",
+        )
+        assert sorted(rows(con, query.format(*calls))) == sorted(by_name)
+
+
 def test_both_in_where_and_select(con: Any, frame: pd.DataFrame, churn: Any) -> None:
     found = rows(
         con,
