@@ -197,7 +197,7 @@ def _of_groups(dice: Dice, key: str, kind: str) -> str:
     templates = [
         f"count(*) OVER (PARTITION BY {key})",
         f"rank() OVER (ORDER BY {key})",
-        f"coalesce({key}::VARCHAR, 'none')",
+        f"coalesce(({key})::VARCHAR, 'none')",
     ]
     if "*" not in dice.text(key, 0):  # it would mean the columns of the subquery
         templates += [
