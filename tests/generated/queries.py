@@ -165,6 +165,8 @@ def grouped(dice: Dice, depth: int) -> Query:
     if names:
         written = [dice.respelled(key) for key in keys]
         by = f" GROUP BY {_groups(dice, dice.pick(([*names], written)))}"
+        if any(map(_is_constant, keys)):
+            by = f" GROUP BY {', '.join(names)}"
         items += [
             _of_groups(dice, dice.respelled(k), kind) for k, kind in drawn if dice.chance(0.3)
         ]
@@ -190,6 +192,11 @@ def _groups(dice: Dice, keys: list[str]) -> str:
         f"{keys[0]}, CUBE ({keys[-1]})",
     )
     return dice.pick((listed, listed, listed, "ALL", *sets))
+
+
+def _is_constant(key: str) -> bool:
+    """Whether a key is a literal, which the engine also finds within the macros of the twin."""
+    return re.fullmatch(r"-?[\d.]+|'[^']*'", key) is not None
 
 
 def _of_groups(dice: Dice, key: str, kind: str) -> str:
