@@ -105,6 +105,7 @@ class Pair:
         self.undo()
         self.plain.execute(f"SET disabled_optimizers = '{without}'")
         given = [outcome(self.plain, twin, dice.values(twin)) for _, twin in ran]
+        self.undo()  # an aborted transaction takes no setting
         self.plain.execute("RESET disabled_optimizers")
         return given[-1]
 
