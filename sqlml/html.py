@@ -68,7 +68,7 @@ def _shorten(value: str) -> str:
     """Return a text, without its middle if it is long; it is cut between two entries.
 
     >>> _shorten("{a=1, b=2}"), len(_shorten("{" + "a=1, " * 100 + "z=1}"))
-    ('{a=1, b=2}', 160)
+    ('{a=1, b=2}', 153)
     """
     if len(value) <= _MOST_CHARACTERS:
         return value

@@ -50,12 +50,14 @@ class RangeErrors:
     Attributes:
         overflow: a result of float64 that is infinite. underflow: one that is rounded to 0, of
             numbers that are not, also in a cast to float32. float32: a cast to float32 of a number
-            beyond its range, or another result of that cast than infinity.
+            beyond its range, or another result of that cast than infinity. is_finite: there is no
+            infinity, for which the greatest number stands in what a Program computes.
     """
 
     overflow: bool = False
     underflow: bool = False
     float32: bool = False
+    is_finite: bool = False
 
 
 def without_range_errors(node: exp.Expr, errors: RangeErrors) -> exp.Expr:
@@ -118,6 +120,12 @@ class _Guard:
         made = self.guarded(first, share)
         for kind, term in terms:
             made = kind(this=made, expression=self.guarded(term, share))
+        infinite = [
+            (_above(term, _MOST, equal=True), exp.Neg(this=term) if kind is exp.Sub else term)
+            for kind, term in [(exp.Add, first), *terms]
+            if self._errors.is_finite and _may_be_infinite(term)
+        ]
+        made = _case(infinite, made)
         if most < math.inf:
             return self._capped(exp.paren(made, copy=False), most)
         return made
@@ -247,6 +255,16 @@ class _Guard:
     def _term(self, term: exp.Expr, share: float) -> exp.Expr:
         inner = term.unnest()
         return term if isinstance(inner, exp.Column) else self.guarded(term, share)
+
+
+def _may_be_infinite(node: exp.Expr) -> bool:
+    """Return whether a result of `node` is written as infinity."""
+    case = node.unnest()
+    if not isinstance(case, exp.Case):
+        return False
+    results = [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]
+    numbers = [literal(one) for one in results if one is not None]
+    return any(number is not None and math.isinf(number) for number in numbers)
 
 
 def bound(node: exp.Expr) -> float:

@@ -118,7 +118,7 @@ _MARIADB = Database(
     literal=with_exponent,
     infinity="1.7976931348623157e308",
     has_infinity=False,
-    range_errors=RangeErrors(overflow=True, float32=True),
+    range_errors=RangeErrors(overflow=True, float32=True, is_finite=True),
     functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
     number_column=_as("CAST({c} AS DOUBLE)"),
     text_column=_as("CAST(CONVERT({c} USING utf8mb4) AS BINARY)"),
@@ -313,7 +313,7 @@ _SQLSERVER = Database(
     ),
     infinity="1.7976931348623157e308",
     has_infinity=False,
-    range_errors=RangeErrors(overflow=True, float32=True),
+    range_errors=RangeErrors(overflow=True, float32=True, is_finite=True),
     functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
     number_column=_as("CAST({c} AS float)"),
     # Blanks at the end of a text count only where something follows them.

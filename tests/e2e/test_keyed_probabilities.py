@@ -72,7 +72,7 @@ def test_keys_mean_what_they_mean_to_the_engine(con: Any, name: str) -> None:
     [
         ("texts", "'it''s'", 'proba, class "it\'s"'),
         ("integers", "-3", "proba, class -3"),
-        ("booleans", "True", "proba, class True"),
+        ("booleans", "True", "proba, class true"),
         ("integers", "8", "proba"),
         ("integers", "'7'", "proba"),
         ("floats", "1.0", "proba"),
@@ -95,7 +95,7 @@ def test_comparisons_are_made_by_the_score(con: Any) -> None:
         ("predict_proba('booleans', *)[true] BETWEEN 0.2 AND 0.7", "between"),
     ):
         query = f"SELECT id FROM t WHERE {condition} ORDER BY id"
-        assert outputs(con, query) == ["score, compared in place of proba, class True"]
+        assert outputs(con, query) == ["score, compared in place of proba, class true"]
         want = "p[true] > 0.7" if sign == ">" else "p[true] BETWEEN 0.2 AND 0.7"
         made = f"SELECT id FROM booleans_made WHERE {want} ORDER BY id"
         assert con.execute(query).fetchall() == con.execute(made).fetchall()

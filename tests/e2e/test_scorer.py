@@ -413,6 +413,8 @@ def test_inputs_name_the_columns_of_a_nameless_model(boosted: Any, matrix: Array
 
 
 def test_what_cannot_be_compiled(matrix: Array) -> None:
-    for thing in (LinearRegression(), object(), "model.json"):
+    for thing in (LinearRegression(), object()):
         with pytest.raises(errors.UnsupportedModelError):
             sqlml.compile(thing)
+    with pytest.raises(errors.ArtifactError, match="no such file: 'model.json'"):
+        sqlml.compile("model.json")

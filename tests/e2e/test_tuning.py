@@ -155,7 +155,7 @@ def test_a_search_of_other_rows_starts_over(
 def test_a_damaged_file_of_trials_is_one_clear_error(
     con: sqlml.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = SEARCH.format(tmp_path).replace("14", "2")
+    options = SEARCH.replace("14", "2").format(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "remove", lambda self: None)
         con.execute(CREATE.format(options))

@@ -207,7 +207,12 @@ def test_verify_holds_a_forged_program_against_the_graph(tmp_path: Path) -> None
     (tmp_path / "forged.onnx").write_bytes(forged)
     with sqlml.connect() as con:
         for name in ("honest", "forged"):
-            con.execute(f"CREATE MODEL {name} FROM '{tmp_path}/{name}.onnx'")
+            statement = f"CREATE MODEL {name} FROM '{tmp_path}/{name}.onnx'"
+            if name == "forged":
+                with pytest.raises(VerificationError, match="labels differ"):
+                    con.execute(statement)
+                statement += " OPTIONS (verify = false)"
+            con.execute(statement)
         rows = "USING (SELECT range * 1.0 AS age FROM range(18, 90))"
         for name, agrees in (("honest", True), ("forged", False)):
             found = con.execute(f"VERIFY MODEL {name} {rows}").fetchall()
@@ -238,5 +243,6 @@ def test_trees_that_never_split_run_in_onnxruntime_from_their_file_too(model: An
     want = np.asarray(model.predict(x), float)
     scorer = sqlml.compile(model, backend="onnxruntime")
     np.testing.assert_array_equal(np.asarray(scorer.predict(x), float), want)
-    label = theirs(scorer.to_onnx(), {"x0": x[:, :1], "x1": x[:, 1:]})[0]
+    names = [feature.name for feature in scorer.features]
+    label = theirs(scorer.to_onnx(), {names[0]: x[:, :1], names[1]: x[:, 1:]})[0]
     np.testing.assert_array_equal(np.ravel(label).astype(float), want)
