@@ -41,6 +41,7 @@ class FileSource:
         about = json.dumps({"kind": kind, "path": path, "asked": asdict(asked)}).encode()
         self._child = Child(f"{__name__}:conversation", about, content)
         self.bound = bound_of(self._library)
+        self.knows_null_texts = self._library != "onnx"
 
     def __enter__(self) -> FileSource:
         """Start the child, which loads the file.

@@ -43,6 +43,11 @@ class Source(Protocol):
         """What its numbers may differ by."""
         ...
 
+    @property
+    def knows_null_texts(self) -> bool:
+        """Whether a text may be missing in the rows that it is asked about."""
+        ...
+
     def answers(self, frame: pd.DataFrame) -> Answers:
         """All its outputs for the rows of a frame, which has the model's own columns.
 
@@ -55,6 +60,8 @@ class Source(Protocol):
 
 class ObjectSource:
     """An object of this process."""
+
+    knows_null_texts = True
 
     def __init__(self, model: Any, program: Program) -> None:
         self._model = model
@@ -76,6 +83,8 @@ def source_of_object(model: Any, program: Program) -> AbstractContextManager[Sou
 
 class ProgramSource:
     """A Program, as the reference interpreter reads it."""
+
+    knows_null_texts = True
 
     def __init__(self, program: Program) -> None:
         self._scorer = Scorer(program, program.features, {"backend": "reference"})

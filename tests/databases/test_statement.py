@@ -86,7 +86,9 @@ def test_a_table_may_have_a_schema(con: Any, tmp_path: Path) -> None:
         'TABLE sales."May 2026", COLUMNS (id, "Full name"))'
     )
     text = path.read_text()
-    assert 'FROM "sales"."May 2026"' in text and text.count('sqlml_t."Full name" AS "Full name"') == 1
+    assert (
+        'FROM "sales"."May 2026"' in text and text.count('sqlml_t."Full name" AS "Full name"') == 1
+    )
 
 
 SETTINGS = {

@@ -60,16 +60,20 @@ QUESTIONS = (
 """What a user asks of a stranger's database: results, notices, plans and errors."""
 
 
-def test_a_terminal_gets_no_control_character(shop: Path, tmp_path: Path) -> None:
+def test_a_terminal_gets_no_control_character(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own, no_editor = tmp_path / "own.duckdb", tmp_path / "prompt_toolkit.py"
     own.write_bytes(shop.read_bytes())
     no_editor.write_text("raise ModuleNotFoundError('none', name='prompt_toolkit')")
     environment = {"TERM": "dumb", "SQLML_PAGER": "no pager"}
     path = f"{tmp_path}{os.pathsep}{ROOT}"
-    terminal = Terminal(str(own), "-list", PYTHONPATH=path, **environment)
+    # A line that is too long for a terminal that cannot move its cursor begins with a \r.
+    monkeypatch.chdir(tmp_path)
+    terminal = Terminal(own.name, "-list", PYTHONPATH=path, **environment)
     terminal.sees("sqlml>")
     for number, question in enumerate(QUESTIONS):
-        script = tmp_path / f"{number}.sql"
+        script = Path(f"{number}.sql")
         script.write_text(question, encoding="utf-8", newline="")
         sent_before = len(terminal.sent)
         terminal.types(f".read {script}\r.timer on\r.timer\r")  # it says when it is done
