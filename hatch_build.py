@@ -93,7 +93,7 @@ class PlatformHook(BuildHookInterface[Any]):
         self.app.display_info("compiling kernels, which takes several minutes")
         path = os.pathsep.join([self.root, *filter(None, [os.environ.get("PYTHONPATH")])])
         env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "sqlml.backends.native.jit.build_kernels", folder, "all"]
+        command = [sys.executable, "-m", "sqlml.backends.native.jit.compile_ahead", folder, "all"]
         subprocess.run(command, env=env, check=True)
 
     def _has_kernels(self) -> bool:

@@ -36,7 +36,7 @@ import numpy.typing as npt
 from benchmarks.machine import machine
 from benchmarks.operators import OPERATORS
 from benchmarks.rounds import seconds
-from sqlml.backends.gpu import available
+from sqlml.backends.devices import available
 from sqlml.errors import SqlmlError
 from sqlml.importers.registry import import_model
 from sqlml.passes.split import PACKED

@@ -24,12 +24,10 @@ from benchmarks.compare import Difference
 from benchmarks.results import Row, row_of, with_ratios
 from benchmarks.rounds import best_calls
 from sqlml.backends.native import NativeBackend
-from sqlml.explaining.classes import OWN
-from sqlml.explaining.sampled_blocks import sampled_blocks
+from sqlml.explaining.explained import OWN, sampled_blocks
 from sqlml.importers.registry import import_model
-from sqlml.ir.builder import Builder, Value
+from sqlml.ir.builder import Builder, Value, copy
 from sqlml.ir.program import Program
-from sqlml.ir.rewrite import copy
 
 COLUMNS = 10
 NAMES = [f"f{k}" for k in range(COLUMNS)]

@@ -134,7 +134,7 @@ def package(folder: Path) -> None:
     for name in ("sqlml", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     built = folder / "sqlml" / "backends" / "native" / "jit" / "built"
-    command = [sys.executable, "-m", "sqlml.backends.native.jit.build_kernels", str(built)]
+    command = [sys.executable, "-m", "sqlml.backends.native.jit.compile_ahead", str(built)]
     subprocess.run(command, cwd=folder, check=True)
 
 

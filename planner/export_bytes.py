@@ -10,8 +10,7 @@ from sqlml.errors import BackendError, ConfigError
 from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.lowering.lower import lower
-from sqlml.passes.lowering.model_ops import lower_model_ops
+from sqlml.passes.lower import lower, lower_model_ops
 from sqlml.planner.model_sql.export_macros import export_sql
 
 FORMATS = ("ONNX", "SQLML", "SQL")

@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
-from sqlml.planner.choice.settings import with_setting
+from sqlml.planner.choice.choose import with_setting
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_statement import plan
 

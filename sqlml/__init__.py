@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sqlml.calibration.calibrate import calibrate
-    from sqlml.importers.sql_steps.registered import register_step
+    from sqlml.importers.sql_steps.step import register_step
     from sqlml.open_session import attach, connect
     from sqlml.scorer.scorer import Scorer, compile
     from sqlml.session.session import Session
@@ -44,7 +44,7 @@ _HOMES = {
     "compile": "sqlml.scorer.scorer",
     "connect": "sqlml.open_session",
     "errors": "sqlml.errors",
-    "register_step": "sqlml.importers.sql_steps.registered",
+    "register_step": "sqlml.importers.sql_steps.step",
 }
 
 

@@ -16,9 +16,8 @@ import duckdb
 
 from sqlml import __version__
 from sqlml.open_session import connect
-from sqlml.shell.display import Display
 from sqlml.shell.dot_commands import Leave
-from sqlml.shell.output_modes import MODES
+from sqlml.shell.output_modes import MODES, Display
 from sqlml.shell.prompt import prompt
 from sqlml.shell.shell import Shell
 from sqlml.suggestions import closest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +11,33 @@ from contextvars import ContextVar
 from typing import TextIO
 
 from sqlml.terminal import escape_controls
-from sqlml.watched import watched_stream
+
+# Where a person sees what is drawn while work goes on: a terminal, or the output of a cell.
+
+
+def watched_stream() -> TextIO | None:
+    """Return the stream that a person watches; None if nobody does.
+
+    It is standard error in a terminal, and standard output in a notebook, which shows standard
+    error as if something had failed.
+    """
+    try:
+        if sys.stderr.isatty():
+            return sys.stderr
+        return sys.stdout if _in_notebook() else None
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return None
+
+
+def is_watched() -> bool:
+    """Return whether a person sees what is drawn."""
+    return watched_stream() is not None
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
 
 PATIENCE = 2.0
 """Seconds before anything is said."""

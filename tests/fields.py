@@ -25,10 +25,8 @@ from sqlml.importers.registry import Imported, import_model
 from sqlml.planner.program.sample_rows import samples
 from sqlml.scorer.scorer import Scorer
 from sqlml.verifying.ask_library import answers
-from sqlml.verifying.asked import Asked
-from sqlml.verifying.compare import bound_of, compare
-from sqlml.verifying.library_process import _packed, _unpacked
-from sqlml.verifying.load_original import LIBRARIES, original
+from sqlml.verifying.compare import Asked, bound_of, compare
+from sqlml.verifying.library_process import LIBRARIES, _packed, _unpacked, original
 from sqlml.verifying.source import scored
 from tests import small_files
 

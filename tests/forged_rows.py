@@ -21,8 +21,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
 from sqlml.bounded_cache import Recent
+from sqlml.catalog.model import TrainingFacts
 from sqlml.catalog.small_models import CascadeFacts, FilterFacts
-from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.errors import SqlmlError
 from sqlml.importers.registry import import_model
 from tests.cascaded import put_before, put_filter_before

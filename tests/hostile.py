@@ -28,10 +28,10 @@ from sqlml.backends import base
 from sqlml.errors import ModelError, ProgramError, SqlmlError
 from sqlml.importers.file_formats import read_artifact, read_folder
 from sqlml.importers.registry import import_model
-from sqlml.importers.xgboost import ubjson
+from sqlml.importers.xgboost import document as ubjson
 from sqlml.ir import ops, store
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Node, Program, freeze
-from sqlml.ir.spec import verify
 from sqlml.limits import FORMAT_VERSION
 from sqlml.types import DTYPES, NESTED, Array
 from tests import mutations, small_files, spark_folders

@@ -22,7 +22,7 @@ import pandas as pd
 
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.scorer.nested_columns import json_texts
+from sqlml.scorer.python_rows import json_texts
 from sqlml.types import NESTED, Array
 
 CITIES = ("Bern", "Oslo", "Lima", "", "Zürich", "O'Hare", "日本")

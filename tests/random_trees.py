@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.ir.builder import Builder
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.spec import verify
 from sqlml.ir.trees import Ensemble, RawTrees, ensemble
 
 WIDTH = 5

@@ -15,7 +15,7 @@ from sqlml.backends import base
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir import store
-from sqlml.passes.lowering.lower import lower
+from sqlml.passes.lower import lower
 from tests import oracles
 
 NAMES = ["a", "b", "c", "d"]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,14 +19,202 @@ import pyarrow.compute
 
 from sqlml.backends.base import Compiled, Filler, filler_of
 from sqlml.backends.no_wait import NotReady, no_wait
-from sqlml.errors import InputTypeError, ScoringError, UnknownCategoryError
+from sqlml.errors import (
+    InputTypeError,
+    MissingValueError,
+    ScoringError,
+    SqlmlError,
+    UnknownCategoryError,
+)
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import text_input
 from sqlml.planner.program.function_names import Field
 from sqlml.types import Array
-from sqlml.udfs.category_codes import Lookup
-from sqlml.udfs.parked_errors import park
-from sqlml.udfs.repeated_rows import LastRows
+
+# Errors on their way out of an engine, which turns every exception into plain text.
+#
+# A batch function parks its own error here under a token and raises the token; the session finds
+# the token in the engine's message and raises the error itself. A model that is an expression of
+# the
+# engine fails with a text that begins with the name of the error's class.
+
+
+_TOKEN = re.compile(r"sqlml-failure-(\d+)")
+_CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
+    {kind.__name__: kind for kind in (MissingValueError, UnknownCategoryError)}
+)
+"""What `backends.sql.printing.Printing.error` writes."""
+_TOLD = re.compile(rf"Invalid Input Error: ({'|'.join(_CLASSES)}): (.*)", re.DOTALL)
+_MOST = 100
+
+_counter = itertools.count(1)
+_parked: OrderedDict[int, BaseException] = OrderedDict()
+_lock = threading.Lock()
+
+
+class ParkedFailure(Exception):
+    """Raised inside the engine; its text holds the token."""
+
+
+def park(error: Exception) -> ParkedFailure:
+    """Keep `error` and return the exception to raise in its place.
+
+    An error that is not sqlml's own becomes the cause of one that asks to be reported. Tracebacks
+    are not kept, which hold the batch and the model: nobody may ever ask for them.
+    """
+    if not isinstance(error, SqlmlError):
+        unforeseen = ScoringError(
+            f"scoring failed in backend code ({type(error).__name__}: {error}); "
+            "please report this with the model's DESCRIBE"
+        )
+        unforeseen.__cause__ = error
+        error = unforeseen
+    kept: BaseException | None = error
+    while kept is not None:
+        kept.__traceback__ = None
+        kept = kept.__cause__ or kept.__context__
+    number = next(_counter)
+    with _lock:
+        _parked[number] = error
+        while len(_parked) > _MOST:  # a client that never asks must not make us grow
+            _parked.popitem(last=False)
+    return ParkedFailure(f"sqlml-failure-{number}: {error}")
+
+
+def claim(message: str) -> BaseException | None:
+    """The error of ours that an engine's message is about; None when it is about none."""
+    match = _TOKEN.search(message)
+    if match is None:
+        told = _TOLD.match(message)
+        return None if told is None else _CLASSES[told[1]](told[2])
+    with _lock:
+        return _parked.pop(int(match[1]), None)
+
+
+# `Lookup`: codes of categories that are too many to be written into a query, from their texts.
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Completes the matrix of a batch.
+
+    `compiled` makes `outputs`, (n, 1) codes each, of the texts `inputs`, which follow the `first`
+    texts of a batch. Columns `given` of the matrix come from the engine, columns `found` are
+    these outputs.
+    """
+
+    compiled: Compiled
+    first: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    given: tuple[int, ...]
+    found: tuple[int, ...]
+    dtype: str
+
+    def texts(self, texts: Mapping[str, Texts]) -> dict[str, Texts]:
+        """Those of a batch's texts that are looked up, by the names of their columns."""
+        places = range(self.first, self.first + len(self.inputs))
+        return {name: texts[text_input(k)] for name, k in zip(self.inputs, places, strict=True)}
+
+    def rest(self, texts: Mapping[str, Texts]) -> dict[str, Texts]:
+        """The others, which the model itself reads."""
+        return {name: texts[name] for name in map(text_input, range(self.first))}
+
+    def completed(self, given: Array, texts: Mapping[str, Any]) -> Array:
+        """The matrix (n, all) of `given` (n, columns) and the codes of `texts`."""
+        codes = self.compiled.run(texts, self.outputs)
+        made = np.empty((given.shape[0], len(self.given) + len(self.found)), self.dtype)
+        made[:, self.given] = given[:, : len(self.given)]
+        for place, output in zip(self.found, self.outputs, strict=True):
+            made[:, place] = codes[output][:, 0]
+        return made
+
+
+# `LastRows`: the batch that each thread scored last, for rows of it that come again.
+#
+# An engine evaluates a call in WHERE before it evaluates the same call in SELECT, for the rows
+# that
+# are left: some of those of the batch before, in their order. To find them by their bytes takes a
+# few nanoseconds per row, and the same bytes have the same score.
+
+
+MOST_THREADS = 64
+"""Threads whose last batches are kept."""
+
+
+class LastRows:
+    """Thread-safe; it keeps a batch a thread. `found` counts the rows that came again."""
+
+    def __init__(self) -> None:
+        self.found = 0
+        self._last: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def twin(self) -> LastRows:
+        """Another with the same rows, and a count of its own."""
+        made = LastRows()
+        made._last, made._lock = self._last, self._lock
+        return made
+
+    def find(self, rows: Array) -> Array | None:
+        """The results of `rows` (n, k), if all of them come again: (n, outputs)."""
+        with self._lock:
+            kept = self._last.get(threading.get_ident())
+        if kept is None or kept[0].shape[1] != rows.shape[1] or not rows.size:
+            return None
+        words, place = _words(rows), np.empty(len(rows), np.int64)
+        if not _finder(words.dtype)(kept[0], words, place):
+            return None
+        with self._lock:
+            self.found += len(rows)
+        return kept[1][place]
+
+    def keep(self, rows: Array, results: Array) -> None:
+        """Remember `rows` (n, k) and their results (n, outputs)."""
+        with self._lock:
+            self._last[threading.get_ident()] = (_words(rows).copy(), results)
+            self._last.move_to_end(threading.get_ident())
+            while len(self._last) > MOST_THREADS:
+                self._last.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all rows, and their count."""
+        with self._lock:
+            self._last.clear()
+            self.found = 0
+
+
+def _words(rows: Array) -> Array:
+    """The bits of rows of floats, as integers: NaN equals itself, and 0.0 is not -0.0."""
+    return np.ascontiguousarray(rows).view(np.uint32 if rows.itemsize == 4 else np.uint64)
+
+
+def _finder(dtype: np.dtype[Any]) -> Any:
+    from sqlml.backends.native.jit.specialise import (  # only where rows come again
+        reads,
+        specialise,
+        writes,
+    )
+
+    return specialise(find, (reads(dtype, 2, "C"), reads(dtype, 2, "C"), writes(np.int64, 1)))
+
+
+def find(known: Any, rows: Any, place: Any) -> Any:
+    """Whether all of `rows` are among `known`, in the same order; `place` is where."""
+    at, width = 0, rows.shape[1]
+    for r in range(rows.shape[0]):
+        while True:
+            if at == known.shape[0]:
+                return False
+            k = 0
+            while k < width and known[at, k] == rows[r, k]:
+                k += 1
+            if k == width:
+                break
+            at += 1
+        place[r] = at
+    return True
+
 
 Explain = Callable[
     [UnknownCategoryError, Mapping[str, Any], Mapping[str, Texts]], UnknownCategoryError

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
+from operator import itemgetter
 
-from sqlml.dialects.type_names import UNTYPED
+from sqlml.dialects.type_names import UNTYPED, element, struct_fields
 from sqlml.errors import (
     AmbiguousColumnError,
     ArityError,
@@ -12,17 +16,143 @@ from sqlml.errors import (
     ColumnOrderError,
     MissingColumnError,
 )
-from sqlml.planner.binding.blamed_names import blamed_place
-from sqlml.planner.binding.column_types import Available, Bound, bracket, typed
-from sqlml.planner.binding.nested_types import as_json
-from sqlml.planner.binding.positional_lists import elements_written, list_values
-from sqlml.planner.binding.probe_queries import Column
-from sqlml.planner.binding.scope import Scope
-from sqlml.planner.binding.stars import meanings, star_columns, star_names
-from sqlml.planner.binding.structs import struct_columns
+from sqlml.parsing.places import Span, overlaps
+from sqlml.planner.binding.column_types import Available, Bound, as_json, bracket, typed
+from sqlml.planner.binding.probe_queries import Column, Scope, is_row_of_table
+from sqlml.planner.binding.stars import blamed_place, meanings, star_columns, star_names
 from sqlml.planner.syntax.outline import Argument, ModelCall
 from sqlml.suggestions import closest
-from sqlml.types import Feature, features_behind_blanks, fold
+from sqlml.types import NESTED, Feature, features_behind_blanks, fold
+
+# `list_values`: a list or array as the one argument: its elements are the features, in order.
+
+
+_LENGTH = re.compile(r"\[(\d+)\]$")
+
+
+def elements_written(plain: Sequence[Argument], features: Sequence[Feature]) -> Sequence[Argument]:
+    """The arguments of `f('m', [a, b])`, which are those of `f('m', a, b)`; else `plain`."""
+    if len(plain) != 1 or plain[0].items is None or _is_list(features):
+        return plain
+    return plain[0].items
+
+
+def list_values(
+    argument: Argument,
+    kind: str,
+    features: Sequence[Feature],
+    used: frozenset[str],
+    model: str,
+    scope: Scope,
+) -> dict[str, Bound] | None:
+    """What feeds each feature in `used` of a list of type `kind`; None if that is none.
+
+    A list of NULL is NULL in each feature; one of another length is an error of the query.
+
+    Raises:
+        ArityError: an array of another length.
+        ColumnTypeError: its elements do not feed a feature.
+    """
+    inner, dialect = element(kind), scope.dialect
+    if inner is None or _is_list(features):
+        return None
+    count, at = len(features), argument.span.start
+    told = f"{model} takes {count} features by position"
+    fixed = _LENGTH.search(kind)
+    if fixed is not None and int(fixed[1]) != count:
+        raise ArityError(f"{told}, but the array has {fixed[1]}", scope.sql, at)
+    values = bracket(scope.text(argument.span))
+    made: dict[str, Bound] = {}
+    for place, feature in enumerate(features, 1):
+        if feature.name not in used:
+            continue
+        bound = typed(Bound(dialect.at(values, place), inner), feature, model, scope, at)
+        if fixed is None and not made:  # the first says for all that the length is wrong
+            length = dialect.length(values)
+            error = dialect.error(dialect.quote_string(f"{told}; a list has another length"))
+            checked = f"CASE WHEN {length} <> {count} THEN {error} ELSE {bound.sql} END"
+            bound = replace(bound, sql=checked)
+        made[feature.name] = bound
+    return made
+
+
+def _is_list(features: Sequence[Feature]) -> bool:
+    """Whether the one feature is itself a list."""
+    return len(features) == 1 and features[0].kind in NESTED
+
+
+# Structs as arguments: a row, a struct column, `{..}`: their fields as named columns.
+
+
+def struct_columns(plain: Sequence[Argument], scope: Scope) -> Available | None:
+    """The fields of the one argument that is a struct or a table's row; None when it is neither."""
+    if len(plain) != 1:
+        return None
+    (argument,) = plain
+    literal = _struct_literal(argument, scope)
+    if literal is not None:
+        return literal
+    sql = scope.text(argument.span)
+    try:
+        (column,) = scope.single([argument.span])
+    except BindError:
+        return None
+    fields = struct_fields(column.type)
+    if fields is None:
+        return None
+    # The engine makes the row of a table anew for each field that is read of it, so its columns are
+    # read instead. A struct column's fields are not read as `c.a`: where a table has the name c,
+    # too, that is the table's column.
+    is_row = _is_row_of_table(argument, [field.name for field in fields], scope)
+    available: Available = {}
+    for field in fields:
+        read = scope.dialect.field(sql, field.name)
+        if is_row:
+            read = f"{sql}.{scope.dialect.quote_name(field.name)}"
+        available.setdefault(fold(field.name), []).append(Bound(read, field.type))
+    return available
+
+
+def _is_row_of_table(argument: Argument, fields: Sequence[str], scope: Scope) -> bool:
+    """Return whether an argument is the row of a table whose columns can be read in its place.
+
+    They cannot where the query groups its rows by that row.
+    """
+    names = [word for word, _ in _words_in(argument.span, scope)]
+    if scope.block is None or argument.column is None or names != [argument.column]:
+        return False
+    grouped = () if scope.block.group is None else _words_in(scope.block.group, scope)
+    for word, at in grouped:
+        in_call = overlaps(Span(at, at + 1), scope.outline.outer_calls)
+        if word == argument.column and not in_call:
+            return False
+    return is_row_of_table(
+        scope.text(argument.span),
+        argument.column,
+        fields,
+        scope.block,
+        scope.probed,
+        scope.describe,
+    )
+
+
+def _words_in(place: Span, scope: Scope) -> Sequence[tuple[str, int]]:
+    """Return the identifiers at a place, folded, with their places."""
+    words = scope.outline.words
+    first = bisect_left(words, place.start, key=itemgetter(1))
+    return words[first : bisect_left(words, place.end, key=itemgetter(1))]
+
+
+def _struct_literal(argument: Argument, scope: Scope) -> Available | None:
+    """`{'a': x, 'b': y}`: its entries feed the features directly."""
+    if argument.fields is None:
+        return None
+    places = [place for _, place in argument.fields]
+    available: Available = {}
+    for (name, place), column in zip(argument.fields, scope.single(places), strict=True):
+        value = Bound(bracket(scope.text(place)), column.type)
+        available.setdefault(fold(name), []).append(value)
+    return available
 
 
 def bind(

@@ -15,9 +15,8 @@ from sqlml.parsing.places import Span
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError, value_queries
 from sqlml.planner.binding.requested_output import Target, target_of
-from sqlml.planner.syntax.outline import ModelCall, ModelColumn, Outline
+from sqlml.planner.syntax.outline import ModelCall, ModelColumn, Outline, splice
 from sqlml.planner.syntax.parameters import Parameters
-from sqlml.planner.syntax.splice import splice
 
 MOST_NAMES = 10_000
 """Models that the rows of one query may name."""

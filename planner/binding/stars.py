@@ -5,12 +5,34 @@ from __future__ import annotations
 import re
 
 from sqlml.errors import BindError
-from sqlml.planner.binding.blamed_names import blamed_place
 from sqlml.planner.binding.column_types import Bound, bracket
-from sqlml.planner.binding.probe_queries import Column
-from sqlml.planner.binding.scope import Scope
-from sqlml.planner.syntax.outline import Star
+from sqlml.planner.binding.probe_queries import Column, Scope
+from sqlml.planner.syntax.outline import Outline, Star
 from sqlml.types import fold
+
+# `blamed_place`: where a name that the engine does not know stands in the user's statement.
+
+
+_BLAMED = re.compile(
+    r'with name "?([^"\s]+)"? does not exist|Referenced (?:column|table) "([^"]+)" not found'
+    r'|does not have a column named "([^"]+)"|with name `([^`]+)` cannot be resolved'
+)
+"""The engine's message about an unknown name."""
+
+
+def blamed_place(outline: Outline, message: str, place: int) -> int:
+    """Where in the statement the name in the engine's message stands.
+
+    Of several places, the first after `place`; `place` itself if there is none.
+    """
+    blamed = _BLAMED.search(message)
+    if blamed is None:
+        return place
+    name = fold(next(g for g in blamed.groups() if g is not None).split(".")[-1])
+    found = [start for word, start in outline.words if word == name]
+    behind = [start for start in found if start >= place]
+    return behind[0] if behind else found[-1] if found else place
+
 
 _AMBIGUOUS = re.compile(r"""["']([^"'\s]+\.[^"'\s]+)["']|((?:`[^`]+`\.)+`[^`]+`)""")
 """The choices in an engine's error: (use: 'a.id' or 'b.id'), in other quotes elsewhere."""

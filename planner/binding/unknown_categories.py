@@ -7,13 +7,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.backends.sql.literals import number, string_literal
+from sqlml.backends.sql.expression import number, string_literal
 from sqlml.bounded_cache import of_programs
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import ConfigError
-from sqlml.ir.builder import Builder, Value
+from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.program import Node, Program
-from sqlml.ir.rewrite import rewrite
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.refused_nulls import refused
 from sqlml.types import Array

@@ -11,40 +11,42 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlml.catalog.transform import Transform
+from sqlml.catalog.model import Transform
 from sqlml.errors import BackendError, BindError, ConfigError
 from sqlml.planner.binding.bind import bind, other_columns
-from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.context import Context
-from sqlml.planner.binding.estimated_rows import Rows
-from sqlml.planner.binding.float_or_double import fits_float
-from sqlml.planner.binding.function_arguments import (
+from sqlml.planner.binding.column_types import Bound, fits_float
+from sqlml.planner.binding.context import Context, Rows
+from sqlml.planner.binding.probe_queries import Scope
+from sqlml.planner.binding.refused_nulls import (
+    Once,
+    any_missing,
     columns,
+    either,
+    no_row,
     numbers,
     packed,
+    refused,
     texts,
+    unless,
     whole_texts,
 )
-from sqlml.planner.binding.refused_nulls import Once, any_missing, either, no_row, refused, unless
 from sqlml.planner.binding.requested_output import Target
-from sqlml.planner.binding.scope import Scope
 from sqlml.planner.binding.unknown_categories import known_categories, nullified
-from sqlml.planner.call.call_draft import CallDraft
-from sqlml.planner.call.from_column import Column
-from sqlml.planner.call.literal_arguments import literal_arguments
-from sqlml.planner.choice.choose import choose
+from sqlml.planner.call.call_draft import CallDraft, Column, literal_arguments
+from sqlml.planner.choice.choose import (
+    asks_for_sql,
+    batch_rows,
+    choose,
+    depends_on_rows,
+    leaves_open,
+)
 from sqlml.planner.choice.cost import most_categories
-from sqlml.planner.choice.row_dependence import depends_on_rows
-from sqlml.planner.choice.settings import asks_for_sql, batch_rows, leaves_open
-from sqlml.planner.model_sql.in_lambda import for_lambda, in_lambda
-from sqlml.planner.model_sql.sql_or_function import Written
+from sqlml.planner.model_sql.sql_or_function import Written, for_lambda, in_lambda
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.prepare import prepare_parts
-from sqlml.planner.program.refuses_rows import refuses_rows
+from sqlml.planner.program.named_functions import Route
+from sqlml.planner.program.prepare import Shared, prepare_parts, refuses_rows
 from sqlml.planner.program.result_sql import decoded
-from sqlml.planner.program.route import Route
-from sqlml.planner.program.shared import Shared
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import fold
 

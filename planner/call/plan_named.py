@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from sqlml.errors import SqlmlError
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.models_of_rows import ModelsOfRows
+from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.requested_output import Target
-from sqlml.planner.binding.scope import Scope
-from sqlml.planner.call.from_column import Column
+from sqlml.planner.call.call_draft import Column
 from sqlml.planner.call.plan_call import ROW, PlacedCall
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.function_names import FunctionSpec

@@ -6,7 +6,8 @@ What is decided is written in the Plan, with the reason and the estimates of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from sqlml.backends.base import BACKENDS, load
@@ -16,10 +17,92 @@ from sqlml.errors import BackendError, ConfigError, MissingDependencyError
 from sqlml.ir.operators.opaque import NATIVE_ALONE, OWNERS
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.lowering.lower import lower, refusal
+from sqlml.passes.lower import lower, refusal
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.planner.choice.cost import BATCH, ROWS, Estimate, estimates
-from sqlml.planner.choice.settings import DEVICES, NAMES, SQL, STRATEGIES
+
+# The settings that choose how a model runs: their names, their values, and what they leave open.
+#
+# A session sets them with `SET sqlml_..`, a model with `OPTIONS (..)`; only a session sets the
+# route.
+
+
+OPTIONS = ("backend", "strategy", "device")
+DEVICES = ("auto", "cpu", "cuda")
+MOST_ROWS = 100_000_000
+STRATEGIES = ("auto", *dict.fromkeys(s for entry in BACKENDS.values() for s in entry.strategies))
+SQL = "sql"
+"""The backend of expressions, in which the engine itself does all the work."""
+NAMES = ("auto", SQL, *BACKENDS)
+"""What the option `backend` takes."""
+ROUTES = ("auto", "native", "arrow")
+"""How rows may reach a function (`planner.program.route`)."""
+
+SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "backend": NAMES,
+        "strategy": STRATEGIES,
+        "device": DEVICES,
+        "route": ROUTES,
+        "approximate": ("true", "false"),
+    }
+)
+"""The settings of a session, and what each of them takes."""
+
+
+def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
+    """The options of a session with `name` set, or (None) without it.
+
+    Raises:
+        ConfigError: unknown option or value.
+    """
+    known = SETTINGS.get(name)
+    if known is None:
+        raise ConfigError(
+            f"unknown setting sqlml_{name}; settings: "
+            + ", ".join(f"sqlml_{option}" for option in SETTINGS)
+        )
+    others = {k: v for k, v in settings.items() if k != name}
+    if value is None:
+        return others
+    text = str(value).lower() if isinstance(value, str | bool) else ""
+    if text not in known:
+        raise ConfigError(f"unknown {name} {value!r}; sqlml_{name} takes {', '.join(known)}")
+    return {**others, name: text}
+
+
+def batch_rows(options: Mapping[str, Any]) -> int | None:
+    """The most rows to score at once, from the option `batch_size`; None leaves it to the engine.
+
+    Raises:
+        ConfigError: it is not a number of rows from 1 to `MOST_ROWS`.
+    """
+    rows = options.get("batch_size")
+    if rows is not None and (type(rows) is not int or not 0 < rows <= MOST_ROWS):
+        raise ConfigError(
+            f"option batch_size must be a number of rows from 1 to {MOST_ROWS}, not {rows!r}"
+        )
+    return rows
+
+
+def may_approximate(options: Mapping[str, Any], asked: bool | None) -> bool:
+    """Whether a call may be answered by a cascade.
+
+    Args:
+        options: of the model, and those of the session in their place.
+        asked: what the call says of itself.
+    """
+    return str(options.get("approximate")).lower() == "true" if asked is None else asked
+
+
+def asks_for_sql(options: Mapping[str, Any]) -> bool:
+    """Whether the user's options say that the model is to be written as SQL."""
+    return str(options.get("backend", "auto")).lower() == SQL
+
+
+def leaves_open(options: Mapping[str, Any]) -> bool:
+    """Whether the user's options let a model be written as SQL."""
+    return all(str(options.get(name, "auto")).lower() == "auto" for name in OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +233,47 @@ def _by_depth(program: Program, strategies: tuple[str, ...]) -> str:
         return strategies[0]
     depth = max((e.depth for e in ensembles), default=0)
     return "gemm" if depth <= 3 else "ptt" if depth <= 10 else "tt"
+
+
+# The number of rows in the choice of a way to run: whether it matters, and what ways take then.
+
+
+FEW, MANY = 1, 1_000_000_000
+"""Between these the choice is made."""
+
+
+def depends_on_rows(program: Program, options: Mapping[str, Any]) -> bool:
+    """Whether another way is best for few rows, or for very many, under the user's options.
+
+    Times are nearly lines over the rows: what is best at both ends is so in between.
+    """
+    asked = tuple(str(options.get(name, "auto")).lower() for name in OPTIONS)
+    return "auto" in asked and _depends(program, asked)
+
+
+@of_programs
+def _depends(program: Program, asked: tuple[str, ...]) -> bool:
+    options = dict(zip(OPTIONS, asked, strict=True))
+    made = [choose(program, options, rows) for rows in (ROWS, FEW, MANY)]
+    return len({(c.backend, c.strategy, c.device) for c in made}) > 1
+
+
+def for_rows(program: Program, choice: Choice, rows: int, by_column: bool) -> Choice:
+    """A choice with its estimates for another number of rows, given by Arrow or `by_column`."""
+    if not choice.estimates or choice.rows == rows:
+        return choice
+    weighed = estimates(program, current(), rows, by_column=by_column)
+    new = {_way(e): e for e in weighed}
+
+    def again(e: Estimate) -> Estimate:
+        if e.backend == SQL:  # the engine takes as long for each row
+            return replace(e, seconds=e.seconds * rows / choice.rows)
+        return new.get(_way(e), e)
+
+    first, *rest = map(again, choice.estimates)
+    rest.sort(key=lambda e: e.start + e.seconds)
+    return replace(choice, estimates=(first, *rest), rows=rows)
+
+
+def _way(e: Estimate) -> tuple[str, str, str]:
+    return e.backend, e.strategy, e.device

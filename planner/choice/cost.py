@@ -15,15 +15,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.costs import Costs, current
-from sqlml.backends.gpu import available
-from sqlml.backends.installed import installed
-from sqlml.backends.tree_costs import tree_costs
+from sqlml.backends.costs import Costs, current, tree_costs
+from sqlml.backends.devices import available, installed
 from sqlml.ir.operators.contributions import ensemble_of
 from sqlml.ir.program import Node, Program
 from sqlml.ir.tree_shape import TreeShape, tree_shape
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.analysis.one_tree import OneTree, one_tree
+from sqlml.passes.one_tree import OneTree, one_tree
 
 ROWS = 100_000
 """Rows that are assumed if the number is unknown."""

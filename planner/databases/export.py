@@ -19,10 +19,8 @@ from typing import Any
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.unknown_categories import known_categories, with_unknown_as_null
-from sqlml.planner.databases.database import Database
-from sqlml.planner.databases.predictions import Prediction, predictions
-from sqlml.planner.databases.queries import Queries, Subject, queries
-from sqlml.planner.databases.targets import DATABASES
+from sqlml.planner.databases.queries import Prediction, Queries, Subject, predictions, queries
+from sqlml.planner.databases.targets import DATABASES, Database
 from sqlml.planner.databases.transpiled import quoted_name
 from sqlml.planner.databases.tree_table import TreeTable
 from sqlml.suggestions import closest

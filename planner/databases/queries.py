@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from sqlml.backends.sql.expression import Walked
 from sqlml.backends.sql.layers import Printed, print_layers
@@ -15,12 +15,96 @@ from sqlml.errors import BackendError
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
 from sqlml.planner.binding.refused_nulls import refused
-from sqlml.planner.databases.database import Database
-from sqlml.planner.databases.predictions import Prediction
+from sqlml.planner.binding.requested_output import index_of, spelled_class
+from sqlml.planner.databases.targets import Database
 from sqlml.planner.databases.transpiled import quoted_name, transpiled
-from sqlml.planner.program.function_names import Part
+from sqlml.planner.program.function_names import Output, Part
 from sqlml.planner.program.prepare import prepare_parts
 from sqlml.types import FLOATS, Feature, Labels
+
+# `predictions`: the columns that a model's answers become in a database without maps and lists.
+
+
+OUTPUTS: tuple[Output, ...] = ("label", "proba", "score", "samples", "transform")
+
+Kind = Literal["number", "string", "integer", "boolean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One column: its name, the output and its column that it shows, its kind, the labels that the
+    numbers of classes stand for, and whether it is the `rest` of 1."""
+
+    name: str
+    output: Output
+    column: int | None
+    kind: Kind
+    labels: Labels | None = None
+    rest: bool = False
+
+
+def predictions(program: Program, options: Mapping[str, Any]) -> list[Prediction]:
+    """All columns: of the label, of each class's probability, or of the positive class's alone if
+    the model's options name one, and of scores and features. Those of one of several targets, or of
+    one of several numbers, are named by its place from 0."""
+    made: list[Prediction] = []
+    for output in OUTPUTS:
+        if output not in program.outputs:
+            continue
+        if output == "label":
+            made += _labels(program)
+        elif output == "proba" and program.labels:
+            made += _probabilities(program, options.get("positive_class"))
+        else:
+            width = program.output_type(output).width
+            made += [
+                Prediction(f"{output}{_place(k, width)}", output, _class_column(k, width), "number")
+                for k in range(width)
+            ]
+    return made
+
+
+def _labels(program: Program) -> list[Prediction]:
+    width = program.output_type("label").width
+    made = []
+    for k, labels in enumerate(program.labels or [None] * width):
+        kind = "number" if labels is None else _KINDS[labels.kind]
+        name = f"predicted_label{_place(k, width)}"
+        made.append(Prediction(name, "label", _class_column(k, width), kind, labels))
+    return made
+
+
+def _probabilities(program: Program, positive: Any) -> list[Prediction]:
+    """Of the classes of each target; where a model has `one_probability` of each, it is that of the
+    second class, and the first has the rest."""
+    made, first, one = [], 0, program.one_probability
+    for target, labels in enumerate(program.labels):
+        place = _place(target, len(program.labels))
+        chosen = None if positive is None else index_of(labels, positive)
+        for k, value in enumerate(labels.values):
+            name = f"probability{place}_{spelled_class(value)}"
+            column = target if one else first + k
+            if positive is None or chosen == k:
+                made.append(Prediction(name, "proba", column, "number", rest=one and k == 0))
+        first += len(labels)
+    return made
+
+
+def _place(k: int, width: int) -> str:
+    return f"_{k}" if width > 1 else ""
+
+
+def _class_column(k: int, width: int) -> int | None:
+    return k if width > 1 else None
+
+
+_KINDS: Mapping[str, Kind] = {
+    "string": "string",
+    "int64": "integer",
+    "float64": "number",
+    "bool": "boolean",
+}
+
 
 _INPUT = re.compile(r"\bsqlml_x\d+\b")
 
@@ -87,7 +171,7 @@ def queries(
     inputs, first = {}, {}
     for k, feature in enumerate(reads):
         inputs[feature.name] = [f"sqlml_x{k}"]
-        first[f"sqlml_x{k}"] = _column(subject, feature, table)
+        first[f"sqlml_x{k}"] = _feature_column(subject, feature, table)
     nulls = refused(subject.options, program) & inputs.keys()
     missing = [f"{inputs[name][0]} IS NULL" for name in sorted(nulls)]
     if database.range_errors.overflow:
@@ -183,7 +267,7 @@ def _of_table(name: str, database: Database) -> str:
     return quoted if name in database.functions_of_rows else f"{_SOURCE}.{quoted}"
 
 
-def _column(subject: Subject, feature: Feature, table: str | None) -> str:
+def _feature_column(subject: Subject, feature: Feature, table: str | None) -> str:
     """Return the column of the table, or the parameter, of a feature for the first query."""
     database = subject.database
     ways = {

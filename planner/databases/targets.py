@@ -2,23 +2,180 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from sqlml.dialects import DUCKDB, SPARK
 from sqlml.dialects.portable import Portable
-from sqlml.planner.databases.arithmetic import (
-    CBRT,
-    TANH,
-    by_arithmetic,
-    exact,
-    exact_with_exponents,
-    with_exponent,
-)
-from sqlml.planner.databases.database import Database
 from sqlml.planner.databases.range_errors import RangeErrors
+
+# Numbers where a database lacks a literal, a type or a function for them.
+
+
+def with_exponent(value: float) -> str:
+    """A float64 in as few digits as tell it from others, with an exponent.
+
+    >>> with_exponent(0.5), with_exponent(1e300)
+    ('0.5e0', '1e+300')
+    """
+    text = repr(value)
+    return text if "e" in text else f"{text}e0"
+
+
+def exact(value: float) -> str:
+    """A float64 as whole numbers alone, which SQLite reads exactly, unlike digits behind a point.
+
+    >>> exact(0.5), exact(3.0), exact(0.1)
+    ('0.5', '3.0', '(3602879701896397.0/36028797018963968.0)')
+    """
+    text = repr(value)
+    if "e" not in text and len(text.lstrip("-")) <= 16:
+        digits = text.partition(".")[2]
+        if float(value).is_integer() or len(digits) <= 4 and (value * 16).is_integer():
+            return text
+    return _of_wholes(value, ".0")
+
+
+def exact_with_exponents(value: float) -> str:
+    """A float64 as whole numbers with exponents, which SQL Server reads as floats; without an
+    exponent they would be decimals.
+
+    >>> exact_with_exponents(-0.5), exact_with_exponents(3.0), exact_with_exponents(0.1)
+    ('-0.5e0', '3.0e0', '(3602879701896397e0/36028797018963968e0)')
+    """
+    text = repr(value)
+    is_short = "e" not in text and len(text.lstrip("-")) <= 16 and (value * 16).is_integer()
+    return f"{text}e0" if is_short else _of_wholes(value, "e0")
+
+
+def _of_wholes(value: float, point: str) -> str:
+    """Quotients and products of whole numbers, each below 2^63 and with `point` behind it."""
+    mantissa, exponent = math.frexp(value)
+    whole, exponent = int(math.ldexp(mantissa, 53)), exponent - 53
+    while whole % 2 == 0 and whole:
+        whole, exponent = whole // 2, exponent + 1
+    made = f"{whole}{point}"
+    while exponent < 0:
+        step = min(-exponent, 62)
+        made, exponent = f"{made}/{2**step}{point}", exponent + step
+    while exponent > 0:
+        step = min(exponent, 62)
+        made, exponent = f"{made}*{2**step}{point}", exponent - step
+    return f"({made})"
+
+
+def by_arithmetic(x: str) -> str:
+    """Rounded to 24 bits, to the even of two as near: by adding a power of two that is as much
+    greater than the number as a float64 has more bits than a float32, and taking it away again.
+
+    `ufp(x)`, the power of two that x begins with, is found as in Rump, Ogita and Oishi, Accurate
+    floating-point summation, part I (2008), algorithm 3.5 of section 3. Below the least normal
+    float32 the spacing stays.
+    """
+    scaled = f"(4503599627370497.0*({x}))"
+    ufp = f"abs({scaled}-{scaled}*(9007199254740991/9007199254740992.0))"
+    least = "(1/85070591730234615865843651857942052864.0)"  # 2^-126
+    big = f"(805306368.0*greatest({ufp}, {least}))"  # 3 * 2^28
+    return f"(({x}+{big})-{big})"
+
+
+_EXPM1 = "CASE WHEN exp(2 * x) = 1 THEN 2 * x ELSE (exp(2 * x) - 1) * (2 * x) / ln(exp(2 * x)) END"
+
+TANH = f"CASE WHEN abs(x) > 20 THEN sign(x) ELSE ({_EXPM1}) / (({_EXPM1}) + 2) END"
+"""By exp(2x) - 1, found in Kahan's way, which loses no digits near 0."""
+
+CBRT = (
+    "CASE WHEN x = 0 THEN x ELSE sign(x) * (power(abs(x), 1 / 3e0) - (power(power(abs(x), 1 / 3e0),"
+    " 3) - abs(x)) / (3 * power(power(abs(x), 1 / 3e0), 2))) END"
+)
+"""By a power, and one step of Newton's from there."""
+
+
+# `Database`: what a database in which sqlml does not run spells its own way.
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database that a model is exported for.
+
+    Attributes:
+        name: as people call it. dialect: as sqlglot calls its SQL.
+        numbers: what its arithmetic needs.
+        literal: a finite number -> a literal of the type of float64.
+        scales_results: whether a CASE gives whole numbers, which a factor outside of it scales: for
+            a database that takes long to prepare many computed constants.
+        infinity: +infinity, as an expression; of a database without, its greatest number, which
+            does for what is between inputs and results (`has_infinity`).
+        range_errors: what ends a query there for a number of one row.
+        functions: name -> an expression of `x` in place of a function that the database lacks.
+        number_column: a column -> the same as a float64, and NULL where it is NaN.
+        boolean_column: a column that is likely to be BOOLEAN -> the same as a float64, whether it
+            is one or holds numbers; None: `number_column` does it.
+        text_column: a column -> a text that equals another only if all bytes are the same.
+        date_column: a date or a timestamp without a time zone -> the microseconds since 1970 as a
+            float64; None: no dates.
+        ending: what `text_column` adds to each text, and a text that is compared with it has too.
+        odd_text: a text with a backslash or beyond ASCII -> a literal that means the same under all
+            settings of the database and of a connection; None: the plain one does.
+        float32: its type of 32 bits, where sqlglot takes another for it.
+        booleans: expressions of false and true, where it has no such words.
+        types: of parameters and results, by the kinds of features and predictions.
+        function: a statement that makes a function, with places for its name, parameters with
+            their types or their `names` alone, type and query, and for a tag that the query does
+            not have; None: it has no functions that are written in SQL.
+        merges: of a database that merges the queries of a function: how long an expression may
+            become by that, in characters.
+        tags: if given, the only tags that the database knows.
+        reserved: where a name without quotes is another one in them, as in capitals: the words that
+            need quotes all the same. Other plain names are written without.
+        functions_of_rows: names that stand for a function behind the name of a table and a point,
+            if that has no column of that name: `t.count` is `count(t)` there.
+        fence: ends a query that must not be merged into the one around it, which would compute
+            its columns several times.
+        settings: ends a SELECT that is not a view's, in place of fences: for a database whose
+            fences take away its parallelism.
+        characters: the longest statement that it takes by default.
+        raised: a statement by which a connection takes longer ones.
+        columns: the most columns of a query.
+        cases: how many CASEs may stand in each other.
+        has_nodes: whether trees may be rows of a table that a query walks.
+        is_run: whether sqlml's tests run it.
+    """
+
+    name: str
+    dialect: str
+    numbers: Portable
+    literal: Callable[[float], str]
+    infinity: str
+    number_column: Callable[[str], str]
+    text_column: Callable[[str], str]
+    types: Mapping[str, str]
+    boolean_column: Callable[[str], str] | None = None
+    date_column: Callable[[str], str] | None = None
+    scales_results: bool = False
+    ending: str = ""
+    odd_text: Callable[[str], str] | None = None
+    float32: str = ""
+    booleans: tuple[str, ...] = ()
+    function: str | None = None
+    functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    has_infinity: bool = True
+    range_errors: RangeErrors = RangeErrors()
+    merges: int | None = None
+    tags: tuple[str, ...] = ()
+    reserved: frozenset[str] | None = None
+    functions_of_rows: frozenset[str] = frozenset()
+    fence: str = ""
+    settings: str = ""
+    characters: int = 1 << 24
+    raised: str = ""
+    columns: int = 1600
+    cases: int = 200
+    has_nodes: bool = False
+    is_run: bool = False
 
 
 def _cast(x: str) -> str:

@@ -11,8 +11,8 @@ from sqlglot import expressions as exp
 
 from sqlml.backends.sql.layers import ROUNDED_SUM, Verbatim
 from sqlml.errors import BackendError
-from sqlml.planner.databases.database import Database
 from sqlml.planner.databases.range_errors import without_range_errors
+from sqlml.planner.databases.targets import Database
 
 
 def transpiled(sql: str, database: Database, shown: bool = False) -> str:

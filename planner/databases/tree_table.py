@@ -18,7 +18,7 @@ from sqlml.backends.sql.expression import Value
 from sqlml.backends.sql.layers import Verbatim
 from sqlml.errors import BackendError
 from sqlml.ir.trees import Ensemble
-from sqlml.planner.databases.database import Database
+from sqlml.planner.databases.targets import Database
 from sqlml.planner.databases.transpiled import transpiled
 
 MOST_LEVELS = 7

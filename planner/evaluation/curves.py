@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from sqlml.planner.evaluation.answer import KNOWN, Answer
-from sqlml.planner.evaluation.grouping import Grouping
+from sqlml.planner.evaluation.evaluated_model import Grouping
 
 Queries = tuple[tuple[str, str], ...]
 

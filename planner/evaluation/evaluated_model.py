@@ -1,5 +1,6 @@
 """`EvaluatedModel`: what a form evaluates: its model, the labels that it is compared with, and the
-columns that its options name."""
+columns that its options name.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +13,159 @@ from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import BindError
-from sqlml.planner.binding.class_argument import index_of
-from sqlml.planner.evaluation.grouping import Grouping
-from sqlml.planner.evaluation.rows_columns import check_column, check_labels
-from sqlml.planner.evaluation.task import Task, task_of
+from sqlml.ir.program import Program
+from sqlml.planner.binding.requested_output import index_of
+from sqlml.planner.program.result_sql import label_type
 from sqlml.planner.syntax.table_form import TableForm
-from sqlml.types import Labels, list_classes
+from sqlml.suggestions import closest
+from sqlml.types import Labels, fold, list_classes
+
+# `Grouping`: by what the rows of an evaluation are told apart: the user's columns, and targets.
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """The keys of groups: columns of the SQL that evaluates, by the names that users see.
+
+    Attributes:
+        keys: our own names, `g0`, `g1`, ..; `t`, the number of a target, where there are several.
+        names: what users call them, quoted.
+    """
+
+    keys: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> str:
+        """The keys as first items of a SELECT: `g0, g1, `."""
+        return "".join(f"{key}, " for key in self.keys)
+
+    @property
+    def group_by(self) -> str:
+        """GROUP BY the keys; nothing without keys."""
+        return f"GROUP BY {', '.join(self.keys)}" if self.keys else ""
+
+    def group_of(self, table: str) -> str:
+        """GROUP BY the keys of one of two joined tables."""
+        keys = ", ".join(f"{table}.{key}" for key in self.keys)
+        return f"GROUP BY {keys}" if keys else ""
+
+    def grouped_by(self, *others: str) -> str:
+        """GROUP BY the keys and other columns."""
+        return f"GROUP BY {', '.join([*self.keys, *others])}"
+
+    @property
+    def partition_by(self) -> str:
+        """PARTITION BY the keys; nothing without keys."""
+        return f"PARTITION BY {', '.join(self.keys)}" if self.keys else ""
+
+    def join(self, left: str, right: str, how: str = "JOIN") -> str:
+        """`right` joined to `left` by the keys, of which NULL is one like others."""
+        if not self.keys:
+            return f"{left} CROSS JOIN {right}"
+        same = (f"{left}.{key} IS NOT DISTINCT FROM {right}.{key}" for key in self.keys)
+        return f"{left} {how} {right} ON {' AND '.join(same)}"
+
+    def of(self, table: str) -> str:
+        """The keys of one of two joined tables: `a.g0, `."""
+        return "".join(f"{table}.{key}, " for key in self.keys)
+
+    @property
+    def has_rows(self) -> str:
+        """A condition on a row of the answer, which raises an error if nothing could be evaluated;
+        with keys there is simply no group, and no error."""
+        if self.keys:
+            return "n >= 0"
+        message = "no row has a label and a prediction: there is nothing to evaluate"
+        return f"CASE WHEN n > 0 THEN true ELSE CAST(error('{message}') AS BOOLEAN) END"
+
+    def named(self) -> str:
+        """The keys under the names that users know: `g0 AS "region", `."""
+        pairs = zip(self.keys, self.names, strict=True)
+        return "".join(f"{key} AS {name}, " for key, name in pairs)
+
+
+# The names of metrics, in the order in which they are told.
+
+
+OF_CLASSES = (
+    *("precision", "recall", "accuracy", "f1_score", "log_loss", "roc_auc"),
+    *("average_precision", "brier_score"),
+)
+OF_NUMBERS = (
+    *("mean_absolute_error", "mean_squared_error", "mean_squared_log_error"),
+    *("median_absolute_error", "max_error", "r2_score", "explained_variance"),
+    "mean_absolute_percentage_error",
+)
+
+
+# `check_columns`: the columns that an evaluation names are there, and hold what it needs.
+
+
+def check_column(name: str, columns: Mapping[str, str]) -> str:
+    """The type of a column.
+
+    Args:
+        columns: name -> type of those that there are.
+
+    Raises:
+        BindError: there is none of that name.
+    """
+    for column, kind in columns.items():
+        if fold(column) == fold(name):
+            return kind
+    near = closest(fold(name), map(fold, columns))
+    hint = (
+        f"columns: {', '.join(list(columns)[:20])}" if near is None else f"did you mean {near!r}?"
+    )
+    raise BindError(f"the rows have no column {name!r}; {hint}")
+
+
+def check_labels(name: str, kind: str, labels: Labels, model: str) -> None:
+    """Check that a column may hold the classes of a model.
+
+    Raises:
+        BindError: its type is another.
+    """
+    fits = {
+        "string": kind in ("VARCHAR", labels.sql_type) or kind.startswith("ENUM"),
+        "int64": NUMBERS.fullmatch(kind) is not None,
+        "float64": NUMBERS.fullmatch(kind) is not None,
+        "bool": kind == "BOOLEAN",
+    }
+    if not fits[labels.kind] and kind not in ('"NULL"', "NULL"):
+        wanted = label_type(labels)
+        some = list_classes(labels.values, 3)
+        raise BindError(
+            f"column {name!r} is {kind}, and the classes of model {model!r} are {wanted} ({some}"
+            f"{', ..' if len(labels) > 3 else ''}); cast the column in the rows"
+        )
+
+
+# `task_of`: what a model predicts, and so how it is evaluated.
+
+
+Task = Literal["two classes", "classes", "numbers", "clusters"]
+
+
+def task_of(model: Model) -> Task | None:
+    """What a model predicts; None if it predicts nothing that could be evaluated."""
+    program = model.program
+    if "label" not in program.outputs:
+        return None
+    if not program.labels:
+        return "numbers"
+    if _finds_clusters(program) and "VotingClassifier" not in model.origin.source:
+        return "clusters"
+    return "two classes" if all(len(s) == 2 for s in program.labels) else "classes"
+
+
+def _finds_clusters(program: Program) -> bool:
+    """Whether the labels are numbers of clusters: a mixture's, or all that a model gives."""
+    (labels,) = program.labels[:1]
+    numbered = labels.kind == "int64" and labels.values == tuple(range(len(labels)))
+    plain = not {"proba", "score"} & program.outputs.keys()
+    return len(program.labels) == 1 and numbered and (plain or "samples" in program.outputs)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.planner.evaluation import classification, clustering, curves, regression
+from sqlml.planner.evaluation import curves, metric_queries
 from sqlml.planner.evaluation.answer import Answer
-from sqlml.planner.evaluation.confusion_matrix import confusion_matrix, pairs
-from sqlml.planner.evaluation.metric_names import OF_CLASSES, OF_NUMBERS
+from sqlml.planner.evaluation.evaluated_model import OF_CLASSES, OF_NUMBERS
+from sqlml.planner.evaluation.metric_queries import confusion_matrix, pairs
 from sqlml.planner.evaluation.scored_rows import ScoredRows
 from sqlml.planner.program.result_sql import label_array
 from sqlml.types import fold
@@ -36,21 +36,25 @@ def written(rows: ScoredRows) -> tuple[str, str]:
 def _evaluate(rows: ScoredRows) -> tuple[str, str]:
     if rows.task == "numbers":
         _refuse(rows, ("threshold", "class", "per_class"), "predicts numbers")
-        answer = regression.numbers(rows.grouping)
+        answer = metric_queries.numbers(rows.grouping)
         metrics: Sequence[str] = OF_NUMBERS
     elif rows.task == "clusters":
         _refuse(rows, ("threshold", "class", "per_class"), "finds clusters")
-        answer = clustering.clusters(rows.grouping, bool(rows.labels))
-        metrics = (*clustering.COMPACT, *(clustering.MATCHES if rows.labels else ()), "clusters")
+        answer = metric_queries.clusters(rows.grouping, bool(rows.labels))
+        metrics = (
+            *metric_queries.COMPACT,
+            *(metric_queries.MATCHES if rows.labels else ()),
+            "clusters",
+        )
     elif rows.task == "two classes":
         _refuse(rows, ("per_class",), "has two classes; `class` names the one to look at")
-        answer = classification.two_classes(rows.grouping, rows.hit)
+        answer = metric_queries.two_classes(rows.grouping, rows.hit)
         metrics = OF_CLASSES
     else:
         _refuse(rows, ("threshold", "class"), "has more than two classes")
         if _option(rows, "per_class", False):
             _check_classes(rows)
-        answer = classification.classes(
+        answer = metric_queries.classes(
             rows.grouping,
             rows.class_counts,
             _option(rows, "per_class", False),

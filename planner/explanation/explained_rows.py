@@ -13,7 +13,7 @@ from __future__ import annotations
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError
-from sqlml.planner.binding.class_argument import index_of, spelled_class
+from sqlml.planner.binding.requested_output import index_of, spelled_class
 from sqlml.planner.syntax.table_form import TableForm
 
 _TOP = 5

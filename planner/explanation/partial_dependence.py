@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError
-from sqlml.planner.binding.class_argument import index_of, spelled_class
-from sqlml.planner.evaluation.rows_columns import check_column
+from sqlml.planner.binding.requested_output import index_of, spelled_class
+from sqlml.planner.evaluation.evaluated_model import check_column
 from sqlml.planner.syntax.table_form import TableForm
 from sqlml.types import fold, list_classes
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from sqlml.planner.binding.class_argument import spelled_class
+from sqlml.planner.binding.requested_output import spelled_class
 from sqlml.planner.evaluation.evaluated_model import EvaluatedModel
-from sqlml.planner.evaluation.label_place import label_place
+from sqlml.planner.evaluation.scored_rows import label_place
 
 _REPEATS, _MOST_REPEATS = 5, 100
 MOST_COLUMNS = 200

@@ -14,9 +14,9 @@ from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
-from sqlml.planner.binding.class_argument import index_of
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.refused_nulls import any_missing, refused, unless
+from sqlml.planner.binding.requested_output import index_of
 from sqlml.planner.binding.unknown_categories import (
     known_categories,
     nullified,

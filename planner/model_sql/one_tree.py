@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.backends.sql.literals import number
+from sqlml.backends.sql.expression import number
 from sqlml.dialects.duckdb import builtin
-from sqlml.passes.analysis.one_tree import Leaf, OneTree, Range, Tree
+from sqlml.passes.one_tree import Leaf, OneTree, Range, Tree
 from sqlml.planner.binding.column_types import Bound
 from sqlml.types import Array
 

@@ -17,21 +17,18 @@ from functools import partial, reduce
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.plain_macros.keep import helper
-from sqlml.catalog.transform import Transform
+from sqlml.catalog.model import Transform
+from sqlml.catalog.plain_macros import helper
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.type_names import DATETIMES, NUMBERS, UNTYPED
 from sqlml.errors import SqlmlError
 from sqlml.ir.program import Program
-from sqlml.planner.binding.class_argument import index_of
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.function_arguments import packed, texts
-from sqlml.planner.binding.refused_nulls import any_missing, refused, unless
-from sqlml.planner.binding.requested_output import OUTPUTS_OF
+from sqlml.planner.binding.refused_nulls import any_missing, packed, refused, texts, unless
+from sqlml.planner.binding.requested_output import OUTPUTS_OF, index_of
 from sqlml.planner.binding.unknown_categories import known_categories, nullified
-from sqlml.planner.choice.choose import choose
+from sqlml.planner.choice.choose import batch_rows, choose
 from sqlml.planner.choice.cost import most_categories
-from sqlml.planner.choice.settings import batch_rows
 from sqlml.planner.program.function_names import FunctionSpec, Output, Part
 from sqlml.planner.program.prepare import prepare_parts
 from sqlml.planner.program.result_sql import decoded, label_literal

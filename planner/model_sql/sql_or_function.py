@@ -9,24 +9,26 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from sqlml.backends.costs import current
 from sqlml.backends.sql import Linear
-from sqlml.backends.sql.literals import number
+from sqlml.backends.sql.expression import number
 from sqlml.dialects import Dialect
-from sqlml.errors import BackendError
+from sqlml.errors import BackendError, BindError
 from sqlml.ir.program import Program
-from sqlml.passes.analysis.one_tree import OneTree, one_tree
+from sqlml.passes.one_tree import OneTree, one_tree
 from sqlml.passes.split import Layout
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.function_arguments import linear, plain, plain_columns
-from sqlml.planner.choice.choose import Choice
+from sqlml.planner.binding.probe_queries import Scope
+from sqlml.planner.binding.refused_nulls import linear, plain, plain_columns
+from sqlml.planner.choice.choose import SQL, Choice, leaves_open
 from sqlml.planner.choice.cost import Estimate, sql_estimate
-from sqlml.planner.choice.settings import SQL
 from sqlml.planner.model_sql.export_macros import expression
 from sqlml.planner.model_sql.one_tree import tree_sql
 from sqlml.planner.program.prepare import Prepared
 from sqlml.planner.program.result_sql import Chosen, decoded, label_literal, label_type
+from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
 
 WORTH = 0.6
@@ -199,3 +201,35 @@ def _is_worth_it(estimate: Estimate, function: Choice, calls: int) -> bool:
 
 def _cannot(why: str) -> BackendError:
     return BackendError(f"backend 'sql' cannot run it ({why}); use backend 'auto'")
+
+
+# Calls inside lambdas, where an engine may not call functions of Python.
+
+
+_LONGEST = 20_000
+"""Most characters of an expression that the user did not ask for."""
+
+
+def in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
+    """Whether a call stands inside a lambda, where the engine cannot call a function of ours."""
+    if dialect.calls_in_lambdas or scope.outline.created:
+        return False
+    return call.has_local_names
+
+
+def for_lambda(
+    wanted: Wanted, options: Mapping[str, Any], scope: Scope, call: ModelCall
+) -> Written:
+    """The model as an expression, at any cost, since there is no other way."""
+    if leaves_open(options):
+        with suppress(BackendError):
+            made = wanted.as_asked()
+            if len(made.value) <= _LONGEST:
+                return replace(made, reason="a lambda calls no function of Python")
+    raise BindError(
+        f"{wanted.dialect.name} cannot call Python functions inside a lambda, and the model is "
+        "not a short expression; unnest the list first, as in SELECT .. FROM t LATERAL VIEW "
+        "explode(list) l AS x",
+        scope.sql,
+        call.span.start,
+    )

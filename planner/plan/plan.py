@@ -8,21 +8,47 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from sqlml.bounded_cache import of_programs
 from sqlml.catalog.small_models import CascadeFacts, FilterFacts
 from sqlml.ir.program import Program
+from sqlml.passes.order import MODEL_PASSES, run
+from sqlml.passes.selection import inject_selection
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.estimated_rows import Rows
-from sqlml.planner.choice.choose import Choice
+from sqlml.planner.binding.context import AskRows, Rows
+from sqlml.planner.choice.choose import SQL, Choice, for_rows
 from sqlml.planner.choice.cost import BATCH
-from sqlml.planner.choice.settings import SQL
-from sqlml.planner.plan.drawn import plan_html
-from sqlml.planner.plan.dropped_columns import dropped
-from sqlml.planner.plan.measured import Analysis
-from sqlml.planner.plan.text import plan_text
-from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.named_functions import NamedFunction
-from sqlml.planner.program.route import ARROW, Route
-from sqlml.planner.program.shared import Shared
+from sqlml.planner.plan.text import Analysis, plan_html, plan_text
+from sqlml.planner.program.function_names import FunctionSpec, Part
+from sqlml.planner.program.named_functions import ARROW, NamedFunction, Route
+from sqlml.planner.program.prepare import Shared, chosen, prepare_parts
+
+# `dropped`: which pass found out that an output does not need a feature.
+
+
+INJECTED = "inject_selection, push_selection"
+"""No weight and no split uses the feature; with only push_selection, a step of the model drops
+it."""
+
+
+@of_programs
+def dropped(program: Program, parts: tuple[Part, ...]) -> Mapping[str, str]:
+    """For each input of `program` that `parts` of its outputs do not need: why.
+
+    That is the name of the pass that dropped it, or "other outputs" for one that only those need.
+    It runs the model passes again, one by one: for EXPLAIN, not for planning.
+    """
+    made = chosen(program, parts)
+    why = {name: "other outputs" for name in program.inputs if name not in made.inputs}
+    start = made
+    for apply in MODEL_PASSES:
+        before, made = made.inputs, apply(made)
+        why |= {name: apply.__name__ for name in before if name not in made.inputs}
+    if "push_selection" in why.values():
+        plain = run(start, without={inject_selection.__name__}).inputs
+        for name, reason in why.items():
+            if reason == "push_selection" and name in plain:
+                why[name] = INJECTED
+    return MappingProxyType(why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,3 +250,22 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return plan_html(self)
+
+
+# What EXPLAIN adds to a plan: the rows of each call, as the engine estimates them.
+
+
+def with_rows(plan: Plan, ask: AskRows) -> Plan:
+    """`plan` with an estimate of the rows of each call, and of the time that these take."""
+    return replace(plan, calls=tuple(_with_rows(call, ask) for call in plan.calls))
+
+
+def _with_rows(call: PlannedCall, ask: AskRows) -> PlannedCall:
+    rows = call.rows if call.rows.asked else call.rows.ask(ask)
+    if call.source is None or rows.chosen_by:
+        return replace(call, rows=rows)
+    prepared = prepare_parts(
+        call.source, call.spec.parts, call.spec.layout, call.spec.constants, call.spec.lookup
+    )
+    choice = for_rows(prepared.split.core, call.choice, rows.count, call.spec.by_column)
+    return replace(call, rows=rows, choice=choice)

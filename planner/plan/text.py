@@ -4,17 +4,53 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from sqlml import html
 from sqlml.catalog.row_expressions import shown
 from sqlml.catalog.small_models import FilterFacts
-from sqlml.planner.choice.choose import Choice
+from sqlml.ir.program import Program
+from sqlml.passes.order import MODEL_PASSES, run
+from sqlml.planner.binding.requested_output import OUTPUTS_OF
+from sqlml.planner.choice.choose import Choice, choose
 from sqlml.planner.choice.cost import BATCH
-from sqlml.planner.plan.measured import Analysis, Measured
+from sqlml.planner.program.function_names import Output, Part
+from sqlml.planner.program.prepare import chosen, prepare
 
 if TYPE_CHECKING:
     from sqlml.planner.plan.plan import Plan, PlannedCall
+
+
+# `Analysis`: what EXPLAIN ANALYZE measured while a query ran.
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one engine function did: `batches` of rows, and seconds on all threads together.
+
+    `again` are the rows among `rows` whose results were remembered.
+    """
+
+    rows: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    again: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """A query that ran once: the whole in seconds, and its functions by name.
+
+    `inside` are those of the seconds while one thread at least was in a function. A function that
+    is missing was not measured.
+    """
+
+    seconds: float
+    inside: float
+    functions: Mapping[str, Measured]
+
 
 _LINE = 96
 """Width of EXPLAIN's lines."""
@@ -309,3 +345,83 @@ def duration(seconds: float) -> str:
 def _listed(items: Sequence[str], most: int = 24) -> str:
     shown = ", ".join(item.replace(" ", _TIED) for item in items[:most])
     return shown + (f", .. {len(items) - most} more" if len(items) > most else "")
+
+
+# `plan_html`: a Plan as a notebook draws it: the flow of rows through each call, and its lines.
+
+
+_FEW = 6
+"""Columns that a box names."""
+
+
+def plan_html(plan: Plan) -> str:
+    """The flow of each call above its lines, and what concerns the whole statement."""
+    made = []
+    for place, call in enumerate(plan.calls):
+        lines = call_lines(plan, place)
+        made.append(html.flow(_boxes(call, dict(lines))))
+        made.append(html.table(("", ""), lines))
+    ends = statement_lines(plan)
+    return "".join(made + ([html.table(("", ""), ends)] if ends else []))
+
+
+def _boxes(call: PlannedCall, lines: Mapping[str, str]) -> list[tuple[str, str]]:
+    names = [name for name, _ in call.reads]
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    left = len(call.unread)
+    read = f"{', '.join(names[:_FEW])}{more}" + (f"; {left} not read" if left else "")
+    boxes = [("columns", read or "none")]
+    boxes.append(("in SQL", lines["in SQL"]))
+    if call.calls_function:
+        boxes.append(("in a function", lines["in UDF"]))
+    return [*boxes, (call.written, f"{call.output}: {call.type}")]
+
+
+# `explain_model`: what EXPLAIN MODEL tells of a model, without a query.
+
+
+def explain_model(program: Program, options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Titles and texts: the Program as it is stored, and for each of its outputs the passes that
+    change it, what they make of it, what is read, and the ways to run it with their estimated cost.
+
+    Args:
+        options: those of the model, which the choice follows.
+
+    Raises:
+        ConfigError, BackendError: the options leave no way to run it.
+    """
+    rows = [("program", str(program))]
+    for output in (o for group in OUTPUTS_OF.values() for o in group if o in program.outputs):
+        prepared = prepare(program, output)
+        rows += [
+            (f"{output}: passes", _passes(program, output)),
+            (f"{output}: program", str(prepared.program)),
+            (f"{output}: reads", ", ".join(prepared.program.inputs) or "nothing"),
+            (f"{output}: strategies", _strategies(prepared.split.core, options)),
+        ]
+    return rows
+
+
+def _passes(program: Program, output: Output) -> str:
+    """A line for each pass that changes something."""
+    made = chosen(program, (Part(output),))
+    lines = []
+    for apply in MODEL_PASSES:
+        after = run(made, passes=(apply,))
+        if after.hash != made.hash:
+            lines.append(f"{apply.__name__}: {_size(made)} -> {_size(after)}")
+        made = after
+    return "\n".join(lines) or "none changes it"
+
+
+def _size(program: Program) -> str:
+    return f"{len(program.nodes)} nodes of {len(program.inputs)} columns"
+
+
+def _strategies(core: Program, options: Mapping[str, Any]) -> str:
+    """The choice, and what was weighed against it."""
+    choice = choose(core, options)
+    if not choice.estimates:
+        return f"{choice.backend}/{choice.strategy} on {choice.device}: {choice.reason}"
+    times = [f"{e.name}: {duration(e.start + e.seconds)}" for e in choice.estimates]
+    return "\n".join([f"{times[0]} for {choice.rows:,} rows on one thread", *times[1:]])

@@ -8,19 +8,18 @@ import numpy as np
 
 from sqlml.backends.base import BACKENDS, Compiled, load
 from sqlml.bounded_cache import of_programs
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError, ConfigError
-from sqlml.explaining.classes import BY_CLASS, OWN
-from sqlml.explaining.explained import holding
-from sqlml.ir.builder import Builder, Value
+from sqlml.explaining.explained import BY_CLASS, OWN, holding
+from sqlml.ir.builder import Builder, Value, copy
+from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
-from sqlml.ir.rewrite import copy
 from sqlml.passes.fold_arguments import fold_arguments
-from sqlml.passes.lowering.lower import lower
+from sqlml.passes.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, only, run
 from sqlml.passes.split import Layout, Split, split
 from sqlml.planner.choice.choose import Choice
-from sqlml.planner.program.constants import Constants
-from sqlml.planner.program.function_names import Field, Output, Part
+from sqlml.planner.program.function_names import Constants, Field, Output, Part, struct_of
 from sqlml.types import Array
 
 
@@ -240,3 +239,66 @@ def _compile(core: Program, backend: str, strategy: str, device: str) -> Compile
         return engine.compile(lowered, device=device, strategy=strategy)
     except RecursionError:
         raise BackendError(_TOO_DEEP) from None
+
+
+# `Shared`: the parts that calls of one model on the same row ask of one function together.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """All `parts` that calls of one model on the same row ask for, and where they are evaluated.
+
+    Attributes:
+        calls: how many they are.
+        again: rows come again in another clause, so that the function is to remember some.
+        in_from: FROM makes the parts, as a column that all clauses read.
+        once: the engine is to evaluate the function where it is written, and for no other rows.
+    """
+
+    parts: tuple[Part, ...]
+    calls: int = 1
+    again: bool = False
+    in_from: bool = False
+    once: bool = False
+
+    def apart(self, part: Part) -> Shared:
+        """What is left for one call that shares nothing."""
+        return Shared(parts=(part,), once=self.once)
+
+    def type(self, program: Program, by_column: bool) -> str:
+        """The SQL type of the function of all parts."""
+        part = self.parts[0]
+        if fields := fields_of(program, self.parts, by_column):
+            return struct_of(fields)
+        if len(self.parts) > 1:
+            return "DOUBLE[]"
+        number = "INTEGER" if part.output == "label" and program.labels else "DOUBLE"
+        return number + "[]" * is_listed(part, width_of(program, part))
+
+    def element(
+        self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB
+    ) -> str:
+        """What `part` is of the result of `call`, the function of all parts."""
+        if len(self.parts) == 1:
+            return call
+        if fields_of(program, self.parts, by_column):
+            return dialect.field(call, str(part))
+        first = 1 + sum(width_of(program, p) for p in self.parts[: self.parts.index(part)])
+        width = width_of(program, part)
+        if is_listed(part, width):
+            return dialect.part(call, first, first + width - 1)
+        element = dialect.at(call, first)
+        whole = part.output == "label" and bool(program.labels)
+        return f"CAST({element} AS INTEGER)" if whole else element
+
+
+# `refuses_rows`: whether a model may raise an error for some row.
+
+
+_REQUIREMENTS = frozenset({"require", "require_finite", "require_finite_stored", "require_known"})
+
+
+@of_programs
+def refuses_rows(program: Program) -> bool:
+    """Whether some row may be an error to the model and not a value."""
+    return any(n.op in _REQUIREMENTS or OPS[n.op].group == "opaque" for n in program.nodes)

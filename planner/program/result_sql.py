@@ -14,8 +14,7 @@ import numpy as np
 
 from sqlml.backends.sql import string_literal
 from sqlml.dialects import DUCKDB, Dialect
-from sqlml.explaining.classes import OWN
-from sqlml.explaining.explained import block_of, holding
+from sqlml.explaining.explained import OWN, block_of, holding
 from sqlml.ir.program import Program
 from sqlml.types import Labels
 

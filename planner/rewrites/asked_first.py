@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from sqlml.parsing.places import Span
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.estimated_rows import rows_of
+from sqlml.planner.binding.context import rows_of
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.call.plan_call import plan_call
 from sqlml.planner.plan.plan import PlannedCall
-from sqlml.planner.program.shared import Shared
+from sqlml.planner.program.prepare import Shared
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.planned_calls import scope_of
-from sqlml.planner.syntax.idle_sources import Cascaded
 from sqlml.planner.syntax.outline import ModelCall
+from sqlml.planner.syntax.top_k import Cascaded
 
 
 def statement_text(draft: Draft) -> str | None:

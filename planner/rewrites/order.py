@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from sqlml.errors import ConfigError, SqlmlError
-from sqlml.planner.rewrites.called_models import called_models
-from sqlml.planner.rewrites.cascaded_calls import cascaded_calls
+from sqlml.planner.rewrites.cascaded_calls import called_models, cascaded_calls
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.gated_sources import gated_sources
-from sqlml.planner.rewrites.models_in_from import models_in_from
+from sqlml.planner.rewrites.models_in_from import models_in_from, rows_in_from, shared_calls
 from sqlml.planner.rewrites.planned_calls import planned_calls
 from sqlml.planner.rewrites.probability_comparisons import probability_comparisons
 from sqlml.planner.rewrites.rows_by_model import rows_by_model
-from sqlml.planner.rewrites.rows_in_from import rows_in_from
-from sqlml.planner.rewrites.shared_calls import shared_calls
 from sqlml.planner.rewrites.table_form import table_form
 from sqlml.planner.rewrites.top_k_filters import top_k_filters
 from sqlml.planner.rewrites.unneeded_joins import unneeded_joins

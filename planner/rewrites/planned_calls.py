@@ -9,18 +9,16 @@ from itertools import pairwise
 
 from sqlml.errors import SqlmlError, StatementError
 from sqlml.planner.binding.bind import other_columns
-from sqlml.planner.binding.estimated_rows import rows_of
+from sqlml.planner.binding.context import rows_of
+from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.requested_output import Target
-from sqlml.planner.binding.scope import Scope
 from sqlml.planner.call.plan_call import PlacedCall, plan_call
 from sqlml.planner.call.plan_named import plan_named
-from sqlml.planner.program.shared import Shared
-from sqlml.planner.rewrites.added_columns import MadeInFrom
+from sqlml.planner.program.prepare import Shared
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.table_form import refuse_hidden
-from sqlml.planner.syntax.column_names import column_names
-from sqlml.planner.syntax.outline import ModelCall
-from sqlml.planner.syntax.splice import CALLS, inner_first
+from sqlml.planner.rewrites.widened_from import MadeInFrom
+from sqlml.planner.syntax.outline import CALLS, ModelCall, column_names, inner_first
 
 
 def planned_calls(draft: Draft) -> Draft:

@@ -1,7 +1,7 @@
 """`probability_comparisons`: probabilities that a number is compared with become scores: no exp().
 
 `WHERE predict_proba('m', *, class := 'yes') > 0.8` reads `predict_score('m', *) >= 1.386..`, with
-the float from which on the probability passes (`margin_threshold.py`). Measured, 1.07 to 1.4 times
+the float from which on the probability passes (`float_order.py`). Measured, 1.07 to 1.4 times
 as fast for a logistic regression, and 1.04 to 1.19 times for 5 to 20 boosted trees.
 
 `ORDER BY predict_proba(..)` stays: scores that differ may have one probability (1 from a score of
@@ -14,11 +14,11 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from sqlml.backends.sql.literals import number
-from sqlml.passes.analysis.margin_threshold import Threshold, margin_threshold
+from sqlml.backends.sql.expression import number
+from sqlml.passes.float_order import Threshold, margin_threshold
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.shared_calls import sharing_key
+from sqlml.planner.rewrites.models_in_from import sharing_key
 from sqlml.planner.syntax.expressions import TURNED
 from sqlml.planner.syntax.outline import Literal, ModelCall, Parameter
 from sqlml.planner.syntax.parameters import Parameters

@@ -23,21 +23,19 @@ from functools import partial
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
-from sqlml.planner.binding.class_argument import spelled_class
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.binding.requested_output import spelled_class
 from sqlml.planner.evaluation.evaluated_model import EvaluatedModel
 from sqlml.planner.evaluation.scored_rows import ScoredRows
 from sqlml.planner.evaluation.write import written
 from sqlml.planner.explanation.explained_rows import explained_rows, mean_contributions
-from sqlml.planner.explanation.model_tables import TABLES, model_table
+from sqlml.planner.explanation.model_tables import TABLES, facts_query, model_table
 from sqlml.planner.explanation.partial_dependence import partial_dependence
 from sqlml.planner.explanation.shuffled_columns import ShuffledColumns, shuffled_columns
 from sqlml.planner.program.result_sql import label_array
-from sqlml.planner.rewrites.called_models import called_models
-from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.model_facts import facts_query
-from sqlml.planner.rewrites.table_form_places import Piece, WrittenOut
+from sqlml.planner.rewrites.cascaded_calls import called_models
+from sqlml.planner.rewrites.draft import Draft, Piece, WrittenOut
 from sqlml.planner.syntax.forms import FORMS
 from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.parameters import Parameters

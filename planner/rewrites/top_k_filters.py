@@ -18,13 +18,13 @@ from dataclasses import replace
 from sqlml.catalog.small_models import FilterFacts
 from sqlml.dialects.duckdb import builtin
 from sqlml.parsing.places import Span
-from sqlml.planner.binding.estimated_rows import rows_of
+from sqlml.planner.binding.context import rows_of
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.call.plan_call import plan_call
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.function_names import Part
-from sqlml.planner.program.shared import Shared
+from sqlml.planner.program.prepare import Shared
 from sqlml.planner.rewrites.asked_first import (
     as_cascaded,
     binds,
@@ -35,7 +35,7 @@ from sqlml.planner.rewrites.asked_first import (
     statement_text,
 )
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.needed_groups import (
+from sqlml.planner.rewrites.gated_sources import (
     ROWS,
     TextOf,
     before_block,
@@ -47,8 +47,7 @@ from sqlml.planner.rewrites.needed_groups import (
 from sqlml.planner.rewrites.planned_calls import scope_of
 from sqlml.planner.rewrites.unneeded_joins import has_one_partner
 from sqlml.planner.syntax.joins import LeftJoin, left_joins
-from sqlml.planner.syntax.outline import ModelCall
-from sqlml.planner.syntax.splice import splice
+from sqlml.planner.syntax.outline import ModelCall, splice
 from sqlml.planner.syntax.top_k import TopK, top_k
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlml.planner.program.refuses_rows import refuses_rows
+from sqlml.planner.program.prepare import refuses_rows
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.shared_calls import comparable_groups
+from sqlml.planner.rewrites.models_in_from import comparable_groups
 from sqlml.planner.syntax.outline import ModelCall
 
 _FILTERS = frozenset({"WHERE", "FROM", "HAVING"})

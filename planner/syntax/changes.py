@@ -8,21 +8,20 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from sqlml.parsing.nodes import Kept
-from sqlml.parsing.places import Span, span
-from sqlml.planner.syntax.items import filters_of
-from sqlml.planner.syntax.outline import Block
-from sqlml.planner.syntax.queries import definitions
-from sqlml.planner.syntax.walk import (
+from sqlml.parsing.places import Kept, Span, span
+from sqlml.planner.syntax.items import (
     At,
     Reader,
     Rule,
     children,
     clause_of,
+    filters_of,
     place_of,
     spans_of,
     together,
 )
+from sqlml.planner.syntax.outline import Block
+from sqlml.planner.syntax.queries import definitions
 from sqlml.types import fold
 
 

@@ -8,13 +8,11 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from sqlml.parsing.nodes import ModelName
-from sqlml.parsing.places import Span, hull, is_written, span
+from sqlml.parsing.places import ModelName, Span, hull, is_written, span
 from sqlml.planner.syntax.arguments import FUNCTIONS
 from sqlml.planner.syntax.forms import FORMS, form_of
-from sqlml.planner.syntax.items import MAYBE
+from sqlml.planner.syntax.items import MAYBE, At, Reader, Rule, children, place_of
 from sqlml.planner.syntax.outline import Compared
-from sqlml.planner.syntax.walk import At, Reader, Rule, children, place_of
 from sqlml.types import fold
 
 _SIGNS: Mapping[type[exp.Expr], str] = MappingProxyType(

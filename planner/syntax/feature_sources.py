@@ -7,7 +7,7 @@ from functools import partial
 
 from sqlglot import exp
 
-from sqlml.parsing.recursion_limit import deeply
+from sqlml.parsing.tokens import deeply
 from sqlml.planner.syntax.lineage import FeatureSource, Lineage, TypeOf
 from sqlml.planner.syntax.resolved_query import ColumnsOf
 from sqlml.types import fold

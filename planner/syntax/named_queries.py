@@ -9,9 +9,9 @@ from functools import partial
 from sqlglot import exp
 
 from sqlml.errors import ParseError
+from sqlml.parsing.parse import trees
 from sqlml.parsing.places import Span, span
-from sqlml.parsing.recursion_limit import deeply
-from sqlml.parsing.trees import trees
+from sqlml.parsing.tokens import deeply
 from sqlml.planner.syntax.joins import functions_of, table_place
 from sqlml.types import fold
 

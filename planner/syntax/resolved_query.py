@@ -15,8 +15,8 @@ from sqlglot import exp
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, build_scope, traverse_scope
 
+from sqlml.parsing.parse import trees
 from sqlml.parsing.places import Span, is_written, span
-from sqlml.parsing.trees import trees
 from sqlml.types import fold
 
 ColumnsOf = Callable[[str], Sequence[str]]

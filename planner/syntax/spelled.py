@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
-from sqlml.parsing.trees import trees
+from sqlml.parsing.parse import trees
 
 _OPERATORS: Mapping[type[exp.Expr], str] = MappingProxyType(
     {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Neg: "-", exp.Mod: "%"}

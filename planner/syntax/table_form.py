@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from sqlml.errors import BindError
 from sqlml.parsing.places import Span
 from sqlml.parsing.tokens import Token, Tokens, tokenize
-from sqlml.planner.syntax.form_options import (
+from sqlml.planner.syntax.forms import (
+    FORMS,
     QUERIES,
     FormOption,
     option_of,
     options_of_struct,
     unnamed_option,
 )
-from sqlml.planner.syntax.forms import FORMS
 from sqlml.suggestions import closest
 from sqlml.types import fold
 

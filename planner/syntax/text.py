@@ -12,8 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from sqlml.errors import ParseError
-from sqlml.parsing.cut_statements import cut
-from sqlml.parsing.parse import parse
+from sqlml.parsing.parse import cut, parse
 from sqlml.parsing.statements import Explain, Query, Statement
 from sqlml.planner.syntax.arguments import FUNCTIONS, seems_to_call
 from sqlml.types import fold, is_unicode

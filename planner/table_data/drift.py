@@ -5,7 +5,7 @@ They are those of two tables, or of a table and of the rows that a model was tra
 Numbers are compared in bins with equally many rows of the first table, names one by one; the
 Kolmogorov-Smirnov distance is that of all numbers. NULLs are no part of a distribution: their
 shares stand beside it. Of the rows of a training the model knows some numbers and names, each with
-how many rows it stands for (`training/storage/distribution.py`).
+how many rows it stands for (`training/storage/column_statistics.py`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 from sqlml.dialects import Dialect
 from sqlml.planner.evaluation.curves import quantile_edges
-from sqlml.planner.evaluation.grouping import Grouping
+from sqlml.planner.evaluation.evaluated_model import Grouping
 from sqlml.planner.syntax.literal_table import literal_table
 from sqlml.planner.syntax.spelled import spelled
-from sqlml.planner.table_data.column_kinds import DataColumn, listed
+from sqlml.planner.table_data.describe import DataColumn, listed
 from sqlml.types import fold
 
 METRICS: Mapping[str, str] = MappingProxyType(

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlml.catalog.model import Model
-from sqlml.catalog.training_facts import TrainingFacts
+from sqlml.catalog.model import Model, TrainingFacts
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.syntax.table_form import TableForm
-from sqlml.planner.table_data.column_kinds import DataColumn, Kind, data_columns
-from sqlml.planner.table_data.describe import described
+from sqlml.planner.table_data.describe import DataColumn, Kind, data_columns, described
 from sqlml.planner.table_data.drift import (
     METRICS,
     Judgement,

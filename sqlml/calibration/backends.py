@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.base import Compiled
-from sqlml.backends.gpu import available
-from sqlml.backends.installed import installed
-from sqlml.backends.tree_costs import WIDE
+from sqlml.backends.costs import WIDE
+from sqlml.backends.devices import available, installed
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble

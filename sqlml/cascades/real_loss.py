@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.cascades.feature_matrix import Rows
-from sqlml.cascades.parts import CONFIDENCE
+from sqlml.cascades.parts import CONFIDENCE, Rows, answers
 from sqlml.cascades.threshold import most_loss
-from sqlml.cascades.timing import answers
 from sqlml.catalog.small_models import Cascade, TopKFilter
 from sqlml.ir.program import Program
 from sqlml.types import Array

@@ -3,12 +3,91 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from sqlml.cascades.intervals import LEVEL, least_share, most_share
 from sqlml.types import Array
+
+# Exact intervals of a share that was counted in trials (Clopper and Pearson, 1934).
+#
+# An interval is two-sided, of 95%: the true share lies below it in at most 2.5% of all samples,
+# and
+# above it in as many.
+
+
+LEVEL = 0.95
+
+
+def interval(successes: int, trials: int, level: float = LEVEL) -> tuple[float, float]:
+    """Bounds of the true share of successes.
+
+    >>> low, high = interval(72, 72)
+    >>> round(low, 3), high
+    (0.95, 1.0)
+    """
+    tail = (1 - level) / 2
+    return least_share(successes, trials, tail), most_share(successes, trials, tail)
+
+
+def least_share(successes: int, trials: int, tail: float) -> float:
+    """What the true share of successes lies below in at most the share `tail` of all samples."""
+    return 1 - most_share(trials - successes, trials, tail)
+
+
+@lru_cache(maxsize=4096)
+def most_share(successes: int, trials: int, tail: float) -> float:
+    """What the true share of successes lies above in at most the share `tail` of all samples."""
+    if successes >= trials:
+        return 1.0
+    return _root(lambda p: tail - at_most(successes, trials, p))
+
+
+def at_most(successes: int, trials: int, share: float) -> float:
+    """The probability of so many successes or fewer in `trials` of this share."""
+    if successes >= trials or share <= 0:
+        return 1.0
+    if share >= 1:
+        return 0.0
+    k = np.arange(successes + 1)
+    logs = _log_choices(trials)[k] + k * math.log(share) + (trials - k) * math.log1p(-share)
+    return float(min(1.0, np.exp(logs).sum()))
+
+
+@lru_cache(maxsize=8)
+def most_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> int:
+    """The most failures in `trials` for which the interval lies above `share`; -1 if none do.
+
+    >>> [next(n for n in range(500) if most_failures(n) >= f) for f in range(5)]
+    [72, 110, 142, 173, 202]
+    """
+    failures = -1
+    while at_most(failures + 1, trials, 1 - share) < (1 - level) / 2:
+        failures += 1
+    return failures
+
+
+@lru_cache(maxsize=8)
+def _log_choices(n: int) -> Array:
+    """log(n over k) for k = 0 to n."""
+    logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
+    made: Array = logs[n] - logs - logs[::-1]
+    return made
+
+
+def _root(rising: Callable[[float], float]) -> float:
+    """Where a rising function of a share crosses zero."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if rising(middle) < 0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
 
 STEPS = 200
 """So many shares of confident rows are tried, from few rows to all."""
@@ -79,3 +158,66 @@ def rows_needed(loss: float, level: float = LEVEL) -> int:
     4380
     """
     return math.ceil(math.log((1 - level) / 4) / math.log1p(-loss))
+
+
+# `smallest_ratio`: how many rows a top-K filter must leave for the full model (Willump, 4.2).
+
+
+TRIALS = 200
+"""So many queries are tried at most."""
+
+FEWEST = 72
+"""So many queries must be tried to show anything, where none of them fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The full model ranks the best `ratio` * K rows of the small one.
+
+    trials: the queries that were tried, and how many of them were less precise than asked for;
+    interval: of the share of those that were precise enough.
+    """
+
+    ratio: float
+    trials: int
+    failures: int
+    interval: tuple[float, float]
+
+
+def smallest_ratio(
+    small: Array,
+    full: Array,
+    *,
+    k: int,
+    rows: int,
+    precision: float,
+    random: np.random.Generator,
+) -> Ratio:
+    """The smallest ratio with which top-K queries are precise enough.
+
+    That is so if the 95% interval on the share of queries of which the precision is at least
+    `precision` lies above 95%. Tables of `rows` rows are tried that have no row in common: Willump
+    draws them at random, but then all of them have the same best rows, so that one lucky draw of
+    rows to hold out decides them all.
+
+    Args:
+        small, full: (n,) the scores of both models for rows that nobody trained on; n is at least
+            `FEWEST` * rows.
+    """
+    trials = min(small.size // rows, TRIALS)
+    tables = random.permutation(small.size)[: trials * rows].reshape(trials, rows)
+    needed = math.ceil(precision * k)
+    ranks = np.sort([rank_needed(small[table], full[table], k, needed) for table in tables])
+    rank = float(ranks[trials - 1 - max(most_failures(trials), 0)])
+    failed = int((ranks > rank).sum())
+    return Ratio(max(rank / k, 1.0), trials, failed, interval(trials - failed, trials))
+
+
+def rank_needed(small: Array, full: Array, k: int, needed: int) -> int:
+    """How many of the small model's best rows hold `needed` of the full model's best `k`."""
+    k = min(k, full.size)
+    needed = min(needed, k)
+    least = np.partition(full, -k)[-k]  # rows that tie with the k-th are as good
+    order = np.argsort(-small, kind="stable")
+    good = np.cumsum(full[order] >= least)
+    return int(np.searchsorted(good, needed)) + 1

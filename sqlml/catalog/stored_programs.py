@@ -10,9 +10,8 @@ from sqlml.catalog.connection import Connection
 from sqlml.catalog.tables import SMALL_MODELS
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir import store
-from sqlml.ir.ops import NEVER_STORED
+from sqlml.ir.ops import NEVER_STORED, text_that_is_not_unicode
 from sqlml.ir.program import Program
-from sqlml.ir.spec import text_that_is_not_unicode
 from sqlml.limits import FORMAT_VERSION
 
 Loaded = Recent[str, Program]

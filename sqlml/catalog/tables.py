@@ -163,7 +163,7 @@ MACRO_TABLES: tuple[str, ...] = (
     """,
     "CREATE TABLE IF NOT EXISTS {schema}.catalog_stale (key VARCHAR NOT NULL, macro VARCHAR)",
 )
-"""Those of the macros of plain connections (`plain_macros/keep.py`)."""
+"""Those of the macros of plain connections (`catalog/plain_macros.py`)."""
 
 CHOOSERS = """
     CREATE TABLE IF NOT EXISTS {schema}.catalog_choosers (
@@ -174,7 +174,7 @@ CHOOSERS = """
         by_digit BOOLEAN NOT NULL
     )
 """
-"""That of the macros which choose a model (`plain_macros/rebuild.py`)."""
+"""That of the macros which choose a model (`catalog/plain_macros.py`)."""
 
 VIEWS: Mapping[str, str] = MappingProxyType(
     {"models": MODELS, "model_versions": VERSIONS, "model_features": FEATURES}

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlml.catalog import training_facts
-from sqlml.catalog.change_stamps import write_stamp
-from sqlml.catalog.connection import Connection, read_only_database
+from sqlml.catalog import model as training_facts
+from sqlml.catalog.connection import Connection, read_only_database, write_stamp
 from sqlml.catalog.model import MOST_VERSIONS, NewVersion, Reference
-from sqlml.catalog.plain_macros.keep import Macros, ModelCall
+from sqlml.catalog.plain_macros import Macros, ModelCall
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.small_models import SmallModel, dumps, kind_of
 from sqlml.catalog.tables import (

@@ -12,8 +12,8 @@ from pathlib import Path
 import duckdb
 
 from sqlml.errors import SqlmlError
+from sqlml.long_work import is_watched
 from sqlml.open_session import connect
-from sqlml.watched import is_watched
 
 
 def parser() -> argparse.ArgumentParser:

@@ -34,7 +34,7 @@ from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import Query
 from sqlml.planner.rewrites.table_form import parsable
 from sqlml.session.session import Session
-from sqlml.shell.vocabulary import FUNCTIONS, KEYWORDS
+from sqlml.shell.completion import FUNCTIONS, KEYWORDS
 from sqlml.terminal import escape_controls
 
 MODELS = "models"

@@ -15,9 +15,7 @@ from sqlml.held_connections import held_by
 from sqlml.open_session import attach, connect
 from sqlml.session.relation import Relation, unwrap
 from sqlml.session.session import Session
-from sqlml.shell.answers import answered
-from sqlml.shell.progress_bar import progress_bar
-from sqlml.shell.script import pieces
+from sqlml.shell.shell import answered, pieces, progress_bar
 from sqlml.terminal import escape_controls
 
 

@@ -8,20 +8,195 @@ exp, the sum is explained: the contributions add up to it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from sqlml.bounded_cache import of_programs
 from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining.additive import Additive
-from sqlml.explaining.classes import BY_CLASS, OWN, Classes
-from sqlml.explaining.sampled_blocks import LINKS, explained_output, sampled_blocks
-from sqlml.ir.builder import Builder, Value
-from sqlml.ir.operators.sampled import MOST_BACKGROUND, MOST_ORDERS
+from sqlml.ir import store
+from sqlml.ir.builder import Builder, Value, copy
+from sqlml.ir.operators.contributions import MOST_BACKGROUND, MOST_ORDERS
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.rewrite import copy
-from sqlml.ir.spec import verify
-from sqlml.types import Array
+from sqlml.passes.order import only, run
+from sqlml.types import NESTED, Array
+
+# `sampled_blocks`: the contributions of any Program, estimated against background rows.
+
+
+_PAIRS, _EACH = 64, 2
+"""Pairs of orders that are tried for each row, and at least for each background row."""
+
+LINKS = frozenset({"sigmoid", "exp", "exp2", "expm1", "softmax", "tanh", "ndtr"})
+"""Functions of a score that rise with it, and that explanations leave out."""
+
+
+def explained_output(program: Program) -> str | None:
+    """The output that explanations are of: the score, where there is one, else probabilities or a
+    value; None for a model that gives none of these."""
+    name = next((n for n in ("score", "samples", "proba", "label") if n in program.outputs), None)
+    return None if name == "label" and program.labels else name
+
+
+def sampled_blocks(
+    program: Program, b: Builder, background: Mapping[str, Array], pairs: int | None = None
+) -> Value | None:
+    """(n, width * (2 inputs + 1)): for each column of what is explained the contributions of the
+    inputs, the mean over the background rows, and the contributions' standard errors.
+
+    Args:
+        b: holds the nodes of `program`, its inputs among them.
+        pairs: of orders for each background row; None: a number for a first look.
+
+    Raises:
+        UnsupportedModelError: an input is a list or a map.
+    """
+    name = explained_output(program)
+    if name is None:
+        return None
+    kinds = [program.input_type(i).dtype for i in program.inputs]
+    if any(kind in NESTED for kind in kinds):
+        raise UnsupportedModelError("explain cannot replace lists and maps, which this model reads")
+    inputs = [b.input_of(program.nodes[i]) for i in program.inputs.values()]
+    width, players = program.output_type(name).width, len(inputs)
+    rows = len(next(iter(background.values())))
+    numbers, texts = np.zeros((rows, players)), np.full((rows, players), "", object)
+    missing = np.zeros((rows, players), bool)
+    for k, (own, kind) in enumerate(zip(program.inputs, kinds, strict=True)):
+        values = np.asarray(background[own]).reshape(rows)
+        if kind == "string":
+            missing[:, k] = [value is None for value in values]
+            texts[:, k] = ["" if value is None else str(value) for value in values]
+        else:
+            numbers[:, k] = values.astype(np.float64)
+    return b.op(
+        "sampled_contributions",
+        *inputs,
+        program=np.frombuffer(store.dumps(_alone(program, name)), np.uint8),
+        numbers=numbers,
+        texts=texts.ravel(),
+        missing=missing,
+        width=width,
+        orders=max(_EACH, -(-_PAIRS // rows)) if pairs is None else pairs,
+        seed=0,
+    )
+
+
+def _alone(program: Program, name: str) -> Program:
+    """One output of a Program as `y`, of inputs `x0`, `x1`, .., after the passes."""
+    part = run(only(program, [name]))
+    b, values = Builder(), list[Value]()
+    places = {own: f"x{k}" for k, own in enumerate(program.inputs)}
+    for node in part.nodes:
+        if node.op == "input":
+            own = places[str(node.attrs["name"])]
+            values.append(b.input_of(node, own))
+        else:
+            values.append(copy(b, node, [values[i] for i in node.inputs]))
+    return b.build({"y": values[part.outputs[name]]})
+
+
+# `Classes`: from the contributions to what a classifier says to those to its classes.
+#
+# A block has a number for each input, then what is expected of a row of which nothing is known,
+# and,
+# where the contributions are estimates, the standard error of each.
+
+
+OWN: Literal["contributions"] = "contributions"
+BY_CLASS = "class_contributions"
+"""Outputs: the contributions to what a model says of a row, and to each of its classes.
+
+OWN has a block for each target: for a classifier that of the second of two classes, or of the class
+that is predicted. BY_CLASS, of a classifier of one target, has a block for each class.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Classes:
+    """A classifier whose nodes are `values` in a builder, and the numbers of a block."""
+
+    program: Program
+    b: Builder
+    values: list[Value]
+    block: int
+
+    def outputs(self, blocks: Value) -> dict[str, Value]:
+        """OWN and BY_CLASS, from the blocks of the explained output.
+
+        Raises:
+            UnsupportedModelError: its numbers are not those of the classes.
+        """
+        sizes = [len(labels) for labels in self.program.labels]
+        given = blocks.type.width // self.block
+        if len(sizes) > 1:
+            return {OWN: self._of_targets(blocks, sizes, given)}
+        (classes,) = sizes
+        if given == 1 and classes == 1:
+            return {OWN: blocks, BY_CLASS: blocks}
+        if given == 1 and classes == 2:
+            return {OWN: blocks, BY_CLASS: self.b.op("concat", self._other(blocks), blocks)}
+        if given != classes or not self._are_of_classes():
+            raise UnsupportedModelError("explain cannot match the model's scores to its classes")
+        own = self._picked(blocks, 1, 1) if classes == 2 else self._predicted(blocks, classes, 0)
+        return {OWN: own, BY_CLASS: blocks}
+
+    def _of_targets(self, blocks: Value, sizes: list[int], given: int) -> Value:
+        """A block for each target."""
+        if given == len(sizes) and self.program.one_probability:
+            return blocks
+        if given != sum(sizes):
+            raise UnsupportedModelError("explain cannot match the model's scores to its classes")
+        parts, first = list[Value](), 0
+        for target, size in enumerate(sizes):
+            own = self._picked(blocks, first, size)
+            parts.append(
+                self._picked(own, 1, 1) if size == 2 else self._predicted(own, size, target)
+            )
+            first += size
+        return self.b.beside(parts)
+
+    def _picked(self, blocks: Value, first: int, count: int) -> Value:
+        places = np.arange(first * self.block, (first + count) * self.block)
+        return self.b.op("select", blocks, indices=places)
+
+    def _other(self, blocks: Value) -> Value:
+        """The first of two classes from the second: the opposite, or what is left to 1."""
+        inputs = len(self.program.inputs)
+        whole, sign = np.zeros(self.block), np.ones(self.block)
+        sign[: inputs + 1] = -1
+        whole[inputs] = 1 if explained_output(self.program) == "proba" else 0
+        return self.b.op("add", whole, self.b.op("mul", blocks, sign))
+
+    def _predicted(self, blocks: Value, classes: int, target: int) -> Value:
+        """The block of the class that is predicted of a row."""
+        if "label" not in self.program.outputs:
+            raise UnsupportedModelError("explain cannot match the model's scores to its classes")
+        label = self.values[self.program.outputs["label"]]
+        if label.type.width > 1:
+            label = self.b.op("select", label, indices=np.array([target]))
+        chosen = self.b.op("one_hot", label, width=classes, dtype="float64")
+        each = self.b.linear(chosen, np.repeat(np.eye(classes), self.block, axis=1))
+        product = self.b.op("mul", each, blocks)
+        return self.b.linear(product, np.tile(np.eye(self.block), (classes, 1)))
+
+    def _are_of_classes(self) -> bool:
+        """Whether the explained numbers are those that the label is the greatest of: scores of
+        pairs of classes are as many, where there are three."""
+        name = explained_output(self.program)
+        if name == "proba" or "label" not in self.program.outputs:
+            return name == "proba"
+        at, score = self.program.outputs["label"], self.program.outputs["score"]
+        while at != score:
+            node = self.program.nodes[at]
+            rows = [j for j in node.inputs if self.program.nodes[j].type.rowwise]
+            if len(rows) != 1 or node.op not in (*LINKS, "argmax", "cast", "div", "mul"):
+                return False
+            at = rows[0]
+        return True
 
 
 @of_programs
@@ -39,7 +214,7 @@ def explained_against(
 ) -> Program:
     """`explained`, where what is expected is the mean over some background rows.
 
-    Of models that are no sum the contributions are estimated (`ir/operators/sampled.py`).
+    Of models that are no sum the contributions are estimated (`ir/operators/contributions.py`).
 
     Args:
         background: the rows, as the inputs of `program`, by name.

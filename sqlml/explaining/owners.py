@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sqlml.ir.operators.combinations import combinations
+from sqlml.ir.operators.categories import combinations
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array

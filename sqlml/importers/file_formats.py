@@ -23,17 +23,16 @@ from sqlml.errors import (
     UntrustedArtifactError,
 )
 from sqlml.importers.catboost import document as catboost
-from sqlml.importers.catboost import forest as catboost_forest
 from sqlml.importers.catboost.binary import MAGIC, as_json
-from sqlml.importers.json_text import Hook, read_json
 from sqlml.importers.lightgbm.document import read_text
 from sqlml.importers.onnx.document import read_onnx
 from sqlml.importers.skops import check_archive, read_skops
 from sqlml.importers.spark_ml.folder import read_folder as read_spark
 from sqlml.importers.spark_ml.stages import SparkModel
 from sqlml.importers.sqlml_file import read_stored
+from sqlml.importers.untrusted_documents import Hook, read_json
+from sqlml.importers.xgboost import document as ubjson
 from sqlml.importers.xgboost import forest as xgboost_forest
-from sqlml.importers.xgboost import ubjson
 from sqlml.importers.xgboost.document import read_document
 from sqlml.ir import store
 from sqlml.ir.torch_archive import read_exported
@@ -213,7 +212,7 @@ _LIGHTGBM_DUMP = (
 def _catboost(content: bytes) -> Any:
     binary = content.startswith(MAGIC)
     text = (as_json(content) if binary else content).lstrip(_BLANK)
-    document = _json(text, catboost_forest.compact, strict=True)
+    document = _json(text, catboost.compact, strict=True)
     return catboost.read_document(document, is_file=not binary)
 
 

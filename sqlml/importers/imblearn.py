@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.importers.frame import Frame, Outputs, Recurse, Schema
+from sqlml.importers.model_checks import as_class
 from sqlml.importers.sklearn.meta.compose import composite_schema
-from sqlml.importers.subclasses import as_class
 
 
 def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:

@@ -11,41 +11,31 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
-from sqlml.importers import (
-    category_encoders,
-    feature_engine,
-    feature_engine_dates,
-    imblearn,
-    statsmodels,
-)
+from sqlml.importers import category_encoders, feature_engine, imblearn, statsmodels
 from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.document import CatBoostModel
-from sqlml.importers.foreign import check_model
-from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Recurse, Schema
-from sqlml.importers.gaps import Gaps
+from sqlml.importers.frame import ANY_COUNT, Frame, Gaps, Outputs, Recurse, Schema
 from sqlml.importers.lightgbm import importer as lightgbm
 from sqlml.importers.lightgbm.document import LightGBMModel
 from sqlml.importers.mlflow_folder import INSTEAD, PYFUNC
+from sqlml.importers.model_checks import check_model, plain, unfitted, without_columns
 from sqlml.importers.onnx import importer as onnx
 from sqlml.importers.onnx.document import OnnxModel
-from sqlml.importers.sklearn import table as sklearn
+from sqlml.importers.sklearn import estimator_table as sklearn
+from sqlml.importers.sklearn.estimator_table import UNSUPPORTED
 from sqlml.importers.sklearn.meta.compose import dict_separator
-from sqlml.importers.sklearn.unsupported import UNSUPPORTED
-from sqlml.importers.skorch import importer as skorch
 from sqlml.importers.spark_ml import pipeline as spark_ml
 from sqlml.importers.spark_ml.stages import PYTHON, SparkModel, not_covered
-from sqlml.importers.sql_steps.importer import sql_step
-from sqlml.importers.sql_steps.registered import registered
+from sqlml.importers.sql_steps.step import registered, sql_step
 from sqlml.importers.sqlml_file import StoredModel
-from sqlml.importers.subclasses import plain
-from sqlml.importers.torch import dnn
 from sqlml.importers.torch import importer as torch
-from sqlml.importers.unfitted import unfitted, without_columns
+from sqlml.importers.torch import wrapped_modules
+from sqlml.importers.torch import wrapped_modules as skorch
 from sqlml.importers.xgboost import importer as xgboost
 from sqlml.importers.xgboost.document import XGBoostModel
 from sqlml.ir.builder import Builder
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.spec import verify
 from sqlml.ir.torch_archive import Exported
 from sqlml.types import DATETIME, Feature, Kind, fold
 
@@ -62,13 +52,13 @@ IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
         **catboost.IMPORTERS,
         **onnx.IMPORTERS,
         **torch.IMPORTERS,
-        **dnn.IMPORTERS,
+        **wrapped_modules.DNN_IMPORTERS,
         **skorch.IMPORTERS,
         **spark_ml.IMPORTERS,
         **statsmodels.IMPORTERS,
         **category_encoders.IMPORTERS,
         **feature_engine.IMPORTERS,
-        **feature_engine_dates.IMPORTERS,
+        **feature_engine.IMPORTERS,
     }
 )
 COMPOSITES: Mapping[str, Composite] = MappingProxyType(
@@ -82,7 +72,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
         **catboost.SCHEMAS,
         **onnx.SCHEMAS,
         **torch.SCHEMAS,
-        **dnn.SCHEMAS,
+        **wrapped_modules.DNN_SCHEMAS,
         **skorch.SCHEMAS,
         **spark_ml.SCHEMAS,
         **imblearn.SCHEMAS,

@@ -2,7 +2,7 @@
 
 `label` is what their `predict` returns, the mean of the answer, and `score` the linear predictor
 before the link. The constant that `add_constant` or a formula brings is no column of a table: it
-becomes the intercept. What a formula makes of columns is in `formula_design.py`.
+becomes the intercept. What a formula makes of columns is in `formula.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.formula_design import FormulaDesign
+from sqlml.importers.formula import FormulaDesign
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.ir.builder import Builder, Value
 

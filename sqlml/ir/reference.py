@@ -12,8 +12,8 @@ import numpy as np
 
 from sqlml.errors import InputTypeError
 from sqlml.ir import store
+from sqlml.ir.operators.contributions import sampled
 from sqlml.ir.operators.op import Function
-from sqlml.ir.operators.sampled import sampled
 from sqlml.ir.ops import TABLE
 from sqlml.ir.program import Attrs, Node, Program
 from sqlml.ir.utf8_column import Texts

@@ -2,12 +2,12 @@
 
 Layout, little-endian::
 
-    6 bytes   magic b"SQLML\\0"
+    6 bytes   magic b"SQLML\0"
     u16       format version
     u32       length of the header
     header    JSON: nodes, inputs, outputs, the labels of each target, and of each array its dtype,
               shape, place in the payload, the dtype it is stored in, and whether it is shuffled
-              (`ir/packing.py`); in a file of its own also what it is `about`. Where that is
+              (`ir/store.py`); in a file of its own also what it is `about`. Where that is
               shorter: b"z", the length of the JSON as u32, and a zstandard frame of it
     u64       length of the payload once decompressed
     payload   zstandard frame: the stored bytes of all arrays, concatenated
@@ -21,6 +21,8 @@ verified before anybody sees it, so a damaged or hostile file ends in ArtifactEr
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import json
 import math
@@ -33,14 +35,105 @@ import numpy as np
 import pyarrow as pa
 
 from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
-from sqlml.ir import packing
 from sqlml.ir.damaged_file import reading
 from sqlml.ir.onnx_content import check_content
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Node, Program, freeze
-from sqlml.ir.spec import verify
 from sqlml.ir.torch_archive import read_exported
 from sqlml.limits import FORMAT_VERSION, MAX_NODES, MAX_PROGRAM_BYTES
-from sqlml.types import DTYPES, Labels, TensorType
+from sqlml.types import DTYPES, Array, Labels, TensorType
+
+# Arrays in fewer bytes before they are compressed, and back. Lossless.
+#
+# Each array is stored in the narrowest dtype that holds all its numbers (integers in fewer bytes,
+# float64 as float32 where every value is one, bit for bit), and shuffled where that makes it
+# smaller:
+# first the lowest byte of all numbers, then the next one, as the bytes of one rank are alike
+# (F. Alted, "Why modern CPUs are starving", 2010, has the same in Blosc).
+
+
+STORED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "bool": (),
+        "uint8": (),
+        "int8": (),
+        "float16": (),
+        "float32": (),
+        "int16": ("int8",),
+        "int32": ("int8", "int16"),
+        "uint32": ("uint8", "uint16"),
+        "int64": ("int8", "int16", "int32"),
+        "uint64": ("uint8", "uint16", "uint32"),
+        "float64": ("float32",),
+    }
+)
+"""dtypes that an array may have, and the narrower ones it may be stored in."""
+
+SAMPLE = 1 << 16
+"""Bytes of an array by which the gain of shuffling is judged."""
+
+
+def pack_array(array: Array) -> tuple[bytes, str, bool]:
+    """The stored bytes of `array`, the dtype they have, and whether they are shuffled."""
+    narrow = _narrowed(np.ascontiguousarray(array))
+    plain, size = narrow.reshape(-1), narrow.dtype.itemsize
+    if size == 1 or plain.size < 16:
+        return plain.tobytes(), narrow.dtype.name, False
+    some = plain[: SAMPLE // size]
+    pays = _compressed(_shuffled(some)) < _compressed(some.tobytes())
+    return (_shuffled(plain) if pays else plain.tobytes()), narrow.dtype.name, pays
+
+
+def unpack_array(
+    stored: memoryview, dtype: str, shape: tuple[int, ...], held: str, shuffled: bool
+) -> Array:
+    """The array that `pack` stored at the beginning of `stored`.
+
+    Raises:
+        ValueError: the array is impossible, or `stored` is too short for it.
+    """
+    if dtype not in STORED or (held != dtype and held not in STORED[dtype]):
+        raise ValueError(f"an array of {dtype} stored as {held}")
+    kind = np.dtype(held)
+    count = math.prod(shape)
+    if count * kind.itemsize > len(stored):
+        raise ValueError(f"an array of {dtype} {shape} reaches beyond the payload")
+    content = stored[: count * kind.itemsize]
+    if shuffled:
+        ranks = np.frombuffer(content, np.uint8).reshape(kind.itemsize, count)
+        flat = np.ascontiguousarray(ranks.T).reshape(-1).view(kind)
+    else:
+        flat = np.frombuffer(content, kind)
+    array = flat.astype(dtype, copy=False).reshape(shape)
+    array.setflags(write=False)
+    return array
+
+
+def _narrowed(array: Array) -> Array:
+    """`array` in the narrowest dtype that says the same."""
+    names = STORED[array.dtype.name]
+    if not array.size or not names:
+        return array
+    if array.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            narrow = array.astype(np.float32)
+        same = np.array_equal(narrow.astype(np.float64).view(np.uint64), array.view(np.uint64))
+        return narrow if same else array
+    low, high = int(array.min()), int(array.max())
+    for name in names:
+        if np.iinfo(name).min <= low and high <= np.iinfo(name).max:
+            return array.astype(name)
+    return array
+
+
+def _shuffled(plain: Array) -> bytes:
+    return plain.view(np.uint8).reshape(plain.size, plain.dtype.itemsize).T.tobytes()
+
+
+def _compressed(content: bytes) -> int:
+    made: Any = pa.compress(content, codec="zstd", asbytes=True)
+    return len(made)
+
 
 MAGIC = b"SQLML\0"
 _HEAD = struct.Struct("<6sHI")
@@ -82,7 +175,7 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
                     payload.extend(content)
                 return {"array": ["uint8", list(value.shape), start, "uint8", False]}
             start = len(payload)
-            stored, held, shuffled = packing.pack(value)
+            stored, held, shuffled = pack_array(value)
             payload.extend(stored)
             return {"array": [value.dtype.name, list(value.shape), start, held, shuffled]}
         if isinstance(value, tuple):
@@ -250,7 +343,7 @@ def _loads(blob: bytes) -> Program:
                 widened += math.prod(shape) * np.dtype(name).itemsize
                 if widened > len(payload) * _MAX_WIDENING:
                     raise ValueError("overlapping arrays")
-            return packing.unpack(payload[offset:], name, tuple(shape), held, shuffled)
+            return unpack_array(payload[offset:], name, tuple(shape), held, shuffled)
         if kind == "strings":
             if not all(isinstance(s, str) for s in content):
                 raise ValueError("a string array holds other values")
@@ -291,3 +384,53 @@ def _loads(blob: bytes) -> Program:
         MappingProxyType({str(k): int(i) for k, i in header["outputs"]}),
         tuple(labels),
     )
+
+
+# The Program in the metadata of an ONNX file that sqlml wrote, next to the graph made from it.
+#
+# Two entries of the ModelProto's `metadata_props`: the stored Program (`ir/store.py`) in base64,
+# because their values are texts, and the sha256 of the graph. Once the graph is edited, its
+# sha256
+# changes and the Program is ignored: the file then means what its graph says.
+
+
+PROGRAM = f"sqlml.program.{FORMAT_VERSION}"
+"""Key of the Program. A file with a Program of another format is read by its graph."""
+GRAPH = "sqlml.graph.sha256"
+"""Key of the graph's digest."""
+MAX_PROTO_BYTES = (1 << 31) - 1
+"""Largest message of protobuf, and so the largest ONNX file."""
+
+
+def add_program(proto: Any, stored: bytes) -> None:
+    """Put a stored Program into the onnx.ModelProto `proto`, where the file can hold both."""
+    text = base64.b64encode(stored).decode("ascii")
+    if proto.ByteSize() + len(text) + 1024 > MAX_PROTO_BYTES:
+        return
+    proto.metadata_props.add(key=PROGRAM, value=text)
+    proto.metadata_props.add(key=GRAPH, value=_digest(proto))
+
+
+def program_of(proto: Any) -> Program | None:
+    """The Program that `proto`, an onnx.ModelProto, was made of; None if it has none, or its graph
+    has changed.
+
+    Raises:
+        ArtifactError: the Program is damaged or hostile.
+    """
+    held = {entry.key: entry.value for entry in proto.metadata_props}
+    if PROGRAM not in held or held.get(GRAPH) != _digest(proto):
+        return None
+    try:
+        stored = base64.b64decode(held[PROGRAM], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ArtifactError(f"the Program in the ONNX file is damaged ({error})") from None
+    return loads(stored)
+
+
+def _digest(proto: Any) -> str:
+    """The sha256 of the graph and of the operator sets that it is written in."""
+    made = hashlib.sha256(proto.graph.SerializeToString(deterministic=True))
+    for domain, version in sorted((o.domain, o.version) for o in proto.opset_import):
+        made.update(f"\n{domain} {version}".encode())
+    return made.hexdigest()

@@ -21,8 +21,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlml.parsing.model_statements import ModelStatements
-from sqlml.parsing.nodes import Kept, ModelName, OtherType, Piped, Step
-from sqlml.parsing.places import keeping_places, mark
+from sqlml.parsing.places import Kept, ModelName, OtherType, Piped, Step, keeping_places, mark
 
 _MODEL_FUNCTIONS = frozenset({"PREDICT", "PREDICT_PROBA", "PREDICT_SCORE", "TRANSFORM"})
 """What may take MODEL m as its first argument, beside table forms."""

@@ -10,10 +10,43 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.parser import Parser
+
+# Tree nodes for statements that sqlglot has no node for.
+
+
+class ModelName(exp.Expression):
+    """MODEL m, as the first argument of a call; `this` is the text that names the model."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+
+
+class Kept(exp.Expression):
+    """A statement in another: of PREPARE name AS .. and EXPLAIN .. (`kind`)."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True}
+
+
+class Piped(exp.Expression, exp.Query):
+    """Spark's query |> step |> step."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "expressions": True, "with_": False}
+
+
+class Step(exp.Expression):
+    """One step of a pipe: its keyword, what it holds, and the name that `AS` gives."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "expressions": False, "alias": False}
+
+
+class OtherType(exp.Expression):
+    """CREATE TYPE name AS ENUM (query)."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
+
 
 _PLACE = "sqlml_place"
 _HULL = "sqlml_hull"

@@ -9,13 +9,35 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import ParseError
 from sqlml.parsing.statements import Call, ModelName, OptionValue
 from sqlml.types import fold
+
+# `option_text`: the value of an option as a statement has it.
+
+
+def option_text(value: Any, dialect: Dialect = DUCKDB) -> str:
+    """The value of an option as the statement has it.
+
+    >>> option_text((("yes", 2.0), True)), option_text(Call("hparam_range", (1, 2)))
+    ("[['yes', 2.0], true]", 'hparam_range(1, 2)')
+    """
+    if isinstance(value, Call):
+        return f"{value.name}({', '.join(option_text(v, dialect) for v in value.arguments)})"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(option_text(v, dialect) for v in value)}]"
+    if isinstance(value, str):
+        return dialect.quote_string(value)
+    if value is None or isinstance(value, bool):
+        return {None: "NULL", True: "true", False: "false"}[value]
+    return repr(value)
+
 
 _DEEPEST = 20
 """Lists in lists that an option may have."""

@@ -6,17 +6,21 @@ from swallowing the rest of a statement after EXPLAIN, PREPARE and the like.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import zip_longest
+from typing import TypeVar
 
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token as GlotToken
 from sqlglot.tokenizer_core import TokenType
 
-from sqlml.errors import ParseError
+from sqlml.errors import ParseError, SqlmlError
 from sqlml.parsing.dialect import DIALECTS
 from sqlml.parsing.statement_parts import STRINGS
 
@@ -338,3 +342,87 @@ class Tokens(tuple[Token, ...]):
                 begin = i + 1
             i += 1
         return [*items, (begin, end)] if begin < end or items else []
+
+
+# `place_in`: the place in a user's text that a place in the rewritten one comes from.
+
+
+_MOST = 4_000_000
+"""Most pairs of tokens to compare, so that an error is not slow."""
+
+
+def place_in(rewritten: str, written: str, offset: int, dialect: str = "duckdb") -> int | None:
+    """The character of `written` that `rewritten[offset]` was, or that stood where it is."""
+    try:
+        ours, theirs = tokenize(rewritten, dialect), tokenize(written, dialect)
+    except SqlmlError:
+        return None
+    if len(ours) * len(theirs) > _MOST:
+        return None
+    at = next((i for i, token in enumerate(ours) if offset < token.end), None)
+    if at is None:
+        return None
+    a = [rewritten[t.start : t.end] for t in ours]
+    b = [written[t.start : t.end] for t in theirs]
+    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+    for _, i, end, j, stop in matcher.get_opcodes():
+        if i <= at < end:
+            same = a[i:end] == b[j:stop]
+            token = min(j + (at - i if same else 0), len(theirs) - 1)
+            return theirs[token].start + (max(0, offset - ours[at].start) if same else 0)
+    return None
+
+
+# `deeply`: work on a text that is nested more deeply than Python's limit of calls allows.
+
+
+T = TypeVar("T")
+
+DEEPEST = 1600
+"""Nested brackets: an engine takes 1,000."""
+
+_FRAMES = 120
+"""Calls of Python for one bracket, at most."""
+
+_FRAMES_OF_A_TERM = 8
+
+_OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
+_CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})
+
+_lock = threading.Lock()
+
+
+def deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
+    """Run `work`, which recurses over a text.
+
+    The limit is raised only for this call: much in Python, such as json, relies on it to stop in
+    time.
+
+    Raises:
+        ParseError: the text is nested too deeply.
+    """
+    try:
+        return work()
+    except RecursionError:
+        depth = _depth(sql, dialect)
+    if depth > DEEPEST:
+        raise ParseError(f"nested too deeply: {depth} nested brackets")
+    with _lock:
+        before = sys.getrecursionlimit()
+        terms = len(raw_tokens(sql, dialect))  # those of a sum are in each other, too
+        sys.setrecursionlimit(before + _FRAMES * (depth + 10) + _FRAMES_OF_A_TERM * terms)
+        try:
+            return work()
+        except RecursionError:
+            raise ParseError("nested too deeply") from None
+        finally:
+            sys.setrecursionlimit(before)
+
+
+def _depth(sql: str, dialect: str) -> int:
+    """The most brackets in each other."""
+    depth = most = 0
+    for token in raw_tokens(sql, dialect):
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        most = max(most, depth)
+    return most

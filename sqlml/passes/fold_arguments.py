@@ -14,11 +14,10 @@ import numpy as np
 
 from sqlml.errors import ConfigError
 from sqlml.ir import reference
-from sqlml.ir.builder import Builder, Value
+from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.operators.forests import goes_left
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
-from sqlml.ir.rewrite import rewrite
 from sqlml.ir.trees import Ensemble, RawTrees, ensemble
 from sqlml.types import TEXTUAL, Array, numpy_dtype
 

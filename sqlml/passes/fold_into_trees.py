@@ -16,13 +16,11 @@ from functools import partial
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value
+from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.operators.forests import goes_left
 from sqlml.ir.program import Node, Program
-from sqlml.ir.rewrite import rewrite
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.analysis.column_steps import Step, step_below
-from sqlml.passes.analysis.float_order import last_true
+from sqlml.passes.float_order import Step, last_true, step_below
 from sqlml.types import Array, numpy_dtype
 
 

@@ -14,9 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value
+from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.program import Node, Program
-from sqlml.ir.rewrite import rewrite
 from sqlml.types import Array
 
 

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value
+from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.program import Node, Program
-from sqlml.ir.rewrite import rewrite
-from sqlml.passes.analysis.column_steps import Step, step_below
+from sqlml.passes.float_order import Step, step_below
 from sqlml.passes.fold_layout import parts_of
 from sqlml.types import Array
 

@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from sqlml.errors import ConfigError
+from sqlml.ir.builder import rewrite
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.rewrite import rewrite
-from sqlml.ir.spec import verify
-from sqlml.passes.compare_margins import compare_margins
-from sqlml.passes.drop_statistics import drop_statistics
-from sqlml.passes.fold_constants import fold_constants
 from sqlml.passes.fold_into_trees import fold_into_trees
 from sqlml.passes.fold_layout import fold_layout
-from sqlml.passes.fold_monotone import fold_monotone
+from sqlml.passes.fold_monotone import compare_margins, fold_monotone
 from sqlml.passes.fold_scaling import fold_scaling
-from sqlml.passes.inject_selection import inject_selection
-from sqlml.passes.merge_linears import merge_linears
 from sqlml.passes.narrow_dtypes import narrow_dtypes
-from sqlml.passes.push_selection import push_selection
-from sqlml.passes.settle_missing import settle_missing
-from sqlml.passes.share_work import share_work
+from sqlml.passes.selection import inject_selection, push_selection
+from sqlml.passes.share_work import fold_constants, merge_linears, share_work
+from sqlml.passes.simplify_trees import drop_statistics, settle_missing
 from sqlml.passes.sink_checks import sink_checks
-from sqlml.passes.sparse_weights import sparse_weights
-from sqlml.passes.take_categories import take_categories
+from sqlml.passes.sparse_weights import sparse_weights, take_categories
 
 Pass = Callable[[Program], Program]
 

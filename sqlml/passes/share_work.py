@@ -6,13 +6,14 @@ Members of an ensemble that each scale the same columns, and trees that each che
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value
+from sqlml.ir import reference
+from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.program import Node, Program
-from sqlml.ir.rewrite import rewrite
 
 
 def share_work(program: Program) -> Program:
@@ -42,3 +43,56 @@ def _identity(value: object) -> Hashable:
     if isinstance(value, tuple):
         return ("tuple", tuple(_identity(item) for item in value))
     return (type(value).__name__, value)
+
+
+# Linear models over the same columns become one with all their outputs. Exact.
+#
+# Hummingbird, section 5.2, batches operators of one kind: voting, stacked and one-vs-rest linear
+# models then read each row once. Each output is still summed column by column, so that it keeps
+# its
+# bits.
+
+
+def merge_linears(program: Program) -> Program:
+    """Return `program` with one `linear` per input value and dtype."""
+    groups: dict[int, list[Node]] = defaultdict(list)
+    for node in program.nodes:
+        if node.op == "linear":
+            groups[node.inputs[0]].append(node)
+    merged: dict[int, Value] = {}
+
+    def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+        group = groups[node.inputs[0]]
+        if len(group) == 1:
+            return None
+        if node.inputs[0] not in merged:
+            weights = np.concatenate([n.attrs["weights"] for n in group], axis=1)
+            bias = np.concatenate([n.attrs["bias"] for n in group])
+            merged[node.inputs[0]] = b.op("linear", inputs[0], weights=weights, bias=bias)
+        place = next(i for i, n in enumerate(group) if n is node)
+        start = sum(n.type.width for n in group[:place])
+        indices = np.arange(start, start + node.type.width)
+        return b.op("select", merged[node.inputs[0]], indices=indices)
+
+    return rewrite(program, rule, ops=("linear",))
+
+
+# Operators on only constants are computed once, when the model is compiled. Exact.
+
+
+def fold_constants(program: Program) -> Program:
+    """Return `program` with a constant for each node that reads only constants."""
+    constant = [node.op == "constant" for node in program.nodes]
+    if not any(node.inputs and all(constant[i] for i in node.inputs) for node in program.nodes):
+        return program
+    return rewrite(program, _rule)
+
+
+def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    sources = [b.node(v) for v in inputs]
+    if not inputs or any(source.op != "constant" for source in sources):
+        return None
+    with np.errstate(all="ignore"):
+        value = reference.FUNCTIONS[node.op]([s.attrs["value"] for s in sources], node.attrs)
+    made = b.constant(value)
+    return made if made.type == node.type else None

@@ -14,11 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value
+from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.program import Node, Program
-from sqlml.ir.rewrite import rewrite
-from sqlml.passes.analysis.column_steps import step_below
-from sqlml.passes.analysis.float_order import last_true
+from sqlml.passes.float_order import last_true, step_below
 from sqlml.types import FLOATS, Array, numpy_dtype
 
 

@@ -14,13 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value
-from sqlml.ir.operators.hashing import HASHED
-from sqlml.ir.operators.items import ITEMS
+from sqlml.ir.builder import Builder, Value, copy
+from sqlml.ir.operators.categories import HASHED
+from sqlml.ir.operators.sparse_rows import ITEMS
 from sqlml.ir.operators.text import TEXT
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Node, Program
-from sqlml.ir.rewrite import copy
-from sqlml.ir.spec import verify
 from sqlml.passes.fold_layout import fold_layout
 from sqlml.types import TEXTUAL, DType
 

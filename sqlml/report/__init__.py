@@ -4,5 +4,5 @@
 
     Subject (subject.py)      the model, and its data in temporary tables
     -> Section (parts.py)     one from each of about_model.py, quality.py, .., of aggregates
-    -> HTML (render.py)       by page.html.j2, with plots drawn as SVG (charts.py, draw.py)
+    -> HTML (make_report.py)       by page.html.j2, with plots drawn as SVG (charts.py, charts.py)
 """

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlml.dialects import DUCKDB
-from sqlml.report.parts import Note, Pairs, Part, Section, code, table
-from sqlml.report.shown import clipped, listed, shown
+from sqlml.report.parts import Note, Pairs, Part, Section, clipped, code, listed, shown, table
 from sqlml.report.subject import Subject
 from sqlml.statements.description import NOT_USED
 from sqlml.types import fold

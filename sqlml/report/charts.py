@@ -1,4 +1,4 @@
-"""The plots of a report, as charts of Altair's; `draw.py` makes SVG of them.
+"""The plots of a report, as charts of Altair's; `charts.py` makes SVG of them.
 
 Series differ in dashes as well as in colours. The colours are the page's own variables, of which
 any two neighbours can be told apart by who sees no red or no green.
@@ -6,9 +6,79 @@ any two neighbours can be told apart by who sees no red or no green.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
+from xml.etree import ElementTree
+
+from sqlml.report.parts import Note, Part, Plot, number, table
+from sqlml.report.subject import Subject
+
+# `drawn`: a chart as SVG that stands in a page: without scripts, fonts or links of its own.
+#
+# Its colours are variables of the page's style sheet, so that one drawing is right in light, in
+# dark
+# and in print.
+
+
+_SVG = "http://www.w3.org/2000/svg"
+
+_KEPT = frozenset(
+    "viewBox transform d x y x1 y1 x2 y2 width height cx cy r fill fill-opacity stroke "
+    "stroke-width stroke-opacity stroke-dasharray stroke-miterlimit stroke-linecap opacity "
+    "text-anchor font-size font-weight".split()
+)
+"""Attributes that draw; the others name roles and classes of Vega's own."""
+
+_ELEMENTS = frozenset("svg g path line rect circle text tspan".split())
+
+_LARGER = 1.15
+"""How much larger than on a phone plots are where there is room."""
+
+_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+
+
+def drawn(chart: Any) -> str:
+    """The markup of a chart of Altair's."""
+    import vl_convert
+
+    root = ElementTree.fromstring(vl_convert.vegalite_to_svg(chart.to_dict(validate=False)))
+    _strip(root)
+    root.set("width", f"{float(root.attrib['width']) * _LARGER:.0f}")
+    del root.attrib["height"]
+    root.set("aria-hidden", "true")
+    ElementTree.register_namespace("", _SVG)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _strip(element: ElementTree.Element) -> None:
+    """Take away what draws nothing, and what is not known to be but a drawing."""
+    for child in list(element):
+        name = str(child.tag).removeprefix(f"{{{_SVG}}}")
+        if name not in _ELEMENTS or child.get("display") == "none" or _is_blank(name, child):
+            element.remove(child)
+            continue
+        _strip(child)
+        if name == "g" and not len(child):
+            element.remove(child)
+    for attribute in list(element.attrib):
+        if attribute not in _KEPT:
+            del element.attrib[attribute]
+    for attribute in ("d", "transform"):
+        if attribute in element.attrib:
+            element.set(attribute, _NUMBER.sub(_rounded, element.attrib[attribute]))
+
+
+def _is_blank(name: str, element: ElementTree.Element) -> bool:
+    """Whether a path is a background without colours."""
+    unseen = name == "path" and not {"fill", "stroke"} & set(element.keys())
+    return unseen and element.get("class") in ("background", "foreground")
+
+
+def _rounded(found: re.Match[str]) -> str:
+    return f"{float(found[0]):.2f}"
+
 
 WIDTH, HEIGHT = 310, 220
 """Pixels of the area within the axes, so that a phone shows all of it in readable letters."""
@@ -251,4 +321,99 @@ def _styled(chart: Any, width: int, height: int, names: Sequence[str] = ()) -> A
             domain=False,
         )
         .configure_legend(labelColor="var(--ink)", labelFontSize=11, padding=0, offset=10)
+    )
+
+
+# `histogram`: a column of numbers as a histogram, of all rows or of each class.
+
+
+_BINS = 30
+_TABLE = 10
+"""Rows of the table beside it: a third of the bins."""
+
+
+def histogram(
+    subject: Subject,
+    rows: str,
+    title: str,
+    says: str,
+    x: str,
+    series: Mapping[int, str] | None = None,
+    unit: bool = False,
+) -> Part:
+    """A plot of a column `x` of a query in brackets, in equal bins.
+
+    Bins span what lies within three times the range from the 1% to the 99% quantile; what lies
+    beyond is in the first and last of them, which the page says.
+
+    Args:
+        series: place -> name, of column `s`, whose rows are shown as shares of each; the others
+            are left out.
+        unit: the column holds probabilities.
+    """
+    (edges,) = subject.of_tables(
+        f"""
+        SELECT min(x) AS least, max(x) AS most, quantile(x, 0.01) AS low,
+            quantile(x, 0.99) AS high, count(*) AS n
+        FROM {rows} AS all_rows WHERE isfinite(x)
+        """
+    )
+    if not edges["n"]:
+        return Note(f"{title}: no row has a number.")
+    least, most = float(edges["least"]), float(edges["most"])
+    spread = float(edges["high"]) - float(edges["low"])
+    low, high = max(least, edges["low"] - spread), min(most, edges["high"] + spread)
+    if unit:
+        low, high = 0.0, 1.0
+    if not high > low or (high - low) / _BINS == 0:
+        return Note(f"{title}: the same in all rows, {number(least)}.")
+    width = (high - low) / _BINS
+    key = "0" if series is None else "s"
+    found = subject.of_tables(
+        f"""
+        SELECT {key} AS s, CAST(least(greatest(floor((x - {low!r}) / {width!r}), 0), {_BINS - 1})
+            AS INTEGER) AS bin, count(*) AS n
+        FROM {rows} AS all_rows WHERE isfinite(x) GROUP BY 1, 2
+        """
+    )
+    names = {0: "Rows"} if series is None else series
+    counts = {name: [0] * _BINS for name in names}
+    for row in found:
+        if row["s"] in counts:
+            counts[row["s"]][row["bin"]] += row["n"]
+    return _plot(title, says, x, names, counts, (low, width), least < low or most > high)
+
+
+def _plot(
+    title: str,
+    says: str,
+    x: str,
+    names: Mapping[int, str],
+    counts: Mapping[int, list[int]],
+    place: tuple[float, float],
+    beyond: bool,
+) -> Part:
+    low, width = place
+    several = len(names) > 1
+    bins: list[tuple[str, float, float, float]] = []
+    for key, name in names.items():
+        total = sum(counts[key])
+        for n, count in enumerate(counts[key]):
+            height = count / total if several and total else float(count)
+            bins.append((name, low + n * width, low + (n + 1) * width, height))
+    per = _BINS // _TABLE
+    cells: list[list[Any]] = []
+    for n in range(0, _BINS, per):
+        span = f"{number(low + n * width)} to {number(low + (n + per) * width)}"
+        cells.append([span, *(sum(counts[key][n : n + per]) for key in names)])
+    columns = (x, *((f"Rows: {name}" for name in names.values()) if several else ("Rows",)))
+    more = " Rows beyond the axis are in its first and last bin." if beyond else ""
+    if several:
+        more = f" Heights are shares of the rows of each.{more}"
+    return Plot(
+        title,
+        says + more,
+        drawn(steps(bins, x, "Share of rows" if several else "Rows")),
+        f"Histogram of {x.lower()}; the numbers are in the table.",
+        table(title, columns, cells),
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlml.dialects import DUCKDB
-from sqlml.errors import SqlmlError
+from sqlml.errors import BindError, SqlmlError
 from sqlml.report import charts
-from sqlml.report.draw import drawn
-from sqlml.report.parts import Note, Part, Plot, Section, table
-from sqlml.report.shown import clipped, distinct
+from sqlml.report.charts import drawn
+from sqlml.report.parts import Note, Part, Plot, Section, clipped, distinct, shown, table
+from sqlml.report.quality import METRICS
+from sqlml.report.scores import even_share, group
 from sqlml.report.subject import MOST_TARGETS, Subject
 
 _MOST = 20
@@ -171,3 +175,185 @@ def _own(subject: Subject) -> list[Part]:
             ),
         )
     ]
+
+
+# `groups`: the same measures for each group of rows.
+
+
+_METRICS = {
+    "two classes": ("roc_auc", "precision", "recall", "accuracy", "log_loss"),
+    "classes": ("accuracy", "f1_score", "roc_auc", "log_loss"),
+    "numbers": ("r2_score", "mean_absolute_error", "mean_squared_error"),
+    "clusters": ("mean_squared_distance",),
+}
+"""The measures of the table; the plot shows the first that some group has."""
+
+_AVERAGED = {"two classes": "p1", "numbers": "hat"}
+"""The column of predictions whose mean is shown for each group if the data has no labels."""
+
+
+def groups(subject: Subject) -> Section:
+    """A row for each group, and what they differ in."""
+    by = " and ".join(clipped(name) for name in subject.groups)
+    title = f"By {by}" if by else "By group"
+    return Section("groups", title, subject.share if by else "", tuple(_parts(subject)))
+
+
+def _parts(subject: Subject) -> list[Part]:
+    scores = subject.scores
+    if not subject.groups:
+        return [
+            Note(
+                "No groups were named. To compare some, name a column that tells them apart, as in "
+                "con.report('m', 'customers', by='region') or --by region."
+            )
+        ]
+    if scores is None or not subject.count:
+        return [Note("There is nothing to compare.")]
+    keys = [f"g{n}" for n in range(len(subject.groups))]
+    if scores.is_labelled or subject.task == "clusters":
+        found = subject.largest_groups(_MOST)
+        keys = [group(n) for n in range(len(keys))]
+    else:
+        found = _unlabelled(subject, ", ".join(keys))
+    if not found:
+        return [Note("No group has a row with a label and a prediction.")]
+    return [_compared(subject, found, keys)]
+
+
+def _unlabelled(subject: Subject, keys: str) -> list[dict[str, Any]]:
+    """The rows of each group, and what is predicted of them on average, if that is a number."""
+    assert subject.scores is not None
+    scores, average, first = subject.scores, "CAST(NULL AS DOUBLE)", ""
+    if scores.rows.targets > 1:
+        first = "WHERE t = 0"
+    elif subject.task in _AVERAGED:
+        average = f"avg({_AVERAGED[subject.task]})"
+    found = subject.of_tables(
+        f"SELECT {keys}, count(*) AS n, {average} AS mean, count(*) OVER () AS sqlml_groups "
+        f"FROM {scores.table} {first} GROUP BY {keys} ORDER BY n DESC, {keys} LIMIT {_MOST}"
+    )
+    return [{**row, "rows": row["n"]} for row in found]
+
+
+def _compared(subject: Subject, some: list[dict[str, Any]], names: Sequence[str]) -> Part:
+    several = "target" in some[0]
+    wanted = [m for m in (*_METRICS[subject.task or "numbers"], "mean") if m in some[0]]
+    wanted = [m for m in wanted if any(row[m] is not None for row in some)]
+    columns = [*(clipped(name, 30) for name in subject.groups), *(["Target"] if several else [])]
+    cells = [
+        [
+            *(shown(row[name], 30) for name in names),
+            *([clipped(str(row["target"]), 30)] if several else []),
+            row["rows"],
+            *(row[m] for m in wanted),
+        ]
+        for row in some
+    ]
+    every = some[0]["sqlml_groups"]
+    told = f"The {len(some)} largest of {every:,} groups." if every > len(some) else ""
+    titles = [METRICS.get(m, _mean(subject)) for m in wanted]
+    made = table("Groups", (*columns, "Rows", *titles), cells, told)
+    if several or not wanted:
+        return made
+    (shared,) = wanted[:1]
+    labels = distinct([", ".join(_key(row[name]) for name in names) for row in some])
+    points = [
+        (label, float(row[shared]), float(row[shared]), float(row[shared]))
+        for label, row in zip(labels, some, strict=True)
+        if row[shared] is not None
+    ]
+    return Plot(
+        f"{titles[0]} of each group",
+        f"The groups of most rows first. {told}".strip(),
+        drawn(charts.intervals(points, titles[0])),
+        f"A point for each group: {titles[0]}; the numbers are in the table.",
+        made,
+    )
+
+
+def _mean(subject: Subject) -> str:
+    assert subject.scores is not None
+    if subject.task == "numbers":
+        return "Mean prediction"
+    kind = "probability" if subject.scores.rows.scores == "probabilities" else "score"
+    return f"Mean {kind}"
+
+
+def _key(value: Any) -> str:
+    return "NULL" if value is None else shown(value, 30) or "(empty)"
+
+
+# `drift`: how far the rows differ from those that the model was trained on.
+
+
+_MOST_VALUES = 50_000_000
+"""Values that are compared: those of so many rows as this allows."""
+
+
+def drift(subject: Subject) -> Section:
+    """The columns of the data beside those of the training, as ml_validate_data_skew has them."""
+    return Section("drift", "Drift since training", "", (_part(subject),))
+
+
+def _part(subject: Subject) -> Part:
+    if subject.facts is None:
+        return Note(
+            "sqlml did not train this model and does not know its training rows. Where you have "
+            "them, ml_validate_data_drift compares two tables."
+        )
+    if not subject.count:
+        return Note("The data has no rows.")
+    most = _MOST_VALUES // max(len(subject.facts.features), 1)
+    share = even_share(subject.count, most)
+    try:
+        found = subject.of_models(
+            f"FROM ml_validate_data_skew(MODEL {subject.quoted}, "
+            f"(SELECT * FROM {subject.rows}{share}))"
+        )
+    except BindError as error:
+        return Note(f"The rows cannot be compared with those of the training: {error.message}.")
+    found = [row for row in found if row["value"] is not None or row["is_anomaly"]]
+    if not found:
+        return Note("No column has values both in training and here.")
+    found.sort(key=lambda row: -(row["value"] or 0))
+    some = found[:_MOST]
+    more = len(found) - len(some)
+    flagged = sum(row["is_anomaly"] for row in found)
+    names = distinct([clipped(str(row["input"]), 40) for row in some])
+    threshold = max(row["threshold"] for row in some)
+    cells = [
+        [
+            name,
+            row["value"],
+            row["psi"],
+            row["kolmogorov_smirnov"],
+            f"{row['null_share_base'] or 0:.1%}",
+            f"{row['null_share_study'] or 0:.1%}",
+            "differs" if row["is_anomaly"] else "",
+        ]
+        for name, row in zip(names, some, strict=True)
+    ]
+    sample = f" Of an even sample of {most:,} rows." if share else ""
+    told = "No column" if not flagged else f"{flagged:,} of {len(found):,} columns"
+    return Plot(
+        "Columns that differ most",
+        f"{told} {'differ' if flagged > 1 else 'differs'} by more than the threshold: a "
+        f"Jensen-Shannon divergence above {threshold:g}, or shares of NULL that lie as far "
+        f"apart.{sample}",
+        drawn(
+            charts.bars(
+                [(n, float(row["value"] or 0)) for n, row in zip(names, some, strict=True)],
+                "Jensen-Shannon divergence",
+                rule=threshold,
+            )
+        ),
+        "A bar for each column: its divergence from the training; the numbers are in the table.",
+        table(
+            "Drift",
+            ("Column", "Divergence", "PSI", "KS", "NULL then", "NULL now", ""),
+            cells,
+            f"{more:,} columns that differ less are left out." if more else "",
+            none="",
+        ),
+    )

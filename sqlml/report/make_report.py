@@ -2,27 +2,144 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from html import escape
 from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
 
 import duckdb
 
 from sqlml.errors import MissingDependencyError
+from sqlml.planner.plan.text import duration
 from sqlml.report.about_model import about_data, about_model
-from sqlml.report.contributions import importance
-from sqlml.report.cost import cost
-from sqlml.report.drift import drift
-from sqlml.report.groups import groups
-from sqlml.report.parts import Section
+from sqlml.report.contributions import drift, groups, importance
+from sqlml.report.parts import Note, Pairs, Part, Section, Tile, clipped, code, number
 from sqlml.report.predictions import predictions
 from sqlml.report.quality import quality
-from sqlml.report.render import rendered
-from sqlml.report.report import Report
-from sqlml.report.shown import clipped
+from sqlml.report.scores import Asking, call_of
 from sqlml.report.subject import Subject, Told, subject
-from sqlml.report.tables import Asking
 from sqlml.statements.models import Models
+
+# `rendered`: sections as one page of HTML, every word of them escaped by the template.
+
+
+def rendered(title: str, about: str, made: str, sections: Sequence[Section]) -> str:
+    """The page.
+
+    Args:
+        about: a line below the title. made: when and by what it was made, at the end.
+    """
+    import jinja2
+
+    here = files("sqlml.report")
+    texts = {
+        name: here.joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.html.j2", "page.css")
+    }
+    environment = jinja2.Environment(
+        loader=jinja2.DictLoader(texts),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    tiles: list[Tile] = [tile for section in sections for tile in section.tiles]
+    values: dict[str, Any] = {
+        "title": title,
+        "about": about,
+        "made": made,
+        "sections": sections,
+        "tiles": tiles,
+    }
+    return environment.get_template("page.html.j2").render(values)
+
+
+# `Report`: a page about a model, to be saved or shown in a notebook.
+
+
+_FRAME = "width:100%;height:80vh;min-height:480px;border:1px solid;border-radius:4px"
+
+_HEAD_IN_FRAME = '<head><base href="about:srcdoc">'
+"""Links of the page would lead to the notebook's sections without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One self-contained page of HTML, as `Session.report` makes it.
+
+    Attributes:
+        title: the model and its version.
+        html: the page.
+    """
+
+    title: str
+    html: str = field(repr=False)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page to a file, replacing an existing one.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        written = Path(path)
+        written.write_text(self.html, encoding="utf-8", newline="\n")
+        return written
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, where nothing of it can run or reach the notebook."""
+        page = self.html.replace("<head>", _HEAD_IN_FRAME, 1)
+        return (
+            f'<iframe title="{escape(self.title)}" sandbox="" style="{_FRAME}" '
+            f'srcdoc="{escape(page)}"></iframe>'
+        )
+
+
+# `cost`: how a query with the model runs, and what that costs.
+
+
+_MANY = 100_000
+"""Rows beside which it does not count how long a model takes to be loaded."""
+
+
+def cost(subject: Subject) -> Section:
+    """The plan of a prediction over the data, and the time that scoring took."""
+    call = call_of(subject.model, subject.reference)
+    found = subject.asking.plan(f"SELECT {call} FROM {subject.source}")
+    parts: list[Part] = []
+    calls = [] if found is None else [c.to_dict() for c in found.calls]
+    named = (subject.model.name, subject.model.version)
+    mine = [c for c in calls if (c["model"], c["version"]) == named]  # the data may call others
+    if not mine:
+        return Section("cost", "Cost and plan", "", (Note("No plan is made of this query."),))
+    planned = mine[-1]
+    pairs = [
+        ("Runs on", f"{planned['backend']}, {planned['strategy']}"),
+        ("Why", planned["reason"]),
+        ("Rows reach it", planned["route"]),
+    ]
+    scores = subject.scores
+    if scores is not None and scores.count:
+        text = f"{scores.count:,} rows in {duration(scores.seconds)}"
+        if scores.count >= _MANY:
+            text += f", {number(scores.count / max(scores.seconds, 1e-9))} rows per second"
+        pairs.append(("Measured here", f"{text}, with loading the model, for all of its outputs"))
+    for estimate in planned["estimates"][:3]:
+        pairs.append(
+            (
+                f"Estimated, {estimate['way']}",
+                f"{duration(estimate['loading'] + estimate['seconds'])} for "
+                f"{estimate['rows']:,} rows on one thread",
+            )
+        )
+    parts.append(Pairs(tuple((name, str(text)) for name, text in pairs if text)))
+    parts.append(code("The plan, as EXPLAIN shows it", str(found)))
+    return Section("cost", "Cost and plan", "", tuple(parts))
+
 
 SECTIONS: tuple[tuple[str, Callable[[Subject], Section]], ...] = (
     ("measuring the quality", quality),

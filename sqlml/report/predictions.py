@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from sqlml.report import charts
-from sqlml.report.classes import Classes, classes_of
-from sqlml.report.draw import drawn
-from sqlml.report.histograms import histogram
-from sqlml.report.parts import Note, Part, Plot, Section, table
+from sqlml.report.charts import drawn, histogram
+from sqlml.report.parts import Note, Part, Plot, Section, clipped, distinct, table
+from sqlml.report.quality import Classes, classes_of
 from sqlml.report.scores import SCORES, call_of
-from sqlml.report.shown import clipped, distinct
 from sqlml.report.subject import MOST_TARGETS, Subject
 
 _MOST_BARS = 15

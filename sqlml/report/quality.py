@@ -2,18 +2,361 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import duckdb
 
-from sqlml.report.classifier_plots import classifier_plots
-from sqlml.report.parts import Note, Part, Section, Tile, table
-from sqlml.report.regressor_plots import regressor_plots
-from sqlml.report.shown import clipped, number, shown
-from sqlml.report.subject import Subject
+from sqlml.planner.binding.requested_output import spelled_class
+from sqlml.report import charts
+from sqlml.report.charts import drawn, histogram
+from sqlml.report.parts import (
+    Note,
+    Part,
+    Plot,
+    Section,
+    Table,
+    Tile,
+    clipped,
+    distinct,
+    number,
+    shown,
+    table,
+)
+from sqlml.report.subject import MOST_TARGETS, Subject
 from sqlml.types import fold
+
+# `Classes`: the classes of a model as a report names them, the most frequent first.
+
+
+MOST_LINES = 6
+"""Classes that have lines of their own in a plot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """The classes of a model of one target.
+
+    Attributes:
+        values: by their places in `sqlml_scored`; the second of two is the one that is looked for.
+        names: as they are printed, no two alike.
+        seen: places from the most frequent to the rarest, by labels, or without any by predictions.
+        counts: rows of each place, likewise.
+    """
+
+    values: tuple[Any, ...]
+    names: tuple[str, ...]
+    seen: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def are_two(self) -> bool:
+        """Whether there are two classes, of which one is looked for."""
+        return len(self.values) == 2
+
+    @property
+    def positive(self) -> str:
+        """The name of the class that is looked for."""
+        return self.names[-1]
+
+    @property
+    def drawn(self) -> tuple[int, ...]:
+        """The places of those that have a line of their own."""
+        return self.seen[:MOST_LINES]
+
+
+def classes_of(subject: Subject) -> Classes:
+    """The classes of a model of one target, whose rows have been scored."""
+    scores = subject.scores
+    assert scores is not None
+    values = scores.rows.class_labels.values
+    names = distinct([clipped(spelled_class(v) or "(empty)", 30) for v in values])
+    column = "y" if scores.is_labelled else "hat"
+    found = subject.of_tables(
+        f"SELECT {column} AS place, count(*) AS n FROM {scores.table} "
+        f"WHERE {column} IS NOT NULL GROUP BY {column}"
+    )
+    counts = [0] * len(values)
+    for row in found:
+        counts[row["place"]] = row["n"]
+    seen = sorted(range(len(values)), key=lambda place: -counts[place])
+    return Classes(values, names, tuple(seen), tuple(counts))
+
+
+# `classifier_plots`: ROC, precision and recall, calibration and confusion.
+
+
+_POINTS = 200
+"""Thresholds of a curve that is drawn."""
+
+_TABLE = 11
+"""Of those, how many the table beside it has; of each class where there are several."""
+
+_MOST_CELLS = 12
+"""Classes of a confusion matrix that is drawn."""
+
+_MOST_PAIRS = 20
+"""Confusions that are listed where there are more classes."""
+
+
+def classifier_plots(subject: Subject) -> list[Part]:
+    """The plots of a classifier of one target, or why one is not there."""
+    scores = subject.scores
+    assert scores is not None
+    classes = classes_of(subject)
+    parts: list[Part] = [_confusion(subject, classes)]
+    if len(classes.values) < 2:
+        return [*parts, Note("The model knows one class, so it has no curves.")]
+    if scores.rows.scores == "none":
+        return [
+            *parts,
+            Note("The model returns neither probabilities nor scores, so it has no curves."),
+        ]
+    if sum(count > 0 for count in classes.counts) < 2:
+        return [*parts, Note("All labels are of one class; curves compare two.")]
+    parts += [_roc(subject, classes), _precision_recall(subject, classes)]
+    if scores.rows.scores == "probabilities":
+        parts.append(_calibration(subject, classes))
+    else:
+        parts.append(
+            Note("The model gives scores and no probabilities, so it has no calibration curve.")
+        )
+    return parts
+
+
+def _curves(
+    subject: Subject, classes: Classes, function: str, **options: Any
+) -> list[tuple[str, dict[str, Any]]]:
+    """The rows of a curve, each with the name of its class."""
+    if classes.are_two:
+        return [(classes.positive, row) for row in subject.evaluated(function, **options)]
+    found = []
+    for place in classes.drawn:
+        if classes.counts[place]:
+            own = subject.evaluated(function, **{"class": classes.values[place]}, **options)
+            found += [(classes.names[place], row) for row in own]
+    return found
+
+
+def _which(classes: Classes) -> str:
+    """Of which classes a plot is."""
+    if classes.are_two:
+        return f"Class {classes.positive} against {classes.names[0]}."
+    seen = sum(count > 0 for count in classes.counts)
+    if seen > MOST_LINES:
+        return f"Each of the {MOST_LINES} most frequent of {seen} classes against all others."
+    return "Each class against all others."
+
+
+def _some(
+    rows: Sequence[tuple[str, dict[str, Any]]], names: Sequence[str], classes: Classes
+) -> list[list[Any]]:
+    """Rows for a table, evenly taken from those of each class."""
+    made = []
+    several = len(dict.fromkeys(s for s, _ in rows))
+    most = _TABLE if several == 1 else 6
+    for series in dict.fromkeys(s for s, _ in rows):
+        own = [row for s, row in rows if s == series]
+        step = max(1, (len(own) - 1) / (most - 1)) if len(own) > 1 else 1
+        places = dict.fromkeys(min(len(own) - 1, round(n * step)) for n in range(most))
+        head = [] if classes.are_two else [series]
+        made += [[*head, *(own[place][name] for name in names)] for place in places]
+    return made
+
+
+def _with_class(classes: Classes, *columns: str) -> tuple[str, ...]:
+    return columns if classes.are_two else ("Class", *columns)
+
+
+def _roc(subject: Subject, classes: Classes) -> Part:
+    rows = _curves(subject, classes, "roc_curve", points=_POINTS)
+    points = [
+        (s, row["false_positive_rate"], row["recall"])
+        for s, row in rows
+        if row["recall"] is not None and row["false_positive_rate"] is not None
+    ]
+    names = ("threshold", "recall", "false_positive_rate")
+    beside = table(
+        "Points of the ROC curve",
+        _with_class(classes, "Threshold", "Recall", "False positives"),
+        _some(rows, names, classes),
+    )
+    return Plot(
+        "ROC curve",
+        f"{_which(classes)} The further above the dashed diagonal, the better.",
+        drawn(charts.lines(points, "False positive rate", "Recall", diagonal=True)),
+        "Line plot: recall rises from 0 to 1 as the false positive rate does; "
+        "the numbers are in the table.",
+        beside,
+    )
+
+
+def _precision_recall(subject: Subject, classes: Classes) -> Part:
+    rows = _curves(subject, classes, "pr_curve", points=_POINTS)
+    points = [
+        (s, row["recall"], row["precision"])
+        for s, row in rows
+        if row["recall"] is not None and row["precision"] is not None
+    ]
+    told = [(s, row) for s, row in rows if row["threshold"] is not None]
+    beside = table(
+        "Points of the precision-recall curve",
+        _with_class(classes, "Threshold", "Recall", "Precision"),
+        _some(told, ("threshold", "recall", "precision"), classes),
+    )
+    return Plot(
+        "Precision and recall",
+        f"{_which(classes)} The share of hits that are right, as more of the class is found.",
+        drawn(charts.lines(points, "Recall", "Precision")),
+        "Line plot of precision over recall; the numbers are in the table.",
+        beside,
+    )
+
+
+def _calibration(subject: Subject, classes: Classes) -> Part:
+    rows = _curves(subject, classes, "calibration_curve", bins=10)
+    points = [
+        (s, row["mean_predicted"], row["fraction_of_positives"])
+        for s, row in rows
+        if row["mean_predicted"] is not None
+    ]
+    names = ("mean_predicted", "fraction_of_positives", "rows")
+    cells = [[*([] if classes.are_two else [s]), *(row[name] for name in names)] for s, row in rows]
+    beside = table(
+        "Bins of the calibration curve",
+        _with_class(classes, "Predicted", "Observed", "Rows"),
+        cells,
+    )
+    return Plot(
+        "Calibration",
+        f"{_which(classes)} On the dashed diagonal, what is predicted with 30% happens in 30% of "
+        "the rows.",
+        drawn(charts.lines(points, "Mean predicted probability", "Observed share", True, True)),
+        "Line plot of the observed share over the predicted probability; the numbers are in the "
+        "table.",
+        beside,
+    )
+
+
+def _confusion(subject: Subject, classes: Classes) -> Part:
+    """The matrix, or where there are too many classes the most frequent confusions."""
+    place = {value: n for n, value in enumerate(classes.values)}
+    pairs: dict[tuple[int, int], int] = {}
+    for row in subject.evaluated("confusion_matrix", pairs=True):
+        key = place[row["expected_label"]], place[row["predicted_label"]]
+        pairs[key] = pairs.get(key, 0) + int(row["rows"])
+    shown = sorted({n for pair in pairs for n in pair})
+    if len(shown) > _MOST_CELLS:
+        return _confusions(classes, pairs)
+    totals = {k: sum(n for (y, _), n in pairs.items() if y == k) for k in shown}
+    cells = [
+        (
+            classes.names[y],
+            classes.names[hat],
+            pairs.get((y, hat), 0) / totals[y] if totals[y] else 0.0,
+            f"{pairs.get((y, hat), 0):,}",
+        )
+        for y in shown
+        for hat in shown
+    ]
+    rows = [
+        [classes.names[y], *(pairs.get((y, hat), 0) for hat in shown), _right(pairs, totals, y)]
+        for y in shown
+    ]
+    columns = ("Label", *(f"as {classes.names[k]}" for k in shown), "Right")
+    return Plot(
+        "Confusion",
+        "Rows of each class (down) by what they are taken for (across); the stronger the colour, "
+        "the greater the share of the class.",
+        drawn(charts.heat(cells, "Predicted", "Label")),
+        "Matrix of labels and predictions; the numbers are in the table.",
+        table("Confusion matrix", columns, rows),
+    )
+
+
+def _right(pairs: dict[tuple[int, int], int], totals: dict[int, int], y: int) -> str:
+    return f"{pairs.get((y, y), 0) / totals[y]:.1%}" if totals[y] else ""
+
+
+def _confusions(classes: Classes, pairs: dict[tuple[int, int], int]) -> Table:
+    """The pairs of classes that are confused most."""
+    wrong = sorted(((n, y, hat) for (y, hat), n in pairs.items() if y != hat), reverse=True)
+    rows = [[classes.names[y], classes.names[hat], n] for n, y, hat in wrong[:_MOST_PAIRS]]
+    more = len(wrong) - len(rows)
+    return table(
+        "Most frequent confusions",
+        ("Label", "Taken for", "Rows"),
+        rows,
+        f"{more:,} rarer ones are left out." if more else "",
+    )
+
+
+# `regressor_plots`: labels beside predictions, and residuals.
+
+
+_PARTS = 20
+"""Equal parts of the rows, by their predictions."""
+
+_KNOWN = "y IS NOT NULL AND hat IS NOT NULL AND isfinite(y) AND isfinite(hat)"
+
+
+def regressor_plots(subject: Subject) -> list[Part]:
+    """The plots of a regressor, of each of the first targets."""
+    if subject.targets == 1:
+        return _of_target(subject, _KNOWN, "")
+    parts: list[Part] = []
+    for t, name in enumerate(subject.target_names[:MOST_TARGETS]):
+        parts += _of_target(subject, f"t = {t} AND {_KNOWN}", f"{name}: ")
+    more = subject.targets - MOST_TARGETS
+    return [*parts, *([Note(f"Plots of {more:,} more targets are left out.")] if more > 0 else [])]
+
+
+def _of_target(subject: Subject, known: str, name: str) -> list[Part]:
+    """The plots of one target.
+
+    Args:
+        known: which rows of `sqlml_scored`. name: what titles begin with.
+    """
+    assert subject.scores is not None
+    scores = subject.scores.table
+    residuals = histogram(
+        subject,
+        f"(SELECT y - hat AS x FROM {scores} WHERE {known})",
+        f"{name}Residuals",
+        "Label minus prediction: around 0 where the model is right on average.",
+        "Residual",
+    )
+    found = subject.of_tables(
+        f"""
+        SELECT part, avg(hat) AS mean_hat, avg(y) AS mean_y, quantile(y, 0.1) AS low,
+            quantile(y, 0.9) AS high, count(*) AS n
+        FROM (
+            SELECT y, hat, ntile({_PARTS}) OVER (ORDER BY hat) AS part
+            FROM {scores} WHERE {known}
+        ) AS parts
+        GROUP BY part ORDER BY part
+        """
+    )
+    points = [(r["mean_hat"], r["low"], r["mean_y"], r["high"]) for r in found]
+    if len({x for x, *_ in points}) < 2:
+        why = "all predictions are about the same, so there is nothing to plot."
+        return [Note(f"{name}{why}" if name else why.capitalize()), residuals]
+    beside = Plot(
+        f"{name}Labels beside predictions",
+        f"The rows in {len(points)} equal parts by their prediction: the mean label of each, in "
+        "the band that holds 80% of the labels. On the dashed line both are the same.",
+        drawn(charts.band(points, "Mean prediction", "Label")),
+        "Line plot of the mean label over the mean prediction; the numbers are in the table.",
+        table(
+            f"{name}Labels by prediction",
+            ("Prediction", "Mean label", "10%", "90%", "Rows"),
+            [[r["mean_hat"], r["mean_y"], r["low"], r["high"], r["n"]] for r in found],
+        ),
+    )
+    return [beside, residuals]
+
 
 METRICS: Mapping[str, str] = MappingProxyType(
     {

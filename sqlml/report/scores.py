@@ -2,18 +2,157 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import duckdb
 
 from sqlml.catalog.model import Model
 from sqlml.dialects import DUCKDB
+from sqlml.dialects.duckdb import builtin
+from sqlml.errors import BindError
+from sqlml.parsing.places import Span
+from sqlml.planner.evaluation.evaluated_model import task_of
 from sqlml.planner.evaluation.scored_rows import ScoredRows
-from sqlml.planner.evaluation.task import task_of
+from sqlml.planner.evaluation.write import written
 from sqlml.planner.program.result_sql import label_type
-from sqlml.report.kept_rows import scoring
-from sqlml.report.tables import Tables
+from sqlml.planner.syntax.forms import FormOption
+from sqlml.planner.syntax.table_form import TableForm
+
+# `Tables`: the temporary tables of one report.
+#
+# They touch no database, so one that is open read-only has reports, too, and so has an open
+# transaction of the user's.
+
+
+class Asking(Protocol):
+    """What a report asks of a session."""
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The engine's own connection."""
+        ...
+
+    def execute(self, query: Any, parameters: Any = None) -> Any:
+        """Run a statement, which may call models."""
+        ...
+
+    def sql(self, query: Any) -> Any:
+        """A query, which may call models, as a lazy relation."""
+        ...
+
+    def plan(self, query: str, params: Any = None, analyze: bool = False) -> Any:
+        """The Plan of a query."""
+        ...
+
+
+class Tables:
+    """The temporary tables of one report."""
+
+    def __init__(self, asking: Asking) -> None:
+        self.asking = asking
+        self._prefix = f"temp.main.sqlml_report_{secrets.token_hex(6)}"
+        self._made: list[str] = []
+
+    def keep(self, what: str, query: str) -> tuple[str, int]:
+        """Keep the rows of a query, which may call models; the table, and how many rows it has."""
+        table = f"{self._prefix}_{what}"
+        self.asking.execute(f"CREATE TEMP TABLE {table} AS {query}")
+        self._made.append(table)
+        ask = f"SELECT {builtin('count')}(*) FROM {table}"
+        found = self.asking.connection.execute(ask).fetchall()
+        return table, int(found[0][0])
+
+    @contextmanager
+    def kept(self, what: str, query: str) -> Iterator[str]:
+        """Keep the rows of a query while the block runs; the table."""
+        table, _ = self.keep(what, query)
+        try:
+            yield table
+        finally:
+            self._drop(table)
+
+    def drop(self) -> None:
+        """Leave nothing behind; a transaction that has failed takes them along."""
+        for table in self._made:
+            self._drop(table)
+
+    def _drop(self, table: str) -> None:
+        with suppress(duckdb.Error):
+            self.asking.connection.execute(f"DROP TABLE IF EXISTS {table}")
+
+
+# `KeptRows`: rows that a model has scored and a temporary table keeps, so that every measure of
+# an
+# evaluation comes from one run of the model over one run of the query.
+
+
+_NOWHERE = Span(0, 0)
+
+
+@dataclass(frozen=True)
+class KeptRows(ScoredRows):
+    """Rows that are `sqlml_scored` already."""
+
+    @property
+    def calls(self) -> str:
+        return "*"
+
+    @property
+    def columns(self) -> str:
+        return "*"
+
+    @property
+    def sources(self) -> str:
+        return "sqlml_calls"
+
+
+def form(function: str, reference: str, options: Mapping[str, Any]) -> TableForm:
+    """`ml_evaluate(MODEL m, .., label := 'y')` and its like, as if somebody had written it."""
+    made = {name: FormOption(name, value, _NOWHERE) for name, value in options.items()}
+    return TableForm(_NOWHERE, function, reference, _NOWHERE, (_NOWHERE,), MappingProxyType(made))
+
+
+def scoring(
+    model: Model, reference: str, columns: Mapping[str, str], options: Mapping[str, Any]
+) -> ScoredRows:
+    """What scores rows: `calls`, `columns` and `sources` are its SQL.
+
+    Args:
+        columns: name -> type of the columns of the rows.
+        options: `label`, a tuple of columns, and `by`, likewise.
+
+    Raises:
+        BindError: a column does not hold what the model predicts.
+    """
+    made = ScoredRows(form("evaluate", reference, options), model, DUCKDB, "", columns)
+    try:
+        assert made.calls
+    except BindError as error:
+        raise BindError(error.message) from None  # there is no statement to show the place in
+    return made
+
+
+def evaluation(rows: ScoredRows, table: str, function: str, options: Mapping[str, Any]) -> str:
+    """The query of a form such as ml_evaluate over rows that `table` keeps.
+
+    Args:
+        rows: what scored them. options: the form's, beside the label.
+
+    Raises:
+        BindError: the form does not fit the model.
+    """
+    label = rows.form.options.get("label")
+    given = {} if label is None else {"label": label.value}
+    made = form(function, str(rows.form.model), {**given, **options})
+    before, after = written(KeptRows(made, rows.model, rows.dialect, "", rows.columns_of_rows))
+    return f"SELECT * FROM {before}{table}{after}"
+
 
 MOST_SCORES = 20_000_000
 """Scores that are kept of models that give several for a row: of so many rows as this allows."""

@@ -10,23 +10,146 @@ import numpy as np
 import pyarrow as pa
 
 from sqlml.errors import InputTypeError
-from sqlml.importers.gaps import Gaps
+from sqlml.importers.frame import Gaps
+from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import Layout, PackedColumn
-from sqlml.scorer.datetime_columns import microseconds
-from sqlml.scorer.lazy_frames import fetched
-from sqlml.scorer.nested_columns import is_one_column, json_texts, rows_of
-from sqlml.scorer.pandas_columns import FrameColumns, find
 from sqlml.scorer.python_rows import (
+    FrameColumns,
     column_of,
     columns_of_dicts,
     columns_of_records,
     columns_of_rows,
+    find,
+    is_one_column,
+    json_texts,
     numbers_of,
     records_of,
+    rows_of,
 )
-from sqlml.scorer.sparse_rows import SparseRows, is_sparse
 from sqlml.types import DATETIME, NESTED, Array, Feature, fold
+
+# `fetched`: frames that are plans (dask, polars, Spark) and relations, as the tables they give.
+
+
+def fetched(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
+    """Return `X` if it holds its rows, otherwise the fetched rows, of frames only the columns read.
+
+    Args:
+        blanks: as `Gaps.blanks`.
+
+    Raises:
+        MissingColumnError, AmbiguousColumnError: before anything is computed.
+    """
+    if hasattr(X, "__dask_graph__"):
+        if getattr(X, "ndim", None) == 2 and hasattr(X, "columns"):
+            X = X[_read(features, list(X.columns), blanks)]
+        return X.compute()
+    if hasattr(X, "collect_schema") and hasattr(X, "collect"):  # polars, whose frames lack collect
+        return X.select(_read(features, X.collect_schema().names(), blanks)).collect()
+    if hasattr(X, "toArrow") and hasattr(X, "select"):  # Spark
+        names = _read(features, X.columns, blanks)
+        quoted = [name.replace("`", "``") for name in names]
+        return X.select(*[f"`{name}`" for name in quoted]).toArrow()
+    for method in ("to_arrow_table", "fetch_arrow_table"):
+        if hasattr(X, method):
+            return getattr(X, method)()
+    return X
+
+
+def _read(features: Sequence[Feature], names: Sequence[Any], blanks: bool) -> list[Any]:
+    """Those of a frame's columns that the model reads; any one, which tells how many rows there
+    are, where it reads none."""
+    wanted = tuple(feature for feature in features if feature.kind != "any")
+    places = find(wanted, [str(name) for name in names], blanks)
+    return [names[place] for place in sorted(set(places.values()))] or list(names[:1])
+
+
+# `microseconds`: a column of dates or timestamps as the numbers that a Program takes.
+
+
+_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+def microseconds(column: Any, name: str) -> Array:
+    """An Arrow array (n,) of dates or timestamps as microseconds since 1970-01-01.
+
+    Returns:
+        (n,) float64, with NaN for NULL; nanoseconds are cut off.
+
+    Raises:
+        InputTypeError: another type, or timestamps with a time zone, whose dates depend on it.
+    """
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), np.nan)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        raise InputTypeError(
+            f"feature {name!r} takes dates without a time zone, but the column is {kind}; convert "
+            "it, for instance with column.dt.tz_convert('UTC').dt.tz_localize(None)"
+        )
+    if pa.types.is_date(kind):
+        column = column.cast(pa.timestamp("s" if pa.types.is_date32(kind) else "ms"))
+    elif not pa.types.is_timestamp(kind):
+        raise InputTypeError(f"feature {name!r} takes dates, but the column is {kind}; cast it")
+    unit = column.type.unit
+    whole: Array = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    whole = whole // 1_000 if unit == "ns" else whole * _PER_UNIT[unit]
+    gone: Array = column.is_null().to_numpy(zero_copy_only=False)
+    return np.where(gone, np.nan, whole.astype(np.float64))
+
+
+# `SparseRows`: a sparse matrix of scipy, made dense a part at a time.
+
+
+BLOCK = 1 << 24
+"""Cells of a sparse matrix that are made dense at once: 128 MB of float64."""
+
+
+class SparseRows:
+    """The rows of a sparse matrix; `cell` is what those cells hold that it does not store."""
+
+    __slots__ = ("_cell", "_matrix", "dtype", "shape")
+
+    def __init__(self, matrix: Any, cell: float) -> None:
+        rows = matrix.tocsr()
+        if rows.dtype.kind not in "biuf":
+            raise InputTypeError(f"the sparse matrix holds {rows.dtype}, not numbers")
+        if not rows.has_canonical_format:
+            rows = rows.copy()  # the caller's own, perhaps
+            rows.sum_duplicates()
+        self._matrix = rows
+        self._cell = cell
+        self.shape: tuple[int, int] = rows.shape
+        self.dtype: np.dtype[Any] = rows.dtype
+
+    def __getitem__(self, rows: slice) -> SparseRows:
+        return SparseRows(self._matrix[rows], self._cell)
+
+    def dense(self, places: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """The columns at `places`, (n, k) of `dtype`."""
+        chosen = self._matrix
+        if list(places) != list(range(self.shape[1])):
+            chosen = chosen[:, list(places)]
+        if self._cell == 0:
+            made: Array = chosen.toarray().astype(dtype, copy=False)
+            return made
+        made = np.full(chosen.shape, self._cell, dtype)
+        made[np.repeat(np.arange(chosen.shape[0]), np.diff(chosen.indptr)), chosen.indices] = (
+            chosen.data
+        )
+        return made
+
+    @property
+    def parts(self) -> list[slice]:
+        """The rows, so many at a time as become dense at once."""
+        size = max(1, BLOCK // max(1, self.shape[1]))
+        return [slice(a, a + size) for a in range(0, max(1, self.shape[0]), size)]
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether `X` is a sparse matrix or array of scipy."""
+    return hasattr(X, "tocsr") and hasattr(X, "nnz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,3 +499,37 @@ def _arrow(column: Any, name: str) -> Any:
 
 def _wrong(name: str, wants: str, kind: str) -> InputTypeError:
     return InputTypeError(f"feature {name!r} takes {wants}, but the column is {kind}; cast it")
+
+
+# `program_inputs`: rows as a model's Program takes them.
+
+
+def program_inputs(
+    program: Program,
+    rows: Any,
+    features: Sequence[Feature] | None = None,
+    gaps: Gaps | None = None,
+) -> dict[str, Array]:
+    """The inputs of a Program, by name, of rows: (n,) each.
+
+    Args:
+        rows: a frame, or what else a Scorer takes.
+        features: the columns of training, in order; without it the Program's own inputs.
+        gaps: what the rows of a sparse matrix lack.
+
+    Raises:
+        MissingColumnError: the rows lack a feature.
+    """
+    table = Table.of(rows, program.features if features is None else features, gaps or Gaps())
+    return {f.name: _values(table, f) for f in program.features}
+
+
+def _values(table: Table, feature: Feature) -> Array:
+    """A feature's values (n,), as a Program takes them."""
+    if feature.kind in ("number", DATETIME):
+        return table.packed((PackedColumn(feature.name, False),), {}, np.dtype(np.float64))[:, 0]
+    if feature.kind == "string":
+        return table.objects(feature.name)[:, 0]
+    texts = table.texts(feature.name)
+    held = [None if gone else texts.text(i) for i, gone in enumerate(texts.missing)]
+    return np.array([*held, None], object)[:-1]  # never taken for a matrix of characters

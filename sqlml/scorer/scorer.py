@@ -15,33 +15,26 @@ from sqlml.backends.category_lookup import ArrowEncoder, arrow_encoders
 from sqlml.backends.costs import current
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
-from sqlml.explaining.classes import BY_CLASS, OWN
-from sqlml.explaining.explained import block_of, explained, explained_against
+from sqlml.explaining.explained import BY_CLASS, OWN, block_of, explained, explained_against
 from sqlml.host import LOCAL_FILES
-from sqlml.importers.gaps import Gaps
+from sqlml.importers.frame import Gaps
 from sqlml.importers.model_file import import_file, read_file
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.passes.order import only
 from sqlml.passes.split import PACKED, Layout, Split, text_input
-from sqlml.planner.binding.class_argument import index_of
-from sqlml.planner.binding.missing_output import why_none
+from sqlml.planner.binding.requested_output import index_of, why_none
 from sqlml.planner.choice.choose import Choice, choose
 from sqlml.planner.choice.cost import ROWS
 from sqlml.planner.databases.export import export_for
 from sqlml.planner.export_bytes import export
 from sqlml.planner.program.prepare import compile_core, prepare
-from sqlml.scorer.contributions import Contributions
-from sqlml.scorer.evaluate import Evaluation, evaluated
-from sqlml.scorer.input_table import Table
-from sqlml.scorer.matrix_path import Direct, decodes, pool
-from sqlml.scorer.program_inputs import program_inputs
-from sqlml.scorer.row_tasks import tasks
-from sqlml.scorer.sparse_rows import SparseRows
-from sqlml.scorer.text_path import DirectTexts
+from sqlml.scorer.evaluate import Contributions, Evaluation, evaluated
+from sqlml.scorer.input_table import SparseRows, Table, program_inputs
+from sqlml.scorer.matrix_path import Direct, DirectTexts, decodes, pool, tasks
 from sqlml.types import DATETIME, Array, Feature
-from sqlml.udfs.unknown_category import named
+from sqlml.udfs.make_function import named
 
 SOME_NS = 50.0
 """The time of a row without an estimate."""

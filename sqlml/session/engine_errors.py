@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import duckdb
 
 from sqlml.catalog.connection import damaged_catalog, lacks_our_table
-from sqlml.errors import excerpt
+from sqlml.errors import SqlmlError, excerpt
 from sqlml.interruption import Stop, interruption_stops
-from sqlml.parsing.moved_place import place_in
+from sqlml.parsing.statements import Statement
+from sqlml.parsing.tokens import place_in
 from sqlml.planner.binding.function_hints import hint
-from sqlml.udfs.duckdb.engine import DuckDBEngine
-from sqlml.udfs.duckdb.interrupt_errors import is_interrupt
-from sqlml.udfs.parked_errors import claim
+from sqlml.udfs.batch_function import claim
+from sqlml.udfs.duckdb.engine import DuckDBEngine, is_interrupt
+from sqlml.udfs.duckdb.user_frame import user_frame
 
 _PLACE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 
@@ -137,3 +139,56 @@ def _offset(text: str, line: str, shown: str, blanks: str) -> int | None:
         return None
     caret = len(blanks) - len(f"LINE {line}: ") - 3 * cut
     return sum(len(before) + 1 for before in lines[:number]) + at + caret
+
+
+# `Calling`: what holds while a user's call of a Session is carried out.
+
+
+class Calling(interruption_stops):
+    """The user's frame is in sight, a Ctrl-C stops the engine as well, and errors are typed and
+    show their place in the user's text.
+
+    A class and not a generator, since contextlib's frame would stand between us and the user.
+    """
+
+    def __init__(self, engine: DuckDBEngine, query: Any = None) -> None:
+        super().__init__(engine.native.interrupt)
+        self._engine = engine
+        self._query = query
+        self._begin = 0
+        self._outermost = engine.frame is None
+
+    def __enter__(self) -> Calling:
+        if self._outermost:
+            super().__enter__()
+            self._engine.frame = user_frame()
+            self._engine.begin(about_models=self._query is None)
+        return self
+
+    def comes_to(self, statement: Statement) -> None:
+        """The next of the query's statements is carried out."""
+        self._begin = max(self._query.find(statement.sql, self._begin), self._begin)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._outermost:
+            super().__exit__(kind, error, trace)
+            self._engine.frame = None
+        if error is None:
+            return
+        texts = [self._query] if isinstance(self._query, str) else []
+        told = user_error(error, texts, self._engine, self.stopped)
+        if told is not error:
+            raise told from None
+        if isinstance(error, SqlmlError):
+            placed = self._placed(error)
+            if placed is not None:
+                raise placed from error.__cause__
+
+    def _placed(self, error: SqlmlError) -> SqlmlError | None:
+        """An error in one of several statements, or after EXPLAIN, with its place in the query."""
+        if error.offset is None or not error.sql or not isinstance(self._query, str):
+            return None
+        begin = self._query.find(error.sql, self._begin)
+        if begin < 0 or len(error.sql) == len(self._query):
+            return None
+        return error.at(self._query, begin + error.offset)

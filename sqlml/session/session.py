@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 
-from sqlml.catalog.change_models import ModelChanges
-from sqlml.catalog.change_versions import VersionChanges
-from sqlml.catalog.lookup import Lookup
+from sqlml.catalog.changes import ModelChanges, VersionChanges
 from sqlml.catalog.model import Reference
-from sqlml.catalog.plain_macros.keep import Macros, ModelCall
-from sqlml.catalog.read import Catalog
+from sqlml.catalog.plain_macros import Macros, ModelCall
+from sqlml.catalog.read import Catalog, Lookup
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, ParseError, SqlmlError
 from sqlml.parsing.statements import (
@@ -34,28 +32,23 @@ from sqlml.parsing.statements import (
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.table_form import parsable
 from sqlml.planner.syntax.text import Text, text_of
-from sqlml.session.attached_views import Arrivals
-from sqlml.session.engine_errors import reworded_errors, user_errors
-from sqlml.session.explain import Explaining
-from sqlml.session.queries import Queries
-from sqlml.session.registered_functions import Functions
-from sqlml.session.relation import unwrap, wrap
-from sqlml.session.shown import PlanText, session_html
-from sqlml.session.user_call import Calling
-from sqlml.statements.answer import rows as answer_of
-from sqlml.statements.bound_query import with_parameters
+from sqlml.session.engine_errors import Calling, reworded_errors, user_errors
+from sqlml.session.queries import Explaining, Queries
+from sqlml.session.registered_functions import Arrivals, Functions
+from sqlml.session.relation import PlanText, session_html, unwrap, wrap
+from sqlml.statements.background import calls_of, with_parameters
 from sqlml.statements.model_methods import ModelMethods
 from sqlml.statements.models import Models
-from sqlml.statements.plain_calls import calls_of
+from sqlml.statements.models import rows as answer_of
 from sqlml.statements.run import carry_out
-from sqlml.training.trainers import RowTrainers
+from sqlml.training.train_estimator import RowTrainers
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
 from sqlml.udfs.duckdb.functions_by_name import dropped
 from sqlml.udfs.duckdb.host import DuckDBHost
 
 if TYPE_CHECKING:
-    from sqlml.report.report import Report
+    from sqlml.report.make_report import Report
 
 
 class Session(ModelMethods):

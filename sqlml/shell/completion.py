@@ -14,15 +14,31 @@ from prompt_toolkit.document import Document
 
 from sqlml.dialects import DUCKDB
 from sqlml.errors import SqlmlError
-from sqlml.planner.choice.settings import SETTINGS
+from sqlml.planner.choice.choose import SETTINGS
+from sqlml.planner.syntax.forms import FORMS
 from sqlml.shell.dot_commands import COMMANDS
 from sqlml.shell.output_modes import MODES
-from sqlml.shell.vocabulary import FUNCTIONS, KEYWORDS
 from sqlml.statements import options as model_options
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.training.options.estimator_parameters import parameter_names
 from sqlml.training.options.own_options import ALIASES, OWN
 from sqlml.types import fold
+
+# The words of sqlml's statements and functions, which the prompt completes and colours.
+
+
+FUNCTIONS = frozenset(
+    {"predict", "predict_proba", "predict_score", "transform", "explain"}
+    | {f"ml_{name}" for name in FORMS}
+)
+"""Functions of models, in lower case."""
+
+KEYWORDS = frozenset(
+    "MODEL MODELS VERSION VERSIONS OPTIONS INPUT OUTPUT VERIFY EXPORT ALIAS TAGS CASCADE "
+    "RETRAIN PROMOTE".split()
+)
+"""Words of statements about models that DuckDB's own list lacks."""
+
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _QUOTED = r'"(?:[^"]|"")*"'

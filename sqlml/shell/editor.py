@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.filters import completion_is_selected
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
+from pygments.lexers.sql import SqlLexer
+from pygments.token import Keyword, Name
 
-from sqlml.shell.completion import ModelCompleter
-from sqlml.shell.highlighting import ModelSqlLexer
-from sqlml.shell.script import FIRST, NEXT, is_command, is_complete
-from sqlml.shell.shell import Shell
+from sqlml.shell.completion import FUNCTIONS, KEYWORDS, ModelCompleter
+from sqlml.shell.shell import FIRST, NEXT, Shell, is_command, is_complete
+
+# `ModelSqlLexer`: the colours of SQL in the prompt, our statements and functions among them.
+
+
+class ModelSqlLexer(SqlLexer):  # type: ignore[misc]  # Pygments has no types
+    """SQL as Pygments knows it, and the words of sqlml."""
+
+    def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
+        """Places, kinds and texts of a statement's tokens."""
+        for place, kind, word in super().get_tokens_unprocessed(text):
+            if kind in Name or kind in Keyword:
+                if word.lower() in FUNCTIONS:
+                    kind = Name.Function
+                elif word.upper() in KEYWORDS:
+                    kind = Keyword
+            yield place, kind, word
 
 
 def editor(shell: Shell, kept: Path) -> Callable[[], str]:

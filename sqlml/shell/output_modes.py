@@ -7,16 +7,166 @@ writes it, to its last digit.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
+from io import StringIO
 from types import MappingProxyType
-from typing import TextIO
+from typing import Any, TextIO
 from unicodedata import combining, east_asian_width
 
 from sqlml.dialects.duckdb import builtin
 from sqlml.session.relation import Relation
-from sqlml.shell.display import Display
+from sqlml.terminal import escape_controls
+
+# `Display`: how results are written; `.mode`, `.headers` and their like replace it.
+
+
+@dataclass(frozen=True, slots=True)
+class Display:
+    """How results are written.
+
+    Attributes:
+        mode: a name in `output_modes.MODES`.
+        header: whether names of columns are written, in the modes that can leave them out.
+        null: what stands for NULL, where the mode has no word of its own for it.
+        timer: whether each statement's seconds are told.
+        pager: whether a result that a terminal cannot show at once goes to a pager.
+    """
+
+    mode: str = "box"
+    header: bool = True
+    null: str = ""
+    timer: bool = False
+    pager: bool = True
+
+
+# What a terminal shows of a result: DuckDB's own box, fitted to the screen or for the pager.
+
+
+MOST_ROWS = 10_000
+"""Rows that a pager gets; DuckDB's own limit for a box."""
+
+FEW_ROWS = 40
+"""The most rows that a box shows where there is no pager."""
+
+_WIDE = 1_000_000
+"""Characters that no box is wide."""
+
+
+def box(relation: Relation, most_rows: int, width: int) -> str:
+    """DuckDB's box of a relation; with more rows or columns than fit, those in the middle are left
+    out, and counted below."""
+    made = StringIO()
+    with redirect_stdout(made):
+        relation.show(max_rows=most_rows, max_width=width)
+    return made.getvalue().rstrip("\n") + "\n"
+
+
+def drawn(relation: Relation, pages: bool) -> str:
+    """The box of a result: whole where a pager can show it, else as much as the screen holds."""
+    if pages and pager_of() is not None:
+        return box(relation, MOST_ROWS, _WIDE)
+    return box(relation, FEW_ROWS, shutil.get_terminal_size().columns)
+
+
+def show(text: str, pages: bool, out: TextIO) -> None:
+    """Write a text to a terminal, by the pager if it does not fit.
+
+    It is escaped here, too, since a pager writes to the terminal itself.
+    """
+    text = escape_controls(text)
+    columns, lines = shutil.get_terminal_size()
+    pager = pager_of() if pages and not _fits(text, columns, lines) else None
+    if pager is None:
+        out.write(text)
+    else:
+        page(pager, text)
+
+
+def _fits(text: str, columns: int, lines: int) -> bool:
+    rows = text.splitlines()
+    return len(rows) < lines and max(map(len, rows), default=0) <= columns
+
+
+def pager_of() -> list[str] | None:
+    """The command of the user's pager (SQLML_PAGER, PAGER, or less); None without one."""
+    words = shlex.split(os.environ.get("SQLML_PAGER") or os.environ.get("PAGER") or "less")
+    return words if words and shutil.which(words[0]) else None
+
+
+def page(pager: list[str], text: str) -> None:
+    """Give a text to a pager, and wait until the user leaves it."""
+    options = {"LESS": "-SRFX"}  # long lines are scrolled, not folded
+    with suppress(KeyboardInterrupt):
+        subprocess.run(pager, input=text, text=True, env={**options, **os.environ}, check=False)
+
+
+# `plan_tree`: the engine's plan as a tree that fits a terminal, where its own boxes do not.
+
+
+_PLAIN_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?!ANALYZE\b|\()", re.IGNORECASE)
+
+_ROWS = "Estimated Cardinality"
+
+
+def as_json(sql: str) -> str | None:
+    """The EXPLAIN that gives the same plan as JSON; None for EXPLAIN ANALYZE and with options."""
+    found = _PLAIN_EXPLAIN.match(sql)
+    return None if found is None else "EXPLAIN (FORMAT json) " + sql[found.end() :]
+
+
+def plan_tree(plan: str, width: int) -> str:
+    """A plan that the engine gave as JSON, an operator above what it reads, in lines of `width`
+    characters at most."""
+    return "".join(f"{line}\n" for node in json.loads(plan) for line in _lines(node, "", width))
+
+
+def folded_lines(text: str, width: int) -> str:
+    """A text whose long lines go on below, under the column of values of the plan of models."""
+    return "\n".join(
+        folded
+        for line in text.splitlines()
+        for folded in textwrap.wrap(line, max(width, 40), subsequent_indent=" " * 20) or [""]
+    )
+
+
+def _lines(node: Any, indent: str, width: int) -> Iterator[str]:
+    children = node["children"]
+    about = dict(node["extra_info"])
+    rows = about.pop(_ROWS, None)
+    told = [f"{key}: {_text(value)}" for key, value in about.items() if value not in ("", [])]
+    if rows is not None:
+        told.append(f"~{int(rows):,} rows" if rows != "1" else "~1 row")
+    begin = indent + node["name"].strip().replace("_", " ").title()
+    follow = indent + ("│   " if children else "    ")
+    yield begin[:width]
+    for text in told:
+        yield from textwrap.wrap(
+            text,
+            max(width, len(follow) + 20),
+            initial_indent=follow,
+            subsequent_indent=follow + "  ",
+        )
+    for place, child in enumerate(children):
+        is_last = place == len(children) - 1
+        deeper = indent if len(children) == 1 else indent + ("    " if is_last else "│   ")
+        first, *others = _lines(child, deeper, width)
+        if len(children) > 1:
+            first = indent + ("└── " if is_last else "├── ") + first[len(deeper) :]
+        yield first
+        yield from others
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
 
 BATCH = 2048
 """Rows that are fetched at a time."""
@@ -145,7 +295,7 @@ def _markdown(relation: Relation, display: Display, out: TextIO) -> None:
 
 
 def _box(relation: Relation, display: Display, out: TextIO) -> None:
-    """A box of all rows; `terminal_box.py` has the one that a terminal shows."""
+    """A box of all rows; `output_modes.py` has the one that a terminal shows."""
     shown = (["NULL" if v is None else v.replace("\n", "\\n") for v in r] for r in texts(relation))
     rows = [list(relation.columns), *shown]
     widths, right = _widths(rows), _are_numbers(relation)

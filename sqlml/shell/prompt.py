@@ -16,8 +16,7 @@ import duckdb
 
 from sqlml import __version__
 from sqlml.shell.dot_commands import Leave
-from sqlml.shell.script import FIRST, NEXT, is_command, is_complete
-from sqlml.shell.shell import Shell
+from sqlml.shell.shell import FIRST, NEXT, Shell, is_command, is_complete
 
 Ask = Callable[[], str]
 """Reads a statement; raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""

@@ -19,11 +19,10 @@ from sqlml.errors import ConfigError
 from sqlml.spark.training_rows import HELD, LABEL, MOST_CATEGORIES, WEIGHT, SparkRows
 from sqlml.training.features.columns import TrainingColumn
 from sqlml.training.features.feature_pipeline import FeatureGroups, feature_transformer
-from sqlml.training.fitting.library_errors import reason
-from sqlml.training.fitting.training_log import TrainingLog
-from sqlml.training.metrics import metrics_of
-from sqlml.training.model_types import makes_bins
-from sqlml.training.options import monotone
+from sqlml.training.fitting.checkpoint import TrainingLog
+from sqlml.training.fitting.fit import reason
+from sqlml.training.model_types import makes_bins, metrics_of
+from sqlml.training.options import estimator_parameters
 from sqlml.training.options.request import Request
 from sqlml.training.reading.checks import check_rows, keys_of
 from sqlml.training.reading.shaped_rows import held_out_part, part_of, whole_model
@@ -167,7 +166,9 @@ class _Training:
         request, log = self._request, self._log
         names = [c.name for c in learned]
         numbers = [c.name for c in learned if c.role != "category"]
-        parameters = monotone.ordered(request.parameters, "xgboost", names, names, numbers)
+        parameters = estimator_parameters.ordered(
+            request.parameters, "xgboost", names, names, numbers
+        )
         if parameters.get("n_jobs") is not None:
             raise ConfigError("option n_jobs is not available in Spark: set spark.task.cpus")
         kinds = ["c" if c.role == "category" else "q" for c in learned]

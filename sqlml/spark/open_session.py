@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlml.errors import BackendError, ConfigError
 from sqlml.spark.files import files_of
 from sqlml.spark.session import SparkSession
-from sqlml.udfs.spark.stopped_session import require_live
+from sqlml.udfs.spark.engine import require_live
 
 if TYPE_CHECKING:
     import pyspark.sql

@@ -20,12 +20,10 @@ from sqlml.training.options.splits import BITS, STEP, Split
 from sqlml.training.reading.checks import MOST_CLASSES
 from sqlml.training.reading.rows import Side, TrainingRows
 from sqlml.training.reading.shaped_rows import class_weights
-from sqlml.training.storage.classes import Classes
-from sqlml.training.storage.column_statistics import ColumnStatistics
-from sqlml.training.storage.distribution import MOST_SEEN
+from sqlml.training.storage.column_statistics import MOST_SEEN, Classes, ColumnStatistics
 from sqlml.training.train import MOST_MEASURED
 from sqlml.types import Array, fold
-from sqlml.udfs.spark.types import columns_of
+from sqlml.udfs.spark.engine import columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

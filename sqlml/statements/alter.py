@@ -29,13 +29,16 @@ from sqlml.parsing.statements import (
     UnsetTags,
 )
 from sqlml.statements import options as model_options
-from sqlml.statements.answer import Answer
-from sqlml.statements.cascade import add_cascade, drop_cascade
 from sqlml.statements.create import add_version
-from sqlml.statements.models import Models, referred, whole
+from sqlml.statements.models import Answer, Models, referred, whole
 from sqlml.statements.options import check_fit
 from sqlml.statements.retrain import retrain
-from sqlml.statements.top_k_filter import add_top_k_filter, drop_top_k_filter
+from sqlml.statements.small_models import (
+    add_cascade,
+    add_top_k_filter,
+    drop_cascade,
+    drop_top_k_filter,
+)
 from sqlml.statements.train import train_version
 
 Options = Mapping[str, Any]

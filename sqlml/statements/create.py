@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sqlml.catalog.model import NewVersion, Reference
-from sqlml.catalog.transform import TRANSFORM, transform_of
+from sqlml.catalog.model import TRANSFORM, NewVersion, Reference, transform_of
 from sqlml.errors import ConfigError
 from sqlml.importers.model_file import ModelFile, read_file
 from sqlml.long_work import long_work, stage
 from sqlml.parsing.statements import AddVersion, Artifact, CreateModel
+from sqlml.statements.build_version import Registration, verified
 from sqlml.statements.models import Models, whole
-from sqlml.statements.registration import Registration
-from sqlml.statements.verified_version import verified
 
 
 def create_model(models: Models, statement: CreateModel) -> None:

@@ -10,17 +10,90 @@ from typing import Any
 
 from sqlml import html
 from sqlml.cascades.recipe import Recipe
-from sqlml.catalog.model import Model, Reference
+from sqlml.catalog.model import Model, Reference, TrainingFacts
 from sqlml.catalog.row_expressions import shown
-from sqlml.catalog.training_facts import TrainingFacts
+from sqlml.catalog.small_models import KINDS, CascadeFacts, FeatureGroup, FilterFacts, SmallModel
 from sqlml.dialects import DUCKDB
+from sqlml.dialects.duckdb import builtin
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.statements.models import Models
+from sqlml.parsing.statements import DescribeModel, ExplainModel, ShowModels, ShowVersions
+from sqlml.planner.plan.text import explain_model
+from sqlml.statements.models import Answer, Models, referred, rows, whole
 from sqlml.statements.options import ESTIMATOR, given
-from sqlml.statements.show_create import sql_type
-from sqlml.statements.told_small_models import told
+from sqlml.statements.training_statement import sql_type
 from sqlml.types import Feature, class_text
+
+# `told`: what is known of small models, in words.
+
+
+def told(small_models: Mapping[str, SmallModel]) -> list[tuple[str, str]]:
+    """What the small models before a version are, do and save, as properties of it."""
+    return [
+        (f"{KINDS[kind][2].lower()}: {name}", text)
+        for kind, small in small_models.items()
+        for name, text in of_facts(small.facts)
+    ]
+
+
+def of_facts(facts: CascadeFacts | FilterFacts) -> list[tuple[str, str]]:
+    """What one small model is, does and saves."""
+    measured = _cascade(facts) if isinstance(facts, CascadeFacts) else _filter(facts)
+    return [
+        ("small model reads", _names(facts.groups, True)),
+        ("only the full model reads", _names(facts.groups, False)),
+        *((("unique keys", "; ".join(facts.unique_keys)),) if facts.unique_keys else ()),
+        *measured,
+        (
+            "expected",
+            f"{facts.gain:.2f} times as fast: {facts.expected_ns:,.0f} ns a row in place of "
+            f"{facts.exact_ns:,.0f}",
+        ),
+        *((f"group {n}", of_group(group)) for n, group in enumerate(facts.groups, 1)),
+    ]
+
+
+def of_group(group: FeatureGroup) -> str:
+    """A group with its cost and importance."""
+    reads = "; the small model reads it" if group.chosen else ""
+    return f"{group.name}: {group.cost:,.0f} ns a row, importance {group.importance:.4f}{reads}"
+
+
+def _names(groups: tuple[FeatureGroup, ...], chosen: bool) -> str:
+    return "; ".join(group.name for group in groups if group.chosen == chosen)
+
+
+def _cascade(facts: CascadeFacts) -> list[tuple[str, str]]:
+    return [
+        (
+            "guarantee",
+            f"accuracy falls by at most {facts.accuracy_loss:g} on rows like those of "
+            f"column {facts.label} (97.5% sure)",
+        ),
+        (
+            "measured",
+            f"accuracy {facts.accuracy - facts.loss:.4f} instead of {facts.accuracy:.4f} on "
+            f"{facts.held_out:,} rows held out; at most {facts.most_loss:.4f} is lost",
+        ),
+        ("confident", f"{facts.confident:.1%} of the rows, surer than {facts.threshold:.4f}"),
+    ]
+
+
+def _filter(facts: FilterFacts) -> list[tuple[str, str]]:
+    return [
+        (
+            "guarantee",
+            f"of the best {facts.k} rows at least {facts.precision:.0%} are right in 95% of "
+            "queries (97.5% sure)",
+        ),
+        (
+            "measured",
+            f"{facts.trials - facts.failures} of {facts.trials} queries over {facts.rows:,} rows: "
+            f"{facts.low:.1%} to {facts.high:.1%}",
+        ),
+        ("ratio", f"the full model ranks the best {facts.ratio:.2f} * {facts.k} rows"),
+    ]
+
 
 NOT_USED = "(not used)"
 
@@ -163,3 +236,50 @@ def _trained(facts: TrainingFacts | None) -> list[tuple[str, str]]:
 
 def _verification(found: Mapping[str, Any] | None) -> str:
     return "" if found is None else ", ".join(f"{k}={v}" for k, v in found.items())
+
+
+# SHOW, DESCRIBE and EXPLAIN of models: what is there, as rows.
+
+
+def show_models(models: Models, statement: ShowModels) -> Answer:
+    """SHOW MODELS [LIKE ..] [FROM ..]; no rows where no model was ever registered."""
+    catalog, database = models.catalog, statement.database
+    columns = (
+        "name, version, source, library, features, labels, versions, aliases, tags, comment, "
+        "created_at"
+    )
+    catalog.check_database(database)
+    if not catalog.schema_exists(database):
+        empty = ", ".join(f"NULL::VARCHAR AS {c}" for c in columns.split(", "))
+        return f"SELECT {empty} WHERE false", None
+    query = f"SELECT {columns} FROM ({catalog.models_query(database)})"
+    if statement.like is None:
+        return f"{query} ORDER BY name", None
+    return f"{query} WHERE {builtin('~~*')}(name, ?) ORDER BY name", [statement.like]
+
+
+def show_versions(models: Models, statement: ShowVersions) -> Answer:
+    """SHOW VERSIONS IN MODEL, the oldest first.
+
+    Raises:
+        UnknownModelError: no such model.
+    """
+    reference = whole(statement.name)
+    models.catalog.version(reference)
+    query = f"SELECT * EXCLUDE (name) FROM ({models.catalog.versions_query(reference.database)})"
+    return f"{query} WHERE {builtin('lower')}(name) = ? ORDER BY version", [reference.key]
+
+
+def describe_model(models: Models, statement: DescribeModel) -> Answer:
+    """DESCRIBE MODEL: what a version is, and what it reads."""
+    return rows(("property", "value"), describe(models, referred(statement.name)).properties)
+
+
+def explain(models: Models, statement: ExplainModel) -> Answer:
+    """EXPLAIN MODEL: what the passes make of a version."""
+    model = models.catalog.get(referred(statement.name))
+    training = models.catalog.training(model)
+    found = [] if training is None else [("pipeline", training.pipeline)]
+    found += explain_model(model.program, model.options)
+    found += told(models.catalog.small_models(model))
+    return rows(("explain_key", "explain_value"), found)

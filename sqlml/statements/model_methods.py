@@ -13,11 +13,11 @@ from typing import Any, Self
 from sqlml.catalog.model import parse_reference
 from sqlml.errors import ConfigError, TrainingWarning
 from sqlml.parsing.statements import Training
+from sqlml.statements.build_version import Registration, whole_model
 from sqlml.statements.create import add_object, create_from_object
 from sqlml.statements.description import ModelDescription, describe
 from sqlml.statements.export import export_model
 from sqlml.statements.models import Models
-from sqlml.statements.registration import Registration, whole_model
 from sqlml.statements.train import stored_estimator, train_object
 from sqlml.terminal import escape_controls
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlml.catalog.transform import TRANSFORM
+from sqlml.catalog.model import TRANSFORM
 from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
-from sqlml.planner.binding.class_argument import index_of
 from sqlml.planner.binding.refused_nulls import refused
+from sqlml.planner.binding.requested_output import index_of
 from sqlml.planner.binding.unknown_categories import check_takes_null
-from sqlml.planner.choice.choose import choose
-from sqlml.planner.choice.settings import batch_rows
+from sqlml.planner.choice.choose import batch_rows, choose
 from sqlml.types import list_classes
 
 STORED = (

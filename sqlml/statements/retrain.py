@@ -6,19 +6,16 @@ import operator
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from sqlml.catalog.model import Model, Reference
-from sqlml.catalog.training_facts import TrainingFacts
+from sqlml.catalog.model import Model, Reference, TrainingFacts
 from sqlml.errors import CatalogError, ConfigError
 from sqlml.long_work import long_work, stage
 from sqlml.parsing.statements import Promotion, Retrain, Training
 from sqlml.scorer.scorer import Scorer
-from sqlml.statements.answer import Answer
-from sqlml.statements.models import Models
+from sqlml.statements.models import Answer, Models
 from sqlml.statements.options import given
 from sqlml.statements.train import by_estimator, by_type, new_version, stored_estimator, told
 from sqlml.statements.training_statement import from_json
-from sqlml.training.metrics import metrics_of
-from sqlml.training.model_types import MODEL_TYPES
+from sqlml.training.model_types import MODEL_TYPES, metrics_of
 from sqlml.training.train import Trained
 from sqlml.types import fold
 

@@ -7,12 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.parsing import statements
-from sqlml.statements import alter, create, show
-from sqlml.statements.answer import Answer
+from sqlml.statements import alter, create, description
 from sqlml.statements.export import export_statement
-from sqlml.statements.models import Models
-from sqlml.statements.show_create import show_create
+from sqlml.statements.models import Answer, Models
 from sqlml.statements.train import train_model
+from sqlml.statements.training_statement import show_create
 from sqlml.statements.verify import verify_model
 
 
@@ -33,11 +32,11 @@ STATEMENTS: Mapping[type, Callable[[Models, Any], Answer | None]] = MappingProxy
         statements.DropModel: alter.drop_model,
         statements.CommentOn: alter.comment_on,
         statements.ExportModel: export_statement,
-        statements.ShowModels: show.show_models,
-        statements.ShowVersions: show.show_versions,
+        statements.ShowModels: description.show_models,
+        statements.ShowVersions: description.show_versions,
         statements.ShowCreate: show_create,
-        statements.DescribeModel: show.describe_model,
-        statements.ExplainModel: show.explain,
+        statements.DescribeModel: description.describe_model,
+        statements.ExplainModel: description.explain,
         statements.VerifyModel: verify_model,
     }
 )

@@ -10,18 +10,14 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.model import NewVersion, Origin, Reference
-from sqlml.catalog.training_facts import TrainingFacts
-from sqlml.catalog.transform import TRANSFORM
+from sqlml.catalog.model import TRANSFORM, NewVersion, Origin, Reference, TrainingFacts
 from sqlml.errors import CatalogError, ConfigError, ModelExistsError, UntrustedArtifactError
 from sqlml.long_work import long_work, stage
 from sqlml.parsing.statements import Training, TrainModel, TrainVersion
-from sqlml.statements.answer import Answer, rows
-from sqlml.statements.models import Models, whole
+from sqlml.statements.build_version import Registration, verified
+from sqlml.statements.models import Answer, Models, rows, whole
 from sqlml.statements.options import AT_CREATION, OUTPUT, STORED
-from sqlml.statements.registration import Registration
 from sqlml.statements.training_statement import as_json
-from sqlml.statements.verified_version import verified
 from sqlml.training.options.request import request_of
 from sqlml.training.train import Trained
 from sqlml.training.train_estimator import estimator_request

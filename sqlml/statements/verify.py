@@ -9,9 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.cascades.real_loss import loss_of_cascade, loss_of_filter
-from sqlml.catalog.model import Model
+from sqlml.catalog.model import Model, Transform
 from sqlml.catalog.small_models import Cascade, SmallModel, TopKFilter
-from sqlml.catalog.transform import Transform
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ConfigError, MissingColumnError, ParseError
 from sqlml.host import Host
@@ -20,10 +19,9 @@ from sqlml.importers.model_file import read_file
 from sqlml.long_work import long_work, stage
 from sqlml.parsing.statements import VerifyModel
 from sqlml.planner.syntax.text import text_of
-from sqlml.scorer.program_inputs import program_inputs
-from sqlml.statements.answer import Answer, table
-from sqlml.statements.models import Models, referred
-from sqlml.statements.true_labels import label_codes, label_column
+from sqlml.scorer.input_table import program_inputs
+from sqlml.statements.models import Answer, Models, referred, table
+from sqlml.statements.small_models import label_codes, label_column
 from sqlml.types import fold
 from sqlml.verifying.source import Source, source_of
 from sqlml.verifying.verify import verify_rows

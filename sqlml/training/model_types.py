@@ -6,16 +6,152 @@ and others that users know; on the right is the library's own parameter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Literal
 
+import numpy as np
+
 from sqlml.errors import ConfigError, MissingDependencyError
+from sqlml.planner.evaluation.evaluated_model import OF_CLASSES, OF_NUMBERS
+from sqlml.scorer.evaluate import Metrics, class_metrics, number_metrics
 from sqlml.suggestions import closest
-from sqlml.training.block_estimators import block_estimator
+from sqlml.training.storage.row_store import Blocks, Part
+
+# `BLOCK_ESTIMATORS`: what learns from rows block by block in place of an estimator of scikit-
+# learn
+# that needs them all at once.
+
+
+Parameters = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEstimator:
+    """An estimator with partial_fit.
+
+    path: of its class. kept: parameters that mean the same to both. dropped: parameters of the
+    other that say how it finds the same solution. converted: the other's parameters and the number
+    of rows -> those that mean something else. passes: whether several over the rows gain anything.
+    """
+
+    path: str
+    kept: tuple[str, ...]
+    dropped: tuple[str, ...]
+    converted: Callable[[Parameters, int], dict[str, Any]]
+    passes: bool = True
+
+    def refused(self, given: Parameters) -> list[str]:
+        """Those of the other's parameters that it does not know."""
+        own = (*self.kept, *self.dropped, *OF_PASSES, *_CONVERTED)
+        return [name for name in given if name not in own]
+
+    def parameters(self, given: Parameters, rows: int) -> dict[str, Any]:
+        """Its parameters.
+
+        Args:
+            given: those of the estimator in whose place it is. rows: that it learns from.
+        """
+        made = {name: given[name] for name in self.kept if name in given}
+        return {**made, **self.converted(given, rows)}
+
+
+OF_PASSES: Mapping[str, tuple[type | tuple[type, ...], str]] = MappingProxyType(
+    {"max_iter": (int, "an integer"), "tol": ((int, float), "a number of at least 0")}
+)
+"""Parameters of how often the rows are read -> their types, and what an error calls them: passes at
+most, and the share by which each must lower the loss."""
+
+_CONVERTED = ("alpha", "C", "l1_ratio")
+_STEPS = {"learning_rate": "invscaling", "power_t": 0.25, "shuffle": True}
+
+
+def _descent(penalty: str | None, alpha: float, rows: int) -> dict[str, Any]:
+    """Stochastic gradient descent whose coefficients are averaged from the second pass on (Polyak
+    and Juditsky, 1992), but for those with a penalty on absolute values, whose means scikit-learn
+    gets wrong."""
+    averaged = penalty in (None, "l2")
+    return {**_STEPS, "penalty": penalty, "alpha": alpha, "average": rows if averaged else False}
+
+
+def _plain(given: Parameters, rows: int) -> dict[str, Any]:
+    return _descent(None, 0.0, rows)
+
+
+def _ridge(given: Parameters, rows: int) -> dict[str, Any]:
+    """Ridge weighs the coefficients against a sum over the rows, and descent against a mean."""
+    return _descent("l2", given.get("alpha", 1.0) / rows, rows)
+
+
+def _lasso(given: Parameters, rows: int) -> dict[str, Any]:
+    return _descent("l1", given.get("alpha", 1.0), rows)
+
+
+def _elastic_net(given: Parameters, rows: int) -> dict[str, Any]:
+    made = _descent("elasticnet", given.get("alpha", 1.0), rows)
+    return {**made, "l1_ratio": given.get("l1_ratio", 0.5)}
+
+
+def _logistic(given: Parameters, rows: int) -> dict[str, Any]:
+    """C weighs a sum over the rows against the coefficients."""
+    alpha = 1 / (given.get("C", 1.0) * rows)
+    l1_ratio = given.get("l1_ratio") or 0.0
+    made = _descent("elasticnet" if l1_ratio else "l2", alpha, rows)
+    return {**made, "loss": "log_loss", **({"l1_ratio": l1_ratio} if l1_ratio else {})}
+
+
+def _nothing(given: Parameters, rows: int) -> dict[str, Any]:
+    return {}
+
+
+_REGRESSOR = "sklearn.linear_model.SGDRegressor"
+_LINEAR_PARAMETERS = ("fit_intercept", "random_state")
+
+BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = MappingProxyType(
+    {
+        "LinearRegression": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("n_jobs",), _plain),
+        "Ridge": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("solver",), _ridge),
+        "Lasso": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("selection",), _lasso),
+        "ElasticNet": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("selection",), _elastic_net),
+        "LogisticRegression": BlockEstimator(
+            "sklearn.linear_model.SGDClassifier",
+            _LINEAR_PARAMETERS,
+            ("solver", "n_jobs"),
+            _logistic,
+        ),
+        "KMeans": BlockEstimator(
+            "sklearn.cluster.MiniBatchKMeans",
+            ("n_clusters", "init", "random_state"),
+            ("algorithm", "n_init"),
+            _nothing,
+        ),
+        "PCA": BlockEstimator(
+            "sklearn.decomposition.IncrementalPCA",
+            ("n_components", "whiten"),
+            ("svd_solver", "random_state", "iterated_power"),
+            _nothing,
+            passes=False,
+        ),
+    }
+)
+"""Class of an estimator -> what learns in its place."""
+
+
+def block_estimator(path: str, parameters: Parameters) -> BlockEstimator | None:
+    """What learns in place of an estimator with these parameters; None: nothing does.
+
+    Args:
+        path: of the estimator's class.
+    """
+    found = BLOCK_ESTIMATORS.get(path.rpartition(".")[2])
+    if found is None or not path.startswith("sklearn.") or found.refused(parameters):
+        return None
+    components = parameters.get("n_components")
+    return None if components is not None and type(components) is not int else found
+
 
 Task = Literal["classify", "regress", "rank", "cluster", "project", "isolate"]
 """What a model says of a row: a class, a number, its place among others, the cluster it is in, its
@@ -306,3 +442,93 @@ def missing_packages(*packages: str) -> list[str]:
     """Those of the packages that training needs, and of `packages`, that are not installed."""
     needed = dict.fromkeys(("sklearn", "pandas", *packages))
     return [package for package in needed if find_spec(package) is None]
+
+
+# `metrics_of`: how good a model is, by scikit-learn's metrics under BigQuery's names.
+
+
+METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
+    {
+        "classify": OF_CLASSES,
+        "regress": OF_NUMBERS,
+        "rank": ("ndcg",),
+        "cluster": ("davies_bouldin_index", "mean_squared_distance"),
+        "project": ("total_explained_variance_ratio",),
+        "isolate": ("outlier_share",),
+    }
+)
+"""What each kind of model is measured by."""
+
+LOWER_IS_BETTER = frozenset(
+    "log_loss brier_score mean_absolute_error mean_squared_error mean_squared_log_error "
+    "median_absolute_error max_error "
+    "mean_absolute_percentage_error davies_bouldin_index mean_squared_distance".split()
+)
+
+_AT = 10
+"""Rows of each group that ndcg looks at."""
+
+
+def metrics_of(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
+    """The metrics of a fitted estimator on some rows; None for one that they do not define.
+
+    Args:
+        classes: how many there are; labels are their numbers.
+    """
+    if task == "classify":
+        return _of_classes(_told(estimator.predict_proba, part), part, classes)
+    if task == "regress":
+        return _of_numbers(_told(estimator.predict, part).reshape(-1), part)
+    if task == "rank":
+        return {"ndcg": _ndcg(np.asarray(estimator.predict(part.X)).reshape(-1), part)}
+    if task == "cluster":
+        return _of_clusters(estimator, part)
+    if task == "project":
+        if not hasattr(estimator, "explained_variance_ratio_"):
+            return {}
+        return {"total_explained_variance_ratio": float(estimator.explained_variance_ratio_.sum())}
+    outliers = np.asarray(estimator.predict(part.X)) < 0
+    return {"outlier_share": float(outliers.mean())}
+
+
+def _told(method: Any, part: Part) -> Any:
+    """What an estimator says of all rows, float64."""
+    if not isinstance(part.X, Blocks):
+        return np.asarray(method(part.X), np.float64)
+    return np.concatenate([np.asarray(method(block), np.float64) for block in part.X.blocks()])
+
+
+def _of_classes(proba: Any, part: Part, classes: int) -> Metrics:
+    """Of a binary classifier for its second class at 0.5; means over the classes else."""
+    proba /= proba.sum(axis=1, keepdims=True)  # of float32 they may not add up to 1
+    predicted = (proba[:, 1] > 0.5).astype(int) if classes == 2 else proba.argmax(axis=1)
+    return class_metrics(np.asarray(part.y), predicted, classes, part.weight, proba=proba)
+
+
+def _of_numbers(predicted: Any, part: Part) -> Metrics:
+    return number_metrics(np.asarray(part.y), predicted, part.weight)
+
+
+def _ndcg(scores: Any, part: Part) -> float | None:
+    """The mean over the groups that have more than one row."""
+    from sklearn.metrics import ndcg_score
+
+    if part.group is None or part.y is None:
+        return None
+    ends = np.flatnonzero(np.diff(part.group)) + 1
+    groups = zip(np.split(part.y, ends), np.split(scores, ends), strict=True)
+    found = [ndcg_score([y], [score], k=_AT) for y, score in groups if len(y) > 1]
+    return float(np.mean(found)) if found else None
+
+
+def _of_clusters(estimator: Any, part: Part) -> Metrics:
+    from sklearn.metrics import davies_bouldin_score
+
+    labels = estimator.predict(part.X)
+    distances = estimator.transform(part.X).min(axis=1)
+    dense = part.X.toarray() if hasattr(part.X, "toarray") else part.X
+    several = 1 < len(np.unique(labels)) < len(labels)
+    return {
+        "davies_bouldin_index": float(davies_bouldin_score(dense, labels)) if several else None,
+        "mean_squared_distance": float(np.mean(np.square(distances))),
+    }

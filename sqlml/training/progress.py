@@ -8,9 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from sqlml.long_work import cover_line, stage, uncover_line
+from sqlml.long_work import cover_line, stage, uncover_line, watched_stream
 from sqlml.terminal import escape_controls
-from sqlml.watched import watched_stream
 
 LEAST_SECONDS = 1.0
 """Nothing is drawn before."""

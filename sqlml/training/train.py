@@ -22,8 +22,7 @@ import numpy as np
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import RowHost
-from sqlml.scorer.metrics import Metrics
-from sqlml.training.block_estimators import block_estimator
+from sqlml.scorer.evaluate import Metrics
 from sqlml.training.features.columns import TrainingColumns, columns_of
 from sqlml.training.features.feature_pipeline import (
     FOLDS,
@@ -33,30 +32,24 @@ from sqlml.training.features.feature_pipeline import (
     learns_in_blocks,
     text_columns,
 )
-from sqlml.training.fitting.checkpoint import Checkpoint
-from sqlml.training.fitting.fit import fit
-from sqlml.training.fitting.fitting import Fitting
-from sqlml.training.fitting.library_errors import cannot_be_trained
-from sqlml.training.fitting.training_log import TrainingLog
+from sqlml.training.fitting.checkpoint import Checkpoint, Fitting, TrainingLog
+from sqlml.training.fitting.fit import cannot_be_trained, fit
 from sqlml.training.fitting.tuning import Fit, is_end_of_trial, tuned
-from sqlml.training.metrics import metrics_of
-from sqlml.training.model_types import SUPERVISED
-from sqlml.training.options import monotone
+from sqlml.training.model_types import SUPERVISED, block_estimator, metrics_of
+from sqlml.training.options import estimator_parameters
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import Split
 from sqlml.training.reading.checks import check_rows, keys_of
-from sqlml.training.reading.encoded_blocks import encoded_blocks
-from sqlml.training.reading.memory_guard import MemoryGuard
-from sqlml.training.reading.rows import SHARES, TrainingRows, read_rows
+from sqlml.training.reading.rows import SHARES, MemoryGuard, TrainingRows, read_rows
 from sqlml.training.reading.shaped_rows import (
+    encoded_blocks,
     frame_of,
     held_out_part,
     matrix_of,
     part_of,
     whole_model,
 )
-from sqlml.training.storage.part import Part, sample
-from sqlml.training.storage.row_store import StoredRows
+from sqlml.training.storage.row_store import Part, StoredRows, sample
 from sqlml.types import Labels
 
 MOST_MEASURED = 100_000
@@ -348,7 +341,7 @@ def _in_order(parameters: Mapping[str, Any], prepared: _Prepared) -> dict[str, A
     numbers = prepared.groups.numbers  # whose columns are the first
     columns = [*numbers, *[None] * (prepared.fitted.X.shape[1] - len(numbers))]
     package = prepared.request.trainer.package
-    return monotone.ordered(parameters, package, query, columns, numbers)
+    return estimator_parameters.ordered(parameters, package, query, columns, numbers)
 
 
 def _check_folds(rows: TrainingRows, column: str) -> None:

@@ -8,31 +8,40 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from sqlml.catalog.model import Model
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.dialects.type_names import STRINGS
 from sqlml.errors import ConfigError, MissingDependencyError, UnsupportedModelError
 from sqlml.host import RowHost
 from sqlml.long_work import stage
-from sqlml.scorer.metrics import Metrics
-from sqlml.training.features.columns import TrainingColumns, columns_of, label_sql
-from sqlml.training.fitting.library_errors import cannot_be_trained
-from sqlml.training.fitting.training_log import TrainingLog
-from sqlml.training.metrics import metrics_of
-from sqlml.training.model_types import Task, Trainer, missing_packages, not_installed
+from sqlml.scorer.evaluate import Metrics
+from sqlml.training.features.columns import (
+    Role,
+    TrainingColumn,
+    TrainingColumns,
+    columns_of,
+    label_sql,
+)
+from sqlml.training.fitting.checkpoint import TrainingLog
+from sqlml.training.fitting.fit import cannot_be_trained
+from sqlml.training.model_types import Task, Trainer, metrics_of, missing_packages, not_installed
 from sqlml.training.options.own_options import ALIASES, OF_ESTIMATORS, Options, own_options
 from sqlml.training.options.request import Request
-from sqlml.training.reading.checks import check_classes, check_label
-from sqlml.training.reading.frame_checks import check_frame
-from sqlml.training.storage.classes import Classes
-from sqlml.training.storage.part import Part
-from sqlml.training.train import Trained, versions_of
+from sqlml.training.progress import Progress
+from sqlml.training.reading.checks import check_classes, check_frame, check_label
+from sqlml.training.reading.rows import read_rows
+from sqlml.training.reading.shaped_rows import frame_of, part_of
+from sqlml.training.storage.column_statistics import Classes
+from sqlml.training.storage.row_store import Part
+from sqlml.training.train import Trained, train, versions_of
+from sqlml.types import NESTED
 
 _KEYS = ("sqlml_key_0", "sqlml_key_1")
 """The columns that decide which rows are held out."""
@@ -262,3 +271,87 @@ def _metrics(model: Any, part: Part, request: Request, classes: Classes | None) 
         raise UnsupportedModelError(
             f"{type(model).__name__} does not predict as scikit-learn's estimators do: {error}"
         ) from error
+
+
+# `compared_rows`: the rows that a training held out, as another model takes them.
+
+
+def compared_rows(host: RowHost, query: str, trained: Trained, model: Model) -> Part:
+    """The rows of a training query that were held out, with the features of another model.
+
+    Args:
+        query: of the training, whose columns the model needs, too.
+
+    Raises:
+        ConfigError: the model takes lists or maps.
+    """
+    made = {} if model.transform is None else model.transform.made
+    features = []
+    for feature in model.features:
+        if feature.kind == "any":
+            continue  # the model never looks at it
+        expression = made.get(feature.name)
+        if feature.kind in NESTED:
+            raise ConfigError(
+                f"PROMOTE IF cannot compare with {model.label}, whose feature {feature.name!r} is "
+                f"a {feature.kind}"
+            )
+        kind = trained.columns.raw[feature.name] if expression is None else expression.type
+        role: Role = "category" if feature.kind == "string" else "number"
+        features.append(TrainingColumn(feature.name, kind, role, expression))
+    columns = replace(trained.columns, features=tuple(features), left_out=())
+    trainer = replace(trained.request.trainer, features="scaled")  # columns by name, in memory
+    request = replace(trained.request, trainer=trainer, out_of_core=False)
+    rows = read_rows(host, query, columns, request, Progress())
+    assert rows.held_out is not None
+    return part_of(rows.held_out, frame_of(rows, rows.held_out, rows.order), request, rows)
+
+
+# `Trainers`: what trains models on the rows of a session's queries.
+
+
+class Trainers(Protocol):
+    """What trains models on the rows of a session's queries."""
+
+    def by_type(self, query: str, request: Request, transform: Sequence[str] | None) -> Trained:
+        """A model of a type, as `train` makes it.
+
+        Args:
+            transform: the items of TRANSFORM (..).
+        """
+        ...
+
+    def by_estimator(self, query: str, estimator: Any, request: Request) -> Trained:
+        """An estimator of Python's, as `train_estimator` fits it."""
+        ...
+
+    def held_out(self, query: str, trained: Trained, model: Model) -> Part:
+        """The rows that a training held out, X a frame with the features of another model."""
+        ...
+
+
+@dataclass(frozen=True)
+class RowTrainers:
+    """Trains on the rows that a host reads."""
+
+    host: RowHost
+
+    def by_type(self, query: str, request: Request, transform: Sequence[str] | None) -> Trained:
+        """A model of a type."""
+        if request.num_workers is not None:
+            raise ConfigError(
+                "option num_workers applies only to boosted trees by xgboost in Spark"
+            )
+        return train(self.host, query, request, transform)
+
+    def by_estimator(self, query: str, estimator: Any, request: Request) -> Trained:
+        """An estimator of Python's."""
+        return train_estimator(self.host, query, estimator, request)
+
+    def held_out(self, query: str, trained: Trained, model: Model) -> Part:
+        """The rows that a training held out, for another model."""
+        made = any(column.expression is not None for column in trained.columns.features)
+        if model.transform is not None or made:
+            return compared_rows(self.host, query, trained, model)
+        assert trained.held_out_rows is not None
+        return trained.held_out_rows()

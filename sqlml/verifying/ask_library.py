@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import VerificationError
-from sqlml.importers.onnx.output_names import columns_of_labels, is_score
+from sqlml.importers.onnx.labels import columns_of_labels, is_score
 from sqlml.types import Array
-from sqlml.verifying.asked import Asked
+from sqlml.verifying.compare import Asked
 
 if TYPE_CHECKING:  # a model is registered without pandas, too; then there is nothing to compare
     import pandas as pd

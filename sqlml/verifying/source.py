@@ -19,15 +19,14 @@ import numpy as np
 
 from sqlml.errors import ArtifactError, UntrustedArtifactError
 from sqlml.importers.file_formats import kind_of
-from sqlml.importers.foreign import try_foreign
+from sqlml.importers.model_checks import try_foreign
 from sqlml.importers.model_file import ModelFile
 from sqlml.importers.spark_ml.stages import SparkModel
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.program import Program
 from sqlml.scorer.scorer import Scorer
 from sqlml.verifying.ask_library import METHODS, Answers, answers, family_of
-from sqlml.verifying.asked import Asked
-from sqlml.verifying.compare import bound_of
+from sqlml.verifying.compare import Asked, bound_of
 from sqlml.verifying.library_process import FileSource
 from sqlml.verifying.spark_session import loaded
 

@@ -12,7 +12,7 @@ from sqlml.importers.spark_ml.live import read_object
 from sqlml.importers.spark_ml.pipeline import Plan, plan
 from sqlml.regular_files import local_path
 from sqlml.types import Array
-from sqlml.verifying.asked import Asked
+from sqlml.verifying.compare import Asked
 
 if TYPE_CHECKING:
     import pandas as pd

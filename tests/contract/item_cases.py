@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.operators.items import pack_items
+from sqlml.ir.operators.sparse_rows import pack_items
 
 ROWS = {
     "list": ['["a", "b", "a", "zz"]', "[]", '["ß", "\\u0000", "", "a"]', '["b"]'],

@@ -14,7 +14,7 @@ import duckdb
 import pandas as pd
 
 import sqlml
-from sqlml.backends.native.jit.known_kernels import KnownKernel
+from sqlml.backends.native.jit.compile_ahead import KnownKernel
 from sqlml.backends.native.jit.specialise import in_use
 from tests.e2e import family_zoo, model_zoo
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.city_hash import city_hash32
+from sqlml.ir.hashes import city_hash32
 from sqlml.ir.operators import elementwise as elementwise_ops
-from sqlml.ir.operators.combinations import Combination, packed
-from sqlml.ir.operators.combinations import hashes as hashes_of
+from sqlml.ir.operators.categories import Combination, packed
+from sqlml.ir.operators.categories import hashes as hashes_of
 from sqlml.ir.program import Program
 from sqlml.types import NESTED
 from tests.contract import distance_cases, item_cases, opaque_cases, text_cases

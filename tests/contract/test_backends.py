@@ -11,16 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sqlml.backends import base
-from sqlml.backends.gpu import available
+from sqlml.backends.devices import available
 from sqlml.errors import BackendError, InputTypeError, MissingValueError, UnknownCategoryError
 from sqlml.ir import ops, reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.operators.opaque import NATIVE_ALONE, OWNERS
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.spec import verify
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.lowering.lower import STRATEGIES, lower
-from sqlml.passes.lowering.model_ops import lower_model_ops
+from sqlml.passes.lower import STRATEGIES, lower, lower_model_ops
 from sqlml.passes.order import TENSOR_PASSES
 from sqlml.passes.order import run as run_passes
 from tests.contract.operator_cases import CASES, ROUNDS, batch

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 import sqlml
-from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
+from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS
 from tests.contract.estimators import checks
 from tests.contract.estimators.case import Case
 from tests.contract.estimators.fitted import Fitted

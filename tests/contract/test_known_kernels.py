@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlml.backends.native.jit.known_kernels import FILE, known_kernels, read_line
+from sqlml.backends.native.jit.compile_ahead import FILE, known_kernels, read_line
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -16,8 +16,7 @@ from sqlml.errors import ScoringError, UnsupportedModelError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.types import Array
-from sqlml.verifying.rounding import decided_by_rounding
-from sqlml.verifying.verify import verify_object
+from sqlml.verifying.verify import decided_by_rounding, verify_object
 from tests.contract.random_pipelines import Recipe, build, recipes, table, target
 from tests.oracles import batch
 

@@ -12,14 +12,12 @@ import pytest
 
 import sqlml
 from sqlml import cli
-from sqlml.parsing.alter_model import CHANGES
-from sqlml.parsing.from_clause import FORMATS
+from sqlml.parsing.alter_model import CHANGES, FORMATS
 from sqlml.parsing.model_statements import EXPORT_FORMATS
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import AlterModel, Explain, SetOption, Statement
-from sqlml.planner.choice import settings
-from sqlml.planner.syntax.arguments import FUNCTIONS
-from sqlml.planner.syntax.call_options import _OPTIONS, UNKNOWN_MODEL
+from sqlml.planner.choice import choose
+from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS, UNKNOWN_MODEL
 from sqlml.planner.syntax.forms import FORMS
 from sqlml.shell.output_modes import MODES
 from sqlml.statements import alter, run
@@ -126,8 +124,8 @@ def test_options_of_training_are_those_of_the_code() -> None:
 
 def test_settings_and_their_values_are_those_of_the_code() -> None:
     section = sections(OPTIONS)["Settings of a session"]
-    assert in_tables(section) == {f"sqlml_{name}" for name in settings.SETTINGS}
-    for value in (*settings.ROUTES, *settings.DEVICES, *settings.NAMES, *settings.STRATEGIES):
+    assert in_tables(section) == {f"sqlml_{name}" for name in choose.SETTINGS}
+    for value in (*choose.ROUTES, *choose.DEVICES, *choose.NAMES, *choose.STRATEGIES):
         assert f"`{value}`" in OPTIONS, value
 
 

@@ -30,7 +30,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.registry import class_path, import_model
-from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
+from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS
 from sqlml.ir.program import Program
 from tests.contract.estimators.case import Case
 from tests.contract.estimators.fitted import Fitted, quiet

@@ -33,7 +33,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from sqlml.parsing.cut_statements import cut
+from sqlml.parsing.parse import cut
 from sqlml.parsing.tokens import tokenize
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.widened_from import source_of

@@ -13,7 +13,7 @@ import pytest
 
 from sqlml.backends import costs
 from sqlml.backends.native.jit import compile_ahead
-from sqlml.backends.native.jit.known_kernels import known_kernels
+from sqlml.backends.native.jit.compile_ahead import known_kernels
 from sqlml.catalog.connection import IS_TWO
 from sqlml.cli import main
 from sqlml.udfs.duckdb.native import install

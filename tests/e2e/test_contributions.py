@@ -251,7 +251,7 @@ def test_what_cannot_be_explained(con: sqlml.Session, query: str, message: str) 
 
 
 def test_a_model_that_was_stored_without_covers(con: sqlml.Session) -> None:
-    from sqlml.passes.drop_statistics import drop_statistics
+    from sqlml.passes.simplify_trees import drop_statistics
 
     old = drop_statistics(sqlml.compile(FITTED["prices"]).program)
     con.create_model("old", old, verify=False)

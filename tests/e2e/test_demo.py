@@ -13,8 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 import sqlml
 from sqlml.demo import main, run
-from sqlml.demo.agreement import compare
-from sqlml.demo.queries import query
+from sqlml.demo.job import compare, query
 from sqlml.errors import ConfigError, ScoringError
 
 ROWS = 6000

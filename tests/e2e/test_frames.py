@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 
 import sqlml
 from sqlml import errors
-from sqlml.scorer.pandas_columns import find
+from sqlml.scorer.python_rows import find
 from sqlml.types import Feature
 
 pytestmark = pytest.mark.version

@@ -21,8 +21,8 @@ from sklearn.tree import DecisionTreeClassifier
 import sqlml
 from sqlml.bounded_cache import Recent
 from sqlml.errors import ColumnTypeError, MissingValueError, UnknownCategoryError
-from sqlml.planner.call import literal_arguments
-from sqlml.planner.program import constants as of_models
+from sqlml.planner.call import call_draft
+from sqlml.planner.program import function_names as of_models
 
 from .child import run
 
@@ -59,7 +59,7 @@ LGB = lightgbm.LGBMClassifier(n_estimators=80, verbose=-1).fit(HOLES, CLASS)
 @pytest.fixture
 def con(monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlml.Session]:
     """Where every model is worth folding."""
-    monkeypatch.setattr(literal_arguments, "LEAST", 0.0)
+    monkeypatch.setattr(call_draft, "LEAST", 0.0)
     monkeypatch.setattr(of_models, "_made", Recent())
     with sqlml.connect() as session:
         session.register("frame", FRAME.assign(id=np.arange(ROWS), c=NUMBERS.c))
@@ -172,7 +172,7 @@ def test_a_model_as_an_expression_takes_literals_too(con: Any) -> None:
 def test_small_work_is_left_as_it_is(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     con.create_model("m", BOOSTED)
     call = "predict('m', a := 0.25, b := b, c := c)"
-    monkeypatch.setattr(literal_arguments, "LEAST", 0.02)
+    monkeypatch.setattr(call_draft, "LEAST", 0.02)
     assert constants(con, call) == {}
     con.execute("CREATE TABLE large AS SELECT t.* FROM t, range(400)")
     plan = con.plan(f"SELECT {call} FROM large")
@@ -208,7 +208,7 @@ def test_names_stay_short(con: Any) -> None:
 def test_calls_share_and_views_open_in_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(literal_arguments, "LEAST", 0.0)
+    monkeypatch.setattr(call_draft, "LEAST", 0.0)
     with sqlml.connect(tmp_path / "d.db") as con:
         con.register("frame", FRAME.assign(id=np.arange(ROWS)))
         con.execute("CREATE TABLE t AS FROM frame")

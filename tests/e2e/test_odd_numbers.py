@@ -31,7 +31,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
-from sqlml.planner.choice.settings import SQL
+from sqlml.planner.choice.choose import SQL
 
 ODD = (
     "NULL::DOUBLE",

@@ -14,8 +14,7 @@ from sqlml.catalog.model import parse_reference
 from sqlml.importers.registry import import_model
 from sqlml.planner.rewrites import tentative_rules
 from sqlml.session.session import Session
-from sqlml.statements.rows_to_learn_from import rows_to_learn_from
-from sqlml.statements.unique_keys import unique_keys
+from sqlml.statements.small_models import rows_to_learn_from, unique_keys
 from tests.cascaded import forest_behind_a_line, put_filter_before
 
 MOST = "WITH most AS (SELECT k, max(f) AS f FROM artists GROUP BY k)"

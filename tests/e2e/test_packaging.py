@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from sqlml.backends.native.jit.known_kernels import known_kernels
-from sqlml.backends.native.jit.processor import LEVELS
+from sqlml.backends.native.jit.compile_ahead import known_kernels
+from sqlml.backends.native.jit.object_code import LEVELS
 from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, compiler, this_platform
 
 ROOT = Path(__file__).resolve().parents[2]

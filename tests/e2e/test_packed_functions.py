@@ -11,8 +11,8 @@ import duckdb
 import pytest
 
 import sqlml
+from sqlml.udfs.batch_function import claim
 from sqlml.udfs.duckdb.native import functions as native_functions
-from sqlml.udfs.parked_errors import claim
 from tests.e2e.native_models import NEEDS_NATIVE, filled
 
 pytestmark = NEEDS_NATIVE

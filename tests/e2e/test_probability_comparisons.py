@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import sqlml
-from sqlml.passes.analysis.margin_threshold import margin_threshold
+from sqlml.passes.float_order import margin_threshold
 
 NAMES = ["a", "b"]
 RNG = np.random.default_rng(0)

@@ -25,7 +25,7 @@ from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml import errors
-from sqlml.scorer import sparse_rows
+from sqlml.scorer import input_table
 from sqlml.types import Array
 from tests.e2e.conftest import FEATURES
 
@@ -199,7 +199,7 @@ def test_a_wide_matrix_becomes_dense_a_part_at_a_time(monkeypatch: pytest.Monkey
     x = zeros(2000, 40)
     model = LogisticRegression().fit(x, x[:, 0] > 0)
     want = model.predict_proba(x)
-    monkeypatch.setattr(sparse_rows, "BLOCK", 4000)
+    monkeypatch.setattr(input_table, "BLOCK", 4000)
     for options in ({}, {"threads": 1}, {"threads": 3}):
         got = sqlml.compile(model, **options).predict_proba(sp.csr_matrix(x))
         np.testing.assert_allclose(got, want, rtol=1e-12)

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
 
 import sqlml
-from sqlml.udfs.repeated_rows import LastRows
+from sqlml.udfs.batch_function import LastRows
 
 ROWS = 30_000
 NAMES = ["a", "b", "c"]

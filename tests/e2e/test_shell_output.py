@@ -19,7 +19,7 @@ import sqlml
 from sqlml.cli import main
 from sqlml.shell.dot_commands import COMMANDS
 from sqlml.shell.output_modes import MODES
-from sqlml.shell.script import pieces
+from sqlml.shell.shell import pieces
 
 PAGE = Path(__file__).parents[2] / "docs" / "shell.md"
 

@@ -25,7 +25,7 @@ import sqlml
 from sqlml import errors
 from sqlml.child_process import Child, Ended, Failed
 from sqlml.ir.damaged_file import reading
-from sqlml.verifying.asked import Asked
+from sqlml.verifying.compare import Asked
 from sqlml.verifying.library_process import FileSource
 from tests.e2e import child as script
 

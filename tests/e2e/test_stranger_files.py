@@ -24,8 +24,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
-from sqlml.catalog.connection import IS_TWO
-from sqlml.catalog.sound_tables import _SHAPES
+from sqlml.catalog.connection import _SHAPES, IS_TWO
 from sqlml.errors import CatalogError
 from sqlml.planner.program.function_names import parse_name
 

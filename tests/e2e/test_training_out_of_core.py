@@ -277,7 +277,7 @@ def test_a_disk_without_room_for_bins_is_told_before_they_are_made(
 
 def test_files_of_bins_go_with_a_process_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from sqlml.training.storage.vanishing_folder import VanishingFolder\n"
+        "import sys, time; from sqlml.training.storage.row_store import VanishingFolder\n"
         "with VanishingFolder(sys.argv[1]) as folder:\n"
         "    open(folder.path + '/bins', 'w').close(); print('made', flush=True); time.sleep(60)"
     )

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 import sqlml
-from sqlml.catalog.sound_tables import OUR_TABLES
+from sqlml.catalog.connection import OUR_TABLES
 from sqlml.errors import CatalogError, ConfigError, ParseError, SqlmlError, UnsupportedModelError
 
 X = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0]})

@@ -10,10 +10,9 @@ from sqlml.errors import BackendError, MissingValueError
 from sqlml.ir import ops, reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.operators.opaque import NATIVE_ALONE, OWNERS
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.spec import verify
-from sqlml.passes.lowering.lower import STRATEGIES, lower
-from sqlml.passes.lowering.model_ops import lower_model_ops
+from sqlml.passes.lower import STRATEGIES, lower, lower_model_ops
 from sqlml.passes.order import TENSOR_PASSES
 from sqlml.passes.order import run as run_passes
 from tests.contract.operator_cases import CASES, ROUNDS, batch

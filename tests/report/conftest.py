@@ -10,7 +10,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
-from sqlml.report.report import Report
+from sqlml.report.make_report import Report
 
 ROWS = 3000
 

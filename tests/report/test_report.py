@@ -19,7 +19,7 @@ from sklearn.tree import DecisionTreeClassifier
 import sqlml
 from sqlml import errors
 from sqlml.report import scores
-from sqlml.report.report import Report
+from sqlml.report.make_report import Report
 from sqlml.report.subject import subject
 from tests.evaluated_models import ROWS, evaluated_models
 from tests.report.page import Page

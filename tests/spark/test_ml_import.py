@@ -21,7 +21,7 @@ from sqlml.importers.registry import import_model
 from sqlml.ir.trees import Ensemble
 from sqlml.regular_files import files_below
 from sqlml.scorer.scorer import Scorer
-from sqlml.verifying.asked import Asked
+from sqlml.verifying.compare import Asked
 from sqlml.verifying.spark_session import spark_answers
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support")

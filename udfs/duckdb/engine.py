@@ -7,6 +7,7 @@ it under another name.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +20,7 @@ from duckdb import StatementType
 
 from sqlml.catalog.connection import IS_TWO, Connection, without_excerpt
 from sqlml.catalog.model import Model
-from sqlml.catalog.plain_macros.rebuild import OURS
+from sqlml.catalog.plain_macros import OURS
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin, folded
 from sqlml.errors import CatalogError
@@ -30,16 +31,43 @@ from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.program.named_functions import NamedFunction
 from sqlml.types import fold
-from sqlml.udfs.duckdb.declared_keys import declared_keys
 from sqlml.udfs.duckdb.function_registry import Registry, create
 from sqlml.udfs.duckdb.functions_by_name import batches, callee
-from sqlml.udfs.duckdb.interrupt_errors import is_interrupt, pass_interrupt
 from sqlml.udfs.duckdb.named_functions import named_function
 from sqlml.udfs.duckdb.native.needs_python import needs_python
 from sqlml.udfs.duckdb.user_frame import call_from
-from sqlml.udfs.duckdb.view_query import view_query
+from sqlml.udfs.duckdb.view_query import declared_keys, view_query
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
+
+# How DuckDB reports a Ctrl-C: by words of its own, since it may come before the first line of a
+# function of ours.
+
+
+_INTERRUPTED = re.compile(
+    r"\AQuery interrupted\Z|\AKeyboardInterrupt: <EMPTY MESSAGE>"
+    r"|executing the UDF: KeyboardInterrupt\b"
+)
+
+
+def is_interrupt(error: BaseException, stopped: bool = False) -> bool:
+    """Whether `error` is how DuckDB reports a Ctrl-C: a RuntimeError between the functions of a
+    query, an InvalidInputException within one, and on 1.5 an Error where rows become Python
+    objects.
+
+    Args:
+        stopped: a Ctrl-C made us stop the engine, so that an InterruptException is one, too.
+    """
+    if stopped and isinstance(error, duckdb.InterruptException):
+        return True
+    return isinstance(error, Exception) and _INTERRUPTED.search(str(error)) is not None
+
+
+def pass_interrupt(error: BaseException) -> None:
+    """Raise KeyboardInterrupt if the engine's error is a Ctrl-C; else do nothing."""
+    if is_interrupt(error):
+        raise KeyboardInterrupt from None
+
 
 _TWINS = 10**9
 """The numbers of twins are drawn from so many: a view of the file may call one of another process,

@@ -18,17 +18,15 @@ import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from sqlml.backends.no_wait import NotReady, no_wait
-from sqlml.catalog.connection import IS_TWO
-from sqlml.catalog.sound_tables import sound_tables
+from sqlml.catalog.connection import IS_TWO, sound_tables
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError
-from sqlml.udfs.duckdb.functions_by_name import callee, found
+from sqlml.udfs.duckdb.functions_by_name import add_source, callee, found
 from sqlml.udfs.duckdb.native import functions as native
 from sqlml.udfs.duckdb.native.connection import NativeConnection, native_connection
+from sqlml.udfs.duckdb.native.functions import register_named
 from sqlml.udfs.duckdb.native.install import Unavailable
-from sqlml.udfs.duckdb.native.named_functions import register_named
 from sqlml.udfs.duckdb.native.named_models import register_routed
-from sqlml.udfs.duckdb.program_sources import add_source
 from sqlml.udfs.engine_function import EngineFunction
 
 _ALIVE: dict[str, Callable[..., Any]] = {}

@@ -9,23 +9,64 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from sqlml.bounded_cache import Recent
-from sqlml.errors import ArtifactError, SqlmlError, UnknownModelError
+from sqlml.catalog.connection import Connection
+from sqlml.errors import ArtifactError, CatalogError, SqlmlError, UnknownModelError
 from sqlml.ir import store
 from sqlml.limits import DROPPED_BYTES
 from sqlml.planner.program.function_names import HASH_DIGITS, KEPT, PREFIX, parse_name
-from sqlml.udfs.batch_function import BatchFunction, arrow_type
+from sqlml.udfs.batch_function import BatchFunction, arrow_type, park
 from sqlml.udfs.duckdb.native import functions as native
-from sqlml.udfs.duckdb.program_sources import stored_programs
 from sqlml.udfs.engine_function import EngineFunction, taking
 from sqlml.udfs.make_function import engine_function
-from sqlml.udfs.parked_errors import park
+
+# `stored_programs`: what the databases of this process have stored, found by content hash.
+#
+# A function outlives the connection that made it, and must not keep its database open; and the
+# same
+# hash means the same Program in whichever database.
+
+
+Read = Callable[[str], bytes | None]
+"""The content of a Program by the beginning of its hash; None if it is not stored."""
+
+_sources: list[weakref.WeakMethod[Read]] = []
+_lock = threading.Lock()
+
+
+def add_source(read: Read) -> None:
+    """Let functions find what a method reads, for as long as its object lives."""
+    with _lock:
+        _sources[:] = [s for s in _sources if s() is not None]
+        _sources.append(weakref.WeakMethod(read))
+
+
+def stored_programs(digest: str) -> Iterator[bytes]:
+    """The contents of stored Programs whose hash begins with `digest`, the newest database's first.
+
+    They are not checked.
+    """
+    with _lock:
+        sources = [s() for s in reversed(_sources)]
+    for read in sources:
+        if read is None:
+            continue
+        try:
+            found = read(digest)
+        except duckdb.Error:  # its database was closed
+            continue
+        if found is not None:
+            yield found
+
 
 ANY = f"{KEPT}any_"
 """What the names of functions begin with that stand for many."""
@@ -174,3 +215,72 @@ def callee(function: EngineFunction) -> EngineFunction:
         return function
     call = taking(len(function.argument_types), partial(_score, function.name))
     return replace(function, function=call)
+
+
+# `OurFunctions`: which functions of ours the views and macros of the databases call.
+
+
+class OurFunctions:
+    """What one connection sees of ours in its databases."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def attached(self) -> list[str]:
+        """Names of all attached databases."""
+        ask = "SELECT database_name FROM system.main.duckdb_databases() ORDER BY ALL"
+        return [str(name) for (name,) in self._connection.read(ask)]
+
+    def catalogs(self) -> list[str]:
+        """Names of the attached databases that have a schema `sqlml`."""
+        ask = "SELECT database_name FROM system.main.duckdb_schemas() WHERE schema_name = 'sqlml'"
+        return [str(name) for (name,) in self._connection.read(ask)]
+
+    def texts(self) -> list[str]:
+        """Texts of the users' views and macros that call functions of ours."""
+        return [
+            str(text)
+            for (text,) in self._connection.read(
+                "SELECT sql FROM system.main.duckdb_views() "
+                "WHERE NOT internal AND system.main.contains(sql, 'sqlml_') "
+                "UNION ALL SELECT macro_definition FROM system.main.duckdb_functions() "
+                "WHERE NOT internal AND system.main.contains(macro_definition, 'sqlml_') "
+                "AND NOT (schema_name = 'sqlml' "
+                "AND system.main.starts_with(function_name, 'score_'))"
+            )
+        ]
+
+    def of_plain_macros(self) -> list[EngineFunction]:
+        """The functions that our own macros call, each to be compiled when it is first used."""
+        schemas = map(self._connection.schema, self.catalogs())
+        return of_calls(row for schema in schemas for row in self._called(schema))
+
+    def _called(self, schema: str) -> list[tuple[Any, ...]]:
+        try:
+            if "catalog_calls" not in self._connection.tables(schema):
+                return []
+            return self._connection.read(
+                f"SELECT DISTINCT function, arguments, result FROM {schema}.catalog_calls "
+                "WHERE function IS NOT NULL"
+            )
+        except CatalogError:  # not ours, or damaged: whoever asks for its models is told
+            return []
+
+
+def of_calls(calls: Iterable[tuple[Any, Any, Any]]) -> list[EngineFunction]:
+    """The functions that macros of ours call: their names, types of arguments, and of results."""
+    made = (_called_function(*call) for call in calls if call[0] is not None)
+    return list({function.name: function for function in made if function is not None}.values())
+
+
+def _called_function(name: Any, arguments: Any, result: Any) -> EngineFunction | None:
+    """The function that a row of the catalog's calls names; None if the row is damaged."""
+    kinds = tuple(map(str, arguments or ()))
+    prefix = next((p for p in (ANY, OLD_ANY) if str(name).startswith(p)), None)
+    if prefix is not None:
+        made = any_function(kinds[1:], str(result), prefix)
+        return made if made is not None and made.name == name else None
+    spec = parse_name(str(name))
+    if spec is None or spec.name != name or not is_signature(kinds, str(result)):
+        return None
+    return EngineFunction(spec.name, None, kinds, str(result))

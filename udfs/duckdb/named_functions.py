@@ -12,11 +12,9 @@ from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import text_input
 from sqlml.planner.program.named_functions import NamedFunction, Scorer
 from sqlml.types import Array
-from sqlml.udfs.batch_function import arrow_of, arrow_type, matrix_of
+from sqlml.udfs.batch_function import arrow_of, arrow_type, matrix_of, park
 from sqlml.udfs.duckdb.functions_by_name import found
-from sqlml.udfs.engine_function import EngineFunction, taking
-from sqlml.udfs.parked_errors import park
-from sqlml.udfs.rows_by_name import scored_by_name
+from sqlml.udfs.engine_function import EngineFunction, scored_by_name, taking
 
 
 def named_function(function: NamedFunction, example: EngineFunction | None) -> EngineFunction:

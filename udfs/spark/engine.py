@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sqlml.catalog.model import Model
-from sqlml.dialects import SPARK
+from sqlml.dialects import DUCKDB, SPARK
+from sqlml.errors import BackendError
 from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
@@ -19,11 +20,94 @@ from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.program.named_functions import UNKNOWN, NamedFunction
 from sqlml.udfs.make_function import engine_function
-from sqlml.udfs.spark.types import columns_of, result_type
 from sqlml.udfs.spark.worker import versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+
+# `require_live`: a SparkSession that has been stopped is refused.
+
+
+def require_live(spark: SparkSession) -> None:
+    """Refuse a session that has been stopped.
+
+    Raises:
+        BackendError: it has.
+    """
+    if getattr(spark.sparkContext, "_jsc", None) is None:
+        raise BackendError(
+            "the SparkSession has been stopped; create another one and attach it: the models are "
+            "still in their directory"
+        )
+
+
+# Spark's types by the names that the planner knows, which are DuckDB's.
+
+
+_NAMES = {
+    "boolean": "BOOLEAN",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP WITH TIME ZONE",
+    "timestamp_ntz": "TIMESTAMP",
+    "void": '"NULL"',
+}
+"""Spark's own names (`DataType.typeName`) -> the planner's."""
+
+_RESULTS = {"INTEGER": "int", "DOUBLE": "double"}
+
+
+def columns_of(schema: StructType) -> tuple[Column, ...]:
+    """The columns of a DataFrame; a collated string says so, since it compares otherwise."""
+    return tuple(
+        Column(f.name, type_name(f.dataType) + _collation(f.dataType)) for f in schema.fields
+    )
+
+
+def _collation(kind: DataType) -> str:
+    name = getattr(kind, "collation", "UTF8_BINARY")
+    return "" if name == "UTF8_BINARY" else f" COLLATE {name}"
+
+
+def type_name(kind: DataType) -> str:
+    """The planner's name of a type."""
+    from pyspark.sql import types
+
+    if isinstance(kind, types.ArrayType):
+        return f"{type_name(kind.elementType)}[]"
+    if isinstance(kind, types.MapType):
+        return f"MAP({type_name(kind.keyType)}, {type_name(kind.valueType)})"
+    if isinstance(kind, types.StructType):
+        fields = [f"{DUCKDB.quote_name(f.name)} {type_name(f.dataType)}" for f in kind.fields]
+        return f"STRUCT({', '.join(fields)})"
+    if isinstance(kind, types.DecimalType):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if isinstance(kind, types.CharType | types.VarcharType):
+        return "VARCHAR"
+    name: Any = kind.typeName()
+    return _NAMES.get(name, kind.simpleString().upper())
+
+
+def result_type(name: str) -> str:
+    """The type that a function of ours returns, as Spark writes it: a value, or an error.
+
+    >>> result_type("DOUBLE[][]")
+    'struct<value: array<array<double>>, error: string>'
+    """
+    return f"struct<value: {_value_type(name)}, error: string>"
+
+
+def _value_type(name: str) -> str:
+    return f"array<{_value_type(name[:-2])}>" if name.endswith("[]") else _RESULTS[name]
 
 
 class SparkEngine:
@@ -38,7 +122,7 @@ class SparkEngine:
         """What the planner may ask: the engine, and `model` for the models that references mean.
 
         Spark's estimate of rows is not asked for, which would analyse the query once more;
-        parameters are written into the text as literals (`literal_parameters.py`).
+        parameters are written into the text as literals (`host.py`).
         """
         return Context(
             describe=self.bind, model=model, is_user_function=self.has_function, dialect=SPARK

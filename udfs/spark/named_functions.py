@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlml.planner.program.function_names import parse_name
 from sqlml.types import Array
 from sqlml.udfs.batch_function import arrow_of, arrow_type
-from sqlml.udfs.rows_by_name import scored_by_name
+from sqlml.udfs.engine_function import scored_by_name
 from sqlml.udfs.spark import worker
 
 Rows = tuple[

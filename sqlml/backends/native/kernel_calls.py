@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind
+from sqlml.backends.native.jit.call_wrapper import words_of
 from sqlml.backends.native.jit.specialise import entry_of
-from sqlml.backends.native.jit.words_entry import words_of
 from sqlml.types import Array
 
 INPUT, RESULT, SCRATCH = 0, 1, 2

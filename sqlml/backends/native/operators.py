@@ -21,13 +21,11 @@ from sqlml.backends.native.rows.impute_one_hot import (
     range_checker,
 )
 from sqlml.backends.native.rows.linear import linear
-from sqlml.backends.native.rows.piecewise import interpolator, searcher
-from sqlml.backends.native.rows.quadratic import Quadratic, quadratic
+from sqlml.backends.native.rows.matmul_tiles import Quadratic, quadratic
+from sqlml.backends.native.rows.piecewise import bspline, interpolator, searcher
 from sqlml.backends.native.rows.sparse import normaliser, sparse_linear
-from sqlml.backends.native.rows.splines import bspline
-from sqlml.backends.native.text.category_codes import text_encoder, text_filler
 from sqlml.backends.native.text.city_hash import number_hasher, text_hasher
-from sqlml.backends.native.text.count_tokens import counter
+from sqlml.backends.native.text.count_tokens import counter, text_encoder, text_filler
 from sqlml.backends.native.trees import Forest
 from sqlml.backends.native.trees.contributions import contributor
 from sqlml.ir import reference

@@ -28,7 +28,7 @@ from sqlml.backends.native.text.linear_of_texts import TextSums
 from sqlml.backends.native.trees import Forest
 from sqlml.backends.native.trees.contributions import contributed
 from sqlml.backends.native.vm.whole_output import Fused
-from sqlml.backends.schedule import Step
+from sqlml.backends.row_blocks import Step
 from sqlml.ir.program import Node, Program, freeze
 from sqlml.types import ROWS, TEXTUAL, Array, TensorType, numpy_dtype
 

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.in_place import in_place
 from sqlml.backends.native.operators import KERNELS, Bound, tree_ensemble
-from sqlml.backends.native.trees.tail import TreeTail
-from sqlml.backends.row_blocks import row_bytes, run_blocks
-from sqlml.backends.schedule import Schedule, Step, schedule
+from sqlml.backends.native.vm.whole_output import TreeTail
+from sqlml.backends.row_blocks import Schedule, Step, row_bytes, run_blocks, schedule
 from sqlml.ir import reference, store
-from sqlml.ir.operators.sampled import sampled
+from sqlml.ir.operators.contributions import sampled
+from sqlml.ir.operators.elementwise import UFUNCS
 from sqlml.ir.program import Node, Program
 from sqlml.ir.utf8_column import Texts
 from sqlml.types import Array
+
+# `in_place`: an operator that nobody else's input depends on writes over that input.
+#
+# Chen's thesis, section 3.2: a value whose only reader makes a value of the same type gives it
+# its
+# memory. A chain of such operators then works in one buffer, which stays in the cache.
+
+
+FRESH = frozenset({*UFUNCS, "linear"})
+"""Operators whose result is an array of its own, and never a view of an input."""
+
+
+def in_place(program: Program) -> dict[int, Callable[..., Array]]:
+    """Node -> function of its inputs that returns one of them, written over."""
+    uses = Counter(j for node in program.nodes for j in node.inputs)
+    uses.update(program.outputs.values())
+    made: dict[int, Callable[..., Array]] = {}
+    for i, node in enumerate(program.nodes):
+        ufunc = UFUNCS.get(node.op)
+        if ufunc is None:
+            continue
+        for place, j in enumerate(node.inputs):
+            below = program.nodes[j]
+            if below.op in FRESH and below.type == node.type and node.type.rowwise and uses[j] == 1:
+                made[i] = _over(ufunc, place)
+                break
+    return made
+
+
+def _over(ufunc: np.ufunc, place: int) -> Callable[..., Any]:
+    return lambda *args: ufunc(*args, out=args[place])
+
 
 BLOCK_BYTES = 4 << 20
 """Memory that the intermediate values of one block may take.

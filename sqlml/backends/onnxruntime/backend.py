@@ -13,22 +13,64 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 from sqlml.backends.base import sparse, unsupported
 from sqlml.backends.category_lookup import encoder
 from sqlml.backends.native.backend import bind
-from sqlml.backends.onnxruntime.functions import FUNCTIONS
-from sqlml.backends.onnxruntime.graph import Graph
-from sqlml.backends.onnxruntime.lookups import EMIT
-from sqlml.backends.onnxruntime.sessions import providers, session_on
-from sqlml.backends.onnxruntime.stages import Stage, stages
+from sqlml.backends.onnxruntime.functions import EMIT, FUNCTIONS
+from sqlml.backends.onnxruntime.graph import Graph, Stage, stages
 from sqlml.backends.row_blocks import row_bytes, run_blocks
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.ir.operators.opaque import OWNERS, conform_rows, graph_feed
+from sqlml.ir.operators.opaque import OWNERS, conform_rows, graph_feed, open_session
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array, numpy_dtype
+
+# `session_on`: an ONNX model made ready by onnxruntime, on the device that the user means.
+
+
+def providers(device: str) -> list[Any]:
+    """onnxruntime's execution providers for "cpu", "cuda", "cuda:1" .. or "auto".
+
+    Raises:
+        BackendError: no such device; the message names the fix.
+    """
+    if device == "cpu":
+        return ["CPUExecutionProvider"]
+    has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    if device == "auto":
+        return providers("cuda" if has_cuda else "cpu")
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or (number and not number.isdecimal()):
+        raise BackendError(f"unknown device {device!r}; devices: auto, cpu, cuda, cuda:0 ..")
+    if not has_cuda:
+        raise BackendError(
+            f"device {device!r} is not available: this onnxruntime is built for the CPU only; use "
+            "device='cpu' or 'auto', or run pip install 'sqlml[gpu]' on a machine with an NVIDIA "
+            "driver"
+        )
+    # By default its products round float32 to TF32's 10 bits, an error near 1e-3.
+    options = {"device_id": int(number or 0), "use_tf32": 0}
+    return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
+
+
+def session_on(model: bytes, device: str) -> Any:
+    """An InferenceSession of one thread on `device`.
+
+    Raises:
+        BackendError: onnxruntime refuses the model, or the device is not there.
+    """
+    chosen = providers(device)
+    session = open_session(model, chosen)
+    if len(chosen) > 1 and "CUDAExecutionProvider" not in session.get_providers():
+        raise BackendError(
+            f"onnxruntime cannot use device {device!r}: its CUDA libraries are missing; run pip "
+            "install 'sqlml[gpu]', or use device='cpu'"
+        )
+    return session
+
 
 BLOCK_BYTES: Mapping[str, int] = {"cpu": 1 << 20, "cuda": 1 << 30}
 """Memory that the intermediate values of one block may take, by kind of device.

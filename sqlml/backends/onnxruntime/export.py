@@ -3,7 +3,7 @@
 Inputs are the model's columns by name, each (N, 1): float64, or strings. Outputs are the model's
 own: label (N,) decoded (strings, integers or, of a regressor, float64), probabilities (N, K),
 score and transform. What a model refuses (NULL, infinity, unknown categories) the graph refuses
-too (`row_checks.py`).
+too (`export.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,47 @@ import numpy as np
 
 from sqlml.backends.onnxruntime.functions import FUNCTIONS, Args, Emit, Types
 from sqlml.backends.onnxruntime.graph import Graph
-from sqlml.backends.onnxruntime.row_checks import require_finite, require_known
 from sqlml.errors import BackendError
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
 from sqlml.types import FLOATS, NESTED, ROWS, DType, Labels, TensorType
+
+# Checks of rows that are part of an exported graph: what the model refuses stops the runtime.
+#
+# ONNX has no operator that fails. So the graph looks the check's result up in a table of one
+# entry: a
+# bad row is an index outside it, and the name of that node says what was wrong.
+
+
+def require_finite(g: Graph, node: Node, args: Args, types: Types) -> str:
+    """The numbers; a row with NaN, infinity or a number out of bounds stops the runtime."""
+    (x,), dtype = args, types[0].dtype
+    bad = g.add("Equal", g.add("Abs", x), g.scalar(np.inf, dtype))
+    what = "infinity"
+    if not node.attrs["allow_nan"]:
+        bad = g.add("Or", bad, g.add("IsNaN", x))
+        what = "NULL, NaN or infinity"
+    for bound, op in (("low", "Less"), ("high", "Greater")):
+        if bound in node.attrs:
+            bad = g.add("Or", bad, g.add(op, x, g.constant(node.attrs[bound])))
+            what = "such a value"
+    name = f"{node.attrs['step']} does not take {what} in {', '.join(node.attrs['features'])}"
+    return g.add("Add", x, _refusing(g, bad, name, dtype))
+
+
+def require_known(g: Graph, node: Node, args: Args, types: Types) -> str:
+    """The codes; a category that the model does not know stops the runtime."""
+    x, dtype = args[0], types[0].dtype
+    bad = g.add("Less", x, g.scalar(0, dtype))
+    name = f"{node.attrs['step']} has never seen a category of {node.attrs['feature']}"
+    return g.add("Add", x, _refusing(g, bad, name, dtype))
+
+
+def _refusing(g: Graph, bad: str, name: str, dtype: DType) -> str:
+    """Zeros that change nothing (-0.0), where no entry of `bad` is set; else the runtime stops."""
+    zero = g.constant(np.array([-0.0 if dtype in FLOATS else 0]).astype(dtype))
+    return g.add("Gather", zero, g.cast(bad, "int64"), name=name[:200])
+
 
 NAMES: Mapping[str, str] = MappingProxyType(
     {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}

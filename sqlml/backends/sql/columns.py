@@ -8,13 +8,38 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.sql.expression import Expression, Value
-from sqlml.backends.sql.literals import TYPES
-from sqlml.backends.sql.messages import shown_number
-from sqlml.backends.sql.printing import VALUE, Printing
+from sqlml.backends.sql.expression import TYPES, VALUE, Expression, Printing, Value
+from sqlml.dialects import Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.operators.categories import unknown_category
 from sqlml.types import FLOATS
+
+# Values of a row in the messages of errors, as SQL: cut short as `unknown_category.shown` does.
+
+
+_LONGEST = 58
+"""Characters between the quotes."""
+
+
+def quoted_value(text: str, dialect: Dialect) -> str:
+    """A text in quotes; NULL for a missing one."""
+    begin = dialect.call("left", text, str(_LONGEST - 3))
+    long = f"{dialect.call('length', text)} > {_LONGEST}"
+    quote = dialect.text("'")
+    cut = dialect.call("concat", quote, begin, dialect.text("..'"))
+    whole = dialect.call("concat", quote, text, quote)
+    null = dialect.text("NULL")
+    return f"CASE WHEN {text} IS NULL THEN {null} WHEN {long} THEN {cut} ELSE {whole} END"
+
+
+def shown_number(number: str, nan: bool, dialect: Dialect) -> str:
+    """A number in as few digits as tell it from others; NULL for NaN, which it may be if `nan`."""
+    digits = f"CAST({number} AS {dialect.type('VARCHAR')})"
+    short = dialect.call("regexp_replace", digits, dialect.text("[.]0$"), dialect.text(""))
+    null = dialect.text("NULL")
+    if not nan:
+        return short
+    return f"CASE WHEN {dialect.call('isnan', number)} THEN {null} ELSE {short} END"
 
 
 def _concat(p: Printing) -> Value:

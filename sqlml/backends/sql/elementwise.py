@@ -9,12 +9,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.sql.expression import Expression, Value
-from sqlml.backends.sql.printing import Printing
+from sqlml.backends.sql.expression import Expression, Printing, Value
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.dialects.portable import MOST_POWER
 from sqlml.errors import BackendError
-from sqlml.ir.operators.columns import not_finite
+from sqlml.ir.operators.imputation import not_finite
 from sqlml.types import FLOATS
 
 LARGEST = "'3.4028235677973366e38'::DOUBLE"

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.sql.literals import number
+from sqlml.backends.sql.expression import number
 from sqlml.dialects import DUCKDB
 from sqlml.ir.program import Attrs, Program
 from sqlml.types import Array

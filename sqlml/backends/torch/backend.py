@@ -22,18 +22,45 @@ from torch import Tensor
 from sqlml.backends.base import sparse, unsupported
 from sqlml.backends.category_lookup import encoder
 from sqlml.backends.native.backend import bind
-from sqlml.backends.row_blocks import row_bytes, run_blocks
-from sqlml.backends.schedule import Schedule, Step, schedule
-from sqlml.backends.torch.devices import device_of
-from sqlml.backends.torch.failures import is_lost, is_out_of_memory, lost
+from sqlml.backends.row_blocks import Schedule, Step, row_bytes, run_blocks, schedule
 from sqlml.backends.torch.functions import FUNCTIONS
 from sqlml.backends.torch.fused import bind as bind_fused
 from sqlml.backends.torch.fused import unavailable
-from sqlml.backends.torch.gpu_transfers import Overlap
+from sqlml.backends.torch.gpu_transfers import Overlap, is_lost, is_out_of_memory, lost
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.types import TEXTUAL, Array
+
+# `device_of`: the torch device that a user's `device=` means.
+
+
+def device_of(name: str) -> torch.device:
+    """The device called "cpu", "cuda", "cuda:1" .. or "auto" (a GPU when there is one).
+
+    Raises:
+        BackendError: no such device; the message names the fix.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name == "cpu":
+        return torch.device("cpu")
+    kind, _, number = name.partition(":")
+    if kind != "cuda" or (number and not number.isdecimal()):
+        raise BackendError(f"unknown device {name!r}; devices: auto, cpu, cuda, cuda:0 ..")
+    if not torch.cuda.is_available():
+        why = "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU only"
+        raise BackendError(
+            f"device {name!r} is not available: {why}; use device='cpu' or 'auto', or run pip "
+            "install 'sqlml[gpu]' on a machine with an NVIDIA driver"
+        )
+    if number and int(number) >= torch.cuda.device_count():
+        raise BackendError(
+            f"device {name!r} is not available: torch sees {torch.cuda.device_count()} GPU(s), "
+            "numbered from 0"
+        )
+    return torch.device(name)
+
 
 HOST = frozenset(
     ("couple", "encode", "encode_hashed", "fill", "hash_categories", "knn_impute")

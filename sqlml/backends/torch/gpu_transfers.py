@@ -9,19 +9,121 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sqlml.backends.row_blocks import columns_of, results_for
-from sqlml.backends.torch.failures import is_lost, lost
-from sqlml.backends.torch.row_blocks import in_turn
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.types import TEXTUAL, Array
+
+# What a GPU says when it fails: out of memory, or gone.
+
+
+_MEMORY = ("out of memory", "ALLOC_FAILED")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a smaller block may do: torch's allocator, CUDA or cuBLAS has no memory left."""
+    return any(
+        isinstance(e, torch.OutOfMemoryError) or any(m in str(e) for m in _MEMORY)
+        for e in _of_torch(error)
+    )
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the device failed, not the model: each later call on it may fail as well."""
+    accelerator: type[Exception] = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
+    return any(
+        isinstance(e, accelerator) or "CUDA" in str(e) or "NVIDIA driver" in str(e)
+        for e in _of_torch(error)
+    )
+
+
+def lost(error: BaseException, device: torch.device) -> BackendError:
+    """The error for a device that failed in the middle of a batch, which then has no result."""
+    first = str(error).strip().partition("\n")[0]
+    return BackendError(
+        f"device {str(device)!r} failed while scoring ({first}); no result of this batch was "
+        "returned. Restart the process, or use device='cpu'"
+    )
+
+
+def _of_torch(error: BaseException) -> list[RuntimeError]:
+    """The errors of torch: this one, or the one that an operator made this of."""
+    return [e for e in (error, error.__cause__) if isinstance(e, RuntimeError)]
+
+
+# `in_turn`: blocks of rows one after the other, two under way, smaller ones when memory is short.
+#
+# While block i is computed, block i + 1 is on its way to the device and the results of block i -
+# 1
+# are on their way back; `load` and `start` must therefore return before their work is done.
+
+
+Loaded = TypeVar("Loaded")
+Store = Callable[[], None]
+"""Waits for the results of a block and puts them in their place."""
+
+
+def in_turn(
+    rows: int,
+    size: int,
+    fewest: int,
+    load: Callable[[int, int], Loaded],
+    start: Callable[[Loaded, int, int], Store],
+    release: Callable[[], None],
+) -> None:
+    """Score rows 0 .. `rows` in blocks of `size`, or less where that is too much.
+
+    `load(a, b)` sends rows a .. b to the device, `start(loaded, a, b)` computes them. Either may
+    raise torch's OutOfMemoryError: then the block is halved and restarted, after `release`.
+
+    Raises:
+        BackendError: not even `fewest` rows fit.
+    """
+    begin = 0
+    ahead: Loaded | None = None
+    behind: Store | None = None
+    now: Loaded | None
+    made: Store | None
+    while begin < rows:
+        end = min(begin + size, rows)
+        try:
+            now = load(begin, end) if ahead is None else ahead
+            ahead = load(end, min(end + size, rows)) if end < rows else None
+            made = start(now, begin, end)
+            if behind is not None:
+                behind()
+            behind = made
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            if size <= fewest:
+                raise BackendError(_too_small(fewest)) from error
+            now = ahead = made = None  # their memory is what the smaller block needs
+            size = max(fewest, size // 2)
+        else:
+            begin = end
+            continue
+        if behind is not None:
+            behind()
+            behind = None
+        release()
+    if behind is not None:
+        behind()
+
+
+def _too_small(fewest: int) -> str:
+    return (
+        f"the device has not enough memory for {fewest} rows of this model; free memory on it "
+        "(other processes show in nvidia-smi), choose strategy='tt', or use device='cpu'"
+    )
+
 
 SHARE = 4
 """A block may take a quarter of the free memory: two are under way, and other threads come."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError
-from sqlml.importers.claimed_sizes import MAX_FEATURES, MAX_OUTPUTS, bounded
+from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS, bounded
 from sqlml.ir.damaged_file import reading
 from sqlml.types import Array
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from sqlml.errors import ArtifactError, MissingDependencyError
 from sqlml.ir.onnx_content import DOMAINS, check_content
-from sqlml.ir.onnx_metadata import program_of
 from sqlml.ir.program import Program
+from sqlml.ir.store import program_of
 from sqlml.limits import MAX_CONSTANT_VALUES, MAX_ROW_VALUES
 from sqlml.types import Array, DType
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -232,3 +232,27 @@ def one_hot_encoder(call: Call) -> Item:
         parts.append(call.op("one_hot", codes, width=int(keys.size), dtype="float32"))
     joined = parts[0] if len(parts) == 1 else call.op("concat", *parts)
     return Rows(joined, (*inner, int(keys.size)))
+
+
+# Tell a classifier's outputs apart by their names, as converters to ONNX give them.
+#
+# The process that asks onnxruntime imports this module, too: it must stay light.
+
+
+def is_score(name: str) -> bool:
+    """Whether an output of this name holds scores, though it has one number a class."""
+    return name.lower().startswith("score")
+
+
+def columns_of_labels(names: Collection[str], labels: Sequence[Any]) -> list[str]:
+    """The outputs that are called as the labels, as skl2onnx calls columns of probabilities.
+
+    They are i1 and i2, or sred and sblue; an empty list if one is missing.
+    """
+    columns: list[str] = []
+    if not 1 < len(labels) <= len(names):
+        return columns
+    for label in labels:
+        texts = (f"i{label}", f"s{label}", f"s{label}.0")  # the last of a float that is whole
+        columns += [text for text in texts if text in names][:1]
+    return columns if len(columns) == len(labels) else []

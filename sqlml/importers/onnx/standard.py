@@ -9,9 +9,9 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.importers.onnx.document import DTYPES
+from sqlml.importers.onnx.estimators import argmax
 from sqlml.importers.onnx.items import Call, Choice, Const, Item, aligned, elementwise
 from sqlml.importers.onnx.labels import cast_labels
-from sqlml.importers.onnx.scores import argmax
 from sqlml.importers.row_tensors import Rows, Uncovered, product, reduced
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, INTEGERS

@@ -9,7 +9,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, RawColumn, labels_of
 from sqlml.importers.sklearn.classify import class_lists
-from sqlml.importers.sklearn.fitted import check, check_single_output
+from sqlml.importers.sklearn.estimator_checks import check, check_single_output
 from sqlml.ir.builder import Value
 from sqlml.types import Array
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, RawColumn, Recurse
-from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.types import Array
 
 _HOLDERS = ("steps", "transformers", "best_estimator_")

@@ -12,9 +12,8 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema
-from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.unfitted import unfitted
+from sqlml.importers.model_checks import unfitted
+from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, dtype_of
 

@@ -13,11 +13,10 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
-from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.classify import argmax_label, class_list
-from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.kernels.pairwise import dense, kernel_values
-from sqlml.importers.sklearn.neighbors.search import nearest
+from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.kernel_models import dense, kernel_values
+from sqlml.importers.sklearn.neighbors import nearest
 from sqlml.ir.builder import Value
 from sqlml.types import Array
 

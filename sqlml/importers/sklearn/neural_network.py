@@ -13,14 +13,13 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
-from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.classify import (
     argmax_label,
     binary_label,
     two_or_more_classes,
     with_complement,
 )
-from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 

@@ -13,10 +13,16 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
-from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list, outlier_outputs
-from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.kernels.pairwise import dense, kernel_name, kernel_of
-from sqlml.importers.sklearn.meta.one_vs_one import ovr_decision, pair_signs
+from sqlml.importers.sklearn.classify import (
+    argmax_label,
+    binary_label,
+    class_list,
+    outlier_outputs,
+    ovr_decision,
+    pair_signs,
+)
+from sqlml.importers.sklearn.estimator_checks import check
+from sqlml.importers.sklearn.kernel_models import dense, kernel_name, kernel_of
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 

@@ -13,12 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.claimed_sizes import MAX_FEATURES
 from sqlml.importers.frame import Frame, Outputs, Schema
-from sqlml.importers.spark_ml import assemble, discretize, encode, impute, predict, scale
-from sqlml.importers.spark_ml.columns import Columns
+from sqlml.importers.spark_ml import feature_stages, predict
 from sqlml.importers.spark_ml.live import read_object
-from sqlml.importers.spark_ml.stages import PACKAGES, PYTHON, SparkModel, Stage
+from sqlml.importers.spark_ml.stages import PACKAGES, PYTHON, Columns, SparkModel, Stage
+from sqlml.importers.untrusted_documents import MAX_FEATURES
 from sqlml.types import Labels
 
 Transform = Callable[[Stage, Columns, Collection[str]], None]
@@ -27,22 +26,22 @@ Predict = Callable[[Stage, Columns], Outputs]
 
 COLUMN_WISE: Mapping[str, Transform] = MappingProxyType(
     {
-        "Binarizer": discretize.binarizer,
-        "Bucketizer": discretize.bucketizer,
-        "ImputerModel": impute.imputer,
-        "OneHotEncoderModel": encode.one_hot_encoder,
-        "StringIndexerModel": encode.string_indexer,
+        "Binarizer": feature_stages.binarizer,
+        "Bucketizer": feature_stages.bucketizer,
+        "ImputerModel": feature_stages.imputer,
+        "OneHotEncoderModel": feature_stages.one_hot_encoder,
+        "StringIndexerModel": feature_stages.string_indexer,
     }
 )
 """Stages that make a column of each column that they read."""
 
 VECTOR_WISE: Mapping[str, Transform] = MappingProxyType(
     {
-        "MaxAbsScalerModel": scale.max_abs_scaler,
-        "MinMaxScalerModel": scale.min_max_scaler,
-        "Normalizer": scale.normalizer,
-        "RobustScalerModel": scale.robust_scaler,
-        "StandardScalerModel": scale.standard_scaler,
+        "MaxAbsScalerModel": feature_stages.max_abs_scaler,
+        "MinMaxScalerModel": feature_stages.min_max_scaler,
+        "Normalizer": feature_stages.normalizer,
+        "RobustScalerModel": feature_stages.robust_scaler,
+        "StandardScalerModel": feature_stages.standard_scaler,
     }
 )
 """Stages that make a vector of a vector."""
@@ -206,7 +205,7 @@ def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
                 return _named(outputs, made.naming)
             _put_outputs(stage, columns, outputs, wanted)
         elif stage.kind == "VectorAssembler":
-            assemble.vector_assembler(stage, columns, wanted)
+            feature_stages.vector_assembler(stage, columns, wanted)
         else:
             transform = COLUMN_WISE.get(stage.kind) or VECTOR_WISE[stage.kind]
             transform(stage, columns, wanted)

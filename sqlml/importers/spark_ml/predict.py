@@ -11,13 +11,12 @@ import math
 
 import numpy as np
 
-from sqlml.importers.claimed_sizes import MAX_FEATURES, MAX_OUTPUTS
 from sqlml.importers.frame import Outputs
 from sqlml.importers.sklearn.classify import argmax_label
-from sqlml.importers.sklearn.cluster.centres import component_labels
-from sqlml.importers.spark_ml.columns import Columns
-from sqlml.importers.spark_ml.stages import Stage
-from sqlml.importers.spark_ml.tree_nodes import TreeNodes
+from sqlml.importers.sklearn.cluster import component_labels
+from sqlml.importers.spark_ml.contents import TreeNodes
+from sqlml.importers.spark_ml.stages import Columns, Stage
+from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 

@@ -2,17 +2,460 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
+import numpy as np
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from sqlml.errors import ProgramError, UnsupportedModelError
+from sqlml.importers.calendar_parts import PARTS, Moment
 from sqlml.importers.frame import Frame
-from sqlml.importers.sql_steps.row_values import Column, Date, Null, Text
-from sqlml.importers.sql_steps.tree_reader import Reader, listed, shown
+from sqlml.importers.sql_steps.functions import (
+    A_DATE,
+    DATES,
+    FUNCTIONS,
+    OF_DATES,
+    UNITS,
+    Column,
+    Date,
+    Logic,
+    Null,
+    Number,
+    Operand,
+    Text,
+    Truth,
+    date_of,
+    is_date,
+    remainder,
+)
+from sqlml.ir.builder import Value
 from sqlml.parsing.dialect import DIALECTS
+from sqlml.suggestions import closest
+from sqlml.types import DATETIME, fold
+
+# `Reader`: reads the trees of SQL expressions over a frame's columns as operators.
+
+
+class Reader:
+    """Reads trees over the columns of a frame."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.logic = Logic(frame.builder)
+        self._places = {fold(name): i for i, name in enumerate(frame.names)}
+
+    def find_kinds(self, tree: exp.Expr) -> None:
+        """Make texts and dates of the columns that the expression compares with such, or calls
+        functions of dates with: elsewhere they may only be asked for NULL."""
+        for node in tree.walk():
+            others: list[Any] = []
+            if isinstance(node, tuple(_COMPARISONS)):
+                others = [node.this, node.expression]
+            elif isinstance(node, exp.In):
+                others = [node.this, *node.expressions]
+            elif isinstance(node, exp.Between):
+                others = [node.this, *_limits(node)]
+            elif isinstance(node, exp.Case) and node.this is not None:
+                others = [node.this, *[branch.this for branch in node.args["ifs"]]]
+            elif isinstance(node, exp.Extract):
+                others = [node.expression, A_DATE]
+            elif isinstance(node, exp.Anonymous) and str(node.this).lower() in OF_DATES:
+                others = [*node.expressions, A_DATE]
+            dated = any(map(is_date, others))
+            texts = any(isinstance(x, exp.Literal) and x.is_string for x in others)
+            for place in [self._places.get(fold(x.name)) for x in others if type(x) is exp.Column]:
+                if place is not None and dated:
+                    self.frame.moments(place)
+                elif place is not None and texts:
+                    self.frame.strings(place)
+
+    def read(self, tree: exp.Expr) -> Operand:
+        """What a tree stands for."""
+        rule = _RULES.get(type(tree))
+        if rule is None:
+            raise UnsupportedModelError(
+                f"{shown(tree)} is not covered in a step's SQL, which takes columns, literals, "
+                "arithmetic, comparisons, IN, BETWEEN, IS, AND, OR, NOT, CASE, CAST and functions "
+                "of numbers"
+            )
+        return rule(self, tree)
+
+    def number(self, operand: Operand) -> Number:
+        """An operand as numbers."""
+        if isinstance(operand, Column):
+            if self._is_date(operand.place):
+                return Number(self.moment(operand.place).microseconds)
+            return Number(self.frame.numbers(operand.place))
+        if isinstance(operand, Date):
+            return self.logic.literal(operand.microseconds)
+        if isinstance(operand, Truth):
+            return self.logic.number_of(operand)
+        if isinstance(operand, Null):
+            return self.logic.literal(np.nan)
+        if isinstance(operand, Text):
+            raise UnsupportedModelError(
+                f"the text {operand.value!r} is used as a number; a step's SQL compares texts with "
+                "=, <> and IN only"
+            )
+        return operand
+
+    def truth(self, operand: Operand) -> Truth:
+        """An operand as a condition."""
+        if isinstance(operand, Truth):
+            return operand
+        if isinstance(operand, Null):
+            return self.logic.truth(None)
+        return self.logic.truth_of(self.number(operand))
+
+    def numbers(self, trees: Sequence[exp.Expr]) -> list[Value]:
+        """Several trees as numbers."""
+        return [self.number(self.read(tree)).value for tree in trees]
+
+    # what trees are
+
+    def column(self, tree: exp.Column) -> Operand:
+        name = tree.name
+        place = self._places.get(fold(name))
+        if place is None or tree.table:
+            near = closest(name, self.frame.names)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise UnsupportedModelError(
+                f"the step has no column {shown(tree)!r}; its columns: "
+                f"{listed(self.frame.names)}{hint}"
+            )
+        return Column(place)
+
+    def literal(self, tree: exp.Literal) -> Operand:
+        return Text(tree.this) if tree.is_string else self.logic.literal(float(tree.this))
+
+    def negative(self, tree: exp.Neg) -> Operand:
+        return Number(self.frame.builder.op("neg", *self.numbers([tree.this])))
+
+    def compared(self, tree: exp.Binary) -> Operand:
+        a, b = self.read(tree.this), self.read(tree.expression)
+        equal, differ = isinstance(tree, exp.EQ), isinstance(tree, exp.NEQ)
+        if isinstance(a, Text) or isinstance(b, Text):
+            if not (equal or differ):
+                raise UnsupportedModelError(f"{shown(tree)} orders texts; compare with = or <>")
+            held = self._is_one_of(a, b) if isinstance(b, Text) else self._is_one_of(b, a)
+            return held if equal else self.logic.negated(held)
+        operator, opposite = _COMPARISONS[type(tree)]
+        return self.logic.compared(operator, opposite, self.number(a), self.number(b))
+
+    def not_distinct(self, tree: exp.Binary) -> Operand:
+        a, b = (self.number(self.read(x)) for x in (tree.this, tree.expression))
+        logic = self.logic
+        equal = logic.is_true(logic.compared("eq", "ne", a, b))
+        return logic.either(equal, logic.both(logic.is_null(a), logic.is_null(b)))
+
+    def distinct(self, tree: exp.Binary) -> Operand:
+        return self.logic.negated(self.truth(self.not_distinct(tree)))
+
+    def between(self, tree: exp.Between) -> Operand:
+        x, low, high = (Number(v) for v in self.numbers([tree.this, *_limits(tree)]))
+        above = self.logic.compared("ge", "lt", x, low)
+        return self.logic.both(above, self.logic.compared("le", "gt", x, high))
+
+    def one_of(self, tree: exp.In) -> Operand:
+        x, others = self.read(tree.this), [self.read(e) for e in tree.expressions]
+        if not others:
+            raise UnsupportedModelError(f"{shown(tree)}: IN takes a list of literals here")
+        if all(isinstance(other, Text | Null) for other in others):
+            return self._is_one_of(x, *others)
+        made = self.logic.truth(False)
+        for other in others:
+            equal = self.logic.compared("eq", "ne", self.number(x), self.number(other))
+            made = self.logic.either(made, equal)
+        return made
+
+    def _is_one_of(self, x: Operand, *others: Operand) -> Truth:
+        """Whether a column is one of some texts; NULL is none and makes the rest unknown."""
+        texts = list(dict.fromkeys(other.value for other in others if isinstance(other, Text)))
+        if not isinstance(x, Column):
+            raise UnsupportedModelError(
+                f"only columns are compared with texts such as {texts[0] if texts else ''!r} here"
+            )
+        b = self.frame.builder
+        codes = b.op(
+            "encode",
+            self.frame.strings(x.place),
+            categories=np.array(texts, object),
+            missing=len(texts),
+        )
+        zero, none = (b.constant(np.array([code], np.int64)) for code in (0, len(texts)))
+        hit = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, none))
+        miss = b.op("lt", codes, zero)
+        if len(texts) < len(set(others)):  # a NULL among them
+            miss = b.op("and", miss, b.constant(np.array([False])))
+        return Truth(hit, miss)
+
+    def is_what(self, tree: exp.Is) -> Operand:
+        x, what = self.read(tree.this), self.read(tree.expression)
+        logic = self.logic
+        if isinstance(what, Null):
+            if isinstance(x, Truth):
+                return logic.negated(logic.is_known(x))
+            if isinstance(x, Column) and self._is_text(x.place):
+                gone = self.frame.builder.op("isnan", self.frame.strings(x.place))
+                return Truth(gone, self.frame.builder.op("not", gone))
+            return logic.is_null(self.number(x))
+        wanted = tree.expression
+        if isinstance(wanted, exp.Boolean):
+            held = self.truth(x)
+            return logic.is_true(held if wanted.this else logic.negated(held))
+        raise UnsupportedModelError(f"{shown(tree)}: IS takes NULL, TRUE or FALSE here")
+
+    def moment(self, place: int) -> Moment:
+        """A column of dates."""
+        return Moment(self.frame.builder, self.frame.moments(place))
+
+    def part(self, name: str, tree: exp.Expr) -> Operand:
+        """A part of a date, by the name of the engine's function."""
+        make = PARTS.get(name.lower())
+        column = self.read(tree)
+        if make is None:
+            raise UnsupportedModelError(
+                f"unknown part of a date {name!r}; parts: {', '.join(sorted(PARTS))}"
+            )
+        return Number(make(self._date(column, tree)))
+
+    def _date(self, operand: Operand, tree: exp.Expr) -> Moment:
+        if isinstance(operand, Date):
+            return Moment(self.frame.builder, self.logic.literal(operand.microseconds).value)
+        if not isinstance(operand, Column):
+            raise UnsupportedModelError(f"{shown(tree)} is not a column of dates")
+        return self.moment(operand.place)
+
+    def extracted(self, tree: exp.Extract) -> Operand:
+        return self.part(tree.this.name, tree.expression)
+
+    def date_part(self, trees: Sequence[exp.Expr]) -> Operand:
+        return self.part(self._word(trees[0]), trees[1])
+
+    def _word(self, tree: exp.Expr) -> str:
+        if isinstance(tree, exp.Literal) and tree.is_string:
+            return str(tree.this)
+        raise UnsupportedModelError(f"{shown(tree)}: name the part of a date in quotes")
+
+    def date_diff(self, trees: Sequence[exp.Expr]) -> Operand:
+        """How many of a unit begin after the first and up to the second date."""
+        unit = self._word(trees[0]).lower()
+        count = UNITS.get(unit)
+        if count is None:
+            raise UnsupportedModelError(f"date_diff counts {', '.join(UNITS)} here, not {unit!r}")
+        first, last = (count(self._date(self.read(t), t)) for t in trees[1:])
+        return Number(self.frame.builder.op("sub", last, first))
+
+    def _is_date(self, place: int) -> bool:
+        """Whether a column is known to be one of dates."""
+        return self.frame.builder.kind(self.frame.names[place]) == DATETIME
+
+    def _is_text(self, place: int) -> bool:
+        """Whether a column is known to be one of texts."""
+        frame = self.frame
+        if frame.makes_strings(place):
+            return True
+        return frame.builder.known(frame.names[place]) == "string"
+
+    def case(self, tree: exp.Case) -> Operand:
+        subject = tree.this
+        made = self.number(self.read(tree.args["default"])) if tree.args.get("default") else None
+        made = made or self.logic.literal(np.nan)
+        for branch in reversed(tree.args["ifs"]):
+            condition = branch.this
+            if subject is not None:
+                condition = exp.EQ(this=subject.copy(), expression=condition.copy())
+            held = self.truth(self.read(condition))
+            made = self.logic.chosen(held, self.number(self.read(branch.args["true"])), made)
+        return made
+
+    def if_else(self, tree: exp.If) -> Operand:
+        return self.chosen_if(tree.this, tree.args["true"], tree.args.get("false"))
+
+    def chosen_if(
+        self, condition: exp.Expr, then: exp.Expr, other: exp.Expr | None = None
+    ) -> Number:
+        rest = self.logic.literal(np.nan) if other is None else self.number(self.read(other))
+        held = self.truth(self.read(condition))
+        return self.logic.chosen(held, self.number(self.read(then)), rest)
+
+    def cast(self, tree: exp.Cast) -> Operand:
+        kind = tree.to.sql("duckdb").upper()
+        operand = self.read(tree.this)
+        if isinstance(operand, Text) and kind in DATES:
+            return date_of(operand.value, kind, tree)
+        x = self.number(operand)
+        b = self.frame.builder
+        if kind == "DOUBLE":
+            return x
+        if kind in ("REAL", "FLOAT"):
+            return Number(b.cast(b.cast(x.value, "float32"), "float64"))
+        if kind == "BOOLEAN":
+            return self.truth(operand)
+        if kind in ("INT", "INTEGER", "BIGINT"):
+            return Number(b.op("rint", x.value))
+        raise UnsupportedModelError(
+            f"{shown(tree)}: a step's SQL casts to DOUBLE, FLOAT, INTEGER, BIGINT and BOOLEAN"
+        )
+
+    def call(self, tree: exp.Anonymous) -> Operand:
+        name, arguments = str(tree.this).lower(), list(tree.expressions)
+        special = _SPECIAL.get(name)
+        if name in PARTS:
+            _check_count(tree, name, len(arguments), 1, 1)
+            return self.part(name, arguments[0])
+        if special is not None:
+            least, most, rule = special
+            _check_count(tree, name, len(arguments), least, most)
+            return rule(self, arguments)
+        function = FUNCTIONS.get(name)
+        if function is None:
+            known = sorted(_SPECIAL.keys() | FUNCTIONS.keys() | PARTS.keys())
+            near = closest(name, known)
+            hint = f"; did you mean {near}?" if near else ""
+            raise UnsupportedModelError(
+                f"a step's SQL cannot call {name}{hint}; it calls {', '.join(known)}"
+            )
+        _check_count(tree, name, len(arguments), function.least, function.most)
+        return Number(function.make(self.frame.builder, self.numbers(arguments)))
+
+    # functions that look at more than numbers
+
+    def coalesced(self, trees: Sequence[exp.Expr]) -> Operand:
+        """The first that is not NULL."""
+        made = self.number(self.read(trees[-1]))
+        for tree in reversed(trees[:-1]):
+            x = self.number(self.read(tree))
+            made = self.logic.chosen(self.logic.is_null(x), made, x)
+        return made
+
+    def null_if(self, trees: Sequence[exp.Expr]) -> Operand:
+        """NULL where both are equal, else the first."""
+        x = self.number(self.read(trees[0]))
+        equal = self.truth(self.compared(exp.EQ(this=trees[0], expression=trees[1])))
+        return self.logic.chosen(equal, self.logic.literal(np.nan), x)
+
+    def is_nan(self, trees: Sequence[exp.Expr]) -> Operand:
+        return self.logic.is_null(self.number(self.read(trees[0])))
+
+    def is_finite(self, trees: Sequence[exp.Expr]) -> Operand:
+        return self._against_infinity(trees[0], "lt", "ge")
+
+    def is_infinite(self, trees: Sequence[exp.Expr]) -> Operand:
+        return self._against_infinity(trees[0], "eq", "ne")
+
+    def _against_infinity(self, tree: exp.Expr, operator: str, opposite: str) -> Truth:
+        size = Number(self.frame.builder.op("abs", *self.numbers([tree])))
+        return self.logic.compared(operator, opposite, size, self.logic.literal(np.inf))
+
+
+def _check_count(tree: exp.Expr, name: str, count: int, least: int, most: int) -> None:
+    if not least <= count <= most:
+        takes = str(least) if least == most else f"{least} to {most}"
+        raise UnsupportedModelError(f"{shown(tree)}: {name} takes {takes} arguments, not {count}")
+
+
+def _limits(tree: exp.Between) -> tuple[exp.Expr, exp.Expr]:
+    return tree.args["low"], tree.args["high"]
+
+
+def _arithmetic(operator: str) -> Rule:
+    def rule(reader: Reader, tree: Any) -> Operand:
+        values = reader.numbers([tree.this, tree.expression])
+        return Number(reader.frame.builder.op(operator, *values))
+
+    return rule
+
+
+def _rounded_by(operator: str) -> Rule:
+    return lambda r, t: Number(r.frame.builder.op(operator, *r.numbers([t.this])))
+
+
+def _whole_division(reader: Reader, tree: Any) -> Operand:
+    raise UnsupportedModelError(
+        f"{shown(tree)}: what // makes depends on the types of the columns; write trunc(a / b) or "
+        "floor(a / b)"
+    )
+
+
+def shown(tree: exp.Expr) -> str:
+    return tree.sql("duckdb")
+
+
+def listed(names: Sequence[str], most: int = 30) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+Rule = Callable[[Reader, Any], Operand]
+
+_COMPARISONS: Mapping[type[exp.Expr], tuple[str, str]] = MappingProxyType(
+    {
+        exp.EQ: ("eq", "ne"),
+        exp.NEQ: ("ne", "eq"),
+        exp.LT: ("lt", "ge"),
+        exp.LTE: ("le", "gt"),
+        exp.GT: ("gt", "le"),
+        exp.GTE: ("ge", "lt"),
+    }
+)
+"""Comparison -> its operator and that of its opposite."""
+
+_RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
+    {
+        exp.Add: _arithmetic("add"),
+        exp.And: lambda r, t: r.logic.both(r.truth(r.read(t.this)), r.truth(r.read(t.expression))),
+        exp.Anonymous: Reader.call,
+        exp.Between: Reader.between,
+        exp.Boolean: lambda r, t: r.logic.truth(bool(t.this)),
+        exp.Case: Reader.case,
+        exp.Cast: Reader.cast,
+        exp.Ceil: _rounded_by("ceil"),
+        exp.Column: Reader.column,
+        exp.Div: _arithmetic("div"),
+        exp.Extract: Reader.extracted,
+        exp.Floor: _rounded_by("floor"),
+        exp.If: Reader.if_else,
+        exp.In: Reader.one_of,
+        exp.IntDiv: _whole_division,
+        exp.Is: Reader.is_what,
+        exp.Literal: Reader.literal,
+        exp.Mod: lambda r, t: Number(remainder(r.frame.builder, r.numbers([t.this, t.expression]))),
+        exp.Mul: _arithmetic("mul"),
+        exp.Neg: Reader.negative,
+        exp.Not: lambda r, t: r.logic.negated(r.truth(r.read(t.this))),
+        exp.Null: lambda r, t: Null(),
+        exp.NullSafeEQ: Reader.not_distinct,
+        exp.NullSafeNEQ: Reader.distinct,
+        exp.Or: lambda r, t: r.logic.either(r.truth(r.read(t.this)), r.truth(r.read(t.expression))),
+        exp.Paren: lambda r, t: r.read(t.this),
+        exp.Pow: _arithmetic("pow"),
+        exp.Sub: _arithmetic("sub"),
+        **dict.fromkeys(_COMPARISONS, Reader.compared),
+    }
+)
+
+_SPECIAL: Mapping[str, tuple[int, int, Callable[[Reader, Any], Operand]]] = MappingProxyType(
+    {
+        "coalesce": (1, 100, Reader.coalesced),
+        "date_diff": (3, 3, Reader.date_diff),
+        "date_part": (2, 2, Reader.date_part),
+        "datediff": (3, 3, Reader.date_diff),
+        "datepart": (2, 2, Reader.date_part),
+        "if": (2, 3, lambda r, a: r.chosen_if(*a)),
+        "iff": (2, 3, lambda r, a: r.chosen_if(*a)),
+        "ifnull": (2, 2, Reader.coalesced),
+        "isfinite": (1, 1, Reader.is_finite),
+        "isinf": (1, 1, Reader.is_infinite),
+        "isnan": (1, 1, Reader.is_nan),
+        "nullif": (2, 2, Reader.null_if),
+    }
+)
+"""Functions that look at more than numbers: how many arguments they take, and their rule."""
 
 
 def parsed(sql: str) -> exp.Expr:

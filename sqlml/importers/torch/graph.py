@@ -1,21 +1,209 @@
 """`convert`: the graph of an exported module as operators of the IR, if these can express all of
-it."""
+it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, cast
+
+import numpy as np
 
 from sqlml.errors import ProgramError
 from sqlml.importers.frame import Frame
 from sqlml.importers.row_tensors import Rows, Uncovered
+from sqlml.importers.torch.layers import ACTIVATIONS, LAYERS
 from sqlml.importers.torch.layout import DROPOUTS, LAYOUT
-from sqlml.importers.torch.rules import RULES
-from sqlml.importers.torch.tensors import Maker
+from sqlml.importers.torch.tensors import (
+    Arguments,
+    Maker,
+    Operand,
+    Rule,
+    column_axis,
+    kind_of,
+    promoted,
+    rows,
+)
 from sqlml.ir.builder import Value
 from sqlml.ir.torch_archive import Call, Exported, Input, Ref
 from sqlml.types import DType
+
+# The aten operators that the IR's own operators say: name -> how to make them.
+#
+# Numbers are those of eager torch up to the rounding of its dtype: torch sums products in blocks,
+# and its float32 functions are approximations of their own.
+
+
+def _unary(op: str) -> Rule:
+    return lambda m, a: m.unary(op, rows(a, "self"))
+
+
+def _numeric(op: str) -> Rule:
+    return lambda m, a: m.op(op, rows(a, "self"))
+
+
+def _binary(op: str) -> Rule:
+    def rule(m: Maker, a: Arguments) -> Rows:
+        other: Operand = a["other"]
+        if a.get("alpha", 1) != 1:
+            other = m.elementwise("mul", cast(Rows, other), a["alpha"])
+        return m.elementwise(op, a["self"], other)
+
+    return rule
+
+
+def _compare(op: str) -> Rule:
+    return lambda m, a: m.elementwise(op, a["self"], a["other"])
+
+
+def _logical(op: str) -> Rule:
+    def rule(m: Maker, a: Arguments) -> Rows:
+        return m.elementwise(op, _truth(m, a["self"]), _truth(m, a["other"]))
+
+    return rule
+
+
+def _bitwise(op: str) -> Rule:
+    def rule(m: Maker, a: Arguments) -> Rows:
+        if not all(isinstance(x, Rows) and x.dtype == "bool" for x in (a["self"], a["other"])):
+            raise Uncovered("a bitwise operator over numbers")
+        return m.elementwise(op, a["self"], a["other"])
+
+    return rule
+
+
+def _truth(m: Maker, x: Operand) -> Operand:
+    if isinstance(x, Rows) and x.dtype != "bool":
+        return m.elementwise("ne", x, 0)
+    return np.asarray(x).astype(bool) if not isinstance(x, Rows) else x
+
+
+def _divide(m: Maker, a: Arguments) -> Rows:
+    if a.get("rounding_mode") is not None:
+        raise Uncovered("a division that rounds")
+    first, second = a["self"], a["other"]
+    dtype = promoted([first, second])
+    return m.elementwise("div", first, second, dtype=dtype if kind_of(dtype) == 2 else "float32")
+
+
+def _reverse_subtract(m: Maker, a: Arguments) -> Rows:
+    turned = {"self": a["other"], "other": a["self"], "alpha": a.get("alpha", 1)}
+    return cast(Rows, _binary("sub")(m, turned))
+
+
+def _power(m: Maker, a: Arguments) -> Rows:
+    x, exponent = rows(a, "self"), a["exponent"]
+    if exponent == 2:
+        return m.elementwise("mul", x, x)
+    if exponent == 3:
+        return m.elementwise("mul", m.elementwise("mul", x, x), x)
+    if exponent == 0.5:
+        return m.unary("sqrt", x)
+    if exponent == -1:
+        return _reciprocal(m, a)
+    raise Uncovered(f"power {exponent!r}")
+
+
+def _reciprocal(m: Maker, a: Arguments) -> Rows:
+    return m.elementwise("div", 1.0, m.floating(rows(a, "self")))
+
+
+def _reduced(op: str, mean: bool = False) -> Rule:
+    def rule(m: Maker, a: Arguments) -> Rows:
+        x = rows(a, "self")
+        dims = a.get("dim")
+        if dims in (None, []) or a.get("dtype") is not None:
+            raise Uncovered("a reduction of the whole batch")
+        axes = [column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])]
+        if mean:
+            x = m.floating(x)
+        elif op == "sum" and kind_of(x.dtype) < 2:
+            x = m.cast(x, "int64")
+        if x.dtype == "bool":
+            raise Uncovered("a reduction of booleans")
+        made = m.reduce(op, x, axes, keep=bool(a.get("keepdim")))
+        if mean:
+            made = m.elementwise("div", made, float(math.prod(x.shape[i] for i in axes)))
+        return made
+
+    return rule
+
+
+def _where(m: Maker, a: Arguments) -> Rows:
+    condition = rows(a, "condition")
+    if condition.dtype != "bool":
+        raise Uncovered("a condition that is not bool")
+    return m.where(condition, a["self"], a["other"])
+
+
+def _sign(m: Maker, a: Arguments) -> Rows:
+    x = rows(a, "self")
+    if x.dtype == "bool":
+        raise Uncovered("the sign of booleans")
+    # 0 for NaN, as torch has it
+    above, below = m.elementwise("gt", x, 0), m.elementwise("lt", x, 0)
+    return m.elementwise("sub", m.cast(above, x.dtype), m.cast(below, x.dtype))
+
+
+def _not(m: Maker, a: Arguments) -> Rows:
+    return m.op("not", cast(Rows, _truth(m, rows(a, "self"))))
+
+
+_FLOAT = (
+    "exp log log1p expm1 sqrt sigmoid tanh exp2 log2 log10 sin cos tan sinh cosh trunc floor ceil "
+    "isnan"
+).split()
+_OF_EITHER: Mapping[str, Rule] = MappingProxyType(
+    {
+        **{name: _binary(name) for name in ("add", "sub", "mul")},
+        **{name: _compare(name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+        "div": _divide,
+        "true_divide": _divide,
+        "rsub": _reverse_subtract,
+    }
+)
+"""Operators whose other operand is a tensor or a number, each by an overload of its own."""
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        **{f"aten.{name}.default": _unary(name) for name in _FLOAT},
+        "aten.asin.default": _unary("arcsin"),
+        "aten.acos.default": _unary("arccos"),
+        "aten.atan.default": _unary("arctan"),
+        **{f"aten.{name}.default": _numeric(name) for name in ("neg", "abs")},
+        **{f"aten.{name}.Tensor": rule for name, rule in _OF_EITHER.items()},
+        **{f"aten.{name}.Scalar": rule for name, rule in _OF_EITHER.items()},
+        "aten.maximum.default": _binary("maximum"),
+        "aten.minimum.default": _binary("minimum"),
+        "aten.logical_and.default": _logical("and"),
+        "aten.logical_or.default": _logical("or"),
+        "aten.bitwise_and.Tensor": _bitwise("and"),
+        "aten.bitwise_or.Tensor": _bitwise("or"),
+        "aten.__and__.Tensor": _bitwise("and"),
+        "aten.__or__.Tensor": _bitwise("or"),
+        "aten.logical_not.default": _not,
+        "aten.sign.default": _sign,
+        "aten.square.default": lambda m, a: m.elementwise("mul", rows(a, "self"), rows(a, "self")),
+        "aten.pow.Tensor_Scalar": _power,
+        "aten.reciprocal.default": _reciprocal,
+        "aten.rsqrt.default": lambda m, a: _reciprocal(m, {"self": m.unary("sqrt", a["self"])}),
+        "aten.sum.dim_IntList": _reduced("sum"),
+        "aten.mean.dim": _reduced("sum", mean=True),
+        "aten.amax.default": _reduced("max"),
+        "aten.amin.default": _reduced("min"),
+        "aten.argmax.default": _reduced("argmax"),
+        "aten.where.self": _where,
+        "aten.where.ScalarOther": _where,
+        "aten.where.ScalarSelf": _where,
+        "aten.where.Scalar": _where,
+        **ACTIVATIONS,
+        **LAYERS,
+        **LAYOUT,
+    }
+)
 
 
 def convert(graph: Exported, frame: Frame) -> Value:

@@ -27,9 +27,11 @@ from sqlml.ir.operators.distances import (
     SQUARES,
     as_expanded,
     check_metric,
+    expanded,
     reduced,
+    slack,
+    squares,
 )
-from sqlml.ir.operators.expanded import expanded, slack, squares
 from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, matrix

@@ -13,8 +13,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,67 @@ from sqlml.backends import own_files
 from sqlml.child_process import Child, Ended, Failed
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.importers.lightgbm.document import read_text
-from sqlml.importers.xgboost import ubjson
+from sqlml.importers.xgboost import document
 from sqlml.importers.xgboost.document import read_document
 from sqlml.importers.xgboost.forest import compact
-from sqlml.training.fitting.training_log import TrainingLog
-from sqlml.training.storage.blocks import Blocks
-from sqlml.training.storage.part import Part, blocks_of
+from sqlml.training.options.request import Request
+from sqlml.training.progress import Progress
+from sqlml.training.storage.row_store import Blocks, Part, blocks_of
+
+# `TrainingLog`: what happened in each round of training.
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of boosting, or one pass over the rows.
+
+    loss, eval_loss: of the rows fitted to and those held out, in the library's own metric; None
+    where the library tells none. seconds: since the round before, or None.
+    """
+
+    iteration: int
+    loss: float | None
+    eval_loss: float | None
+    seconds: float | None
+
+
+@dataclass(slots=True)
+class TrainingLog:
+    """The rounds so far, in order; `metric` is what the losses are, as the library calls it.
+
+    progress: shows them.
+    """
+
+    progress: Progress = field(default_factory=Progress)
+    metric: str = ""
+    rounds: list[Round] = field(default_factory=list)
+    _last: float = field(default_factory=time.perf_counter)
+
+    def start(self, rounds: int | None) -> None:
+        """The first round begins; there are so many at most, if that is known."""
+        self.progress.begin("fitting", rounds, "round")
+        self._last = time.perf_counter()
+
+    def round(self, loss: float | None, eval_loss: float | None) -> None:
+        """A round has ended."""
+        now = time.perf_counter()
+        self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, now - self._last))
+        self._last = now
+        told = {"loss": loss, "eval_loss": eval_loss}
+        self.progress.add(1, ", ".join(f"{k} {v:.4g}" for k, v in told.items() if v is not None))
+
+    def restore(self, metric: str, losses: Iterable[tuple[float | None, float | None]]) -> None:
+        """Rounds had ended in another process."""
+        self.metric = metric
+        for loss, eval_loss in losses:
+            self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))
+        self.progress.add(len(self.rounds), "")
+        self._last = time.perf_counter()
+
+    def past(self, loss: float, eval_loss: float | None) -> None:
+        """A round had ended before anybody could tell."""
+        self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))
+
 
 LEAST = 10
 """Trees of a segment, at least; later ones have a quarter of the trees before."""
@@ -209,7 +265,7 @@ def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None
         import xgboost
 
         booster = xgboost.Booster(model_file=bytearray(content))
-        read_document(ubjson.loads(booster.save_raw("ubj"), compact))
+        read_document(document.loads(booster.save_raw("ubj"), compact))
     elif package == b"lightgbm":
         import lightgbm
 
@@ -257,3 +313,31 @@ def _loss(value: Any) -> float | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise TypeError(f"{value!r} is no loss")
     return value
+
+
+# `Fitting`: what a library fits to what.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitting:
+    """What is fitted to what.
+
+    parameters: of the estimator. categories: places of the columns of X that are categories.
+    held_out: None if no rows are. memory_limit: the engine's, in bytes. classes: how many the label
+    has. checkpoint: where rounds are saved, or None.
+    """
+
+    request: Request
+    parameters: dict[str, Any]
+    categories: list[int]
+    fitted: Part
+    held_out: Part | None
+    log: TrainingLog
+    memory_limit: float
+    classes: int = 0
+    checkpoint: Checkpoint | None = None
+
+    @property
+    def patience(self) -> int | None:
+        """The rounds without a gain after which training ends; None: all rounds are made."""
+        return None if self.held_out is None else self.request.early_stopping_rounds

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.training.fitting.checkpoint import in_segments
-from sqlml.training.fitting.fitting import Fitting
-from sqlml.training.storage.part import Part
-from sqlml.training.storage.row_store import StoredRows
+from sqlml.training.fitting.checkpoint import Fitting, in_segments
+from sqlml.training.storage.row_store import Part, StoredRows
 from sqlml.types import Array
 
 

@@ -13,12 +13,9 @@ import numpy as np
 
 from sqlml.errors import ConfigError
 from sqlml.interruption import interruption_after
-from sqlml.training.fitting.checkpoint import in_segments
-from sqlml.training.fitting.fitting import Fitting
+from sqlml.training.fitting.checkpoint import Fitting, in_segments
 from sqlml.training.model_types import makes_bins
-from sqlml.training.storage.part import Part, blocks_of
-from sqlml.training.storage.row_store import StoredRows
-from sqlml.training.storage.vanishing_folder import VanishingFolder
+from sqlml.training.storage.row_store import Part, StoredRows, VanishingFolder, blocks_of
 
 
 def fit_xgboost(fitting: Fitting) -> Any:

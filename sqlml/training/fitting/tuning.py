@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ConfigError, MissingDependencyError
-from sqlml.scorer.metrics import Metrics
-from sqlml.training.fitting.checkpoint import Checkpoint, Saved
-from sqlml.training.fitting.training_log import TrainingLog
-from sqlml.training.metrics import LOWER_IS_BETTER, METRICS
+from sqlml.scorer.evaluate import Metrics
+from sqlml.training.fitting.checkpoint import Checkpoint, Saved, TrainingLog
+from sqlml.training.model_types import LOWER_IS_BETTER, METRICS
+from sqlml.training.options.estimator_parameters import Candidates, Searched
 from sqlml.training.options.request import Request
-from sqlml.training.options.searched_values import Candidates, Searched
 
 STARTING_TRIALS = 5
 """Trials that are all made before others are compared with them."""

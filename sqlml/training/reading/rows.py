@@ -21,14 +21,47 @@ from sqlml.training.features.columns import TrainingColumn, TrainingColumns, lab
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import Split, hashed_columns
 from sqlml.training.progress import Progress
-from sqlml.training.reading.memory_guard import SHARE, MemoryGuard
-from sqlml.training.storage.blocks import block_rows
-from sqlml.training.storage.buffers import Buffer
-from sqlml.training.storage.classes import Classes
-from sqlml.training.storage.column_statistics import ColumnStatistics
-from sqlml.training.storage.names import Names
-from sqlml.training.storage.row_store import RowStore, StoredRows
+from sqlml.training.storage.column_statistics import Classes, ColumnStatistics, Names
+from sqlml.training.storage.row_store import Buffer, RowStore, StoredRows, block_rows
 from sqlml.types import Array
+
+# `MemoryGuard`: refuses rows that would not fit into memory, before they are read where that is
+# known.
+
+
+SHARE = 0.8
+"""Of the engine's memory_limit that rows may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGuard:
+    """What rows of an estimator that keeps all of them may take.
+
+    row: bytes of one. limit: the engine's memory_limit in bytes; None: the estimator reads blocks.
+    """
+
+    request: Request
+    row: int
+    limit: float | None
+
+    def check(self, rows: int | None) -> None:
+        """Refuse a number of rows, if it is known.
+
+        Raises:
+            ConfigError: they take more than the limit allows; what would help.
+        """
+        if self.limit is None or rows is None or rows * self.row <= SHARE * self.limit:
+            return
+        others = ""
+        if self.request.model_type.startswith("boosted_tree") and self.request.task != "rank":
+            others = ", or library = 'xgboost', which reads rows in blocks"
+        raise ConfigError(
+            f"{self.request.trainer.path.rpartition('.')[2]} keeps all rows in memory: "
+            f"{rows:,} of them take {rows * self.row / 2**30:.2f} GiB, and memory_limit is "
+            f"{self.limit / 2**30:.2f} GiB; SET memory_limit to more, train on a sample "
+            f"(SELECT .. USING SAMPLE 10%){others}"
+        )
+
 
 _NARROW = ("FLOAT", "BOOLEAN", "TINYINT", "SMALLINT", "UTINYINT", "USMALLINT")
 """Types of numbers that float32 holds without rounding."""

@@ -7,8 +7,16 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from sqlml.catalog.call_trees import argument_trees, called, check_plain_call
-from sqlml.catalog.row_expressions import Item, RowExpression, items_of, kept, shown
+from sqlml.catalog.row_expressions import (
+    Item,
+    RowExpression,
+    argument_trees,
+    called,
+    check_plain_call,
+    items_of,
+    kept,
+    shown,
+)
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ParseError
 from sqlml.training.transform.fitted_rows import FittedRows

@@ -17,7 +17,7 @@ import sqlml
 from sqlml.backends import base
 from sqlml.errors import BackendError
 from sqlml.importers.registry import Imported, import_model
-from sqlml.passes.lowering.lower import lower
+from sqlml.passes.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.types import Array
 from tests import oracles

@@ -21,23 +21,22 @@ from sqlml.backends import base
 from sqlml.errors import BackendError
 from sqlml.importers import category_encoders, feature_engine, imblearn, statsmodels
 from sqlml.importers.catboost import importer as catboost
-from sqlml.importers.catboost.objective import LOSSES as catboost_losses
+from sqlml.importers.catboost.importer import LOSSES as catboost_losses
 from sqlml.importers.file_formats import FOLDER_FORMAT, READERS
 from sqlml.importers.lightgbm import importer as lightgbm
-from sqlml.importers.lightgbm.objective import OBJECTIVES as lightgbm_objectives
-from sqlml.importers.onnx.walk import FUNCTIONS as onnx_operators
+from sqlml.importers.lightgbm.importer import OBJECTIVES as lightgbm_objectives
+from sqlml.importers.onnx.importer import FUNCTIONS as onnx_operators
 from sqlml.importers.registry import class_path
-from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
-from sqlml.importers.sklearn.unsupported import UNSUPPORTED
-from sqlml.importers.skorch import importer as skorch
+from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS, UNSUPPORTED
 from sqlml.importers.spark_ml.pipeline import CLASSES as spark_classes
 from sqlml.importers.spark_ml.pipeline import PREDICTORS
-from sqlml.importers.torch.rules import RULES as torch_operators
+from sqlml.importers.torch import wrapped_modules as skorch
+from sqlml.importers.torch.graph import RULES as torch_operators
 from sqlml.importers.xgboost import importer as xgboost
-from sqlml.importers.xgboost.objective import OBJECTIVES as xgboost_objectives
+from sqlml.importers.xgboost.importer import OBJECTIVES as xgboost_objectives
+from sqlml.ir.ops import OUTPUTS
 from sqlml.ir.program import Program
-from sqlml.ir.spec import OUTPUTS
-from sqlml.passes.lowering.lower import lower
+from sqlml.passes.lower import lower
 from tests.contract.estimators.case import Case
 from tests.contract.estimators.fitted import Fitted
 from tests.contract.estimators.table import ALL

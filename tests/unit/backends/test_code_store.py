@@ -13,7 +13,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from sqlml.backends.native.jit import array_fields, code_store, object_code
+from sqlml.backends.native.jit import argument_kinds, code_store, object_code
+from sqlml.backends.native.jit.call_wrapper import WORDS_ENTRY
 from sqlml.backends.native.jit.object_code import ObjectCode
 from sqlml.backends.native.jit.specialise import (
     Signature,
@@ -22,7 +23,6 @@ from sqlml.backends.native.jit.specialise import (
     specialise,
     writes,
 )
-from sqlml.backends.native.jit.words_entry import WORDS_ENTRY
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +92,7 @@ def object_file(source: str) -> bytes:
 
 STRANGE = f"""
 declare void @no_such_function()
-define void @{array_fields.ENTRY}() {{ call void @no_such_function() ret void }}
+define void @{argument_kinds.ENTRY}() {{ call void @no_such_function() ret void }}
 define void @{WORDS_ENTRY}() {{ ret void }}
 """
 

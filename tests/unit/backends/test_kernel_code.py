@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sqlml.backends.native.jit import array_fields
+from sqlml.backends.native.jit import argument_kinds
 from sqlml.backends.native.jit.argument_kinds import spelled
 from sqlml.backends.native.jit.specialise import (
     COUNT,
@@ -210,8 +210,8 @@ def test_a_kernel_that_needs_numba_is_run_by_numba(tmp_path: Path) -> None:
 def test_where_arrays_have_other_fields_numba_runs_all_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert array_fields.known()
-    monkeypatch.setattr(array_fields, "known", lambda: False)
+    assert argument_kinds.known()
+    monkeypatch.setattr(argument_kinds, "known", lambda: False)
     signature = (*WEIGH[:3], writes("f8", 1), NOTHING)
 
     def with_nothing(x: Any, weights: Any, times: Any, out: Any, absent: Any) -> None:

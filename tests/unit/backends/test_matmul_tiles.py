@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from sqlml.backends.native import NativeBackend
-from sqlml.backends.native.rows.expanded_search import expanded_search
+from sqlml.backends.native.rows.distances import expanded_search
+from sqlml.backends.native.rows.linear import wide_linear
 from sqlml.backends.native.rows.matmul_tiles import FUSES, HIGH, WIDE, panels, whole_tiles
-from sqlml.backends.native.rows.wide_linear import wide_linear
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sqlml.backends.native.in_place import in_place
-from sqlml.backends.native.stepwise import Stepwise
+from sqlml.backends.native.stepwise import Stepwise, in_place
 from sqlml.backends.row_blocks import row_bytes
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value

@@ -12,7 +12,7 @@ import pytest
 
 from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.operators import source
-from sqlml.backends.native.trees.siblings import siblings
+from sqlml.backends.native.trees.lockstep_forest import siblings
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder

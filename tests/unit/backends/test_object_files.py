@@ -7,7 +7,7 @@ import random
 import llvmlite.binding as llvm
 import pytest
 
-from sqlml.backends.native.jit.object_files import DamagedError, symbols
+from sqlml.backends.native.jit.object_code import DamagedError, symbols
 
 SOURCE = """
 target triple = "{}"

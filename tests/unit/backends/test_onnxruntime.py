@@ -11,11 +11,11 @@ import pytest
 
 from sqlml.backends import base
 from sqlml.backends.onnxruntime import backend as onnx_backend
-from sqlml.backends.onnxruntime.stages import stages
+from sqlml.backends.onnxruntime.graph import stages
 from sqlml.errors import BackendError, MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from sqlml.passes.lowering.lower import lower
+from sqlml.passes.lower import lower
 from sqlml.planner.choice.choose import choose
 from tests.contract.opaque_cases import onnx_graph
 from tests.random_trees import Recipe, grow, program_of, rows_for

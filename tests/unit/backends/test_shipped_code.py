@@ -10,13 +10,11 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 
-from sqlml.backends.native.jit import processor, shipped_code
-from sqlml.backends.native.jit.build_kernels import build
-from sqlml.backends.native.jit.compile_ahead import compile_ahead
-from sqlml.backends.native.jit.known_kernels import KnownKernel, known_kernels
+from sqlml.backends.native.jit import object_code, shipped_code
+from sqlml.backends.native.jit.compile_ahead import KnownKernel, build, compile_ahead, known_kernels
 
 FEATURES = llvm.get_host_cpu_features()
-HERE = [name for name, own in processor.LEVELS.items() if all(map(FEATURES.get, own))]
+HERE = [name for name, own in object_code.LEVELS.items() if all(map(FEATURES.get, own))]
 
 pytestmark = pytest.mark.skipif(not HERE, reason="this kind of processor has no levels")
 
@@ -42,7 +40,7 @@ print("numba" in sys.modules)
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the machine code of one kernel, for all levels."""
     folder = tmp_path_factory.mktemp("package") / "built"
-    build(folder, tuple(processor.LEVELS), [_kernel()])
+    build(folder, tuple(object_code.LEVELS), [_kernel()])
     return folder
 
 
@@ -59,11 +57,11 @@ def compiles(folder: Path, cache: Path, **settings: str) -> bool:
 
 
 def test_a_process_takes_what_the_package_brings(built: Path, tmp_path: Path) -> None:
-    assert len(list(built.iterdir())) == len(processor.LEVELS)
+    assert len(list(built.iterdir())) == len(object_code.LEVELS)
     assert not compiles(built, tmp_path)
     assert not list(tmp_path.rglob("*.kernel")), "and writes nothing"
     for level in HERE:
-        assert not compiles(built, tmp_path, **processor.settings(level)), level
+        assert not compiles(built, tmp_path, **object_code.settings(level)), level
 
 
 @pytest.mark.nightly
@@ -97,19 +95,19 @@ def test_names_say_the_level_the_sources_and_the_signature(monkeypatch: pytest.M
 
 
 def test_levels_are_what_python_knows_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert processor.level() == HERE[0]
-    assert processor.has("avx2") and processor.has("fma")
-    for level in processor.LEVELS:
-        for variable, value in processor.settings(level).items():
+    assert object_code.level() == HERE[0]
+    assert object_code.has("avx2") and object_code.has("fma")
+    for level in object_code.LEVELS:
+        for variable, value in object_code.settings(level).items():
             monkeypatch.setenv(variable, value)
-        processor.level.cache_clear()
-        assert processor.level() == level
-        assert processor.has("avx512bw") == (level == "x86-64-v4")
+        object_code.level.cache_clear()
+        assert object_code.level() == level
+        assert object_code.has("avx512bw") == (level == "x86-64-v4")
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
-    processor.level.cache_clear()
-    assert processor.level() is None and not processor.has("avx2")
+    object_code.level.cache_clear()
+    assert object_code.level() is None and not object_code.has("avx2")
     monkeypatch.undo()
-    processor.level.cache_clear()
+    object_code.level.cache_clear()
 
 
 def test_what_was_compiled_ahead_is_not_compiled_again(

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from sqlml.backends.torch import TorchBackend, failures
-from sqlml.backends.torch.row_blocks import in_turn
+from sqlml.backends.torch import TorchBackend, gpu_transfers
+from sqlml.backends.torch.gpu_transfers import in_turn
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from sqlml.passes.lowering.lower import lower
+from sqlml.passes.lower import lower
 from tests.random_trees import Recipe, grow, program_of, rows_for
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -194,22 +194,22 @@ def test_no_block_that_fits_is_an_error_that_names_the_fix() -> None:
 
 def test_a_lost_device_is_told_from_a_fault_of_the_model() -> None:
     gone = RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be late")
-    assert failures.is_lost(gone) and not failures.is_out_of_memory(gone)
-    said = str(failures.lost(gone, torch.device("cuda:1")))
+    assert gpu_transfers.is_lost(gone) and not gpu_transfers.is_out_of_memory(gone)
+    said = str(gpu_transfers.lost(gone, torch.device("cuda:1")))
     assert "'cuda:1' failed while scoring (CUDA error: unspecified launch failure)" in said
     assert "no result of this batch was returned" in said and "device='cpu'" in said
     wrapped = BackendError("the module cannot score")
     wrapped.__cause__ = torch.OutOfMemoryError("CUDA out of memory")
-    assert failures.is_out_of_memory(wrapped)
+    assert gpu_transfers.is_out_of_memory(wrapped)
     fault = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-    assert not failures.is_lost(fault) and not failures.is_out_of_memory(fault)
-    assert not failures.is_lost(ValueError("CUDA"))
+    assert not gpu_transfers.is_lost(fault) and not gpu_transfers.is_out_of_memory(fault)
+    assert not gpu_transfers.is_lost(ValueError("CUDA"))
 
 
 @no_gpu
 def test_without_a_driver_torch_is_not_imported_to_ask_for_a_gpu() -> None:
     code = (
-        "import sys; from sqlml.backends.gpu import available; "
+        "import sys; from sqlml.backends.devices import available; "
         "assert available('cpu') and not available('cuda') and not available('cuda:1'); "
         "assert not available('tpu'); print('torch' in sys.modules)"
     )

@@ -16,13 +16,12 @@ import pytest
 import torch
 
 from sqlml.backends.torch import TorchBackend
-from sqlml.backends.torch.fused.columns import Columns, columns
-from sqlml.backends.torch.fused.layout import WIDEST, layout
+from sqlml.backends.torch.fused.forest import WIDEST, Columns, columns, layout
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.operators.forests import exit_leaves
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.lowering.lower import lower
+from sqlml.passes.lower import lower
 from sqlml.planner.choice.choose import Choice
 from sqlml.planner.program.prepare import compile_core
 from tests.random_trees import Recipe, grow, program_of, rows_for

@@ -14,17 +14,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sqlml.backends import tree_costs
+from sqlml.backends import costs
 from sqlml.backends.base import BACKENDS
-from sqlml.backends.native.trees import lockstep, top_levels
+from sqlml.backends.native.trees import lockstep
+from sqlml.backends.native.trees import lockstep as top_levels
 from sqlml.backends.native.trees import lockstep_forest as lockstep_forest_module
-from sqlml.backends.native.trees.binned import binned
-from sqlml.backends.native.trees.block_forest import BlockForest
-from sqlml.backends.native.trees.cursor_forest import cursor_forest
+from sqlml.backends.native.trees.binned import TILE, binned, bins, ranks
+from sqlml.backends.native.trees.cursor_forest import BlockForest, cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
 from sqlml.backends.native.trees.forest import Forest
 from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
-from sqlml.backends.native.trees.ranks import TILE, bins, ranks
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.errors import BackendError
 from sqlml.ir import reference
@@ -107,7 +106,7 @@ def check_random_trees(
 def test_the_costs_know_what_the_kernel_does() -> None:
     """They are apart, since costs are asked before numba is imported."""
     for name in ("LANES", "TOP", "LOW", "TURNED_COLUMNS"):
-        assert getattr(tree_costs, name) == getattr(top_levels, name)
+        assert getattr(costs, name) == getattr(top_levels, name)
     assert top_levels.LOW == lockstep.LEVELS
 
 

@@ -7,8 +7,7 @@ import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
 import sqlml
-from sqlml.backends.native.trees.exits import exits
-from sqlml.backends.native.trees.triples import FEW, NONE, triples
+from sqlml.backends.native.trees.walk import FEW, NONE, exits, triples
 from sqlml.ir.trees import Ensemble
 
 

@@ -16,8 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import sqlml
-from sqlml.cascades.closed_forms import CLOSED_FORMS, closed_form
 from sqlml.cascades.recipe import recipe_of
+from sqlml.cascades.small_model import CLOSED_FORMS, closed_form
 from sqlml.importers.registry import class_path, import_model
 
 FITTED = [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from sqlml.cascades.feature_groups import NOTHING, Group, Sources, feature_groups
-from sqlml.cascades.last_estimator import LastEstimator, last_estimator
+from sqlml.cascades.parts import LastEstimator, last_estimator
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
 from tests.unit.cascades.models import fitted

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
-from sqlml.cascades.intervals import at_most, interval, most_failures
+from sqlml.cascades.threshold import at_most, interval, most_failures
 
 
 def test_interval_is_that_of_clopper_and_pearson() -> None:

@@ -6,7 +6,7 @@ from itertools import chain, combinations
 
 import numpy as np
 
-from sqlml.cascades.knapsack import most_important
+from sqlml.cascades.candidates import most_important
 
 
 def test_no_other_set_within_the_budget_is_worth_more() -> None:

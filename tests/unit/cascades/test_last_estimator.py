@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqlml.cascades.last_estimator import last_estimator
+from sqlml.cascades.parts import last_estimator
 from sqlml.importers.registry import import_model
 from tests.unit.cascades.models import MODELS, fitted
 

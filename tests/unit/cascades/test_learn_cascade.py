@@ -8,9 +8,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from sqlml.cascades.learn_cascade import NoGain, learn_cascade
+from sqlml.cascades.learn import NoGain, learn_cascade
+from sqlml.cascades.parts import answers
 from sqlml.cascades.recipe import recipe_of
-from sqlml.cascades.timing import answers
 from sqlml.catalog.small_models import Cascade
 from sqlml.errors import ConfigError
 from sqlml.importers.registry import import_model

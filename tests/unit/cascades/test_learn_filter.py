@@ -9,11 +9,9 @@ import pytest
 from sklearn.ensemble import GradientBoostingRegressor
 
 from sqlml.cascades.feature_groups import Sources
-from sqlml.cascades.learn_cascade import NoGain
-from sqlml.cascades.learn_filter import learn_filter
-from sqlml.cascades.parts import CONFIDENCE
+from sqlml.cascades.learn import NoGain, learn_filter
+from sqlml.cascades.parts import CONFIDENCE, answers
 from sqlml.cascades.recipe import Recipe, recipe_of
-from sqlml.cascades.timing import answers
 from sqlml.catalog.small_models import TopKFilter
 from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.importers.registry import import_model

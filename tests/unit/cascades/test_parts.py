@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sqlml.cascades.feature_matrix import feature_matrix
-from sqlml.cascades.last_estimator import last_estimator
-from sqlml.cascades.parts import SHUFFLED, shuffled
-from sqlml.cascades.timing import answers
+from sqlml.cascades.parts import SHUFFLED, answers, feature_matrix, last_estimator, shuffled
 from sqlml.importers.registry import import_model
-from sqlml.ir.spec import verify
+from sqlml.ir.ops import verify
 from tests.unit.cascades.models import MODELS, arrays, fitted, rows
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from sqlml.cascades.ratio import rank_needed, smallest_ratio
+from sqlml.cascades.threshold import rank_needed, smallest_ratio
 
 
 def test_rank_needed_counts_to_the_last_row_that_is_needed() -> None:

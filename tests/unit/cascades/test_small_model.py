@@ -12,11 +12,9 @@ from catboost import CatBoostClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
-from sqlml.cascades.last_estimator import last_estimator
-from sqlml.cascades.parts import CONFIDENCE
+from sqlml.cascades.parts import CONFIDENCE, answers, last_estimator
 from sqlml.cascades.recipe import Recipe, recipe_of
 from sqlml.cascades.small_model import confident, small_classifier, small_scorer
-from sqlml.cascades.timing import answers
 from sqlml.errors import MissingDependencyError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from tests.unit.cascades.models import MODELS, arrays, fitted, rows

@@ -9,8 +9,7 @@ import duckdb
 import pytest
 
 from sqlml.catalog.connection import Connection
-from sqlml.catalog.plain_macros.keep import Macros, ModelCall
-from sqlml.catalog.plain_macros.name_tree import MOST, choosers, digits
+from sqlml.catalog.plain_macros import MOST, Macros, ModelCall, choosers, digits
 from sqlml.catalog.tables import TABLES
 
 pytestmark = pytest.mark.version

@@ -21,7 +21,7 @@ from sklearn.svm import SVC
 
 import sqlml
 from sqlml.errors import ConfigError, UnsupportedModelError
-from sqlml.explaining.sampled_blocks import sampled_blocks
+from sqlml.explaining.explained import sampled_blocks
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from tests.shapley import by_definition

@@ -40,8 +40,7 @@ from sklearn.tree import DecisionTreeRegressor
 import sqlml
 from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining.explained import explained
-from sqlml.explaining.importance import importances
-from sqlml.explaining.weights import weights
+from sqlml.explaining.model_facts import importances, weights
 from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
 from sqlml.ir.trees import Ensemble

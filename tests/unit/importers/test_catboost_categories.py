@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from sqlml.errors import MissingValueError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
-from sqlml.ir.city_hash import city_hash32
+from sqlml.ir.hashes import city_hash32
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import split
 from tests import oracles

@@ -32,7 +32,7 @@ from sqlml.errors import (
 from sqlml.importers import file_formats
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
-from sqlml.importers.xgboost import ubjson
+from sqlml.importers.xgboost import document as ubjson
 from sqlml.ir import reference, store
 from sqlml.ir.program import Program
 from tests import oracles

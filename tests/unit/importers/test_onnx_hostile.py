@@ -151,7 +151,7 @@ def test_a_truncated_file_is_damage(make: Any) -> None:
 def test_random_changes_end_in_a_typed_error_or_a_model(make: Any, monkeypatch: Any) -> None:
     """Graphs that would run whole are tried in a process of their own; here nothing is started."""
     answer = {"error": "not tried"}
-    monkeypatch.setattr("sqlml.importers.onnx.whole.probe", lambda *args: answer)
+    monkeypatch.setattr("sqlml.importers.onnx.whole_graph.probe", lambda *args: answer)
     content, rng = make(), np.random.default_rng(0)
     for _ in range(2000):
         damaged = bytearray(content)

@@ -33,10 +33,11 @@ from sqlml.errors import (
     VerificationError,
 )
 from sqlml.importers.registry import import_model
-from sqlml.ir import onnx_metadata, reference, store
+from sqlml.ir import reference, store
+from sqlml.ir import store as onnx_metadata
 from sqlml.ir.builder import Builder
-from sqlml.ir.onnx_metadata import PROGRAM, add_program
 from sqlml.ir.program import Program
+from sqlml.ir.store import PROGRAM, add_program
 from tests.contract.opaque_cases import onnx_graph
 from tests.onnx_checks import load, theirs
 
@@ -163,7 +164,9 @@ def test_a_damaged_program_is_no_model(damage: str) -> None:
 
 
 def test_random_changes_end_in_a_typed_error_or_the_program(monkeypatch: Any) -> None:
-    monkeypatch.setattr("sqlml.importers.onnx.whole.probe", lambda *args: {"error": "not tried"})
+    monkeypatch.setattr(
+        "sqlml.importers.onnx.whole_graph.probe", lambda *args: {"error": "not tried"}
+    )
     program, rng = logistic(), np.random.default_rng(0)
     content = sqlml.compile(program).to_onnx()
     for _ in range(500):

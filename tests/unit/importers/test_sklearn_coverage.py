@@ -12,8 +12,7 @@ from sklearn.utils import all_estimators
 
 import sqlml
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
-from sqlml.importers.sklearn.unsupported import UNSUPPORTED
+from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS, UNSUPPORTED
 
 PATHS = sorted(f"{c.__module__}.{c.__qualname__}" for _, c in all_estimators())
 

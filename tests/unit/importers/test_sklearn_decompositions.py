@@ -26,8 +26,8 @@ from sklearn.random_projection import GaussianRandomProjection, SparseRandomProj
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs
 from sqlml.importers.registry import import_model
+from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS
 from sqlml.importers.sklearn.meta.compose import pipeline
-from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
 from sqlml.ir.builder import Builder
 from tests.sklearn_checks import assert_both_raise, assert_same, scored
 

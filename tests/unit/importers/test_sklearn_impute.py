@@ -14,8 +14,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from sqlml.catalog.model import Reference
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from sqlml.statements.new_version import version_of
-from sqlml.statements.registration import Registration
+from sqlml.statements.build_version import Registration, version_of
 from tests.oracles import mixed_frame
 from tests.sklearn_checks import assert_both_raise, assert_same
 

@@ -32,8 +32,7 @@ from sklearn.pipeline import make_pipeline
 
 from sqlml.errors import MissingValueError, UnknownCategoryError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from sqlml.importers.sklearn.log_probability import log_sum_exp
-from sqlml.importers.sklearn.mixture import digamma
+from sqlml.importers.sklearn.generative_models import digamma, log_sum_exp
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.types import Array

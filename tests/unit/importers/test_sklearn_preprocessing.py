@@ -29,7 +29,7 @@ from sklearn.preprocessing import (
 from sqlml.errors import MissingValueError, UnknownCategoryError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
-from sqlml.passes.push_selection import push_selection
+from sqlml.passes.selection import push_selection
 from tests.sklearn_checks import assert_both_raise, assert_same, scored
 
 

@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import HalvingGridSearchCV, HalvingRandomSearchCV
 
 from sqlml.importers.registry import class_path
-from sqlml.importers.sklearn.fitted import PARAMETERS
-from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
+from sqlml.importers.sklearn.estimator_checks import PARAMETERS
+from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS
 from tests.sklearn_checks import assert_same
 
 

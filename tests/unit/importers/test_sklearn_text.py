@@ -38,9 +38,9 @@ from sqlml.backends.native.text.count_tokens import counter
 from sqlml.errors import InputTypeError, MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import store
-from sqlml.ir.analyzer import RUNS, Analyzer
 from sqlml.ir.builder import Builder
-from sqlml.ir.murmur import murmur3
+from sqlml.ir.hashes import murmur3
+from sqlml.ir.operators.text import RUNS, Analyzer
 from sqlml.ir.utf8_column import Texts, choose, pack, unpack, well_formed
 from sqlml.passes.order import only, run
 from sqlml.types import Array

@@ -17,7 +17,7 @@ import sqlml
 from sqlml.backends import base
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.registry import import_model
-from sqlml.passes.lowering.lower import lower
+from sqlml.passes.lower import lower
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 4)).astype(np.float32)

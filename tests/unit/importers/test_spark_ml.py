@@ -19,8 +19,7 @@ import pytest
 import sqlml
 from sqlml import errors
 from sqlml.importers.registry import Imported, import_model
-from sqlml.importers.spark_ml.folder import read_folder
-from sqlml.importers.spark_ml.parquet import tables_here
+from sqlml.importers.spark_ml.folder import read_folder, tables_here
 from sqlml.scorer.scorer import Scorer
 from tests import spark_folders as saved
 from tests.e2e import child

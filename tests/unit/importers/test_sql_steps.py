@@ -19,7 +19,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 import sqlml
 from sqlml import errors
 from sqlml.importers.frame import Frame
-from sqlml.importers.sql_steps import registered
+from sqlml.importers.sql_steps import step as registered
 from sqlml.importers.sql_steps.expressions import operators_of
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder

@@ -30,7 +30,7 @@ from sqlml.importers.registry import import_model
 from sqlml.ir import store
 from sqlml.ir.builder import Builder
 from sqlml.ir.torch_archive import read_exported
-from sqlml.passes.lowering.lower import lower
+from sqlml.passes.lower import lower
 from tests import oracles
 from tests.torch_checks import (
     NAMES,

@@ -24,7 +24,7 @@ from sqlml.errors import (
 )
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
-from sqlml.passes.lowering.lower import lower
+from sqlml.passes.lower import lower
 from sqlml.planner.choice.choose import choose
 from tests import oracles
 from tests.torch_checks import (

@@ -12,10 +12,10 @@ import pytest
 from sqlml.errors import ArtifactError, InputTypeError, MissingValueError, ProgramError
 from sqlml.ir import reference, store
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.operators.items import pack_items, unpack_items
+from sqlml.ir.operators.sparse_rows import pack_items, unpack_items
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.spec import verify
-from sqlml.passes.push_selection import push_selection
+from sqlml.passes.selection import push_selection
 from sqlml.passes.split import split, text_input
 from sqlml.types import NESTED, Array, DType, promote
 

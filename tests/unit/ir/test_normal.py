@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import special
 
-from sqlml.ir.operators.normal import ndtr, ndtri
+from sqlml.ir.operators.elementwise import ndtr, ndtri
 
 
 def test_the_inverse_in_the_middle_and_in_both_tails() -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sqlml.ir.builder import Builder
-from sqlml.ir.program import Program
-from sqlml.ir.render import render
+from sqlml.ir.program import Program, render
 from sqlml.types import Labels
 from tests.contract.operator_cases import CASES
 from tests.random_trees import Recipe, grow, program_of

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from sqlml.errors import ArtifactError, ProgramError
-from sqlml.ir import packing, reference, store
+from sqlml.ir import reference, store
+from sqlml.ir import store as packing
 from sqlml.ir.builder import Builder
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.spec import verify
 from sqlml.ir.trees import RawTrees, ensemble
 from sqlml.ir.utf8_column import Texts
 from sqlml.limits import FORMAT_VERSION
@@ -273,8 +274,8 @@ ODD_ARRAYS = {
 @pytest.mark.parametrize("name", ODD_ARRAYS)
 def test_arrays_come_back_bit_for_bit(name: str) -> None:
     array = ODD_ARRAYS[name]
-    stored, held, shuffled = packing.pack(array)
-    back = packing.unpack(
+    stored, held, shuffled = packing.pack_array(array)
+    back = packing.unpack_array(
         memoryview(stored + b"next"), array.dtype.name, array.shape, held, shuffled
     )
     assert (back.dtype, back.shape) == (array.dtype, array.shape)
@@ -300,12 +301,12 @@ def test_arrays_come_back_bit_for_bit(name: str) -> None:
     ],
 )
 def test_numbers_are_stored_in_the_narrowest_dtype_that_says_the_same(name: str, held: str) -> None:
-    assert packing.pack(ODD_ARRAYS[name])[1] == held
+    assert packing.pack_array(ODD_ARRAYS[name])[1] == held
 
 
 def test_shuffling_is_chosen_where_it_pays() -> None:
-    assert packing.pack(ODD_ARRAYS["a rising int32"])[2]
-    assert not packing.pack(np.random.default_rng(0).integers(0, 2**62, 1000))[2]
+    assert packing.pack_array(ODD_ARRAYS["a rising int32"])[2]
+    assert not packing.pack_array(np.random.default_rng(0).integers(0, 2**62, 1000))[2]
     weights = np.random.default_rng(0).normal(size=(1000, 20))
     b = Builder()
     x = b.input("x", "float64", 20)

@@ -6,7 +6,7 @@ import pytest
 
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError
-from sqlml.parsing.cut_statements import cut
+from sqlml.parsing.parse import cut
 from sqlml.parsing.tokens import tokenize
 
 

@@ -10,9 +10,8 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB as DuckDBDialect
 
 from sqlml.errors import ParseError
-from sqlml.parsing.nodes import ModelName, Piped
-from sqlml.parsing.places import is_written, span
-from sqlml.parsing.trees import trees
+from sqlml.parsing.parse import trees
+from sqlml.parsing.places import ModelName, Piped, is_written, span
 
 CALL = "predict('m', *)"
 

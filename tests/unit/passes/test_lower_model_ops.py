@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.spec import verify
-from sqlml.passes.lowering.model_ops import MAX_CATEGORIES, lower_model_ops
+from sqlml.passes.lower import MAX_CATEGORIES, lower_model_ops
 
 
 def lowered(b: Builder, value: Value) -> Program:

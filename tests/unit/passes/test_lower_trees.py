@@ -9,16 +9,12 @@ from sqlml.errors import BackendError, ConfigError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.operators.forests import exit_leaves
-from sqlml.ir.ops import OPS
+from sqlml.ir.ops import OPS, verify
 from sqlml.ir.program import Program
-from sqlml.ir.spec import verify
 from sqlml.ir.trees import Ensemble, RawTrees, ensemble
-from sqlml.passes.lowering import ptt
-from sqlml.passes.lowering.exit_leaves import shape_of
-from sqlml.passes.lowering.gemm import lower_gemm
-from sqlml.passes.lowering.lower import STRATEGIES, lower
-from sqlml.passes.lowering.ptt import lower_ptt
-from sqlml.passes.lowering.tt import lower_tt
+from sqlml.passes import tree_strategies
+from sqlml.passes.lower import STRATEGIES, lower
+from sqlml.passes.tree_strategies import lower_gemm, lower_ptt, lower_tt, shape_of
 from tests.random_trees import Recipe, grow, program_of, rows_for
 
 
@@ -111,13 +107,13 @@ def test_perfect_trees_need_no_table_of_children() -> None:
 
 
 def test_perfect_trees_of_depth_10_and_no_deeper() -> None:
-    e = grow(Recipe(seed=6, trees=2, depth=ptt.MAX_DEPTH, chain=True))
+    e = grow(Recipe(seed=6, trees=2, depth=tree_strategies.MAX_DEPTH, chain=True))
     program, x = program_of(e), rows_for(e, 200)
     np.testing.assert_array_equal(
         reference.run(lower_ptt(program), {"x": x})["score"],
         reference.run(program, {"x": x})["score"],
     )
-    deeper = grow(Recipe(seed=6, trees=2, depth=ptt.MAX_DEPTH + 1, chain=True))
+    deeper = grow(Recipe(seed=6, trees=2, depth=tree_strategies.MAX_DEPTH + 1, chain=True))
     with pytest.raises(BackendError, match=r"depth 11 .* use strategy='tt'"):
         lower_ptt(program_of(deeper))
 

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from sqlml.errors import ConfigError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.program import Program
-from sqlml.ir.render import render
+from sqlml.ir.program import Program, render
 from sqlml.passes.fold_layout import fold_layout
-from sqlml.passes.inject_selection import inject_selection
 from sqlml.passes.order import MODEL_PASSES, only, run
-from sqlml.passes.push_selection import push_selection
+from sqlml.passes.selection import inject_selection, push_selection
 from sqlml.passes.split import PACKED, PackedColumn, split
 
 

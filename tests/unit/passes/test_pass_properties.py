@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 from sqlml.errors import ConfigError, MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.spec import verify
-from sqlml.passes.analysis.float_order import last_true
-from sqlml.passes.compare_margins import compare_margins
+from sqlml.passes.float_order import last_true
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.fold_into_trees import fold_into_trees
+from sqlml.passes.fold_monotone import compare_margins
 from sqlml.passes.fold_scaling import fold_scaling
-from sqlml.passes.inject_selection import inject_selection
-from sqlml.passes.merge_linears import merge_linears
 from sqlml.passes.order import run
-from sqlml.passes.settle_missing import settle_missing
-from sqlml.passes.share_work import share_work
+from sqlml.passes.selection import inject_selection
+from sqlml.passes.share_work import merge_linears, share_work
+from sqlml.passes.simplify_trees import settle_missing
 from sqlml.passes.sink_checks import sink_checks
 from sqlml.types import Array, Labels
 from tests.oracles import neighbours

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from sqlml.backends import base
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.spec import verify
-from sqlml.passes.analysis.ranges import ranges
-from sqlml.passes.lowering.lower import STRATEGIES, lower
-from sqlml.passes.narrow_dtypes import narrow_dtypes
+from sqlml.passes.lower import STRATEGIES, lower
+from sqlml.passes.narrow_dtypes import narrow_dtypes, ranges
 from sqlml.passes.order import TENSOR_PASSES, run
-from sqlml.passes.sparse_weights import FEWEST, sparse_weights
+from sqlml.passes.sparse_weights import FEWEST_COLUMNS, sparse_weights
 from tests.random_trees import Recipe, grow, program_of, rows_for
 
 quick = settings(
@@ -189,7 +188,7 @@ def test_what_a_lookup_may_not_replace() -> None:
     infinite[4] = np.inf
     lowered = lower(encoded(6, 1, -1, infinite), "tt")
     assert sum(n.op == "take" for n in sparse_weights(lowered)) == 1
-    narrow = lower(encoded(FEWEST - 1, 1, -1), "tt")
+    narrow = lower(encoded(FEWEST_COLUMNS - 1, 1, -1), "tt")
     many = lower(encoded(20, 50, -1), "tt")
     for program in (narrow, many):
         assert not any(n.op == "take" for n in sparse_weights(program))

@@ -8,8 +8,14 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sqlml.planner.program.constants import PATTERN, parse_constants, spelled
-from sqlml.planner.program.function_names import FunctionSpec, Part, parse_name
+from sqlml.planner.program.function_names import (
+    PATTERN,
+    FunctionSpec,
+    Part,
+    parse_constants,
+    parse_name,
+    spelled,
+)
 
 VALUES = st.one_of(st.none(), st.floats(allow_nan=False), st.text(st.characters(codec="utf-8")))
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from sqlml.backends import costs
-from sqlml.backends.costs import SHIPPED
-from sqlml.backends.tree_costs import tree_costs
+from sqlml.backends.costs import SHIPPED, tree_costs
 from sqlml.calibration.backends import perfect_trees
 from sqlml.calibration.calibrate import calibrate
 from sqlml.errors import ConfigError

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import pytest
 
 from sqlml.planner.syntax.feature_sources import feature_sources
-from sqlml.planner.syntax.idle_sources import Cascaded, idle_sources
 from sqlml.planner.syntax.read import outline_of
+from sqlml.planner.syntax.top_k import Cascaded, idle_sources
 
 TABLES: Mapping[str, list[str]] = {
     "songs": ["id", "k", "x", "y", "genre"],

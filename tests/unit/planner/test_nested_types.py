@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqlml.dialects.type_names import element, map_types, pair_types
-from sqlml.planner.binding.nested_types import as_json, fix_of
+from sqlml.planner.binding.column_types import as_json, fix_of
 from sqlml.types import Kind
 
 NESTED: tuple[Kind, ...] = ("list", "map", "pairs")

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sqlml.backends.sql.literals import number
+from sqlml.backends.sql.expression import number
 from sqlml.errors import ScoringError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.passes.analysis.one_tree import MOST_TESTS, OneTree, one_tree
+from sqlml.passes.one_tree import MOST_TESTS, OneTree, one_tree
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.model_sql.one_tree import tree_sql
 from sqlml.types import DType

@@ -12,8 +12,7 @@ import pytest
 
 from sqlml.errors import ParseError
 from sqlml.planner.syntax.arguments import parameters_of as places
-from sqlml.planner.syntax.inlined_parameters import with_values
-from sqlml.planner.syntax.parameters import Parameters
+from sqlml.planner.syntax.parameters import Parameters, with_values
 
 
 def test_question_marks_count_on_their_own() -> None:

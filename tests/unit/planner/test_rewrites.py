@@ -31,10 +31,10 @@ from sqlml.errors import ConfigError
 from sqlml.importers.registry import import_model
 from sqlml.planner import plan_cache
 from sqlml.planner.binding.context import Context
-from sqlml.planner.call import literal_arguments
+from sqlml.planner.call import call_draft
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_statement import plan, read_statement
-from sqlml.planner.program import constants
+from sqlml.planner.program import function_names
 from sqlml.planner.rewrites import rows_by_model
 from sqlml.planner.rewrites.order import RULES, run
 from tests.cascaded import put_before, put_filter_before
@@ -168,9 +168,9 @@ def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
 
     The least work is worth a literal's, and two models that rows are sorted.
     """
-    monkeypatch.setattr(literal_arguments, "LEAST", 0.0)
+    monkeypatch.setattr(call_draft, "LEAST", 0.0)
     monkeypatch.setattr(rows_by_model, "MOST_UNSORTED", 1)
-    monkeypatch.setattr(constants, "_made", Recent())
+    monkeypatch.setattr(function_names, "_made", Recent())
     seen: list[Context] = []
 
     def noted(sql: str, parameters: Any, context: Context) -> Plan | None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from sqlml.planner.syntax.idle_sources import Cascaded
 from sqlml.planner.syntax.read import outline_of
-from sqlml.planner.syntax.top_k import MIXED, UNFIT, TopK, top_k
+from sqlml.planner.syntax.top_k import MIXED, UNFIT, Cascaded, TopK, top_k
 from tests.unit.planner.test_idle_sources import JOINED, columns, returned
 
 CALL = "predict_score('m', *)"

@@ -8,7 +8,7 @@ from sqlml.catalog.model import Reference
 from sqlml.errors import ConfigError
 from sqlml.parsing import statements
 from sqlml.statements.alter import CHANGES
-from sqlml.statements.registration import Registration, whole_model
+from sqlml.statements.build_version import Registration, whole_model
 from sqlml.statements.run import STATEMENTS
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sqlml.training.transform.exact_moments import exact_moments
+from sqlml.training.transform.preprocessors import exact_moments
 
 DRAW = np.random.default_rng(7)
 COLUMNS = {

@@ -11,8 +11,7 @@ import pytest
 from xgboost import XGBClassifier
 
 from sqlml.training.fitting.fit_xgboost import _xgboost_matrix
-from sqlml.training.storage.blocks import Blocks
-from sqlml.training.storage.part import Part
+from sqlml.training.storage.row_store import Blocks, Part
 from sqlml.types import Array
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqlml.training.fitting.library_errors import cannot_be_trained
+from sqlml.training.fitting.fit import cannot_be_trained
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,14 @@ from lightgbm.basic import _ConfigAliases
 from sqlml.errors import ConfigError
 from sqlml.parsing.statements import Call
 from sqlml.training.model_types import MODEL_TYPES, trainer_of
-from sqlml.training.options.estimator_parameters import ALLOWED, OF_XGBOOST, parameter_names
+from sqlml.training.options.estimator_parameters import (
+    ALLOWED,
+    OF_XGBOOST,
+    Candidates,
+    Range,
+    parameter_names,
+)
 from sqlml.training.options.request import Request, request_of
-from sqlml.training.options.searched_values import Candidates, Range
 from sqlml.training.options.splits import Split
 
 KEPT = ("positive_class", "backend")

@@ -10,12 +10,8 @@ import pytest
 
 from sqlml.errors import ConfigError
 from sqlml.training.storage import row_store
-from sqlml.training.storage.buffers import Buffer
-from sqlml.training.storage.classes import Classes
-from sqlml.training.storage.column_statistics import ColumnStatistics
-from sqlml.training.storage.names import Names
-from sqlml.training.storage.part import Part, sample
-from sqlml.training.storage.row_store import RowStore, StoredRows
+from sqlml.training.storage.column_statistics import Classes, ColumnStatistics, Names
+from sqlml.training.storage.row_store import Buffer, Part, RowStore, StoredRows, sample
 from sqlml.types import Labels
 
 

@@ -20,14 +20,13 @@ from xgboost import XGBClassifier
 import sqlml
 from sqlml.errors import MissingValueError
 from sqlml.planner.program.function_names import FunctionSpec, Part
-from sqlml.udfs.batch_function import BatchFunction
+from sqlml.udfs.batch_function import BatchFunction, claim
 from sqlml.udfs.duckdb.native import functions
 from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform
 from sqlml.udfs.duckdb.native.connection import native_connection
 from sqlml.udfs.duckdb.native.plan_words import obstacle
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
-from sqlml.udfs.parked_errors import claim
 
 ROWS, K = 10_000, 6
 NAMES = [f"f{i}" for i in range(K)]

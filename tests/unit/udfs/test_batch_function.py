@@ -9,8 +9,7 @@ import pytest
 from sqlml.backends.reference import ReferenceBackend
 from sqlml.errors import InputTypeError, MissingValueError, ScoringError
 from sqlml.ir.builder import Builder
-from sqlml.udfs.batch_function import BatchFunction, rows_of
-from sqlml.udfs.parked_errors import ParkedFailure, claim
+from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, claim, rows_of
 
 pytestmark = pytest.mark.version
 

@@ -9,8 +9,8 @@ from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.kernel_calls import KernelCalls
 from sqlml.ir.builder import Builder
 from sqlml.types import Array
-from sqlml.udfs.category_codes import Lookup
-from sqlml.udfs.duckdb.native.string_codes import INLINE, NULL, code_calls, texts_of
+from sqlml.udfs.batch_function import Lookup
+from sqlml.udfs.duckdb.native.plan_words import INLINE, NULL, code_calls, texts_of
 from tests.unit.backends.test_kernel_calls import followed
 
 

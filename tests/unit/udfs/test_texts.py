@@ -10,12 +10,11 @@ from sqlml.backends.native import NativeBackend
 from sqlml.errors import InputTypeError, MissingValueError, ProgramError
 from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.spec import verify
 from sqlml.ir.utf8_column import pack
 from sqlml.passes.split import PACKED, split
-from sqlml.udfs.batch_function import BatchFunction, texts_of
-from sqlml.udfs.parked_errors import ParkedFailure, claim
+from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, claim, texts_of
 
 pytestmark = pytest.mark.version
 

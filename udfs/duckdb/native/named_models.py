@@ -12,6 +12,7 @@ import numpy as np
 
 from sqlml.planner.program.named_functions import NamedFunction, Scorer
 from sqlml.types import Array
+from sqlml.udfs.batch_function import park
 from sqlml.udfs.duckdb.native import c_api
 from sqlml.udfs.duckdb.native.functions import (
     LOCK,
@@ -23,7 +24,7 @@ from sqlml.udfs.duckdb.native.functions import (
     state_of,
     tell,
 )
-from sqlml.udfs.duckdb.native.layout import (
+from sqlml.udfs.duckdb.native.plan_words import (
     DIES,
     LAST_SLOT,
     MODEL_WORDS,
@@ -37,7 +38,6 @@ from sqlml.udfs.duckdb.native.layout import (
     SLOTS_AT,
 )
 from sqlml.udfs.engine_function import EngineFunction
-from sqlml.udfs.parked_errors import park
 
 _routers: dict[str, _Router] = {}
 _by_address: dict[int, _Router] = {}

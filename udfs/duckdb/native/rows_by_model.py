@@ -26,10 +26,10 @@ from sqlml.backends.native.jit.process_memory import (
 from sqlml.backends.native.jit.specialise import COUNT, Signature, called, helper
 from sqlml.backends.native.text.token_kernels import hash_bytes
 from sqlml.udfs.duckdb.native import row_path
-from sqlml.udfs.duckdb.native.intrinsics import python
-from sqlml.udfs.duckdb.native.layout import (
+from sqlml.udfs.duckdb.native.plan_words import (
     DIES,
     HASH,
+    INLINE,
     KIND,
     LAST_SLOT,
     MODEL,
@@ -55,9 +55,9 @@ from sqlml.udfs.duckdb.native.row_path import (
     duckdb_scalar_function_set_error,
     duckdb_vector_get_data,
     duckdb_vector_get_validity,
+    python,
     score_rows,
 )
-from sqlml.udfs.duckdb.native.string_codes import INLINE
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """`route` takes addresses: of the call, the columns, and the result."""

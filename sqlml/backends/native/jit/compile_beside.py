@@ -73,7 +73,7 @@ def pending() -> int:
 
 def _line(function: Callable[..., Any], signature: Signature) -> bytes | None:
     """The kernel as text; None where another process would not find it by its name."""
-    from sqlml.backends.native.jit.known_kernels import KnownKernel
+    from sqlml.backends.native.jit.compile_ahead import KnownKernel
 
     kernel = KnownKernel(function.__module__, function.__name__, signature)
     module = sys.modules.get(kernel.module)
@@ -127,7 +127,7 @@ def _finish(job: _Job, child: Child) -> None:
 def conversation() -> Conversation:
     """What the other process does: it answers a file's name and a kernel with the file's content,
     empty where only numba can run the kernel."""
-    from sqlml.backends.native.jit.known_kernels import read_line
+    from sqlml.backends.native.jit.compile_ahead import read_line
 
     answer = b""
     while True:

@@ -11,8 +11,8 @@ import numpy as np
 from llvmlite import ir
 
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, numba_type
+from sqlml.backends.native.jit.call_wrapper import LONG, POINTER, array_value, declared, long
 from sqlml.backends.native.jit.helpers import intrinsic
-from sqlml.backends.native.jit.llvm_values import LONG, POINTER, array_value, declared, long
 
 
 def _array_at(dtype: str) -> Any:

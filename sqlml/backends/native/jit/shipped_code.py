@@ -1,14 +1,16 @@
 """Machine code that the package brings, for the levels of processors in `processor.LEVELS`.
 
-It was compiled when the package was built (`build_kernels.py`), and lies beside the sources, whose
+It was compiled when the package was built (`compile_ahead.py`), and lies beside the sources, whose
 content is part of its name; as far as they are trusted, so is it. It depends on no version of
 Python, numpy or numba: it reads arrays where `array_fields.known` has found them.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,20 @@ import llvmlite.binding as llvm
 from sqlml.backends.native.jit.argument_kinds import Signature, spelled
 from sqlml.backends.native.jit.code_store import file_name, packed, unpacked
 from sqlml.backends.native.jit.helpers import numbers_of
-from sqlml.backends.native.jit.kernel_sources import sources
-from sqlml.backends.native.jit.object_code import ObjectCode
-from sqlml.backends.native.jit.processor import level
+from sqlml.backends.native.jit.object_code import ObjectCode, level
+
+# `sources`: what the files of kernels say, as a digest.
+
+
+@cache
+def sources(folder: Path | None = None) -> str:
+    """A digest of the files of all kernels of the backend, and of those in another folder."""
+    folders = (Path(__file__).parent.parent, *(() if folder is None else (folder,)))
+    digest = hashlib.sha256()
+    for path in sorted(path for place in folders for path in place.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
 
 FOLDER = Path(__file__).parent / "built"
 """The folder in the wheel of a release. An installation from source lacks it."""

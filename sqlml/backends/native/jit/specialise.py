@@ -22,13 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from sqlml.backends.native.jit import (
-    array_fields,
-    code_store,
-    compile_notice,
-    object_code,
-    shipped_code,
-)
+from sqlml.backends.native.jit import argument_kinds, code_store, object_code, shipped_code
 from sqlml.backends.native.jit.argument_kinds import (
     COUNT,
     FLAG,
@@ -50,10 +44,38 @@ from sqlml.backends.native.jit.helpers import (
     literal_intrinsic,
     spelled_out,
 )
-from sqlml.backends.native.jit.kernel_sources import sources
 from sqlml.backends.native.jit.object_code import Loaded, ObjectCode
+from sqlml.backends.native.jit.shipped_code import sources
 from sqlml.backends.no_wait import waits
 from sqlml.interruption import uninterrupted
+from sqlml.long_work import watched_stream
+
+# Say why the first answer takes seconds, where somebody is watching.
+
+
+_TOLD = threading.Event()
+
+
+def tell(kept: bool) -> None:
+    """Write once per process, to a terminal or a notebook, that kernels are being compiled.
+
+    Args:
+        kept: whether their machine code will be kept for later processes.
+    """
+    stream = watched_stream()
+    if _TOLD.is_set() or stream is None:
+        return
+    _TOLD.set()
+    text = "compiling kernels, once on this machine"
+    if not kept:
+        text = (
+            "compiling kernels for this process only: no private cache folder is writable; "
+            "set NUMBA_CACHE_DIR to one"
+        )
+    with suppress(OSError, ValueError):  # closed, or nobody reads it any more
+        stream.write(f"sqlml: {text}\n")
+        stream.flush()
+
 
 __all__ = [
     "COUNT",
@@ -76,7 +98,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a kernel takes, and where its entries of words and of numbers lie (`words_entry.py`)."""
+    """The signature of a kernel, and the addresses of its entries (`call_wrapper.py`)."""
 
     signature: Signature
     words: int
@@ -114,7 +136,7 @@ def _once(function: Callable[..., Any], signature: Signature, wait: bool) -> Cal
     key = (function, signature)
     with _LOCK:
         if key not in _COMPILED:
-            made = _loaded(function, signature, wait) if array_fields.known() else None
+            made = _loaded(function, signature, wait) if argument_kinds.known() else None
             if made is None:
                 _COMPILED[key] = _by_numba(function, signature)
             else:
@@ -142,7 +164,7 @@ def _loaded(function: Callable[..., Any], signature: Signature, wait: bool) -> L
     for code in _kept(function, signature):
         with suppress(object_code.NotLoadable):  # this process lacks what another one had
             return object_code.loaded(code, function.__name__)
-    compile_notice.tell(code_store.writable())
+    tell(code_store.writable())
     name = _file(function, signature)
     try:
         made = None if wait else compiled_beside(function, signature, name)

@@ -14,9 +14,9 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import called, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import Call, Rows
-from sqlml.backends.native.vm.prefetch import fetch
+from sqlml.backends.native.vm.run import fetch
 from sqlml.bounded_cache import while_alive
-from sqlml.ir.operators.combinations import MOST_WHOLE, MULTIPLIER, combinations
+from sqlml.ir.operators.categories import MOST_WHOLE, MULTIPLIER, combinations
 from sqlml.ir.program import Attrs
 from sqlml.types import Array
 

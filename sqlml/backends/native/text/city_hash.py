@@ -9,7 +9,7 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import called, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import MEMORY, Call, Rows
-from sqlml.ir.operators.hashing import MOST_WHOLE
+from sqlml.ir.operators.categories import MOST_WHOLE
 from sqlml.ir.utf8_column import Texts
 from sqlml.types import Array
 

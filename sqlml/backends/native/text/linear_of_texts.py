@@ -28,8 +28,7 @@ from sqlml.backends.native.text.count_tokens import (
     tables,
 )
 from sqlml.backends.native.text.token_kernels import HARD, count_keys, find_keys, is_hard
-from sqlml.ir.analyzer import RUNS
-from sqlml.ir.operators.text import TEXT, analyzer_of
+from sqlml.ir.operators.text import RUNS, TEXT, analyzer_of
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
@@ -39,8 +38,8 @@ WORDS, CHARACTERS, WITHIN = range(3)
 _KINDS = {"word": WORDS, "char": CHARACTERS, "char_wb": WITHIN}
 
 SCALE, LOG, ONE, POSITIVE, L1, L2, FINITE, CAST, SELECT = range(9)
-"""Operators of stored numbers (`ir/operators/sparse.py`), and `select`, whose factors are the new
-places of columns, or -1."""
+"""Operators of stored numbers (`ir/operators/sparse_rows.py`), and `select`, whose factors are the
+new positions of columns, or -1."""
 
 _MAPS = {"sublinear": LOG, "one": ONE, "positive": POSITIVE}
 _NORMS = {"l1": L1, "l2": L2}

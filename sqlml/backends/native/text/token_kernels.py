@@ -29,7 +29,7 @@ _N, _F1, _F2 = _U(0xE6546B64), _U(0x85EBCA6B), _U(0xC2B2AE35)
 
 @called
 def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
-    """MurmurHash3 of data[start:stop] (`ir/murmur.py`), as uint64 below 2**32."""
+    """MurmurHash3 of data[start:stop] (`ir/hashes.py`), as uint64 below 2**32."""
     h = _U(0)
     at = start
     while at + 4 <= stop:

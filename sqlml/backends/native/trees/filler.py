@@ -20,9 +20,8 @@ from sqlml.backends.native.rows.impute_one_hot import checker
 from sqlml.backends.native.stepwise import BLOCK_BYTES, Stepwise
 from sqlml.backends.native.trees import Forest
 from sqlml.backends.native.trees.lockstep import ANY, FINITE, NAN_TOO
-from sqlml.backends.native.trees.tail import TreeTail
 from sqlml.backends.native.vm.assemble import below
-from sqlml.backends.native.vm.whole_output import Fused
+from sqlml.backends.native.vm.whole_output import Fused, TreeTail
 from sqlml.types import Array, numpy_dtype
 
 

@@ -12,21 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.costs import current
+from sqlml.backends.costs import BYTE_BINS, LANES, TreeCosts, current, tree_costs
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.rows.columns import taken
 from sqlml.backends.native.rows.impute_one_hot import refusing
 from sqlml.backends.native.trees.binned import binned
-from sqlml.backends.native.trees.block_forest import BlockForest
-from sqlml.backends.native.trees.cursor_forest import cursor_forest
+from sqlml.backends.native.trees.cursor_forest import BlockForest, cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
 from sqlml.backends.native.trees.lockstep import ANY, NAN_TOO
 from sqlml.backends.native.trees.lockstep_forest import LockstepForest, lockstep_forest
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
-from sqlml.backends.tree_costs import BYTE_BINS, LANES, TreeCosts, tree_costs
 from sqlml.errors import BackendError
-from sqlml.ir.decisions import for_float32
-from sqlml.ir.tree_shape import TreeShape, tree_shape
+from sqlml.ir.tree_shape import TreeShape, for_float32, tree_shape
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 

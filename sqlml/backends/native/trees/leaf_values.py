@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from sqlml.backends.native.jit.helpers import intrinsic, literal_intrinsic
-from sqlml.backends.native.jit.processor import has
+from sqlml.backends.native.jit.object_code import has
 
 TOGETHER = 3
 """From so many numbers on the values of a leaf are added together."""

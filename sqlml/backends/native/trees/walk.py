@@ -13,12 +13,133 @@ with all data at hand, cycles for a node and 64 rows: 1.72 with comparisons only
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from sqlml.backends.native.jit.helpers import helper, intrinsic
-from sqlml.backends.native.jit.processor import VECTOR_BYTES, has
+from sqlml.backends.native.jit.object_code import VECTOR_BYTES, has
+from sqlml.ir.trees import Ensemble
+from sqlml.types import Array
+
+# `Exits`: the upper part of each tree, and the numbers of the places where rows leave it.
+#
+# Exits are leaves, or subtrees where the upper part is cut. They are numbered from left to right,
+# tree by tree, so that a row's exit is the leftmost one that its tests allow.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exits:
+    """Of T trees with U inner nodes in their upper parts and E exits; all int64.
+
+    first (T + 1,): the first exit of each tree. exit (E,): the inner node below it, or ~leaf.
+    node (U,): inner nodes of the Ensemble, tree by tree and parents before children; starts
+    (T + 1,): the first of each tree; lo (U,): the leftmost exit below a node, mid (U,) that of its
+    right child, and last (U,) the rightmost below it, counted from the tree's first.
+    """
+
+    first: Array
+    exit: Array
+    node: Array
+    starts: Array
+    lo: Array
+    mid: Array
+    last: Array
+
+
+def exits(e: Ensemble, cut: Array | None = None) -> Exits:
+    """Number the exits of `e` where inner nodes at depth `cut[t]` of tree t are exits (default:
+    none are).
+    """
+    left, right, roots = (a.astype(np.int64) for a in (e.left, e.right, e.roots))
+    depths, owner = e.depths(), e.node_roots()
+    # The entry after the last node serves all leaves, whose numbers are below 0.
+    upper = np.append(np.ones(e.nodes, bool) if cut is None else depths < cut[owner], False)
+    size = np.ones(e.nodes + 1, np.int64)
+    by_depth = np.argsort(depths, kind="stable")
+    by_depth = by_depth[upper[by_depth]]
+    levels = np.split(by_depth, np.flatnonzero(np.diff(depths[by_depth])) + 1)
+
+    def below(children: Array) -> Array:
+        return size[np.maximum(children, -1)]
+
+    for level in reversed(levels):
+        size[level] = below(left[level]) + below(right[level])
+    first = np.cumsum([0, *below(roots)], dtype=np.int64)
+    start = np.zeros(e.nodes, np.int64)
+    exit_of = np.zeros(int(first[-1]), np.int64)
+
+    def place(children: Array, at: Array) -> None:
+        inner = upper[np.maximum(children, -1)]
+        start[children[inner]] = at[inner]
+        exit_of[at[~inner]] = children[~inner]
+
+    place(roots, first[:-1])
+    middle = np.zeros(e.nodes, np.int64)
+    for level in levels:
+        middle[level] = start[level] + below(left[level])
+        place(left[level], start[level])
+        place(right[level], middle[level])
+    node = np.flatnonzero(upper[:-1])
+    before = first[owner[node]]
+    return Exits(
+        first=first,
+        exit=exit_of,
+        node=node,
+        starts=np.searchsorted(owner[node], np.arange(e.trees + 1)),
+        lo=start[node] - before,
+        mid=middle[node] - before,
+        last=start[node] + size[node] - 1 - before,
+    )
+
+
+# `triples`: the order in which `walk` looks at nodes, three at a time where it can.
+#
+# A node and its two children are answered together, and the rows at the node are found once. From
+# the
+# root down, two levels of a tree at a time become triples; the second may lack a child. What is
+# left
+# are nodes without inner children, one by one, as are all of a tree of few nodes.
+
+
+NONE = -1
+"""In place of a child that is an exit."""
+
+FEW = 4
+"""Nodes of a tree for which a second loop would take longer than it saves."""
+
+
+def triples(e: Ensemble, numbered: Exits, alone: Array | None = None) -> tuple[Array, Array]:
+    """The upper nodes of `e`, and where those of each tree begin, both int64.
+
+    Of tree t, entries starts[2t] to starts[2t + 1] are triples: a node, its left and its right
+    child, or NONE; those to starts[2t + 2] are single nodes. Parents come before children. The
+    nodes of the trees `alone`, bool (T,), are all single.
+    """
+    node, sizes = numbered.node, np.diff(numbered.starts)
+    tree = np.repeat(np.arange(e.trees), sizes)
+    single = sizes <= FEW
+    if alone is not None:
+        single |= alone
+    upper = np.zeros(e.nodes + 1, bool)  # the entry after the last node serves all leaves
+    upper[node] = True
+
+    def child(of: Array) -> Array:
+        below = np.maximum(of[node].astype(np.int64), NONE)
+        return np.where(upper[below], below, NONE)
+
+    left, right = child(e.left), child(e.right)
+    first = e.depths()[node] % 2 == 0
+    apart = single[tree]
+    three = first & ((left != NONE) | (right != NONE)) & ~apart
+    one = (first & ~three) | apart
+    listed = np.concatenate([np.stack([node, left, right], 1)[three].ravel(), node[one]])
+    kind = np.concatenate([np.repeat(2 * tree[three], 3), 2 * tree[one] + 1])
+    order = np.argsort(kind, kind="stable")
+    return listed[order], np.searchsorted(kind[order], np.arange(2 * e.trees + 1))
+
 
 VECTORS = 8
 """Vectors of cursors that a walk carries: half of the registers of the smaller processors."""

@@ -14,20 +14,26 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.native.vm.assembler import Assembler, Code, OneHot, TooLarge
-from sqlml.backends.native.vm.composed import (
+from sqlml.backends.native.vm.assembler import (
+    Assembler,
+    Code,
+    OneHot,
+    TooLarge,
     absolute,
     add,
     argmax,
     compare,
+    expm1,
     largest,
     minimum,
     negation,
     negative,
+    sigmoid,
+    single_sigmoid,
     smallest,
     summed,
+    tanh,
 )
-from sqlml.backends.native.vm.elementary_functions import expm1, sigmoid, single_sigmoid, tanh
 from sqlml.backends.native.vm.run import LISTED
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array

@@ -7,6 +7,7 @@ only by a step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -270,3 +271,146 @@ def _continues(before: list[int], row: list[int]) -> bool:
     for field, gap in steps.items():
         before[field] = gap
     return True
+
+
+# Functions of registers that the machine has no instruction for, composed of those it has.
+
+
+def add(asm: Assembler, a: int, b: int, factor: float = 1.0) -> int:
+    """a + b * factor, with a factor whose products are exact, such as 1 and -1."""
+    return asm.emit("sum", a, b, asm.numbers(factor))
+
+
+def compare(asm: Assembler, a: int, b: int, above: float, equal: float) -> int:
+    """`above` where a > b, `equal` where a = b, else 0."""
+    return asm.emit("compare", a, b, asm.numbers(above, equal))
+
+
+def negative(asm: Assembler, a: int) -> int:
+    """-a."""
+    return asm.emit("mul", a, asm.constant(-1.0))
+
+
+def absolute(asm: Assembler, a: int) -> int:
+    """|a|."""
+    # The sum makes 0 of -0.
+    return add(asm, asm.emit("maximum", a, negative(asm, a)), asm.constant(0.0))
+
+
+def minimum(asm: Assembler, a: int, b: int) -> int:
+    """The smaller of both, NaN where one is."""
+    return negative(asm, asm.emit("maximum", negative(asm, a), negative(asm, b)))
+
+
+def negation(asm: Assembler, a: int) -> int:
+    """1 - a, of 0 or 1."""
+    return add(asm, asm.constant(1.0), a, -1.0)
+
+
+def summed(asm: Assembler, x: Sequence[int]) -> int:
+    """A sum in numpy's order: eight sums of every eighth number, from 128 on by halves."""
+    n = len(x)
+    if n > 128:
+        half = n // 2 - n // 2 % 8
+        return add(asm, summed(asm, x[:half]), summed(asm, x[half:]))
+    lanes, rest = (list(x[:8]), x[n - n % 8 :]) if n >= 8 else ([x[0]], x[1:])
+    if n >= 8:
+        for i in range(8, n - n % 8):
+            lanes[i % 8] = add(asm, lanes[i % 8], x[i])
+        while len(lanes) > 1:
+            lanes = [add(asm, lanes[i], lanes[i + 1]) for i in range(0, len(lanes), 2)]
+    total = lanes[0]
+    for number in rest:
+        total = add(asm, total, number)
+    return total
+
+
+def largest(asm: Assembler, x: Sequence[int]) -> int:
+    """The maximum of registers, NaN where one is."""
+    made = x[0]
+    for register in x[1:]:
+        made = asm.emit("maximum", made, register)
+    return made
+
+
+def smallest(asm: Assembler, x: Sequence[int]) -> int:
+    """The minimum of registers, NaN where one is."""
+    return negative(asm, largest(asm, [negative(asm, r) for r in x]))
+
+
+def argmax(asm: Assembler, x: Sequence[int]) -> int:
+    """From the last column down: each that is not below the largest after it, or is NaN."""
+    at, best = asm.constant(float(len(x) - 1)), x[-1]
+    for j in range(len(x) - 2, -1, -1):
+        best = asm.emit("maximum", x[j], best)
+        at = asm.emit("where", _same(asm, x[j], best), asm.constant(float(j)), at)
+    return at
+
+
+def _same(asm: Assembler, x: int, best: int) -> int:
+    """Whether x is the maximum: equal to it, or itself NaN. (A NaN best is of a later column.)"""
+    equal = compare(asm, x, best, 0.0, 1.0)
+    number = compare(asm, x, x, 0.0, 1.0)
+    return asm.emit("where", number, equal, asm.constant(1.0))
+
+
+# The sigmoid, XGBoost's own of float32, tanh and expm1, composed of the machine's instructions.
+
+
+_P = (-0.964399179425052238628, -99.2877231001918586564, -1614.68768441708447952)
+_Q = (112.811678491632931402, 2235.48839060100448583, 4844.06305325125486048)
+"""Coefficients of `tanh.c` of Cephes."""
+
+_TAYLOR = tuple(1.0 / math.factorial(k) for k in range(20, 1, -1))
+"""Of exp: the coefficients from the 20th power down to the second."""
+
+
+def sigmoid(asm: Assembler, a: int) -> int:
+    """1 / (1 + exp(-a))."""
+    one = asm.constant(1.0)
+    return asm.emit("div", one, add(asm, one, asm.emit("exp", negative(asm, a))))
+
+
+def single_sigmoid(asm: Assembler, a: int) -> int:
+    """1 / (1 + exp(-a)) of a float32, each step rounded to one, as XGBoost does (common/math.h)."""
+    one = asm.constant(1.0)
+    limited = minimum(asm, negative(asm, a), asm.constant(float(np.float32(88.7))))
+    made = asm.emit("single", asm.emit("exp", limited))
+    for number in (1.0, float(np.float32(1e-16))):
+        made = asm.emit("single", add(asm, made, asm.constant(number)))
+    return asm.emit("div", one, made)
+
+
+def tanh(asm: Assembler, x: int) -> int:
+    """From exp where |x| >= 0.625, else the quotient of polynomials of Cephes (`tanh.c`)."""
+    one, two, zero = asm.constant(1.0), asm.constant(2.0), asm.constant(0.0)
+    size = absolute(asm, x)
+    grown = asm.emit("exp", add(asm, size, size))
+    large = add(asm, one, asm.emit("div", two, add(asm, grown, one)), -1.0)
+    large = asm.emit("where", compare(asm, x, zero, 1.0, 1.0), large, negative(asm, large))
+    z = asm.emit("mul", x, x)
+    above = _polynomial(asm, z, _P)
+    below = add(asm, z, asm.constant(_Q[0]))
+    for number in _Q[1:]:
+        below = add(asm, asm.emit("mul", below, z), asm.constant(number))
+    share = asm.emit("div", asm.emit("mul", z, above), below)
+    small = add(asm, x, asm.emit("mul", x, share))
+    is_small = compare(asm, asm.constant(0.625), size, 1.0, 0.0)
+    made = asm.emit("where", is_small, small, large)
+    return asm.emit("where", compare(asm, x, x, 0.0, 1.0), made, x)
+
+
+def expm1(asm: Assembler, x: int) -> int:
+    """exp(x) - 1, of Taylor's series where |x| < 1.1."""
+    rest = asm.emit("mul", asm.emit("mul", x, x), _polynomial(asm, x, _TAYLOR))
+    large = add(asm, asm.emit("exp", x), asm.constant(1.0), -1.0)
+    is_small = compare(asm, asm.constant(1.1), absolute(asm, x), 1.0, 0.0)
+    return asm.emit("where", is_small, add(asm, x, rest), large)
+
+
+def _polynomial(asm: Assembler, x: int, coefficients: Sequence[float]) -> int:
+    """The coefficient of the highest power comes first."""
+    made = asm.constant(coefficients[0])
+    for number in coefficients[1:]:
+        made = add(asm, asm.emit("mul", made, x), asm.constant(number))
+    return made

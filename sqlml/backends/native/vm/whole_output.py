@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sqlml.backends.native.kernel_calls import Call, Rows
-from sqlml.backends.native.rows.columns import converted
-from sqlml.backends.native.rows.norms import RowNorms
-from sqlml.backends.native.rows.scale_binarize import ColumnMap, MapKernel
+from sqlml.backends.native.rows.columns import ColumnMap, MapKernel, RowNorms, converted
 from sqlml.backends.native.vm.assemble import assemble, below
 from sqlml.backends.native.vm.assembler import Code
 from sqlml.backends.native.vm.run import machine
-from sqlml.ir.program import Node, Program
+from sqlml.ir.program import Node, Program, freeze
 from sqlml.types import Array, numpy_dtype
 
 _SINGLE, _DOUBLE = np.empty(0, np.float32), np.empty(0, np.float64)
@@ -128,3 +127,49 @@ class Fused:
             if failed >= 0:
                 return start + failed
         return -1
+
+
+# `TreeTail`: what follows from the margins of an ensemble of trees, in one call of the machine.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeTail:
+    """An output as a function of the margins, the value of node `trees`. Thread-safe."""
+
+    trees: int
+    machine: Fused
+
+    def __call__(self, margins: Array) -> Array:
+        """The output (n, width) of margins (n, k)."""
+        out = np.empty((margins.shape[0], self.machine.width), self.machine.dtype)
+        self.machine.fill(margins, out)
+        return out
+
+    @classmethod
+    def of(cls, program: Program, output: str) -> TreeTail | None:
+        """None if the output is not a function of one ensemble, or the machine cannot compute
+        it."""
+        live = program.live([program.outputs[output]])
+        found = [i for i in live if program.nodes[i].op == "tree_ensemble"]
+        if len(found) != 1 or found[0] == live[-1]:
+            return None
+        after = _after(program, found[0], live, output)
+        machine = None if after is None else Fused.of(after, output, single=True)
+        return None if machine is None else cls(found[0], machine)
+
+
+def _after(program: Program, trees: int, live: list[int], output: str) -> Program | None:
+    """The output as a Program of the margins; None if it needs anything else from the rows."""
+    kind = program.nodes[trees].type
+    margins = {"name": "margins", "dtype": kind.dtype, "width": kind.width}
+    nodes = [Node("input", (), freeze(margins), kind)]
+    place = {trees: 0}
+    for i in live:
+        node = program.nodes[i]
+        if i <= trees and node.type.rowwise:
+            continue
+        if node.op == "require_finite" or any(j not in place for j in node.inputs):
+            return None
+        place[i] = len(nodes)
+        nodes.append(Node(node.op, tuple(place[j] for j in node.inputs), node.attrs, node.type))
+    return Program(tuple(nodes), {"margins": 0}, {output: place[live[-1]]})

@@ -14,13 +14,16 @@ import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Recurse, Schema, Sparse
-from sqlml.importers.sklearn.feature_extraction.dict_vectorizer import dict_schema
-from sqlml.importers.sklearn.feature_extraction.items import hashed_columns, one_list
-from sqlml.importers.sklearn.feature_extraction.text import one_text
-from sqlml.importers.sklearn.fitted import check, path_of
+from sqlml.importers.model_checks import without_columns
+from sqlml.importers.sklearn.estimator_checks import check, path_of
+from sqlml.importers.sklearn.feature_extraction import (
+    dict_schema,
+    hashed_columns,
+    one_list,
+    one_text,
+)
 from sqlml.importers.sklearn.meta.members import Member, as_numbers, drops
-from sqlml.importers.sql_steps.registered import registered
-from sqlml.importers.unfitted import without_columns
+from sqlml.importers.sql_steps.step import registered
 from sqlml.ir.builder import Builder
 
 OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(

@@ -14,11 +14,10 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse
-from sqlml.importers.sklearn.fitted import check, path_of
+from sqlml.importers.sklearn.estimator_checks import check, path_of
 from sqlml.importers.sklearn.meta.members import Member, scaled
 from sqlml.importers.sklearn.preprocessing.function_transformer import FUNCTIONS
-from sqlml.importers.sklearn.preprocessing.quantile import NEAR
-from sqlml.importers.sklearn.preprocessing.scale import unscaled
+from sqlml.importers.sklearn.preprocessing.numeric_transforms import NEAR, unscaled
 from sqlml.ir.builder import Builder, Value
 
 STEP = "TransformedTargetRegressor"

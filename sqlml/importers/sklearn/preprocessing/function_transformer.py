@@ -11,10 +11,8 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sql_steps.importer import sql_step
-from sqlml.importers.sql_steps.registered import registered
+from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sql_steps.step import registered, sql_step
 from sqlml.ir.builder import Builder, Value
 
 Make = Callable[[Builder, Value], Value]

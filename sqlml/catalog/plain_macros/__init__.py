@@ -1,1 +1,0 @@
-"""Macros with which connections without sqlml's session score."""

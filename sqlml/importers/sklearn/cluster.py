@@ -1,0 +1,214 @@
+"""Distances to centres, by the formulas that scikit-learn has for each purpose.
+
+All expand |x - c|^2 to |x|^2 - 2 x.c + |c|^2, but they add in different orders and one leaves
+|x|^2 out, which decides ties. The factor -2 goes into the weights; a power of two is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import MAX_DENSE, Frame, Outputs, Rows
+from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array, Labels
+
+
+def component_labels(count: int) -> Labels:
+    """The labels of clusters or components: their numbers 0 .. count - 1."""
+    return Labels("int64", tuple(range(count)))
+
+
+def euclidean(builder: Builder, x: Value, centres: Array) -> Value:
+    """(n, F) and centres (K, F) -> (n, K) distances, as `euclidean_distances`."""
+    squared = builder.op("add", builder.linear(x, -2.0 * centres.T), _norm(builder, x))
+    squared = builder.op("add", squared, squared_norms(centres))
+    return builder.op("sqrt", builder.op("maximum", squared, 0.0))
+
+
+def nearest(builder: Builder, x: Value, centres: Array) -> Value:
+    """(n, F) and centres (K, F) -> (n, 1) number of the nearest, as `pairwise_distances_argmin`.
+
+    |x|^2 takes part, so that centres tie for a row far away from all of them; the first one wins.
+    """
+    squared = builder.op("add", _norm(builder, x), builder.linear(x, -2.0 * centres.T))
+    squared = builder.op("add", squared, squared_norms(centres))
+    return _smallest(builder, builder.op("maximum", squared, 0.0))
+
+
+def assigned(builder: Builder, x: Value, centres: Array) -> Value:
+    """(n, F) and centres (K, F) -> (n, 1) number of the nearest, as KMeans: without |x|^2."""
+    return _smallest(builder, relative(builder, x, centres))
+
+
+def relative(builder: Builder, x: Value, centres: Array) -> Value:
+    """(n, F) and centres (K, F) -> (n, K) of |c|^2 - 2 x.c."""
+    return builder.linear(x, -2.0 * centres.T, squared_norms(centres))
+
+
+def squared_norms(centres: Array) -> Array:
+    """|c|^2 of each row, (K,)."""
+    norms: Array = np.einsum("kf,kf->k", centres, centres)
+    return norms
+
+
+def _norm(builder: Builder, x: Value) -> Value:
+    return builder.op("sum", builder.op("square", x), axis=1)
+
+
+def _smallest(builder: Builder, squared: Value) -> Value:
+    return builder.op("argmax", builder.op("neg", squared), axis=1)
+
+
+# FeatureAgglomeration: each cluster of columns pooled into one.
+
+
+_REDUCTIONS: Mapping[Callable[..., Any], str] = MappingProxyType(
+    {np.max: "max", np.amax: "max", np.min: "min", np.amin: "min", np.sum: "sum"}
+)
+
+
+def feature_agglomeration(model: Any, frame: Frame) -> Frame:
+    """The mean, maximum, minimum or sum of the columns of each cluster.
+
+    Raises:
+        UnsupportedModelError: another `pooling_func`.
+    """
+    check(model, "labels_")
+    x, builder = numbers(frame, "FeatureAgglomeration"), frame.builder
+    labels = np.asarray(model.labels_).astype(np.int64)
+    if model.pooling_func == np.mean:
+        sizes = np.bincount(labels).astype(np.float64)
+        total = builder.linear(x, labels[:, None] == np.arange(sizes.size))
+        return Frame.of(builder, builder.op("div", total, sizes))
+    if model.pooling_func not in _REDUCTIONS:
+        name = getattr(model.pooling_func, "__name__", repr(model.pooling_func))
+        raise UnsupportedModelError(
+            f"FeatureAgglomeration pools with the Python function {name}, which cannot run inside "
+            "SQL; use pooling_func=np.mean, np.max, np.min or np.sum"
+        )
+    reduce = _REDUCTIONS[model.pooling_func]
+    pooled = [
+        builder.op(reduce, builder.op("select", x, indices=np.flatnonzero(labels == k)), axis=1)
+        for k in np.unique(labels)
+    ]
+    return Frame.of(builder, builder.beside(pooled))
+
+
+# Clusterers that can place new rows: the label is the number of the cluster.
+#
+# DBSCAN and its relatives know only the rows that they were fitted on, so they have no predict.
+
+
+def k_means(model: Any, frame: Frame) -> Outputs:
+    """KMeans and MiniBatchKMeans: the nearest centre, and the distances to all as transform."""
+    check(model, "cluster_centers_")
+    x, centres = _read(model, frame, "sparse")
+    label = assigned(frame.builder, x, centres)
+    return _with_distances(frame.builder, x, centres, label)
+
+
+def nearest_centre(model: Any, frame: Frame) -> Outputs:
+    """MeanShift and AffinityPropagation: the nearest centre, within any distance.
+
+    Raises:
+        UnsupportedModelError: AffinityPropagation of precomputed similarities.
+    """
+    check(model, "labels_")
+    if getattr(model, "affinity", "") == "precomputed":
+        raise UnsupportedModelError(
+            "AffinityPropagation(affinity='precomputed') stores no coordinates, so it has no "
+            "predict; fit it with affinity='euclidean'"
+        )
+    check(model, "cluster_centers_")
+    x, centres = _read(model, frame)
+    builder = frame.builder
+    if not len(centres):  # it did not converge: every row is labelled -1
+        none = builder.linear(x, np.zeros((x.type.width, 1)))
+        return Outputs({"label": builder.op("argmax", none, axis=1)}, Labels("int64", (-1,)))
+    return Outputs({"label": nearest(builder, x, centres)}, component_labels(len(centres)))
+
+
+def birch(model: Any, frame: Frame) -> Outputs:
+    """The label of the nearest subcluster, and the distances to all of them as transform."""
+    check(model, "subcluster_centers_", "subcluster_labels_")
+    x = numbers(frame, "Birch")
+    builder, centres = frame.builder, np.asarray(model.subcluster_centers_, np.float64)
+    found, places = np.unique(np.asarray(model.subcluster_labels_), return_inverse=True)
+    label = nearest(builder, x, centres)
+    if not np.array_equal(places, np.arange(places.size)):
+        label = builder.op("take", places.ravel().astype(np.int64), label)
+        label = builder.op("reshape", label, shape=(1,))
+    values = {"label": label, "transform": euclidean(builder, x, centres)}
+    return Outputs(values, Labels("int64", tuple(int(v) for v in found)))
+
+
+def bisecting_k_means(model: Any, frame: Frame) -> Outputs:
+    """Down the tree of bisections, at each node to the nearer of two centres.
+
+    All nodes are decided at once; the leaf is the one whose whole path agrees.
+    """
+    check(model, "cluster_centers_", "_bisecting_tree")
+    x, centres = _read(model, frame, "sparse")
+    builder = frame.builder
+    pairs, path, target = _bisections(model, len(centres))
+    if len(pairs):
+        right = _nearer_is_right(builder, x, pairs)
+        score = builder.linear(right, path, target)
+    else:
+        score = relative(builder, x, centres)
+    return _with_distances(builder, x, centres, builder.op("argmax", score, axis=1))
+
+
+def _bisections(model: Any, clusters: int) -> tuple[Array, Array, Array]:
+    """The tree as centres (M, 2, F) of its inner nodes, paths (M, K) and offsets (K,).
+
+    decisions @ paths + offsets is 0 for the leaf that a row reaches and negative for the others.
+    """
+    mean = np.asarray(getattr(model, "_X_mean", 0.0))
+    pairs: list[Array] = []
+    leaves: list[tuple[int, list[tuple[int, bool]]]] = []
+    stack: list[tuple[Any, list[tuple[int, bool]]]] = [(model._bisecting_tree, [])]
+    while stack:
+        node, way = stack.pop()
+        if node.left is None:
+            leaves.append((int(node.label), way))
+            continue
+        pairs.append(np.vstack((node.left.center, node.right.center)) + mean)
+        stack.append((node.left, [*way, (len(pairs) - 1, False)]))
+        stack.append((node.right, [*way, (len(pairs) - 1, True)]))
+    path, target = np.zeros((len(pairs), clusters)), np.zeros(clusters)
+    for label, way in leaves:
+        for inner, right in way:
+            path[inner, label] = 1.0 if right else -1.0
+            target[label] -= right
+    return np.asarray(pairs, np.float64), path, target
+
+
+def _nearer_is_right(builder: Builder, x: Value, pairs: Array) -> Value:
+    """(n, M) float64 of 0 and 1: whether the right centre of each pair is nearer; a tie is left."""
+    both = relative(builder, x, pairs.reshape(-1, pairs.shape[2]))
+    left, right = (
+        builder.op("select", both, indices=np.arange(side, 2 * len(pairs), 2)) for side in (0, 1)
+    )
+    return builder.op("cast", builder.op("lt", right, left), dtype="float64")
+
+
+def _with_distances(builder: Builder, x: Value, centres: Array, label: Value) -> Outputs:
+    """The label, and the distances unless they would make very wide sparse rows dense."""
+    values = {"label": label}
+    if x.type.sparse and x.type.width <= MAX_DENSE:
+        x = builder.op("densify", x, fill=0.0)
+    if not x.type.sparse:
+        values["transform"] = euclidean(builder, x, centres)
+    return Outputs(values, component_labels(len(centres)))
+
+
+def _read(model: Any, frame: Frame, rows: Rows = "dense") -> tuple[Value, Array]:
+    centres = np.asarray(model.cluster_centers_, np.float64)
+    return numbers(frame, type(model).__name__, rows=rows), centres

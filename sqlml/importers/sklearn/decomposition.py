@@ -1,0 +1,194 @@
+"""Decompositions whose transform is a projection: PCA, ICA, factors, sparse codes and PLS.
+
+NMF and LatentDirichletAllocation solve a problem for each batch instead, until it converges.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs
+from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.kernel_models import dense
+from sqlml.ir.builder import Builder, Value
+
+MAX_DENSITY_COLUMNS = 1024
+"""Widest table whose precision matrix is kept; it grows with the square of the columns."""
+
+
+def pca(model: Any, frame: Frame) -> Outputs:
+    """PCA and IncrementalPCA: x @ components - mean @ components, divided by the deviations.
+
+    They are centred after the projection, and whitening never divides by less than the smallest
+    step of the components' dtype, as in the source. PCA also has score_samples.
+    """
+    check(model, "components_", "mean_", "explained_variance_")
+    components = np.asarray(model.components_)
+    offset = np.asarray(model.mean_).reshape(1, -1) @ components.T
+    x = numbers(frame, type(model).__name__, rows="sparse")
+    value = frame.builder.linear(x, components.T, -offset[0])
+    if model.whiten:
+        scale = np.sqrt(np.asarray(model.explained_variance_))
+        scale = np.maximum(scale, np.finfo(scale.dtype).eps).astype(np.float64)
+        value = frame.builder.op("div", value, scale)
+    return _with_density(model, frame, x, value)
+
+
+def projection(model: Any, frame: Frame) -> Frame:
+    """TruncatedSVD and random projections: x @ components."""
+    check(model, "components_")
+    x = numbers(frame, type(model).__name__, rows="sparse")
+    return _frame(model, frame, frame.builder.linear(x, dense(model.components_).T))
+
+
+def fast_ica(model: Any, frame: Frame) -> Frame:
+    """(x - mean) @ components, without the mean where whiten=False."""
+    check(model, "components_")
+    x = numbers(frame, "FastICA")
+    if model.whiten:
+        x = _centred(frame.builder, x, model.mean_)
+    return _frame(model, frame, frame.builder.linear(x, dense(model.components_).T))
+
+
+def factor_analysis(model: Any, frame: Frame) -> Outputs:
+    """The expected factors of x, two products as in Barber (2012), 21.2.33; and score_samples."""
+    check(model, "components_", "mean_", "noise_variance_")
+    components = np.asarray(model.components_)
+    scaled = components / np.asarray(model.noise_variance_)
+    covariance = np.linalg.inv(np.eye(len(components)) + scaled @ components.T)
+    x = numbers(frame, "FactorAnalysis")
+    value = frame.builder.linear(_centred(frame.builder, x, model.mean_), scaled.T)
+    return _with_density(model, frame, x, frame.builder.linear(value, covariance))
+
+
+def sparse_pca(model: Any, frame: Frame) -> Frame:
+    """SparsePCA and MiniBatchSparsePCA: the ridge regression of x - mean on the components.
+
+    Its solution is linear in x, so the system is solved here, once.
+    """
+    check(model, "components_", "mean_")
+    components, alpha = dense(model.components_), float(model.ridge_alpha)
+    count, width = components.shape
+    try:
+        if count > width:  # the dual system is the smaller one
+            gram = components.T @ components + alpha * np.eye(width)
+            weights = np.linalg.solve(gram, components.T)
+        else:
+            gram = components @ components.T + alpha * np.eye(count)
+            weights = np.linalg.solve(gram, components).T
+    except np.linalg.LinAlgError:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has components that depend on each other and ridge_alpha="
+            f"{alpha:g}; fit it with a larger ridge_alpha"
+        ) from None
+    x = _centred(frame.builder, numbers(frame, type(model).__name__), model.mean_)
+    return _frame(model, frame, frame.builder.linear(x, weights))
+
+
+def sparse_coding(model: Any, frame: Frame) -> Frame:
+    """SparseCoder and the dictionaries: x @ dictionary, shrunk towards 0 by the threshold.
+
+    Raises:
+        UnsupportedModelError: an algorithm that searches for each row's code.
+    """
+    if hasattr(model, "dictionary"):
+        check(model)
+        dictionary = dense(model.dictionary)
+    else:
+        check(model, "components_")
+        dictionary = dense(model.components_)
+    if model.transform_algorithm != "threshold":
+        raise UnsupportedModelError(
+            f"{type(model).__name__}(transform_algorithm={model.transform_algorithm!r}) searches "
+            "for the code of each row by iteration; use transform_algorithm='threshold'"
+        )
+    builder = frame.builder
+    cover = builder.linear(numbers(frame, type(model).__name__), dictionary.T)
+    size = builder.op("sub", builder.op("abs", cover), _alpha(model))
+    code = builder.op("mul", builder.op("sign", cover), builder.op("maximum", size, 0.0))
+    if model.positive_code:
+        code = builder.op("maximum", code, 0.0)
+    if model.split_sign:
+        below = builder.op("neg", builder.op("minimum", code, 0.0))
+        code = builder.op("concat", builder.op("maximum", code, 0.0), below)
+    return _frame(model, frame, code)
+
+
+def pls(model: Any, frame: Frame) -> Outputs:
+    """(x - mean) @ coef_ + intercept_, (n, T); the scores of x as transform.
+
+    `coef_` holds the scale, so that predict only centres; transform does both.
+    """
+    check(model, "coef_", "intercept_", "x_rotations_", "_x_mean", "_x_std")
+    builder = frame.builder
+    centred = _centred(builder, numbers(frame, type(model).__name__), model._x_mean)
+    weights = np.asarray(model.coef_).T
+    bias = np.broadcast_to(model.intercept_, weights.shape[1:])
+    scores = _scores(builder, centred, model._x_std, model.x_rotations_)
+    return Outputs({"label": builder.linear(centred, weights, bias), "transform": scores})
+
+
+def pls_svd(model: Any, frame: Frame) -> Frame:
+    """(x - mean) / deviation @ x_weights_."""
+    check(model, "x_weights_", "_x_mean", "_x_std")
+    centred = _centred(frame.builder, numbers(frame, "PLSSVD"), model._x_mean)
+    scores = _scores(frame.builder, centred, model._x_std, model.x_weights_)
+    return _frame(model, frame, scores)
+
+
+def _scores(builder: Builder, centred: Value, deviation: Any, rotations: Any) -> Value:
+    scaled = builder.op("div", centred, np.asarray(deviation, np.float64))
+    return builder.linear(scaled, rotations)
+
+
+def _with_density(model: Any, frame: Frame, x: Value, value: Value) -> Outputs:
+    # score_samples takes dense rows only.
+    offered = hasattr(model, "score_samples") and not (frame.sparse or x.type.sparse)
+    density = _log_density(model, frame.builder, x) if offered else None
+    return Outputs({"transform": value, **({} if density is None else {"samples": density})})
+
+
+def _log_density(model: Any, builder: Builder, x: Value) -> Value | None:
+    """(n, F) -> (n, 1), -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2.
+
+    None if the covariance has no inverse, so that the source fails too, or there are more than
+    `MAX_DENSITY_COLUMNS` columns.
+    """
+    if x.type.width > MAX_DENSITY_COLUMNS:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a badly conditioned matrix is the source's own result
+            precision = np.asarray(model.get_precision())
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    if not np.isfinite(precision).all():
+        return None
+    centred = _centred(builder, x, model.mean_)
+    turned = builder.linear(centred, precision)
+    distance = builder.op("sum", builder.op("mul", centred, turned), axis=1)
+    sign, log_det = np.linalg.slogdet(precision)
+    log_det = float(log_det) if sign > 0 else -np.inf
+    offset = 0.5 * (len(precision) * math.log(2 * math.pi) - log_det)
+    halved = builder.op("mul", distance, -0.5)
+    return builder.op("sub", halved, offset)
+
+
+def _alpha(model: Any) -> float:
+    alpha = model.transform_alpha
+    if alpha is None:
+        alpha = getattr(model, "alpha", 1.0)
+    return float(alpha)
+
+
+def _centred(builder: Builder, x: Value, mean: Any) -> Value:
+    return builder.op("sub", x, np.asarray(mean, np.float64))
+
+
+def _frame(model: Any, frame: Frame, value: Value) -> Frame:
+    return Frame.of(frame.builder, value, stem=type(model).__name__.lower())

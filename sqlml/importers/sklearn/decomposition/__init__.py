@@ -1,1 +1,0 @@
-"""Importers of sklearn.decomposition and sklearn.cross_decomposition."""

@@ -1,0 +1,325 @@
+"""scikit-learn's decision trees as one tree_ensemble: alone, as a forest, or as other members."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.sklearn.classify import (
+    argmax_labels,
+    binary_label,
+    class_lists,
+    outlier_outputs,
+)
+from sqlml.importers.sklearn.estimator_checks import check, numbers, path_of
+from sqlml.importers.sklearn.meta.members import scaled
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.trees import RawTrees, ensemble
+from sqlml.types import Array
+
+NO_CHILD = -1
+"""sklearn/tree/_tree.pxd: TREE_LEAF."""
+
+TREES = frozenset(
+    f"sklearn.tree._classes.{name}"
+    for name in (
+        "DecisionTreeClassifier",
+        "DecisionTreeRegressor",
+        "ExtraTreeClassifier",
+        "ExtraTreeRegressor",
+    )
+)
+
+
+def raw_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTrees:
+    """All nodes of `trees` (sklearn.tree._tree.Tree), concatenated.
+
+    `value` is (nodes, classes or 1) float64: class fractions of a classifier, means of a
+    regressor. With `sizes`, the classes of each target (1 for a regressor's), it has those of all
+    targets side by side. A row is compared as float32 with a float64 threshold there, so
+    thresholds become the largest float32 that is not above them.
+    """
+    counts = np.array([t.node_count for t in trees], np.int64)
+    first = np.cumsum(counts) - counts
+    shift = np.repeat(first, counts)
+    left = np.concatenate([t.children_left for t in trees])
+    right = np.concatenate([t.children_right for t in trees])
+    leaf = left == NO_CHILD
+    cover = np.concatenate([t.weighted_n_node_samples for t in trees])
+    impure = cover * np.concatenate([t.impurity for t in trees])
+    children = np.where(leaf, 0, left + shift), np.where(leaf, 0, right + shift)
+    return RawTrees(
+        roots=first,
+        feature=np.where(leaf, 0, np.concatenate([t.feature for t in trees])),
+        threshold=float32_floor(np.where(leaf, 0.0, np.concatenate([t.threshold for t in trees]))),
+        left=children[0],
+        right=children[1],
+        leaf=leaf,
+        default_left=np.concatenate([t.missing_go_to_left for t in trees]).astype(bool),
+        value=np.concatenate([_values(t, sizes) for t in trees]),
+        cover=cover,
+        gain=np.where(leaf, 0.0, impure - impure[children[0]] - impure[children[1]]),
+    )
+
+
+def _values(tree: Any, sizes: Sequence[int] | None) -> Array:
+    """(nodes, values); targets with fewer classes than the others have zeros at the end there."""
+    value: Array = tree.value
+    if sizes is None:
+        return value[:, 0, :]
+    return np.concatenate([value[:, t, :size] for t, size in enumerate(sizes)], axis=1)
+
+
+def float32_floor(thresholds: Array) -> Array:
+    """The largest float32 <= each float64, so that `x32 <= floor` is `x32 <= threshold`.
+
+    >>> float32_floor(np.array([0.1, 0.5])).tolist()
+    [0.09999999403953552, 0.5]
+    """
+    with np.errstate(over="ignore"):
+        nearest = np.asarray(thresholds, np.float64).astype(np.float32)
+    below = np.nextafter(nearest, np.float32(-np.inf))
+    return np.where(nearest.astype(np.float64) > thresholds, below, nearest)
+
+
+def tree_input(owner: Any, frame: Frame, tree: Any) -> Value:
+    """The columns as float32 for the trees of `owner`; NaN passes where `tree`, one of them, lets
+    it: of dense rows only."""
+    allow_nan = takes_nan(tree) and not frame.sparse
+    return numbers(frame, type(owner).__name__, allow_nan=allow_nan, dtype="float32", rows="wide")
+
+
+def takes_nan(tree: Any) -> bool:
+    """Whether the tree's predict lets NaN pass, as its own tags say.
+
+    Raises:
+        UnsupportedModelError: a scikit-learn before 1.6, which has no tags.
+    """
+    tags = getattr(tree, "__sklearn_tags__", None)
+    if tags is None:
+        raise UnsupportedModelError(
+            f"{type(tree).__name__} comes from scikit-learn before 1.6; update it and fit again"
+        )
+    return bool(tags().input_tags.allow_nan)
+
+
+def sum_of_trees(
+    builder: Builder,
+    x: Value,
+    raw: RawTrees,
+    *,
+    target: Array | None = None,
+    base: Array | None = None,
+) -> Value:
+    """(n, outputs) float64: the leaf values of all trees added to `base`, tree by tree.
+
+    Args:
+        target: the first output of each tree; without it all trees add to all outputs.
+        base: what is added to, zeros by default.
+    """
+    target = np.zeros(len(raw.roots), np.int32) if target is None else target
+    if base is None:
+        base = np.zeros(int(target.max()) + raw.value.shape[1])
+    made = ensemble(raw, target=target, base=base, compare="le")
+    return builder.op("tree_ensemble", x, **made.attrs())
+
+
+def all_trees(members: Sequence[Any]) -> bool:
+    """Whether all members are plain decision trees of one target that treat NaN alike."""
+    return all(
+        path_of(m) in TREES
+        and getattr(m, "n_outputs_", 0) == 1
+        and takes_nan(m) == takes_nan(members[0])
+        for m in members
+    )
+
+
+def tree_sum(owner: Any, frame: Frame, members: Sequence[tuple[Any, Sequence[int]]]) -> Value:
+    """(n, V): the leaf values of all trees added up, each tree on its own columns of `frame`."""
+    raw = member_trees([tree for tree, _ in members])
+    columns = [
+        np.asarray(features, np.int64)[np.maximum(tree.tree_.feature, 0)]
+        for tree, features in members
+    ]
+    raw = replace(raw, feature=np.where(raw.leaf, 0, np.concatenate(columns)))
+    return sum_of_trees(frame.builder, tree_input(owner, frame, members[0][0]), raw)
+
+
+def member_trees(trees: Sequence[Any]) -> RawTrees:
+    """The node arrays of fitted trees, checked one by one."""
+    for tree in trees:
+        check(tree, "tree_")
+    return raw_trees([tree.tree_ for tree in trees])
+
+
+# Single trees and forests: DecisionTree, ExtraTree, RandomForest and ExtraTrees, C and R.
+#
+# A forest adds its trees' float64 values in order and divides by their number
+# (`sklearn/ensemble/_forest.py`); ties go to the first class. Trees of several targets have the
+# values of all of them in each leaf.
+
+
+def tree_classifier(model: Any, frame: Frame) -> Outputs:
+    """Class fractions of the exit leaf."""
+    check(model, "tree_", "classes_")
+    return _classified(model, frame, [model])
+
+
+def tree_regressor(model: Any, frame: Frame) -> Outputs:
+    """Value of the exit leaf."""
+    check(model, "tree_")
+    return Outputs({"label": _sum(model, frame, [model], [1] * int(model.n_outputs_))})
+
+
+def forest_classifier(model: Any, frame: Frame) -> Outputs:
+    """Mean of the trees' class fractions."""
+    check(model, "estimators_", "classes_")
+    return _classified(model, frame, model.estimators_)
+
+
+def forest_regressor(model: Any, frame: Frame) -> Outputs:
+    """Mean of the trees' values."""
+    check(model, "estimators_")
+    return Outputs({"label": _sum(model, frame, model.estimators_, [1] * int(model.n_outputs_))})
+
+
+def _classified(model: Any, frame: Frame, trees: Sequence[Any]) -> Outputs:
+    classes = class_lists(model)
+    sizes = [len(known) for known in classes]
+    proba = _sum(model, frame, trees, sizes)
+    label = argmax_labels(frame.builder, proba, sizes)
+    labels = tuple(labels_of(known) for known in classes)
+    return Outputs({"label": label, "proba": proba}, labels)
+
+
+def _sum(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -> Value:
+    """(n, sum of sizes) float64: the trees' values added up and divided by their number."""
+    raw = raw_trees([tree.tree_ for tree in trees], sizes)
+    total = sum_of_trees(frame.builder, tree_input(model, frame, trees[0]), raw)
+    return total if trees[0] is model else frame.builder.op("div", total, float(len(trees)))
+
+
+# RandomTreesEmbedding: one 0/1 column per leaf of a forest of random trees.
+
+
+def random_trees_embedding(model: Any, frame: Frame) -> Frame:
+    """(n, leaves of all trees) float64, tree by tree in the order of scikit-learn's leaf numbers.
+
+    The trees give each row the place of its leaf among the tree's columns, in one (n, trees)
+    value, and each column compares that with its own place.
+    """
+    check(model, "estimators_", "one_hot_encoder_")
+    builder = frame.builder
+    trees = [tree.tree_ for tree in model.estimators_]
+    raw = raw_trees(trees)
+    columns = [_places(tree, seen) for tree, seen in zip(trees, _seen(model), strict=True)]
+    raw = replace(raw, value=np.concatenate(columns)[:, None])
+    x = tree_input(model, frame, model.estimators_[0])
+    place = sum_of_trees(builder, x, raw, target=np.arange(len(trees), dtype=np.int32))
+    counts = [len(seen) for seen in _seen(model)]
+    tree_of = np.repeat(np.arange(len(trees), dtype=np.int64), counts)
+    own = np.concatenate([np.arange(count, dtype=np.float64) for count in counts])
+    hot = builder.op("eq", builder.op("select", place, indices=tree_of), own)
+    value = builder.op("cast", hot, dtype="float64")
+    names = [f"tree{t}_leaf{int(place)}" for t, place in zip(tree_of, own, strict=True)]
+    return Frame.of(builder, value, names, bool(model.sparse_output))
+
+
+def _seen(model: Any) -> list[Array]:
+    return [np.asarray(seen, np.int64) for seen in model.one_hot_encoder_.categories_]
+
+
+def _places(tree: Any, seen: Array) -> Array:
+    """For each node of a tree: its column among the tree's columns, 0 for an inner node.
+
+    Raises:
+        UnsupportedModelError: a leaf that no training row reached, on which the source raises.
+    """
+    leaves = np.flatnonzero(tree.children_left == -1)
+    if not np.isin(leaves, seen).all():
+        raise UnsupportedModelError(
+            "RandomTreesEmbedding has a leaf that no training row fell into; fit it again"
+        )
+    places = np.zeros(tree.node_count)
+    places[seen] = np.arange(seen.size)
+    return places
+
+
+# IsolationForest: how deep a row lies in random trees (Liu, Ting and Zhou, 2008).
+#
+# `sklearn/ensemble/_iforest.py`: each tree adds the depth of the row's leaf and the average path
+# length of the training rows in it; the score of a row is -2^-(sum / (trees * c(max_samples_))).
+# Nothing is checked: NaN goes by each node's missing direction, and infinity is compared.
+
+
+def isolation_forest(model: Any, frame: Frame) -> Outputs:
+    """Label -1 or 1, score (negative: an outlier) and samples (score + offset_)."""
+    check(model, "estimators_", "estimators_features_", "offset_", "_max_samples")
+    builder = frame.builder
+    depth = _depth(model, frame)
+    denominator = len(model.estimators_) * average_path_length(np.array([model._max_samples]))[0]
+    if denominator:
+        share = scaled(builder, "div", depth, denominator)
+    else:
+        share = scaled(builder, "add", scaled(builder, "mul", depth, 0.0), 1.0)
+    samples = builder.op("neg", builder.op("exp2", builder.op("neg", share)))
+    score = scaled(builder, "sub", samples, model.offset_)
+    shallow = _least_inlier_depth(denominator, float(model.offset_))
+    return outlier_outputs(binary_label(builder, depth, "ge", shallow), score, samples)
+
+
+def _depth(model: Any, frame: Frame) -> Value:
+    """(n, 1) float64: the depths in all trees added up."""
+    trees = [tree.tree_ for tree in model.estimators_]
+    raw = raw_trees(trees)
+    counts = [tree.node_count for tree in trees]
+    if model._max_features != model.n_features_in_:
+        chosen = np.stack([np.asarray(f, np.int64) for f in model.estimators_features_])
+        owner = np.repeat(np.arange(len(trees)), counts)
+        raw = replace(raw, feature=np.where(raw.leaf, 0, chosen[owner, raw.feature]))
+    depths = np.concatenate(
+        [
+            np.asarray(path, np.float64) + np.asarray(rest, np.float64) - 1.0
+            for path, rest in zip(
+                model._decision_path_lengths, model._average_path_length_per_tree, strict=True
+            )
+        ]
+    )
+    x = frame.matrix("float32", "wide")
+    return sum_of_trees(frame.builder, x, replace(raw, value=depths[:, None]))
+
+
+def average_path_length(samples: Array) -> Array:
+    """The average path length of a tree that isolates each number of `samples` rows."""
+    n = np.asarray(samples, np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        long = 2.0 * (np.log(n - 1.0) + np.euler_gamma) - 2.0 * (n - 1.0) / n
+    return np.where(n <= 1, 0.0, np.where(n == 2, 1.0, long))
+
+
+def _least_inlier_depth(denominator: float, offset: float) -> float:
+    """The least sum of depths that is an inlier; infinity where none is.
+
+    The score rises with the depth, and the training row at the quantile that `contamination`
+    asks for has a score of exactly 0; so the label is decided by depth, which is exact.
+    """
+
+    def inlier(depth: float) -> bool:
+        share = depth / denominator if denominator else 1.0
+        return not -(2 ** -np.float64(share)) - offset < 0
+
+    low, high = 0.0, np.finfo(np.float64).max
+    if inlier(low):
+        return -np.inf
+    if not inlier(high):
+        return np.inf
+    bits = [int(np.float64(edge).view(np.int64)) for edge in (low, high)]
+    while bits[1] - bits[0] > 1:  # positive floats are ordered as their bits are
+        middle = (bits[0] + bits[1]) // 2
+        bits[inlier(float(np.int64(middle).view(np.float64)))] = middle
+    return float(np.int64(bits[1]).view(np.float64))

@@ -1,0 +1,344 @@
+"""What imputers call missing, and MissingIndicator: 0/1 columns that say where a value is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs, RawColumn, Recurse
+from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.ir.builder import Builder, Value
+
+
+def missing_indicator(model: Any, frame: Frame) -> Frame:
+    """One column of 0 and 1 per feature of `features_`.
+
+    With features="missing-only" and error_on_new a value that is missing in any other column
+    raises. A column that no earlier step made strings of is taken for numbers, unless
+    missing_values is a string.
+
+    Raises:
+        UnsupportedModelError: not fitted, or nothing was missing in training.
+    """
+    check(model, "features_")
+    b = frame.builder
+    marked = [int(i) for i in model.features_]
+    if not marked:
+        raise UnsupportedModelError(
+            "MissingIndicator makes no columns, since nothing was missing in training; leave the "
+            "step out, or set features='all'"
+        )
+    others: list[int] = []
+    if model.features == "missing-only" and model.error_on_new:
+        others = [i for i in range(frame.width) if i not in marked]
+    if others or any(_marks_strings(model, frame, i) for i in marked):
+        parts = [_is_missing(model, frame, i) for i in marked]
+    else:
+        parts = [_are_missing(model, frame, marked)]
+    if others:
+        parts[0] = _after_checks(model, frame, others, parts[0])
+    values = tuple(b.op("cast", part, dtype="float64") for part in parts)
+    names = tuple(f"missingindicator_{frame.names[i]}" for i in marked)
+    return Frame(b, values, names, model.sparse is True)
+
+
+def means_null(value: Any) -> bool:
+    """Whether a `missing_values` is NaN, None or pandas' NA rather than a value."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
+def string_is_missing(frame: Frame, i: int, missing: Any) -> Value:
+    """(n, 1): where column `i` of strings is NULL, or `missing` where that is a value."""
+    if means_null(missing):
+        return frame.builder.op("isnan", frame.strings(i))
+    sought = np.array([str(missing)], object)
+    code = frame.builder.op("encode", frame.strings(i), categories=sought, missing=-1)
+    return frame.builder.op("ge", code, 0)
+
+
+def number_is_missing(builder: Builder, x: Value, missing: Any) -> Value:
+    """(n, k): where numbers are NULL, or `missing` where that is a value."""
+    if means_null(missing):
+        return builder.op("isnan", x)
+    return builder.op("eq", x, float(missing))
+
+
+def nan_where_missing(model: Any, frame: Frame) -> Value:
+    """The columns as numbers, with NaN for what the imputer calls missing."""
+    missing = model.missing_values
+    x = numbers(frame, type(model).__name__, allow_nan=means_null(missing))
+    if means_null(missing):
+        return x
+    fill = np.full(frame.width, np.nan)
+    return frame.builder.op("impute", x, fill=fill, missing=float(missing))
+
+
+def marked_columns(frame: Frame, columns: Sequence[int], missing: Value) -> Frame:
+    """The 0/1 columns of an indicator, from where the columns `columns` of `frame` are missing."""
+    names = [f"missingindicator_{frame.names[i]}" for i in columns]
+    return Frame.of(frame.builder, frame.builder.op("cast", missing, dtype="float64"), names)
+
+
+def added_indicator(model: Any, frame: Frame, x: Value) -> list[Frame]:
+    """The columns of add_indicator, for those of `frame`, as `x`, that missed some in training."""
+    if model.indicator_ is None or not len(model.indicator_.features_):
+        return []
+    marked = np.asarray(model.indicator_.features_, np.int64)
+    gone = frame.builder.op("isnan", frame.builder.op("select", x, indices=marked))
+    return [marked_columns(frame, marked.tolist(), gone)]
+
+
+def _is_missing(model: Any, frame: Frame, i: int) -> Value:
+    if _marks_strings(model, frame, i):
+        return string_is_missing(frame, i, model.missing_values)
+    return _are_missing(model, frame, [i])
+
+
+def _are_missing(model: Any, frame: Frame, columns: list[int]) -> Value:
+    """(n, columns): where these numeric columns have no value."""
+    missing = model.missing_values
+    x = numbers(frame.take(columns), "MissingIndicator", allow_nan=means_null(missing))
+    return number_is_missing(frame.builder, x, missing)
+
+
+def _marks_strings(model: Any, frame: Frame, i: int) -> bool:
+    (block,) = frame.take([i]).blocks
+    if isinstance(block, RawColumn):
+        return isinstance(model.missing_values, str) or model.missing_values is None
+    return block.type.dtype == "string"
+
+
+def _after_checks(model: Any, frame: Frame, others: list[int], first: Value) -> Value:
+    """`first`, once nothing is missing in the columns `others`."""
+    b = frame.builder
+    for i in others:
+        gone = b.op("neg", b.op("cast", _is_missing(model, frame, i), dtype="int64"))
+        none = b.op("require_known", gone, feature=frame.names[i], step="MissingIndicator")
+        first = b.op("or", first, b.op("cast", none, dtype="bool"))
+    return first
+
+
+# SimpleImputer: per column a fill for missing values, and the indicator columns.
+#
+# Source: `sklearn/impute/_base.py`. A column is one of strings when its fill is a string. NULL is
+# whatever the imputer calls missing: NaN, None or pandas' NA.
+
+
+def simple_imputer(model: Any, frame: Frame) -> Frame:
+    """Fill missing values; columns that were all missing in training are dropped.
+
+    With add_indicator, one more 0/1 column for each column that missed values in training.
+
+    Raises:
+        UnsupportedModelError: not fitted, or a fill that is neither number nor string.
+    """
+    check(model, "statistics_", "indicator_")
+    statistics = [s.item() if isinstance(s, np.generic) else s for s in model.statistics_]
+    is_string = [_fills_strings(model, frame, i, s) for i, s in enumerate(statistics)]
+    kept = [i for i, s in enumerate(statistics) if model.keep_empty_features or not _is_nan(s)]
+    marked = [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
+    parts: list[Frame] = []
+    for run in _runs(is_string, kept):
+        chosen = frame.take(run)
+        if is_string[run[0]]:
+            value = _filled(model, frame.strings(run[0]), statistics[run[0]], frame)
+        else:
+            fill = _as_fitted(model, [statistics[i] for i in run])
+            value = frame.builder.op(
+                "impute", _numbers(model, chosen), fill=fill, missing=_missing_number(model)
+            )
+        parts.append(Frame.of(frame.builder, value, chosen.names))
+    for run in _runs(is_string, marked):
+        if is_string[run[0]]:
+            gone = string_is_missing(frame, run[0], model.missing_values)
+        else:
+            x = _numbers(model, frame.take(run))
+            gone = number_is_missing(frame.builder, x, _missing_number(model))
+        parts.append(marked_columns(frame, run, gone))
+    if not parts:
+        raise UnsupportedModelError(
+            "SimpleImputer drops every column, since all were NULL in training; leave the step "
+            "out, or set keep_empty_features=True"
+        )
+    return Frame.hstack(frame.builder, parts)
+
+
+def _runs(is_string: Sequence[bool], kept: Sequence[int]) -> list[list[int]]:
+    """`kept` cut into runs of number columns, which are filled at once, and single strings."""
+    runs: list[list[int]] = []
+    for i in kept:
+        if runs and not is_string[i] and not is_string[runs[-1][-1]]:
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    return runs
+
+
+def _fills_strings(model: Any, frame: Frame, i: int, statistic: Any) -> bool:
+    if isinstance(statistic, str):
+        return True
+    if not isinstance(statistic, (int, float)) and statistic is not None:
+        raise UnsupportedModelError(
+            f"SimpleImputer fills column {frame.names[i]!r} with {statistic!r}, which is neither "
+            "a number nor a string"
+        )
+    (block,) = frame.take([i]).blocks
+    if not isinstance(block, RawColumn):
+        return block.type.dtype == "string"
+    # A column without a fill was all NULL in training; its dtype there is all that is known.
+    return _is_nan(statistic) and _fitted_dtype(model).kind == "O"
+
+
+def _fitted_dtype(model: Any) -> np.dtype[Any]:
+    return np.dtype(getattr(model, "_fill_dtype", np.asarray(model.statistics_).dtype))
+
+
+def _as_fitted(model: Any, fills: list[Any]) -> np.ndarray[Any, Any]:
+    """The fills as float64, rounded first as transform rounds them to the training dtype."""
+    dtype = _fitted_dtype(model)
+    values = np.array(fills, np.float64)
+    if dtype.kind in "fiu" and not (dtype.kind in "iu" and np.isnan(values).any()):
+        values = values.astype(dtype)
+    return values.astype(np.float64)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
+
+
+def _missing_number(model: Any) -> float:
+    if means_null(model.missing_values):
+        return float("nan")
+    if isinstance(model.missing_values, str):
+        raise UnsupportedModelError(
+            f"SimpleImputer looks for {model.missing_values!r} in a column of numbers; use one "
+            "imputer for the numbers and one for the strings"
+        )
+    return float(model.missing_values)
+
+
+def _numbers(model: Any, frame: Frame) -> Value:
+    if _fitted_dtype(model).kind == "O" and means_null(model.missing_values):
+        return frame.matrix()  # check_array does not look for infinity among objects
+    return numbers(frame, "SimpleImputer", allow_nan=means_null(model.missing_values))
+
+
+def _filled(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
+    if not isinstance(fill, str):
+        raise UnsupportedModelError(
+            f"SimpleImputer fills a column of strings with {fill!r}; give fill_value a string, or "
+            "drop the column, which was all NULL in training"
+        )
+    missing = {} if means_null(model.missing_values) else {"missing": str(model.missing_values)}
+    return frame.builder.op("fill", column, value=fill, **missing)
+
+
+# KNNImputer: means of the nearest training rows, which the model carries along.
+
+
+def knn_imputer(model: Any, frame: Frame) -> Frame:
+    """Columns that were all missing in training are dropped, or 0 with keep_empty_features.
+
+    Raises:
+        UnsupportedModelError: not fitted, or weights or a metric that are Python functions.
+    """
+    check(model, "_fit_X", "_mask_fit_X", "_valid_mask", "indicator_")
+    if model.metric != "nan_euclidean" or model.weights not in ("uniform", "distance"):
+        raise UnsupportedModelError(
+            f"KNNImputer(metric={model.metric!r}, weights={model.weights!r}) calls a Python "
+            "function, which cannot run inside SQL; use 'nan_euclidean', and 'uniform' or "
+            "'distance'"
+        )
+    b = frame.builder
+    x = nan_where_missing(model, frame)
+    rows = np.where(model._mask_fit_X, np.nan, np.asarray(model._fit_X, np.float64))
+    value = b.op(
+        "knn_impute",
+        x,
+        rows=rows,
+        neighbours=int(model.n_neighbors),
+        weights=model.weights,
+        order="C" if model._fit_X.flags.c_contiguous else "F",
+    )
+    valid = np.asarray(model._valid_mask, bool)
+    names = frame.names
+    if not valid.all() and model.keep_empty_features:
+        value = b.op("where", valid, value, 0.0)
+    elif not valid.all():
+        if not valid.any():
+            raise UnsupportedModelError(
+                "KNNImputer drops every column, since all were NULL in training; leave the step "
+                "out, or set keep_empty_features=True"
+            )
+        value = b.op("select", value, indices=np.flatnonzero(valid).astype(np.int64))
+        names = tuple(name for name, ok in zip(names, valid, strict=True) if ok)
+    made = Frame.of(b, value, names)
+    return Frame.hstack(b, [made, *added_indicator(model, frame, x)])
+
+
+# IterativeImputer: the fitted rounds of regressions, one after the other.
+#
+# A row whose values are all missing gets what the rounds make of it. scikit-learn does that too,
+# except in a batch of only such rows, which it leaves at the initial fills.
+
+
+def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
+    """The initial fills, improved by each regression of `imputation_sequence_` in turn.
+
+    Raises:
+        UnsupportedModelError: not fitted, sample_posterior, or a regressor that is not covered.
+    """
+    check(model, "imputation_sequence_", "initial_imputer_", "n_iter_", "_is_empty_feature")
+    if model.sample_posterior:
+        raise UnsupportedModelError(
+            "IterativeImputer(sample_posterior=True) draws random numbers at each transform; set "
+            "sample_posterior=False"
+        )
+    b = frame.builder
+    x = nan_where_missing(model, frame)
+    filled = simple_imputer(model.initial_imputer_, frame)
+    empty = np.asarray(model._is_empty_feature, bool)
+    kept = np.arange(frame.width) if model.keep_empty_features else np.flatnonzero(~empty)
+    if filled.width != kept.size:
+        raise UnsupportedModelError(
+            "IterativeImputer does not drop the columns that its initial imputer drops; set "
+            "keep_empty_features=True"
+        )
+    values = [filled.numbers(i) for i in range(filled.width)]
+    gone = {
+        i: b.op("isnan", b.op("select", x, indices=np.full(1, column, np.int64)))
+        for i, column in enumerate(kept)
+        if not empty[column]
+    }
+    for step in model.imputation_sequence_ if model.n_iter_ else ():
+        feature = int(step.feat_idx)
+        if feature in gone:
+            others = [int(i) for i in step.neighbor_feat_idx]
+            read = Frame(
+                b, tuple(values[i] for i in others), tuple(filled.names[i] for i in others)
+            )
+            guess = _clipped(
+                b, _prediction(recurse(step.estimator, read), step.estimator), model, feature
+            )
+            values[feature] = b.op("where", gone[feature], guess, values[feature])
+    made = Frame(b, tuple(values), filled.names)
+    return Frame.hstack(b, [made, *added_indicator(model, frame, x)])
+
+
+def _prediction(made: Frame | Outputs, estimator: Any) -> Value:
+    if isinstance(made, Frame) or "label" not in made.values or made.label_sets:
+        raise UnsupportedModelError(
+            f"IterativeImputer uses {type(estimator).__name__}, which is not a regressor"
+        )
+    return made.values["label"]
+
+
+def _clipped(b: Builder, value: Value, model: Any, feature: int) -> Value:
+    for op, limit in (("maximum", model._min_value), ("minimum", model._max_value)):
+        bound = float(limit[feature])
+        if np.isfinite(bound):
+            value = b.op(op, value, bound)
+    return value

@@ -1,0 +1,279 @@
+"""Kernels between rows and fixed points, as libsvm and `sklearn.metrics.pairwise` define them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs
+from sqlml.importers.sklearn.estimator_checks import check, numbers, within
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array
+
+NON_NEGATIVE = frozenset({"chi2", "additive_chi2"})
+"""Kernels that refuse negative numbers."""
+
+KERNELS = frozenset(
+    "linear poly polynomial rbf laplacian sigmoid cosine chi2 additive_chi2".split()
+)
+
+
+def kernel_name(model: Any) -> str:
+    """The name of the model's kernel, where it is one that we cover.
+
+    Raises:
+        UnsupportedModelError: it is precomputed, a function, or none that we know.
+    """
+    step, kernel = type(model).__name__, model.kernel
+    if callable(kernel):
+        raise UnsupportedModelError(
+            f"{step} has a Python function as its kernel, which cannot run inside SQL; "
+            "use a kernel by name"
+        )
+    if kernel == "precomputed":
+        raise UnsupportedModelError(
+            f"{step} has kernel='precomputed': its input is a matrix of kernel values, not a "
+            "table of features; use a kernel by name"
+        )
+    if kernel not in KERNELS:
+        raise UnsupportedModelError(f"{step} has kernel {kernel!r}, which sqlml does not cover")
+    return str(kernel)
+
+
+def kernel_of(
+    model: Any, frame: Frame, points: Any, gamma: float | None, degree: float, coef0: float
+) -> Value:
+    """(n, m) values of the model's kernel between the rows and `points` (m, k).
+
+    Raises:
+        UnsupportedModelError: as `kernel_name` does.
+    """
+    name, step = kernel_name(model), type(model).__name__
+    if name in NON_NEGATIVE:
+        step = f"{step} with kernel={name!r}"
+        x = within(frame, frame.matrix(), step, low=np.zeros(frame.width))
+    else:
+        x = numbers(frame, step)
+    return kernel_values(frame.builder, x, dense(points), name, gamma, degree, coef0)
+
+
+def kernel_values(
+    builder: Builder,
+    x: Value,
+    points: Array,
+    kernel: str,
+    gamma: float | None = None,
+    degree: float = 3,
+    coef0: float = 1,
+) -> Value:
+    """(n, m) kernel values of rows `x` and `points` (m, k); gamma defaults to 1 / k."""
+    points = np.asarray(points, np.float64)
+    scale = 1.0 / points.shape[1] if gamma is None else float(gamma)
+    if kernel == "cosine":
+        return builder.op("pairwise", _unit(builder, x), points=_units(points), metric="dot")
+    if kernel in ("rbf", "laplacian"):
+        metric = "sqeuclidean" if kernel == "rbf" else "manhattan"
+        return exponential(builder, builder.op("pairwise", x, points=points, metric=metric), -scale)
+    if kernel in NON_NEGATIVE:
+        distance = builder.op("pairwise", x, points=points, metric="chi2")
+        if kernel == "additive_chi2":
+            return builder.op("neg", distance)
+        # gamma is 1, not 1 / k, where chi2 is given none
+        return exponential(builder, distance, -(1.0 if gamma is None else float(gamma)))
+    product = builder.op("pairwise", x, points=points, metric="dot")
+    if kernel == "linear":
+        return product
+    product = builder.op("mul", product, scale)
+    product = builder.op("add", product, float(coef0))
+    return builder.op("tanh", product) if kernel == "sigmoid" else power(builder, product, degree)
+
+
+def exponential(builder: Builder, x: Value, factor: float) -> Value:
+    """exp(factor * x)."""
+    return builder.op("exp", builder.op("mul", x, factor))
+
+
+MOST_FACTORS = 64
+"""Largest whole exponent that is multiplied out."""
+
+
+def power(builder: Builder, x: Value, exponent: float) -> Value:
+    """x to the power of `exponent`; whole exponents by squaring, as libsvm's powi does."""
+    if exponent != int(exponent) or not 0 <= exponent <= MOST_FACTORS:
+        return builder.op("pow", x, float(exponent))
+    made: Value | None = None
+    left = int(exponent)
+    while left:
+        if left % 2:
+            made = x if made is None else builder.op("mul", made, x)
+        left //= 2
+        if left:
+            x = builder.op("mul", x, x)
+    if made is None:  # the power 0 is 1, whatever x is
+        zeros = builder.op("mul", x, 0.0)
+        return builder.op("add", zeros, 1.0)
+    return made
+
+
+def _unit(builder: Builder, x: Value) -> Value:
+    length = builder.op("sqrt", builder.op("sum", builder.op("square", x), axis=1))
+    zero = builder.op("eq", length, 0.0)
+    return builder.op("div", x, builder.op("where", zero, 1.0, length))
+
+
+def _units(points: Array) -> Array:
+    length = np.sqrt((points * points).sum(axis=1, keepdims=True))
+    return np.asarray(points / np.where(length == 0, 1.0, length))
+
+
+def dense(matrix: Any) -> Array:
+    """A matrix as float64, where the source keeps it sparse when it was fitted on sparse rows."""
+    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, np.float64)
+
+
+# KernelRidge, KernelPCA, KernelCenterer and Nystroem: linear maps of kernel values.
+
+
+def kernel_ridge(model: Any, frame: Frame) -> Outputs:
+    """The kernel's values times dual_coef_."""
+    check(model, "dual_coef_", "X_fit_")
+    weights = np.asarray(model.dual_coef_)
+    values = kernel_of(model, frame, model.X_fit_, model.gamma, model.degree, model.coef0)
+    return Outputs({"label": frame.builder.linear(values, weights.reshape(len(weights), -1))})
+
+
+def kernel_pca(model: Any, frame: Frame) -> Frame:
+    """The centred kernel's values times the eigenvectors, scaled by their eigenvalues' roots."""
+    check(model, "X_fit_", "eigenvalues_", "eigenvectors_", "_centerer", "gamma_")
+    builder = frame.builder
+    values = kernel_of(model, frame, model.X_fit_, model.gamma_, model.degree, model.coef0)
+    eigenvalues = np.asarray(model.eigenvalues_, np.float64)
+    vectors = np.asarray(model.eigenvectors_, np.float64)
+    kept = eigenvalues != 0
+    scaled = np.zeros_like(vectors)
+    scaled[:, kept] = vectors[:, kept] / np.sqrt(eigenvalues[kept])
+    centred = _centred(builder, values, model._centerer)
+    return Frame.of(builder, builder.linear(centred, scaled))
+
+
+def kernel_centerer(model: Any, frame: Frame) -> Frame:
+    """Kernel values less the means of their rows and of the fitted rows."""
+    check(model, "K_fit_rows_", "K_fit_all_")
+    made = _centred(frame.builder, numbers(frame, "KernelCenterer"), model)
+    return Frame.of(frame.builder, made, frame.names)
+
+
+def nystroem(model: Any, frame: Frame) -> Frame:
+    """The kernel's values at the chosen points times normalization_."""
+    check(model, "components_", "normalization_")
+    given = {**(model.kernel_params or {})}
+    for key in ("gamma", "degree", "coef0"):
+        if getattr(model, key) is not None:
+            given[key] = getattr(model, key)
+    gamma, degree, coef0 = given.get("gamma"), given.get("degree", 3), given.get("coef0", 1)
+    values = kernel_of(model, frame, model.components_, gamma, degree, coef0)
+    normal = np.asarray(model.normalization_)
+    return Frame.of(frame.builder, frame.builder.linear(values, normal.T))
+
+
+def _centred(builder: Builder, values: Value, centerer: Any) -> Value:
+    rows = np.asarray(centerer.K_fit_rows_, np.float64)
+    mean = builder.op("div", builder.op("sum", values, axis=1), float(rows.size))
+    values = builder.op("sub", values, rows)
+    values = builder.op("sub", values, mean)
+    overall = np.full(1, float(centerer.K_fit_all_))
+    return builder.op("add", values, overall)
+
+
+# Features that approximate a kernel: the samplers and PolynomialCountSketch.
+#
+# Besides them NeighborhoodComponentsAnalysis, a learned linear map.
+
+
+_INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}
+"""AdditiveChi2Sampler's default sample_interval by sample_steps."""
+
+
+def rbf_sampler(model: Any, frame: Frame) -> Frame:
+    """cos(x @ random_weights_ + random_offset_) * sqrt(2 / n_components)."""
+    check(model, "random_weights_", "random_offset_")
+    scale = (2.0 / model.n_components) ** 0.5
+    return _cosines(model, frame, numbers(frame, "RBFSampler"), scale)
+
+
+def skewed_chi2_sampler(model: Any, frame: Frame) -> Frame:
+    """cos(log(x + skewedness) W + b) sqrt(2 / n); x at or below -skewedness raises."""
+    check(model, "random_weights_", "random_offset_")
+    builder, skew = frame.builder, float(model.skewedness)
+    low = np.full(frame.width, np.nextafter(-skew, np.inf))
+    x = within(frame, frame.matrix(), "SkewedChi2Sampler", low=low)
+    x = builder.op("log", builder.op("add", x, skew))
+    return _cosines(model, frame, x, np.sqrt(2.0) / np.sqrt(model.n_components))
+
+
+def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
+    """sqrt(x * interval), then for each step a cosine and a sine of log(x); 0 where x is 0."""
+    check(model)
+    builder = frame.builder
+    interval = model.sample_interval
+    interval = float(_INTERVALS[model.sample_steps] if interval is None else interval)
+    x = within(frame, frame.matrix(), "AdditiveChi2Sampler", low=np.zeros(frame.width))
+    empty = builder.op("eq", x, 0.0)
+
+    parts = [builder.op("sqrt", builder.op("mul", x, interval))]
+    log_step = builder.op("mul", builder.op("log", x), interval)
+    step = builder.op("mul", builder.op("mul", x, 2.0), interval)
+    for j in range(1, model.sample_steps):
+        width = np.cosh(np.pi * j * interval)
+        factor = builder.op("sqrt", builder.op("div", step, width))
+        for wave in ("cos", "sin"):
+            angle = builder.op("mul", log_step, float(j))
+            made = builder.op("mul", factor, builder.op(wave, angle))
+            parts.append(builder.op("where", empty, 0.0, made))
+    return Frame.of(builder, builder.beside(parts))
+
+
+def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
+    """The circular convolution of `degree` count sketches, through their Fourier transforms."""
+    check(model, "indexHash_", "bitHash_")
+    builder, size = frame.builder, int(model.n_components)
+    x = numbers(frame, "PolynomialCountSketch")
+    # One number a column: onnxruntime would fuse a single one into the product, as a float32.
+    x = builder.op("mul", np.full(frame.width, np.sqrt(model.gamma)), x)
+    angle = 2 * np.pi * (np.outer(np.arange(size), np.arange(size)) % size) / size
+    cosine, sine = np.cos(angle), np.sin(angle)
+    spectra: list[tuple[Value, Value]] = []
+    for index, bit in zip(model.indexHash_, model.bitHash_, strict=True):
+        hashed = np.zeros((len(index), size))
+        hashed[np.arange(len(index)), index] = bit
+        shift = 0.0
+        if model.coef0 != 0:  # the last row of the table belongs to the constant
+            shift, hashed = np.sqrt(model.coef0) * hashed[-1], hashed[:-1]
+        sketch = builder.linear(x, hashed, shift)
+        spectra.append((builder.linear(sketch, cosine), builder.linear(sketch, -sine)))
+    if not spectra:
+        raise UnsupportedModelError("PolynomialCountSketch has degree 0; fit it with 1 or more")
+    real, imaginary = spectra[0]
+    for a, b in spectra[1:]:
+        real, imaginary = (
+            builder.op("sub", builder.op("mul", real, a), builder.op("mul", imaginary, b)),
+            builder.op("add", builder.op("mul", real, b), builder.op("mul", imaginary, a)),
+        )
+    both = builder.op("concat", real, imaginary)
+    back = np.concatenate([cosine, -sine]) / size
+    return Frame.of(builder, builder.linear(both, back))
+
+
+def neighborhood_components(model: Any, frame: Frame) -> Frame:
+    """x @ components_.T."""
+    check(model, "components_")
+    x = numbers(frame, "NeighborhoodComponentsAnalysis")
+    return Frame.of(frame.builder, frame.builder.linear(x, np.asarray(model.components_).T))
+
+
+def _cosines(model: Any, frame: Frame, x: Value, scale: float) -> Frame:
+    projected = frame.builder.linear(x, model.random_weights_, model.random_offset_)
+    waves = frame.builder.op("cos", projected)
+    return Frame.of(frame.builder, frame.builder.op("mul", waves, scale))

@@ -1,1 +1,0 @@
-"""Kernels between rows and points, and the estimators that are linear in them."""

@@ -1,0 +1,134 @@
+"""Linear models of scikit-learn: regressors, classifiers and the two GLM links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.sklearn.classify import (
+    binary_label,
+    normalised,
+    outlier_outputs,
+    score_label,
+    score_proba,
+    two_or_more_classes,
+    with_complement,
+)
+from sqlml.importers.sklearn.estimator_checks import check, numbers, stored_dtype
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Labels
+
+
+def linear_regressor(model: Any, frame: Frame) -> Outputs:
+    """x @ coef_ + intercept_, (n, targets): LinearRegression, Ridge, Lasso, SGD, LinearSVR ..."""
+    check(model, "coef_", "intercept_")
+    return Outputs({"label": _scores(model, frame)})
+
+
+def log_link_regressor(model: Any, frame: Frame) -> Outputs:
+    """exp(x @ coef_ + intercept_) for PoissonRegressor, GammaRegressor and TweedieRegressor."""
+    check(model, "coef_", "intercept_")
+    score = _scores(model, frame)
+    if getattr(model, "link", "log") == "identity" or (
+        getattr(model, "link", "log") == "auto" and model.power <= 0
+    ):
+        return Outputs({"label": score})
+    return Outputs({"label": frame.builder.op("exp", score)})
+
+
+def linear_classifier(model: Any, frame: Frame) -> Outputs:
+    """Label and score of a linear classifier without probabilities."""
+    check(model, "coef_", "intercept_")
+    return _classified(model, frame)
+
+
+def logistic_regression(model: Any, frame: Frame) -> Outputs:
+    """Sigmoid for two classes, softmax (multinomial) for more.
+
+    scikit-learn before 1.8 has `multi_class`: "ovr" normalises sigmoids, and "multinomial" takes
+    two classes for a softmax over -score and score.
+    """
+    check(model, "coef_", "intercept_", "classes_")
+    multi_class = getattr(model, "multi_class", None)
+    one_vs_rest = multi_class == "ovr" or (multi_class is not None and model.solver == "liblinear")
+    made = _classified(model, frame)
+    score, builder = made.values["score"], frame.builder
+    if score.type.width == 1 and multi_class == "multinomial":
+        proba = score_proba(builder, builder.op("concat", builder.op("neg", score), score))
+    elif score.type.width > 1 and one_vs_rest:
+        proba = normalised(builder, builder.op("sigmoid", score))
+    else:
+        proba = score_proba(builder, score)
+    return Outputs({**made.values, "proba": proba}, made.labels)
+
+
+def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
+    """Label -1 (outlier) or 1 from x @ coef_ - offset_ >= 0; `samples` has the offset back."""
+    check(model, "coef_", "offset_")
+    builder = frame.builder
+    offset = np.ravel(np.asarray(model.offset_, np.float64))
+    product = _linear(model, frame, np.reshape(model.coef_, (-1, 1)).astype(float), np.zeros(1))
+    score = builder.op("sub", product, offset)
+    samples = builder.op("add", score, offset)
+    label = binary_label(builder, score, tie="ge")
+    return outlier_outputs(label, score, samples)
+
+
+def sgd_classifier(model: Any, frame: Frame) -> Outputs:
+    """Probabilities for log_loss and modified_huber, only label and score for other losses."""
+    check(model, "coef_", "intercept_", "classes_")
+    made = _classified(model, frame)
+    score, builder = made.values["score"], frame.builder
+    if model.loss == "log_loss":
+        single = builder.op("sigmoid", score)
+    elif model.loss == "modified_huber":
+        single = _half_clipped(builder, score)
+    else:
+        return made
+    one = score.type.width == 1
+    proba = with_complement(builder, single) if one else normalised(builder, single)
+    return Outputs({**made.values, "proba": proba}, made.labels)
+
+
+def _half_clipped(builder: Builder, score: Value) -> Value:
+    """(clip(score, -1, 1) + 1) / 2, the probability under the modified Huber loss."""
+    score = builder.op("maximum", score, -1.0)
+    score = builder.op("minimum", score, 1.0)
+    return builder.op("div", builder.op("add", score, 1.0), 2.0)
+
+
+def _classified(model: Any, frame: Frame) -> Outputs:
+    binarizer = getattr(model, "_label_binarizer", None)
+    if getattr(binarizer, "y_type_", "").startswith("multilabel"):
+        # RidgeClassifier fitted on an indicator matrix: whether each score is above 0.
+        score = _scores(model, frame)
+        label = binary_label(frame.builder, score)
+        labels = (Labels("int64", (0, 1)),) * score.type.width
+        return Outputs({"label": label, "score": score}, labels)
+    classes = two_or_more_classes(model)
+    score = _scores(model, frame)
+    return Outputs({"label": score_label(frame.builder, score), "score": score}, labels_of(classes))
+
+
+def _scores(model: Any, frame: Frame) -> Value:
+    weights = np.atleast_2d(np.asarray(model.coef_, np.float64)).T
+    intercept = np.ravel(np.asarray(model.intercept_, np.float64))
+    return _linear(model, frame, weights, np.broadcast_to(intercept, weights.shape[1:]))
+
+
+def _linear(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
+    single = np.asarray(model.coef_).dtype == np.float32 and stored_dtype(frame) == "float32"
+    x = numbers(
+        frame, type(model).__name__, dtype="float32" if single else "float64", rows="sparse"
+    )
+    if not single:
+        return frame.builder.op("linear", x, weights=weights, bias=bias)
+    # Sparse rows of float32 are summed in float32, as scipy does; the intercept is added in its
+    # own dtype.
+    wide = np.asarray(model.intercept_).dtype != np.float32
+    narrow = (np.zeros_like(bias) if wide else bias).astype(np.float32)
+    score = frame.builder.op("linear", x, weights=weights.astype(np.float32), bias=narrow)
+    score = frame.builder.op("cast", score, dtype="float64")
+    return frame.builder.op("add", score, bias) if wide else score

@@ -1,1 +1,0 @@
-"""Importers of sklearn.linear_model."""

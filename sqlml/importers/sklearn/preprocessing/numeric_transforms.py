@@ -1,0 +1,434 @@
+"""Scalers of columns with their inverse transforms, Normalizer of rows, and Binarizer.
+
+A scaler is sub/div or mul/add per column, as in `sklearn/preprocessing/_data.py`, never folded into
+one multiply-add, because that rounds otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import combinations, combinations_with_replacement
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame
+from sqlml.importers.sklearn.estimator_checks import check, numbers, within
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators.elementwise import ndtri
+from sqlml.types import Array, DType
+
+_STEPS: Mapping[str, tuple[tuple[str, str, str], ...]] = MappingProxyType(
+    {
+        "StandardScaler": (("sub", "mean_", "with_mean"), ("div", "scale_", "with_std")),
+        "MinMaxScaler": (("mul", "scale_", ""), ("add", "min_", "")),
+        "MaxAbsScaler": (("div", "scale_", ""),),
+        "RobustScaler": (("sub", "center_", "with_centering"), ("div", "scale_", "with_scaling")),
+    }
+)
+"""Class -> its steps: operator, attribute with a number for each column, parameter that asks."""
+
+_INVERSE = MappingProxyType({"sub": "add", "add": "sub", "mul": "div", "div": "mul"})
+
+
+def scaler(model: Any, frame: Frame) -> Frame:
+    """StandardScaler, MinMaxScaler, MaxAbsScaler and RobustScaler.
+
+    Their steps, and a cut to feature_range or [-1, 1] where `clip` is set. NaN passes, infinity
+    raises.
+    """
+    steps, builder = _steps(model), frame.builder
+    value = numbers(frame, type(model).__name__, allow_nan=True)
+    for op, column in steps:
+        if op == "div" and frame.sparse:  # value * (1 / scale), as scikit-learn does it there
+            op, column = "mul", 1 / column
+        value = builder.op(op, value, column)
+    if getattr(model, "clip", False):
+        low, high = getattr(model, "feature_range", (-1.0, 1.0))
+        # maximum and minimum keep NaN, as np.clip does
+        value = builder.op("minimum", builder.op("maximum", value, float(low)), float(high))
+    return Frame.of(builder, value, frame.names)
+
+
+def unscaled(builder: Builder, model: Any, value: Value) -> Value:
+    """`model.inverse_transform` of (n, k) float64."""
+    for op, column in reversed(_steps(model)):
+        value = builder.op(_INVERSE[op], value, column)
+    return value
+
+
+def _steps(model: Any) -> list[tuple[str, Array]]:
+    rows = _STEPS[type(model).__name__]
+    check(model, *(attribute for _, attribute, _ in rows))
+    return [
+        (op, np.asarray(getattr(model, attribute), np.float64))
+        for op, attribute, asked in rows
+        if not asked or getattr(model, asked)
+    ]
+
+
+def normalizer(model: Any, frame: Frame) -> Frame:
+    """x divided by the l1, l2 or max norm of its row; a row of (nearly) zeros stays as it is."""
+    check(model)
+    b = frame.builder
+    x = numbers(frame, "Normalizer")
+    norm = _norm(b, x, model.norm)
+    if frame.sparse:
+        tiny = b.op("eq", norm, 0.0)
+    else:
+        tiny = b.op("lt", norm, 10 * np.finfo(np.float64).eps)
+    norm = b.op("where", tiny, 1.0, norm)
+    return Frame(b, (b.op("div", x, norm),), frame.names, frame.sparse)
+
+
+def _norm(b: Builder, x: Value, kind: str) -> Value:
+    if kind == "l1":
+        return b.op("sum", b.op("abs", x), axis=1)
+    if kind == "l2":
+        return b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
+    if kind == "max":
+        return b.op("max", b.op("abs", x), axis=1)
+    raise UnsupportedModelError(f"Normalizer(norm={kind!r}) is not known to sqlml")
+
+
+def binarizer(model: Any, frame: Frame) -> Frame:
+    """1 where x is above the threshold, else 0."""
+    check(model)
+    b = frame.builder
+    x = numbers(frame, "Binarizer")
+    above = b.op("gt", x, float(model.threshold))
+    return Frame(b, (b.op("cast", above, dtype="float64"),), frame.names, frame.sparse)
+
+
+# PowerTransformer: Yeo-Johnson and Box-Cox powers per column, then perhaps a StandardScaler.
+#
+# Order of operations: `scipy.stats._morestats._yeojohnson_transform` and `scipy.special.boxcox`.
+
+
+_EPS = float(np.finfo(np.float64).eps)
+_SMALLEST = 5e-324
+_LOG_MAX = 709.78
+"""Above it boxcox leaves expm1, which would overflow."""
+
+
+def power_transformer(model: Any, frame: Frame) -> Frame:
+    """NaN passes; infinity raises, and with Box-Cox a number that is not positive."""
+    check(model, "lambdas_")
+    b = frame.builder
+    lambdas = np.asarray(model.lambdas_, np.float64)
+    x = numbers(frame, "PowerTransformer", allow_nan=True)
+    if model.method == "yeo-johnson":
+        value = yeo_johnson(b, x, lambdas)
+    elif model.method == "box-cox":
+        low, step = np.full(x.type.width, _SMALLEST), "PowerTransformer(method='box-cox')"
+        x = within(frame, x, step, allow_nan=True, low=low)
+        value = box_cox(b, x, lambdas)
+    else:
+        raise UnsupportedModelError(f"PowerTransformer(method={model.method!r}) is not known")
+    made = Frame.of(b, value, frame.names)
+    return scaler(model._scaler, made) if model.standardize else made
+
+
+def yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
+    """Yeo-Johnson's powers of columns (n, k), one each."""
+    positive = _scaled_power(b, b.op("log1p", x), lambdas, np.abs(lambdas) < _EPS)
+    rest = 2 - lambdas
+    below = b.op("log1p", b.op("neg", x))
+    negative = b.op("neg", _scaled_power(b, below, rest, np.abs(lambdas - 2) <= _EPS))
+    is_positive = b.op("ge", x, 0.0)
+    return b.op("where", is_positive, positive, negative)
+
+
+def _scaled_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value:
+    """expm1(power * log) / power, or the log itself in columns where the power is as good as 0."""
+    c = np.where(is_zero, 1.0, power)
+    value = b.op("div", b.op("expm1", b.op("mul", c, log)), c)
+    return b.op("where", is_zero, log, value) if is_zero.any() else value
+
+
+def box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
+    """Box-Cox's powers of positive columns (n, k), one each."""
+    is_zero = np.abs(lambdas) < 1e-19
+    power = np.where(is_zero, 1.0, lambdas)
+    log = b.op("log", x)
+    raised = b.op("mul", power, log)
+    usual = b.op("div", b.op("expm1", raised), power)
+    size = b.op("exp", b.op("sub", raised, np.log(np.abs(power))))
+    huge = b.op("sub", b.op("mul", np.sign(power), size), 1 / power)
+    value = b.op("where", b.op("lt", raised, _LOG_MAX), usual, huge)
+    return b.op("where", is_zero, log, value) if is_zero.any() else value
+
+
+# QuantileTransformer: the place of a number among the training quantiles, uniform or normal.
+
+
+NEAR = 1e-7
+"""scikit-learn's BOUNDS_THRESHOLD: this near to an end of the training range is the end."""
+
+
+def quantile_transformer(model: Any, frame: Frame) -> Frame:
+    """The mean of two interpolations, one from each side, so that repeated quantiles count half.
+
+    NaN passes; infinity raises.
+    """
+    check(model, "quantiles_", "references_")
+    if frame.sparse:
+        raise UnsupportedModelError(
+            "QuantileTransformer of a sparse matrix skips the zeros that are not stored; make it "
+            "dense (sparse_threshold=0, sparse_output=False) before fit"
+        )
+    if model.output_distribution not in ("uniform", "normal"):
+        raise UnsupportedModelError(
+            f"QuantileTransformer(output_distribution={model.output_distribution!r}) is not known"
+        )
+    b = frame.builder
+    quantiles = np.asarray(model.quantiles_, np.float64).T
+    references = np.asarray(model.references_, np.float64)
+    x = numbers(frame, "QuantileTransformer", allow_nan=True)
+    value = _place(b, x, quantiles, references)
+    lowest, highest = quantiles[:, 0], quantiles[:, -1]
+    if model.output_distribution == "uniform":
+        below, above = b.op("eq", x, lowest), b.op("eq", x, highest)
+    else:
+        below = b.op("lt", b.op("sub", x, NEAR), lowest)
+        above = b.op("gt", b.op("add", x, NEAR), highest)
+    value = b.op("where", above, 1.0, value)
+    value = b.op("where", below, 0.0, value)
+    if model.output_distribution == "normal":
+        value = _normal(b, value)
+    return Frame.of(b, value, frame.names)
+
+
+def _place(b: Builder, x: Value, quantiles: Array, references: Array) -> Value:
+    columns, points = quantiles.shape
+    offsets = np.arange(columns + 1, dtype=np.int64) * points
+    up = b.op(
+        "interpolate",
+        x,
+        points=quantiles.ravel(),
+        values=np.tile(references, columns),
+        offsets=offsets,
+    )
+    down = b.op(
+        "interpolate",
+        b.op("neg", x),
+        points=-quantiles[:, ::-1].ravel(),
+        values=np.tile(-references[::-1], columns),
+        offsets=offsets,
+    )
+    return b.op("mul", 0.5, b.op("sub", up, down))
+
+
+def _normal(b: Builder, value: Value) -> Value:
+    edge = NEAR - np.spacing(1)
+    low, high = ndtri(np.array([edge])), ndtri(np.array([1 - edge]))
+    value = b.op("maximum", b.op("ndtri", value), low)
+    return b.op("minimum", value, high)
+
+
+# KBinsDiscretizer: the number of the bin, as a number or as 0/1 columns.
+
+
+def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
+    """How many of a column's inner edges are not above the value (all strategies alike)."""
+    check(model, "bin_edges_", "n_bins_")
+    b = frame.builder
+    single = model.dtype is not None and np.dtype(model.dtype) == np.float32
+    dtype: DType = "float32" if single else "float64"
+    x = numbers(frame, "KBinsDiscretizer", dtype=dtype)
+    if dtype != "float64":
+        x = b.op("cast", x, dtype="float64")
+    inner = [np.asarray(edges, np.float64)[1:-1] for edges in model.bin_edges_]
+    offsets = np.cumsum([0, *(edges.size for edges in inner)]).astype(np.int64)
+    codes = b.op("search_sorted", x, edges=np.concatenate(inner), offsets=offsets, side="right")
+    if model.encode == "ordinal":
+        return Frame.of(b, b.op("cast", codes, dtype="float64"), frame.names)
+    parts: list[Frame] = []
+    for i, bins in enumerate(int(n) for n in model.n_bins_):
+        code = b.op("select", codes, indices=np.full(1, i, np.int64))
+        hot = b.op("one_hot", code, width=bins, dtype="float64")
+        parts.append(Frame.of(b, hot, [f"{frame.names[i]}_{float(j)}" for j in range(bins)]))
+    return replace(Frame.hstack(b, parts), sparse=model.encode == "onehot")
+
+
+# PolynomialFeatures: each degree is the one before times one more column, as scikit-learn does.
+
+
+Term = tuple[int, ...]
+"""The columns that are multiplied, in rising order; a column twice for its square."""
+
+
+def polynomial_features(model: Any, frame: Frame) -> Frame:
+    """(n, terms) float64: 1 when include_bias, then the products of each degree in turn."""
+    check(model, "n_output_features_", "_min_degree", "_max_degree")
+    b = frame.builder
+    x = numbers(frame, "PolynomialFeatures")
+    parts: list[Value] = [_ones(b, x)] if model.include_bias else []
+    names = ["1"] if model.include_bias else []
+    choose = combinations if model.interaction_only else combinations_with_replacement
+    terms: list[Term] = [(i,) for i in range(frame.width)]
+    value = x
+    for degree in range(1, int(model._max_degree) + 1):
+        if degree > 1:
+            place = {term: i for i, term in enumerate(terms)}
+            terms = list(choose(range(frame.width), degree))
+            if not terms:
+                break
+            before = np.array([place[term[1:]] for term in terms], np.int64)
+            first = np.array([term[0] for term in terms], np.int64)
+            value = b.op(
+                "mul", b.op("select", value, indices=before), b.op("select", x, indices=first)
+            )
+        if degree >= model._min_degree:
+            parts.append(value)
+            names += [" ".join(frame.names[i] for i in term) for term in terms]
+    made = b.beside(parts)
+    return Frame(b, (made,), tuple(names), frame.sparse)
+
+
+def _ones(b: Builder, x: Value) -> Value:
+    first = b.op("select", x, indices=np.zeros(1, np.int64))
+    return b.op("where", b.op("isnan", first), 1.0, 1.0)
+
+
+# SplineTransformer: the B-spline basis of each column, and what it does outside the knots.
+
+
+_OUTSIDE = ("error", "constant", "linear", "continue", "periodic")
+
+
+def spline_transformer(model: Any, frame: Frame) -> Frame:
+    """(n, columns * splines) float64; without include_bias each column's last spline is left out.
+
+    NaN gives zeros with handle_missing="zeros", else it raises. With extrapolation="error" a
+    number beyond the outer knots raises.
+    """
+    check(model, "bsplines_", "n_features_out_")
+    if model.extrapolation not in _OUTSIDE:
+        raise UnsupportedModelError(
+            f"SplineTransformer(extrapolation={model.extrapolation!r}) is not known to sqlml"
+        )
+    b = frame.builder
+    knots = np.stack([np.asarray(s.t, np.float64) for s in model.bsplines_])
+    degree = int(model.degree)
+    zeros = getattr(model, "handle_missing", "error") == "zeros"
+    x = numbers(frame, "SplineTransformer", allow_nan=zeros)
+    ends = knots[:, degree], knots[:, -degree - 1]
+    if not (ends[1] > ends[0]).all():
+        raise UnsupportedModelError(
+            "SplineTransformer was fitted on a column of one value, which leaves its splines no "
+            "room; drop the column (VarianceThreshold)"
+        )
+    if model.extrapolation == "periodic":
+        value = _periodic(b, x, knots, degree, ends)
+    elif model.extrapolation == "error":
+        step = "SplineTransformer(extrapolation='error')"
+        x = within(frame, x, step, allow_nan=True, low=ends[0], high=ends[1])
+        value = b.op("bspline", x, knots=knots, degree=degree)
+    elif model.extrapolation == "continue":
+        value = b.op("bspline", x, knots=knots, degree=degree)
+    elif model.extrapolation == "constant":
+        value = _constant(frame, x, model, knots)
+    else:
+        value = _linear(b, x, model, knots)
+    each = value.type.width // frame.width
+    if zeros:
+        gone = b.op("isnan", _repeated(b, x, each))
+        value = b.op("where", gone, 0.0, value)
+    kept = each if model.include_bias else each - 1
+    if kept < each:
+        columns = [i * each + j for i in range(frame.width) for j in range(kept)]
+        value = b.op("select", value, indices=np.array(columns, np.int64))
+    names = [f"{name}_sp_{j}" for name in frame.names for j in range(kept)]
+    return Frame(b, (value,), tuple(names), bool(model.sparse_output))
+
+
+def _periodic(b: Builder, x: Value, knots: Array, degree: int, ends: tuple[Array, Array]) -> Value:
+    """The last `degree` functions are the first ones of the next period."""
+    low, period = ends[0], ends[1] - ends[0]
+    x = b.op("add", low, b.op("mod", b.op("sub", x, low), period))
+    whole = b.op("bspline", x, knots=knots, degree=degree)
+    each = knots.shape[1] - degree - 1
+    if not degree:
+        return whole
+    columns = np.arange(len(knots))[:, None] * each
+    base = b.op("select", whole, indices=(columns + np.arange(each - degree)).ravel())
+    last = (columns + each - degree + np.arange(degree)).ravel()
+    wrapped = b.op("select", whole, indices=last)
+    parts = []
+    for i in range(len(knots)):
+        own = np.arange(each - degree) + i * (each - degree)
+        head = b.op("select", base, indices=own[:degree])
+        more = b.op("select", wrapped, indices=np.arange(degree) + i * degree)
+        parts.append(b.op("add", head, more))
+        if own.size > degree:
+            parts.append(b.op("select", base, indices=own[degree:]))
+    return b.beside(parts)
+
+
+def _constant(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
+    """The values at the nearer end; with degree 0 zeros below, and above scikit-learn fails."""
+    b, degree = frame.builder, int(model.degree)
+    if degree == 0:
+        step = "SplineTransformer(degree=0, extrapolation='constant')"
+        x = within(frame, x, step, allow_nan=True, high=knots[:, -1])
+    return _continued(b, x, model, knots, [(degree, degree)] * len(knots), tangent=False)
+
+
+def _linear(b: Builder, x: Value, model: Any, knots: Array) -> Value:
+    """Tangents at the ends. With degree 0 and 1 scikit-learn counts the degree up from column to
+    column, and so takes inner knots for the ends of all columns but the first (or two)."""
+    degree, used = int(model.degree), []
+    for _ in knots:
+        before, degree = degree, degree + (degree <= 1)
+        used.append((before, degree))
+    return _continued(b, x, model, knots, used, tangent=True)
+
+
+def _continued(
+    b: Builder,
+    x: Value,
+    model: Any,
+    knots: Array,
+    used: list[tuple[int, int]],
+    *,
+    tangent: bool,
+) -> Value:
+    """The functions between two knots; outside, the first and the last ones go on, others are 0.
+
+    Args:
+        used: for each column which knot from either side is its end, and how many functions go on.
+    """
+    each = knots.shape[1] - int(model.degree) - 1
+    value = b.op("bspline", x, knots=knots, degree=int(model.degree))
+    wide = _repeated(b, x, each)
+    low = np.array([t[at] for t, (at, _) in zip(knots, used, strict=True)])
+    high = np.array([t[-at - 1] for t, (at, _) in zip(knots, used, strict=True)])
+    ends = [np.repeat(end, each) for end in (low, high)]
+    inside = b.op("and", b.op("ge", wide, ends[0]), b.op("le", wide, ends[1]))
+    value = b.op("where", inside, value, 0.0)
+    for side, comparison in ((0, "lt"), (1, "gt")):
+        at, slope = np.zeros((len(knots), each)), np.zeros((len(knots), each))
+        goes_on = np.zeros((len(knots), each), bool)
+        for i, (spline, (_, count)) in enumerate(zip(model.bsplines_, used, strict=True)):
+            chosen = slice(0, count) if side == 0 else slice(max(0, each - count), each)
+            end = (low, high)[side][i]
+            goes_on[i, chosen] = True
+            at[i] = spline(end)
+            slope[i] = spline(end, nu=1) if tangent else 0
+        line: Value | Array = at.ravel()
+        if tangent:
+            beyond = b.op("sub", wide, ends[side])
+            line = b.op("add", line, b.op("mul", beyond, slope.ravel()))
+        outside = b.op(comparison, wide, ends[side])
+        outside = b.op("and", outside, goes_on.ravel())
+        value = b.op("where", outside, line, value)
+    return value
+
+
+def _repeated(b: Builder, x: Value, each: int) -> Value:
+    """Each column `each` times in a row."""
+    return b.op("select", x, indices=np.repeat(np.arange(x.type.width), each).astype(np.int64))

@@ -1,1 +1,0 @@
-"""Importers of skorch, by which torch modules are scikit-learn estimators."""

@@ -1,0 +1,164 @@
+"""`city_hash64`: CityHash64 version 1.0, as CatBoost hashes the text of a category.
+
+G. Pike and J. Alakuijala, 2011, with its quirks: later versions hash differently.
+"""
+
+from __future__ import annotations
+
+_MASK = 0xFFFFFFFFFFFFFFFF
+_K0 = 0xC3A5C85C97CB3127
+_K1 = 0xB492B66FBE98F273
+_K2 = 0x9AE16A3B2F90404F
+_K3 = 0xC949D7C7509E6557
+_MUL = 0x9DDFEA08EB382D69
+
+
+def city_hash32(text: str) -> int:
+    """The lower half of the CityHash64 of a text's UTF-8 bytes: CatBoost's hash of a category.
+
+    >>> city_hash32("u")
+    1981898051
+    """
+    return city_hash64(text.encode("utf-8", "surrogatepass")) & 0xFFFFFFFF
+
+
+def city_hash64(s: bytes) -> int:
+    """CityHash64 of version 1.0."""
+    size = len(s)
+    if size <= 16:
+        return _up_to_16(s)
+    if size <= 32:
+        return _up_to_32(s)
+    if size <= 64:
+        return _up_to_64(s)
+    return _longer(s)
+
+
+def _word(s: bytes, at: int, size: int = 8) -> int:
+    return int.from_bytes(s[at : at + size], "little")
+
+
+def _rotate(value: int, shift: int) -> int:
+    value &= _MASK
+    return ((value >> shift) | (value << (64 - shift))) & _MASK
+
+
+def _mix(value: int) -> int:
+    value &= _MASK
+    return value ^ (value >> 47)
+
+
+def _join(u: int, v: int) -> int:
+    """Two words as one."""
+    a = _mix(((u ^ v) & _MASK) * _MUL)
+    b = _mix(((v ^ a) & _MASK) * _MUL)
+    return (b * _MUL) & _MASK
+
+
+def _up_to_16(s: bytes) -> int:
+    size = len(s)
+    if size > 8:
+        a, b = _word(s, 0), _word(s, size - 8)
+        return _join(a, _rotate(b + size, size)) ^ b
+    if size >= 4:
+        return _join(size + (_word(s, 0, 4) << 3), _word(s, size - 4, 4))
+    if size > 0:
+        y = s[0] + (s[size >> 1] << 8)
+        z = size + (s[size - 1] << 2)
+        return (_mix(y * _K2 ^ z * _K3) * _K2) & _MASK
+    return _K2
+
+
+def _up_to_32(s: bytes) -> int:
+    size = len(s)
+    a, b = _word(s, 0) * _K1, _word(s, 8)
+    c, d = _word(s, size - 8) * _K2, _word(s, size - 16) * _K0
+    return _join(
+        (_rotate(a - b, 43) + _rotate(c, 30) + d) & _MASK,
+        (a + _rotate(b ^ _K3, 20) - c + size) & _MASK,
+    )
+
+
+def _up_to_64(s: bytes) -> int:
+    size = len(s)
+
+    def half(first: int, z: int, second: int, third: int) -> tuple[int, int]:
+        a, b, c = first, _rotate(first + z, 52), _rotate(first, 37)
+        a += second
+        c += _rotate(a, 7)
+        a += third
+        return a + z, b + _rotate(a, 31) + c
+
+    front = _word(s, 0) + (size + _word(s, size - 16)) * _K0
+    vf, vs = half(front, _word(s, 24), _word(s, 8), _word(s, 16))
+    back = _word(s, 16) + _word(s, size - 32)
+    wf, ws = half(back, _word(s, size - 8), _word(s, size - 24), _word(s, size - 16))
+    r = _mix((vf + ws) * _K2 + (wf + vs) * _K0)
+    return (_mix(r * _K0 + vs) * _K2) & _MASK
+
+
+def _weak(s: bytes, at: int, a: int, b: int) -> tuple[int, int]:
+    """32 bytes and two seeds as two words."""
+    a += _word(s, at)
+    z = _word(s, at + 24)
+    b = _rotate(b + a + z, 21)
+    c = a
+    a += _word(s, at + 8) + _word(s, at + 16)
+    b += _rotate(a, 44)
+    return (a + z) & _MASK, (b + c) & _MASK
+
+
+def _longer(s: bytes) -> int:
+    size = len(s)
+    x, y, z = _word(s, 0), _word(s, size - 16) ^ _K1, _word(s, size - 56) ^ _K0
+    v = _weak(s, size - 64, size, y)
+    w = _weak(s, size - 32, size * _K1, _K0)
+    z += _mix(v[1]) * _K1
+    x = (_rotate(z + x, 39) * _K1) & _MASK
+    y = (_rotate(y, 33) * _K1) & _MASK
+    for at in range(0, (size - 1) & ~63, 64):
+        x = (_rotate(x + y + v[0] + _word(s, at + 16), 37) * _K1) & _MASK
+        y = (_rotate(y + v[1] + _word(s, at + 48), 42) * _K1) & _MASK
+        x ^= w[1]
+        y ^= v[0]
+        z = _rotate(z ^ w[0], 33)
+        v = _weak(s, at, v[1] * _K1, x + w[0])
+        w = _weak(s, at + 32, z + w[1], y)
+        z, x = x, z
+    first = (_join(v[0], w[0]) + _mix(y) * _K1 + z) & _MASK
+    return _join(first, (_join(v[1], w[1]) + x) & _MASK)
+
+
+# `murmur3`: MurmurHash3 with 32 bits and seed 0, as scikit-learn's hashing signs and places
+# words.
+#
+# Austin Appleby's MurmurHash3_x86_32, which is in the public domain, read as a signed number.
+
+
+_MASK_32 = 0xFFFFFFFF
+
+
+def murmur3(content: bytes) -> int:
+    """The hash of some bytes, from -2**31 to 2**31 - 1.
+
+    >>> murmur3(b""), murmur3(b"dog")
+    (0, -1312749093)
+    """
+    h = 0
+    whole = len(content) - len(content) % 4
+    for i in range(0, whole, 4):
+        h ^= _mixed(int.from_bytes(content[i : i + 4], "little"))
+        h = ((h << 13) | (h >> 19)) & _MASK_32
+        h = (h * 5 + 0xE6546B64) & _MASK_32
+    h ^= _mixed(int.from_bytes(content[whole:], "little"))
+    h ^= len(content)
+    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & _MASK_32
+    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & _MASK_32
+    h ^= h >> 16
+    return h - (1 << 32) if h >> 31 else h
+
+
+def _mixed(block: int) -> int:
+    block = (block * 0xCC9E2D51) & _MASK_32
+    block = ((block << 15) | (block >> 17)) & _MASK_32
+    return (block * 0x1B873593) & _MASK_32

@@ -1,0 +1,346 @@
+"""Operators that choose, join and reshape columns, and look values up in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ProgramError
+from sqlml.ir import csr
+from sqlml.ir.csr import Csr
+from sqlml.ir.operators.elementwise import exp
+from sqlml.ir.operators.op import (
+    Function,
+    Op,
+    Types,
+    array,
+    floating,
+    function_of,
+    need,
+    numeric,
+    same_dtype,
+)
+from sqlml.ir.program import Attrs
+from sqlml.types import INTEGERS, ROWS, Array, TensorType, dtype_of, matrix, promote
+
+
+def _concat_type(types: Types, attrs: Attrs) -> TensorType:
+    need(all(t.rowwise and len(t.shape) == 2 for t in types), "concat takes (n, k) values")
+    sparse = any(t.sparse for t in types)
+    dtype = promote(*[t.dtype for t in types])
+    need(not sparse or dtype != "string", "sparse rows hold numbers")
+    return matrix(dtype, sum(t.width for t in types), sparse)
+
+
+def _select_type(types: Types, attrs: Attrs) -> TensorType:
+    indices = array(attrs, "indices")
+    need(types[0].rowwise and len(types[0].shape) == 2, "select takes an (n, k) value")
+    need(indices.ndim == 1 and indices.dtype == np.int64, "indices must be int64, one axis")
+    if indices.size and (indices.min() < 0 or indices.max() >= types[0].width):
+        raise ProgramError(f"select reaches outside {types[0]!r}")
+    return matrix(types[0].dtype, indices.size, types[0].sparse)
+
+
+def _reshape_type(types: Types, attrs: Attrs) -> TensorType:
+    shape = attrs["shape"]
+    need(
+        isinstance(shape, tuple) and all(type(d) is int and d >= 0 for d in shape),
+        "shape must be a tuple of integers",
+    )
+    need(types[0].rowwise, "reshape takes a row-wise value; shape is that of one row")
+    new = (ROWS, *shape)
+    size = was = 1
+    for d in new[1:]:
+        size *= d
+    for d in types[0].shape[1:]:
+        was *= d
+    need(size == was, f"{types[0]!r} does not reshape to {new}")
+    return TensorType(types[0].dtype, tuple(new))
+
+
+def _take_type(types: Types, attrs: Attrs) -> TensorType:
+    table, index = types
+    need(not table.rowwise and len(table.shape) >= 1, "take reads a constant table")
+    need(index.dtype in INTEGERS, "take is indexed by integers")
+    return TensorType(table.dtype, index.shape + table.shape[1:])
+
+
+def _gather_type(types: Types, attrs: Attrs) -> TensorType:
+    x, index = types
+    need(x.rowwise and index.rowwise and index.dtype in INTEGERS, "gather takes (n,k) and (n,t)")
+    need(len(x.shape) == 2 and len(index.shape) == 2, "gather takes (n,k) and (n,t)")
+    return TensorType(x.dtype, index.shape)
+
+
+def _concat(args: Sequence[Array], attrs: Attrs) -> Any:
+    if any(isinstance(x, Csr) for x in args):
+        return csr.concat(args)
+    return np.concatenate(args, axis=1)
+
+
+def _select(args: Sequence[Any], attrs: Attrs) -> Any:
+    (x,) = args
+    if isinstance(x, Csr):
+        return csr.Selector(x.width, attrs["indices"])(x)
+    return x[:, attrs["indices"]]
+
+
+def _take(args: Sequence[Array], attrs: Attrs) -> Array:
+    table, index = args
+    _check_reach("take", index, table.shape[0])
+    return table[index]
+
+
+def _gather(args: Sequence[Array], attrs: Attrs) -> Array:
+    x, index = args
+    _check_reach("gather", index, x.shape[1])
+    return np.take_along_axis(x, index.astype(np.int64), 1)
+
+
+def _check_reach(op: str, index: Array, length: int) -> None:
+    """No rule can see this: the places are made of the rows."""
+    if index.size and (index.min() < 0 or index.max() >= length):
+        raise ProgramError(f"{op} reaches outside its table of {length}; create the model again")
+
+
+# Products with weights: of matrices, and the linear model.
+
+
+def _matmul_type(types: Types, attrs: Attrs) -> TensorType:
+    a, b = types
+    numeric(same_dtype(types))
+    need(len(a.shape) == 2 and len(b.shape) == 2 and not b.rowwise, "matmul takes (n,k) @ (k,m)")
+    need(a.shape[1] == b.shape[0], f"matmul of {a!r} and {b!r}")
+    return TensorType(a.dtype, (a.shape[0], b.shape[1]))
+
+
+def _batch_matmul_type(types: Types, attrs: Attrs) -> TensorType:
+    a, b = types
+    numeric(same_dtype(types))
+    need(
+        len(a.shape) == 3 and len(b.shape) == 3 and not b.rowwise and a.shape[1:] == b.shape[:2],
+        f"batch_matmul of {a!r} and {b!r}",
+    )
+    return TensorType(a.dtype, (a.shape[0], a.shape[1], b.shape[2]))
+
+
+def _linear_type(types: Types, attrs: Attrs) -> TensorType:
+    weights, bias = array(attrs, "weights"), array(attrs, "bias")
+    dtype = floating(types[0].dtype)
+    need(dtype_of(weights) == dtype and dtype_of(bias) == dtype, "weights have a different dtype")
+    need(
+        weights.ndim == 2
+        and weights.shape[0] == types[0].width
+        and weights.shape[1] > 0
+        and bias.shape == weights.shape[1:],
+        f"weights {weights.shape} and bias {bias.shape} for {types[0]!r}",
+    )
+    return matrix(dtype, weights.shape[1])
+
+
+def _linear(args: Sequence[Array], attrs: Attrs) -> Array:
+    """Summed column by column, so that a row scores the same in every batch (BLAS does not)."""
+    (x,) = args
+    if isinstance(x, Csr):
+        return csr.linear(x, attrs["weights"], attrs["bias"])
+    scores: Array = np.zeros((x.shape[0], attrs["weights"].shape[1]), x.dtype)
+    for column, weights in zip(x.T, attrs["weights"], strict=True):
+        scores += column[:, None] * weights
+    scores += attrs["bias"]
+    return scores
+
+
+# Operators that reduce the columns of a row; the axis is kept with length 1.
+
+
+def _reduce_type(types: Types, attrs: Attrs) -> TensorType:
+    axis = attrs["axis"]
+    need(isinstance(axis, int) and 0 < axis < len(types[0].shape), "axis must be a column axis")
+    numeric(types[0].dtype)
+    shape = tuple(1 if i == axis else d for i, d in enumerate(types[0].shape))
+    return TensorType(types[0].dtype, shape)
+
+
+def _extreme_type(types: Types, attrs: Attrs) -> TensorType:
+    result = _reduce_type(types, attrs)
+    need(types[0].shape[attrs["axis"]] > 0, f"{types[0]!r} has no value to choose")
+    return result
+
+
+def _argmax_type(types: Types, attrs: Attrs) -> TensorType:
+    return TensorType("int64", _extreme_type(types, attrs).shape)
+
+
+def _softmax_type(types: Types, attrs: Attrs) -> TensorType:
+    floating(types[0].dtype)
+    need(len(types[0].shape) == 2, "softmax takes an (n, k) value")
+    floating(attrs["sum_dtype"])
+    return types[0]
+
+
+def _softmax(args: Sequence[Array], attrs: Attrs) -> Array:
+    (x,) = args
+    if not x.shape[1]:
+        return x
+    e = exp(x - x.max(axis=1, keepdims=True))
+    total = e.sum(axis=1, keepdims=True, dtype=str(attrs["sum_dtype"]))
+    shares: Array = e / total.astype(x.dtype)
+    return shares
+
+
+def _reduction(function: Callable[..., Any]) -> Function:
+    return lambda args, attrs: function(args[0], axis=attrs["axis"], keepdims=True)
+
+
+def _weighted_median_type(types: Types, attrs: Attrs) -> TensorType:
+    weights, x = array(attrs, "weights"), types[0]
+    floating(x.dtype)
+    need(x.rowwise and len(x.shape) == 2 and x.width > 0, "weighted_median takes (n, k > 0)")
+    need(
+        weights.dtype == np.float64 and weights.shape == (x.width,),
+        f"weights {weights.dtype}{weights.shape} for {x!r}, not one float64 a column",
+    )
+    return matrix(x.dtype, 1)
+
+
+def _weighted_median(args: Sequence[Array], attrs: Attrs) -> Array:
+    """The least value of a row up to which half of the weight lies; NaN counts as the largest."""
+    (x,) = args
+    weights: Array = attrs["weights"]
+    order = np.argsort(x, axis=1, kind="stable")
+    reached = np.cumsum(weights[order], axis=1)
+    enough = reached >= 0.5 * reached[:, -1:]
+    column = np.take_along_axis(order, enough.argmax(axis=1)[:, None], axis=1)
+    return np.take_along_axis(x, column, axis=1)
+
+
+# `couple`: probabilities of classes from probabilities of pairs of classes.
+#
+# Wu, Lin and Weng, "Probability Estimates for Multi-class Classification by Pairwise Coupling"
+# (2004), the second method, with the iteration and the stopping rule of libsvm
+# (`multiclass_probability`), whose results carry that rule's tolerance of 0.005 / K: every step
+# must be the source's own.
+
+
+MAX_CLASSES = 1000
+
+
+def _couple_type(types: Types, attrs: Attrs) -> TensorType:
+    classes, x = attrs["classes"], types[0]
+    need(2 <= classes <= MAX_CLASSES, f"couple takes 2 to {MAX_CLASSES} classes")
+    need(
+        x.rowwise and x.dtype == "float64" and x.shape[1:] == (classes * (classes - 1) // 2,),
+        f"couple of {x!r} for {classes} classes",
+    )
+    return matrix("float64", classes)
+
+
+def _couple(args: Sequence[Array], attrs: Attrs) -> Array:
+    """Input: for each pair (0, 1), (0, 2), ... (1, 2) ... the probability of its first class."""
+    (x,) = args
+    k: int = attrs["classes"]
+    out = np.empty((x.shape[0], k))
+    block = max(1, (1 << 20) // (k * k))
+    for start in range(0, x.shape[0], block):
+        out[start : start + block] = _coupled(x[start : start + block], k)
+    return out
+
+
+def _coupled(x: Array, k: int) -> Array:
+    r = np.zeros((x.shape[0], k, k))
+    for column, (i, j) in enumerate(combinations(range(k), 2)):
+        r[:, i, j] = x[:, column]
+        r[:, j, i] = 1.0 - x[:, column]
+    q = -np.swapaxes(r, 1, 2) * r
+    for t in range(k):
+        q[:, t, t] = 0.0
+        for j in range(k):
+            if j != t:
+                q[:, t, t] += r[:, j, t] * r[:, j, t]
+    p = np.full((x.shape[0], k), 1.0 / k)
+    rows = np.arange(x.shape[0])
+    for _ in range(max(100, k)):
+        at = p[rows]
+        qp = np.zeros_like(at)
+        for j in range(k):
+            qp += q[rows, :, j] * at[:, j : j + 1]
+        pqp = np.zeros(len(rows))
+        for t in range(k):
+            pqp += at[:, t] * qp[:, t]
+        error = np.abs(qp - pqp[:, None]).max(axis=1)
+        open_ = ~(error < 0.005 / k)
+        rows, at, qp, pqp = rows[open_], at[open_], qp[open_], pqp[open_]
+        if not rows.size:
+            break
+        p[rows] = _step(at, qp, pqp, q[rows], k)
+    return p
+
+
+def _step(p: Array, qp: Array, pqp: Array, q: Array, k: int) -> Array:
+    """One round over the classes; `p`, `qp` and `pqp` are the caller's to lose."""
+    for t in range(k):
+        diff = (-qp[:, t] + pqp) / q[:, t, t]
+        p[:, t] += diff
+        grown = diff * (diff * q[:, t, t] + 2 * qp[:, t])
+        pqp = (pqp + grown) / (1 + diff) / (1 + diff)
+        qp = (qp + diff[:, None] * q[:, t]) / (1 + diff)[:, None]
+        p /= (1 + diff)[:, None]
+    return p
+
+
+OPERATORS: tuple[Op, ...] = (
+    Op("concat", "both", "injective", _concat_type, _concat, arity=(1, None), sparse=True),
+    Op("select", "both", "injective", _select_type, _select, {"indices": "array"}, sparse=True),
+    Op(
+        "reshape",
+        "tensor",
+        "injective",
+        _reshape_type,
+        lambda args, attrs: args[0].reshape(args[0].shape[0], *attrs["shape"]),
+        {"shape": "tuple"},
+    ),
+    Op("take", "tensor", "injective", _take_type, _take, arity=(2, 2)),
+    Op("gather", "tensor", "injective", _gather_type, _gather, arity=(2, 2)),
+    Op("matmul", "tensor", "complex", _matmul_type, function_of(np.matmul), arity=(2, 2)),
+    Op(
+        "batch_matmul",
+        "tensor",
+        "complex",
+        _batch_matmul_type,
+        lambda args, attrs: np.einsum("nti,til->ntl", *args),
+        arity=(2, 2),
+    ),
+    Op(
+        "linear",
+        "model",
+        "complex",
+        _linear_type,
+        _linear,
+        {"weights": "array", "bias": "array"},
+        sparse=True,
+    ),
+    Op(
+        "sum",
+        "both",
+        "reduction",
+        _reduce_type,
+        lambda args, attrs: args[0].sum(axis=attrs["axis"], keepdims=True, dtype=args[0].dtype),
+        {"axis": "int"},
+    ),
+    Op("max", "both", "reduction", _extreme_type, _reduction(np.max), {"axis": "int"}),
+    Op("min", "both", "reduction", _extreme_type, _reduction(np.min), {"axis": "int"}),
+    Op("argmax", "both", "reduction", _argmax_type, _reduction(np.argmax), {"axis": "int"}),
+    Op("softmax", "both", "reduction", _softmax_type, _softmax, {"sum_dtype": "str"}),
+    Op(
+        "weighted_median",
+        "both",
+        "reduction",
+        _weighted_median_type,
+        _weighted_median,
+        {"weights": "array"},
+    ),
+    Op("couple", "both", "opaque", _couple_type, _couple, {"classes": "int"}),
+)

@@ -1,1 +1,0 @@
-"""From model operators to tensor operators, one tree strategy a file."""
