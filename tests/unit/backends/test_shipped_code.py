@@ -24,9 +24,9 @@ CHILD = f"""
 import sys
 import numpy as np
 from pathlib import Path
-from sqlml.backends.native.jit import known_kernels, shipped_code, specialise
+from sqlml.backends.native.jit import compile_ahead, shipped_code, specialise
 shipped_code.FOLDER = Path(sys.argv[1])
-(kernel,) = [k for k in known_kernels.known_kernels() if k.line().startswith({SHIFT!r})]
+(kernel,) = [k for k in compile_ahead.known_kernels() if k.line().startswith({SHIFT!r})]
 made = np.zeros((2, 2), np.int32)
 specialise.specialise(kernel.function, kernel.signature)(
     np.array([[1, 2], [3, 4]]), np.array([10, 20]), made
