@@ -35,8 +35,7 @@ from sqlml.types import Array
 #
 # A batch function parks its own error here under a token and raises the token; the session finds
 # the token in the engine's message and raises the error itself. A model that is an expression of
-# the
-# engine fails with a text that begins with the name of the error's class.
+# the engine fails with a text that begins with the name of the error's class.
 
 
 _TOKEN = re.compile(r"sqlml-failure-(\d+)")
@@ -133,9 +132,8 @@ class Lookup:
 # `LastRows`: the batch that each thread scored last, for rows of it that come again.
 #
 # An engine evaluates a call in WHERE before it evaluates the same call in SELECT, for the rows
-# that
-# are left: some of those of the batch before, in their order. To find them by their bytes takes a
-# few nanoseconds per row, and the same bytes have the same score.
+# that are left: some of those of the batch before, in their order. To find them by their bytes
+# takes a few nanoseconds per row, and the same bytes have the same score.
 
 
 MOST_THREADS = 64

@@ -151,11 +151,9 @@ def _query(encoders: Program, feature: str, refuses_null: bool, dialect: Dialect
 # Texts that a model may refuse: which code stands for which, so that an error can name it.
 #
 # Where the engine's SQL makes codes of categories, the function that scores never sees a text. So
-# a
-# text that an encoder does not know is handed to a function of ours, which keeps it, and gives a
-# code
-# below -1 that stands for it. It raises nothing itself: the engine may ask it about rows that the
-# query does not score. Rows of known categories never reach it.
+# a text that an encoder does not know is handed to a function of ours, which keeps it, and gives
+# a code below -1 that stands for it. It raises nothing itself: the engine may ask it about rows
+# that the query does not score. Rows of known categories never reach it.
 
 
 _NULL = -2

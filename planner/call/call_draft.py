@@ -170,16 +170,12 @@ class CallDraft:
 
 # `literal_arguments`: the literals of a call become part of the model that it calls.
 #
-# `predict('m', *, plan := 'pro', discount := 0)` calls a model of which plan is 'pro'.
-# Its trees keep the branches that these values reach (`fold_arguments`), and fewer columns are
-# packed
-# and handed over. Measured for a forest of 100 trees of depth 8 over 10 columns: 1.1 to 1.7 times
-# as
+# `predict('m', *, plan := 'pro', discount := 0)` calls a model of which plan is 'pro'. Its trees
+# keep the branches that these values reach (`fold_arguments`), and fewer columns are packed and
+# handed over. Measured for a forest of 100 trees of depth 8 over 10 columns: 1.1 to 1.7 times as
 # fast with one literal, and 2.3 times with three. A forest with constants in it is a function of
-# its
-# own, which takes milliseconds to make and stays until the process ends; so only work of some
-# length
-# is worth it, and a model has at most `constants.MOST` of them.
+# its own, which takes milliseconds to make and stays until the process ends; so only work of some
+# length is worth it, and a model has at most `constants.MOST` of them.
 
 
 LONGEST = 64

@@ -84,8 +84,7 @@ class NamedFunction:
 # `Route`: the way of rows from the engine to the function that scores, and back.
 #
 # Machine code that the engine calls by itself takes the columns where they lie. Arrow hands
-# batches
-# to Python, whose lock one thread holds at a time.
+# batches to Python, whose lock one thread holds at a time.
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,10 +30,9 @@ from sqlml.planner.syntax.outline import ModelCall, Outline
 # `shared_calls`: calls of one model on the same row share one evaluation.
 #
 # `SELECT predict('m', *), predict_proba('m', *) FROM t` calls one function, which makes both side
-# by
-# side; the engine evaluates equal calls of one projection once. What stands in WHERE or ON is
-# evaluated by another operator of the engine, before: there the function is one that
-# remembers the rows that it scored last, for those of them that come again, unless the next rule,
+# by side; the engine evaluates equal calls of one projection once. What stands in WHERE or ON is
+# evaluated by another operator of the engine, before: there the function is one that remembers
+# the rows that it scored last, for those of them that come again, unless the next rule,
 # `models_in_from`, lets FROM call it.
 #
 # What the engine compares must be written alike. A query that groups may write the same row in
@@ -142,8 +141,7 @@ def _filters(call: ModelCall) -> bool:
 #     SELECT a, f(r, r) FROM (SELECT *, array(..) AS r FROM t) AS t
 #
 # Spark copies each column of the rows that it hands to Python several times; r is one column, and
-# a
-# column that is used twice is not written out where it is used.
+# a column that is used twice is not written out where it is used.
 
 
 def rows_in_from(draft: Draft) -> Draft:

@@ -29,10 +29,8 @@ from sqlml.planner.syntax.read import outline_of
 #     SELECT id, predict('m', *, approximate := true) FROM (SELECT .. FROM s LEFT JOIN a ..) AS v
 #
 # That is no rule by itself: the statement is the same. But joins and functions in a view can ask
-# a
-# small model only where it is a part of the statement, and of a CTE that is joined no key is
-# known
-# (`tentative_rules.py`).
+# a small model only where it is a part of the statement, and of a CTE that is joined no key is
+# known (`tentative_rules.py`).
 
 
 DEEPEST = 8

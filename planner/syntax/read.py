@@ -21,8 +21,7 @@ from sqlml.types import fold
 # `single_source`: the FROM clause of a query, where it can take a column more.
 #
 # That is where it is one table, file or subquery, and where nobody can see that it has another
-# column
-# now: stars leave it out, and nobody takes whole rows.
+# column now: stars leave it out, and nobody takes whole rows.
 
 
 def single_source(

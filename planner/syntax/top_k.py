@@ -30,8 +30,7 @@ from sqlml.types import fold
 # `idle_sources`: what a query computes for the sake of cascades alone.
 #
 # A joined table, or a call of a function that may take long, is idle for the rows of which a
-# small
-# model is sure if nothing but features of the full model needs it.
+# small model is sure if nothing but features of the full model needs it.
 
 
 @dataclass(frozen=True, slots=True)

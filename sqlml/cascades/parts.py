@@ -28,10 +28,8 @@ from sqlml.types import Array
 # reads.
 #
 # A feature, in Willump's sense, is a column of the matrix that the last estimator reads: the
-# columns
-# of a vectorizer, the prediction of a stack's member, a scaled number. Columns that one step
-# makes
-# together are a block.
+# columns of a vectorizer, the prediction of a stack's member, a scaled number. Columns that one
+# step makes together are a block.
 
 
 _KEEPS_COLUMNS = frozenset(

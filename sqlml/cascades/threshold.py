@@ -14,8 +14,7 @@ from sqlml.types import Array
 # Exact intervals of a share that was counted in trials (Clopper and Pearson, 1934).
 #
 # An interval is two-sided, of 95%: the true share lies below it in at most 2.5% of all samples,
-# and
-# above it in as many.
+# and above it in as many.
 
 
 LEVEL = 0.95

@@ -76,10 +76,9 @@ def _conflict(error: duckdb.Error, advice: str) -> Exception:
 # `sound_tables`: the tables of a catalog, which run nothing when they are read or written.
 #
 # A database may come from a stranger. Instead of a table of ours it may hold a view, whose query
-# the
-# engine would run, or a table with generated columns, defaults, checks or indexes of expressions,
-# or
-# with triggers (DuckDB 2.0). Only tables that are as `tables.py` makes them are used.
+# the engine would run, or a table with generated columns, defaults, checks or indexes of
+# expressions, or with triggers (DuckDB 2.0). Only tables that are as `tables.py` makes them are
+# used.
 
 
 Read = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
@@ -365,21 +364,15 @@ def without_excerpt(error: Exception) -> str:
 # Stamps: what a model is now, read from a single type.
 #
 # Each model has a type, an ENUM of one value, which changes with each change of the model. The
-# engine
-# reads it without reading a row. A type runs nothing, whoever made it, as a view might: so it is
-# looked at without a look at the catalog's shape before. Of two transactions that change one
-# model
-# the second fails, as it should; each model has its own type, so those that change different ones
-# do
-# not conflict.
+# engine reads it without reading a row. A type runs nothing, whoever made it, as a view might: so
+# it is looked at without a look at the catalog's shape before. Of two transactions that change
+# one model the second fails, as it should; each model has its own type, so those that change
+# different ones do not conflict.
 #
 # DuckDB 1.5 cannot open a file again that has types in the log of a killed process (1.5.6:
-# "Failure
-# while replaying WAL file ..: Schema with name sqlml does not exist!"). There are no stamps
-# there:
-# the rows of the model are compared (`Catalog.stamp`), and a change of the model changes its row,
-# so
-# that two transactions conflict as well.
+# "Failure while replaying WAL file ..: Schema with name sqlml does not exist!"). There are no
+# stamps there: the rows of the model are compared (`Catalog.stamp`), and a change of the model
+# changes its row, so that two transactions conflict as well.
 
 
 _PREFIX = "stamp_"

@@ -144,8 +144,7 @@ def digest(*content: str) -> str:
 # `rebuild`: the macros of a database, made from what its models compute.
 #
 # Mostly a model or two are stale. Then only the macros that choose among models with the same
-# first
-# digits (`plain_macros.py`) are rebuilt; the rest is read from the catalog.
+# first digits (`plain_macros.py`) are rebuilt; the rest is read from the catalog.
 
 
 FUNCTIONS: Mapping[str, Mapping[str, str]] = {
@@ -342,9 +341,9 @@ def _drop_unneeded(connection: Connection, schema: str, macros: Collection[str])
 #     sqlml.score_<digest>(r, m)           one model's call, with r's fields as its columns
 #
 # What a model computes is written down in the transaction that changes the model, beside its name
-# as
-# one whose macros are stale; these are made in the same transaction, or after it where it is the
-# user's own. A bare macro that its owner dropped, or replaced by a function of theirs, stays so.
+# as one whose macros are stale; these are made in the same transaction, or after it where it is
+# the user's own. A bare macro that its owner dropped, or replaced by a function of theirs, stays
+# so.
 
 
 _TYPED = (1, 4)

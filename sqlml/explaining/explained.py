@@ -102,8 +102,7 @@ def _alone(program: Program, name: str) -> Program:
 # `Classes`: from the contributions to what a classifier says to those to its classes.
 #
 # A block has a number for each input, then what is expected of a row of which nothing is known,
-# and,
-# where the contributions are estimates, the standard error of each.
+# and, where the contributions are estimates, the standard error of each.
 
 
 OWN: Literal["contributions"] = "contributions"

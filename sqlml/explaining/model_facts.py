@@ -104,8 +104,7 @@ def _numbers(values: Array) -> list[float | None]:
 # `importances`: what a model by itself says of how much it uses each input.
 #
 # The library's own numbers, where the Program has what they are made of: splits, gains and covers
-# of
-# trees (XGBoost's `get_score`, LightGBM's `feature_importance`, scikit-learn's
+# of trees (XGBoost's `get_score`, LightGBM's `feature_importance`, scikit-learn's
 # `feature_importances_`). What belongs to one input is added up: the columns of its categories,
 # say.
 

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 # `encoded`: what an encoder makes of columns of categories, by asking it.
 #
 # Encoders keep their tables each in another way, and options change what they make of categories
-# that
-# are missing or unseen. Each encodes a column by itself: so it is asked what it makes of each
-# category, of one that it has not seen, and of none.
+# that are missing or unseen. Each encodes a column by itself: so it is asked what it makes of
+# each category, of one that it has not seen, and of none.
 
 
 UNSEEN = "a category that sqlml made up"

@@ -47,9 +47,8 @@ from sqlml.types import DTYPES, Array, Labels, TensorType
 #
 # Each array is stored in the narrowest dtype that holds all its numbers (integers in fewer bytes,
 # float64 as float32 where every value is one, bit for bit), and shuffled where that makes it
-# smaller:
-# first the lowest byte of all numbers, then the next one, as the bytes of one rank are alike
-# (F. Alted, "Why modern CPUs are starving", 2010, has the same in Blosc).
+# smaller: first the lowest byte of all numbers, then the next one, as the bytes of one rank are
+# alike (F. Alted, "Why modern CPUs are starving", 2010, has the same in Blosc).
 
 
 STORED: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -390,8 +389,7 @@ def _loads(blob: bytes) -> Program:
 #
 # Two entries of the ModelProto's `metadata_props`: the stored Program (`ir/store.py`) in base64,
 # because their values are texts, and the sha256 of the graph. Once the graph is edited, its
-# sha256
-# changes and the Program is ignored: the file then means what its graph says.
+# sha256 changes and the Program is ignored: the file then means what its graph says.
 
 
 PROGRAM = f"sqlml.program.{FORMAT_VERSION}"

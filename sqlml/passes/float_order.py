@@ -101,12 +101,9 @@ def _floats(places: Array, dtype: np.dtype[Any]) -> Array:
 # The score from which on a probability passes a comparison, by bisection over the floats. Exact.
 #
 # `predict_proba(.., class := 'yes') > 0.8` asks for a probability that is a monotone function of
-# the
-# model's score. So the score itself can be compared, with the float at which the answer changes.
-# The
-# function is evaluated as in the reference; if rounding makes it non-monotone near that float,
-# there
-# is no such threshold.
+# the model's score. So the score itself can be compared, with the float at which the answer
+# changes. The function is evaluated as in the reference; if rounding makes it non-monotone near
+# that float, there is no such threshold.
 
 
 COMPARISONS: Mapping[str, Callable[[Array, float], Array]] = MappingProxyType(

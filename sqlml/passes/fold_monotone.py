@@ -97,14 +97,11 @@ _RULES: Mapping[str, Callable[[Builder, Node, Sequence[Value]], Value | None]] =
 # A comparison of a sigmoid with a number becomes a comparison of the margin itself. Exact.
 #
 # The sigmoid never decreases, so sigmoid(x) > p holds from some float on, which bisection finds
-# with
-# the reference's own sigmoid; floats around it are tried too, and where rounding makes the
-# function
-# step back there, nothing is changed.
+# with the reference's own sigmoid; floats around it are tried too, and where rounding makes the
+# function step back there, nothing is changed.
 #
 # A softmax before argmax stays, though Hummingbird drops it: two margins that differ in the last
-# bit
-# may have equal float32 probabilities, and then the source library takes the first.
+# bit may have equal float32 probabilities, and then the source library takes the first.
 
 
 def compare_margins(program: Program) -> Program:

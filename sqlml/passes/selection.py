@@ -201,10 +201,9 @@ _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = MappingProxyType
 # category in a column that the model then ignores; that check goes with the column.
 #
 # Hummingbird, section 5.2 ("feature selection injection"). A tree ensemble that never tests a
-# column,
-# or a linear model whose weights for it are all zero, gets a select in front; `push_selection`
-# then moves it down to the inputs, so that unused columns are never read. A check for NULL or
-# infinity on a column that nobody reads any more goes with it.
+# column, or a linear model whose weights for it are all zero, gets a select in front;
+# `push_selection` then moves it down to the inputs, so that unused columns are never read. A
+# check for NULL or infinity on a column that nobody reads any more goes with it.
 
 
 def inject_selection(program: Program) -> Program:

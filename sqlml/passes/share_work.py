@@ -49,8 +49,7 @@ def _identity(value: object) -> Hashable:
 #
 # Hummingbird, section 5.2, batches operators of one kind: voting, stacked and one-vs-rest linear
 # models then read each row once. Each output is still summed column by column, so that it keeps
-# its
-# bits.
+# its bits.
 
 
 def merge_linears(program: Program) -> Program:

@@ -140,10 +140,8 @@ def _look_up(b: Builder, part: _Part, block: Array) -> Value:
 # Weights of one-hot columns are looked up by the category, where there are very many. Exact.
 #
 # Of the columns that one_hot makes for a row one is 1 and the others are 0, so a linear model
-# adds
-# one of their weights and zeros. The weights become a table with a row for each category, and one
-# of
-# zeros for a category that has no column; its row goes into the sum at the same place.
+# adds one of their weights and zeros. The weights become a table with a row for each category,
+# and one of zeros for a category that has no column; its row goes into the sum at the same place.
 
 
 FEWEST_CATEGORIES = 64

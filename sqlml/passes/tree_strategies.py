@@ -102,13 +102,10 @@ class NodeTests:
 #
 # A strategy finds the number of the leaf in which each row leaves each tree. Trees of like size
 # are treated together, so that small ones are not padded to the largest, and the leaves' values
-# are
-# added in the source's order in the source's dtype, so the result is that of the reference bit
-# for
-# bit. (Hummingbird ends in a multiplication of one-hot rows by leaves' values and a mean over the
-# trees; indexing gives the same values, for infinite ones and on hardware that rounds its
-# products
-# as well, and a fixed order gives the same sums.)
+# are added in the source's order in the source's dtype, so the result is that of the reference
+# bit for bit. (Hummingbird ends in a multiplication of one-hot rows by leaves' values and a mean
+# over the trees; indexing gives the same values, for infinite ones and on hardware that rounds
+# its products as well, and a fixed order gives the same sums.)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,13 +198,11 @@ def _bare(builder: Builder, x: Value, leaves: Array) -> Value:
 # GEMM: every node of every tree is tested for every row, and a product counts the path.
 #
 # Hummingbird, section 4.1, algorithm 1, with its names A, B, C, D, E. A, a one-hot matrix, picks
-# the
-# node's feature: here a select, which is the same and right for infinities. The second product
-# counts, per leaf, the tests that hold among those that should minus those that should not; the
-# exit leaf is the one whose count is D, the number of those that should. The counts are small
-# integers, exact in float32 and on hardware that rounds products to less. E, from one-hot rows to
-# a
-# leaf's value, is an index (see `exit_leaves`).
+# the node's feature: here a select, which is the same and right for infinities. The second
+# product counts, per leaf, the tests that hold among those that should minus those that should
+# not; the exit leaf is the one whose count is D, the number of those that should. The counts are
+# small integers, exact in float32 and on hardware that rounds products to less. E, from one-hot
+# rows to a leaf's value, is an index (see `exit_leaves`).
 
 
 MAX_ENTRIES = 1 << 26
@@ -302,10 +297,8 @@ def _places(tree: Array) -> Array:
 # Hummingbird, section 4.1, algorithm 2. All trees share one numbering, inner nodes first and then
 # leaves, so nothing is padded; leaves are their own children. The first step is at the same nodes
 # for every row, so it looks nothing up. Both children of a node lie in one table, the one for
-# rows
-# that fail its test first: one lookup is faster than two and a choice between them (N_L and N_R
-# of
-# the paper).
+# rows that fail its test first: one lookup is faster than two and a choice between them (N_L and
+# N_R of the paper).
 
 
 def lower_tt(program: Program) -> Program:
@@ -342,9 +335,8 @@ def _tree_traversal(tests: NodeTests, shape: Shape) -> Find:
 # Perfect tree traversal: the same as tree traversal with children that need no table.
 #
 # Hummingbird, section 4.1, algorithm 3. A leaf above the last level stands for a perfect subtree
-# all
-# of whose leaves are that leaf. Node i of a level has the children 2i and 2i + 1 of the next, and
-# so has node i of all trees of a group, concatenated. Child 2i + 1 is where a row goes that
+# all of whose leaves are that leaf. Node i of a level has the children 2i and 2i + 1 of the next,
+# and so has node i of all trees of a group, concatenated. Child 2i + 1 is where a row goes that
 # passes the test, so the test itself is the step.
 
 

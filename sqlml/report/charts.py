@@ -18,8 +18,7 @@ from sqlml.report.subject import Subject
 # `drawn`: a chart as SVG that stands in a page: without scripts, fonts or links of its own.
 #
 # Its colours are variables of the page's style sheet, so that one drawing is right in light, in
-# dark
-# and in print.
+# dark and in print.
 
 
 _SVG = "http://www.w3.org/2000/svg"

@@ -88,8 +88,7 @@ class Tables:
 
 
 # `KeptRows`: rows that a model has scored and a temporary table keeps, so that every measure of
-# an
-# evaluation comes from one run of the model over one run of the query.
+# an evaluation comes from one run of the model over one run of the query.
 
 
 _NOWHERE = Span(0, 0)

@@ -128,8 +128,7 @@ if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's t
 # `DirectTexts`: a few rows of texts scored by one call of machine code.
 #
 # What else stands between a text and its score, a table of the columns and arrays of each, takes
-# ten
-# times as long as a kernel does for a row.
+# ten times as long as a kernel does for a row.
 
 
 FEW = 16

@@ -159,10 +159,8 @@ def _missing(name: str, have: Sequence[str]) -> MissingColumnError:
 # Columns of lists, maps and pairs as a user's Python objects hold them, as texts of JSON.
 #
 # What a row is follows scikit-learn: any iterable is a list (a dict is the list of its keys), a
-# map
-# is a dict, and pairs are an iterable of two-element lists or tuples. A frame's own structs,
-# which
-# Python shows as dicts, are maps, or pairs where they stand in lists.
+# map is a dict, and pairs are an iterable of two-element lists or tuples. A frame's own structs,
+# which Python shows as dicts, are maps, or pairs where they stand in lists.
 
 
 _FORM: Mapping[Kind, str] = MappingProxyType(

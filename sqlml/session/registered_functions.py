@@ -36,9 +36,8 @@ from sqlml.udfs.make_function import engine_function, refused_text_functions
 # `exported_program`: a Program out of what EXPORT DATABASE wrote, before it is imported.
 #
 # IMPORT DATABASE makes the views first and loads the tables then. A view that calls a model binds
-# to
-# its function, so the function must be there while the model is in a file still. The engine reads
-# the folder, under its own access settings; no statement of the folder is run here.
+# to its function, so the function must be there while the model is in a file still. The engine
+# reads the folder, under its own access settings; no statement of the folder is run here.
 
 
 _TEXT = r"'((?:[^']|'')*)'"
@@ -220,15 +219,12 @@ class Functions:
 
 
 # `Arrivals`: ATTACH and IMPORT bring views that call models, whose functions must be there to
-# read
-# them, on connections without a session too.
+# read them, on connections without a session too.
 #
 # New views are inspected on a separate connection, so that no statement comes between the user's
-# own:
-# no open result is in the way, and their profile, log and memory limit stay as they were. A
+# own: no open result is in the way, and their profile, log and memory limit stay as they were. A
 # transaction hides others' changes until it ends; then the user's connection itself is asked,
-# before
-# their next statement.
+# before their next statement.
 
 
 class Arrivals:

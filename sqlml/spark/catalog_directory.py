@@ -211,10 +211,8 @@ class FilePrograms:
 # `Mirror`: the catalog of a directory as tables of a database in this process's memory.
 #
 # So all that reads and changes a catalog is the same as in a database of DuckDB. Before each look
-# the
-# newest index is read, if there is one; a change writes the next one, and where another session
-# has
-# done so meanwhile, it begins again from that.
+# the newest index is read, if there is one; a change writes the next one, and where another
+# session has done so meanwhile, it begins again from that.
 
 
 _ATTEMPTS = 20

@@ -93,8 +93,7 @@ def _plain(value: Any) -> Any:
 # Option `unique_keys` of ADD CASCADE and ADD TOP_K FILTER: keys that tables do not declare.
 #
 # Files, attached tables and many a table of the database declare none. Where a key is unique all
-# the
-# same, a row has one partner at most, so that a join makes one row of it with and without a
+# the same, a row has one partner at most, so that a join makes one row of it with and without a
 # partner.
 
 

@@ -22,8 +22,7 @@ from sqlml.suggestions import closest
 from sqlml.training.storage.row_store import Blocks, Part
 
 # `BLOCK_ESTIMATORS`: what learns from rows block by block in place of an estimator of scikit-
-# learn
-# that needs them all at once.
+# learn that needs them all at once.
 
 
 Parameters = Mapping[str, Any]

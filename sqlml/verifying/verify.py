@@ -30,14 +30,11 @@ if TYPE_CHECKING:
 #
 # The terms of a sum may be added in any order. A library adds differently for one row than for
 # several, and differently on another machine, and each of these sums is the exact one of weights
-# that
-# are about an ulp off. Mostly that is the last digit of an answer. But nearest neighbours after a
-# PCA
-# may lie at the same distance, and which of them count is decided by that digit; and of the
-# difference of two distances of 1e19 it may be all that is left. Squared distances that a library
-# makes of squares, |x|^2 - 2 x.y + |y|^2, are that far off the direct ones where columns spread
-# far
-# less than they are large, as behind a Normalizer.
+# that are about an ulp off. Mostly that is the last digit of an answer. But nearest neighbours
+# after a PCA may lie at the same distance, and which of them count is decided by that digit; and
+# of the difference of two distances of 1e19 it may be all that is left. Squared distances that a
+# library makes of squares, |x|^2 - 2 x.y + |y|^2, are that far off the direct ones where columns
+# spread far less than they are large, as behind a Normalizer.
 
 
 VARIANTS = 8

@@ -32,8 +32,7 @@ from sqlml.udfs.make_function import engine_function
 # `stored_programs`: what the databases of this process have stored, found by content hash.
 #
 # A function outlives the connection that made it, and must not keep its database open; and the
-# same
-# hash means the same Program in whichever database.
+# same hash means the same Program in whichever database.
 
 
 Read = Callable[[str], bytes | None]

@@ -22,8 +22,7 @@ from sqlml.types import Array
 # `in_place`: an operator that nobody else's input depends on writes over that input.
 #
 # Chen's thesis, section 3.2: a value whose only reader makes a value of the same type gives it
-# its
-# memory. A chain of such operators then works in one buffer, which stays in the cache.
+# its memory. A chain of such operators then works in one buffer, which stays in the cache.
 
 
 FRESH = frozenset({*UFUNCS, "linear"})

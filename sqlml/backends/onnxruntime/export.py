@@ -24,8 +24,7 @@ from sqlml.types import FLOATS, NESTED, ROWS, DType, Labels, TensorType
 # Checks of rows that are part of an exported graph: what the model refuses stops the runtime.
 #
 # ONNX has no operator that fails. So the graph looks the check's result up in a table of one
-# entry: a
-# bad row is an index outside it, and the name of that node says what was wrong.
+# entry: a bad row is an index outside it, and the name of that node says what was wrong.
 
 
 def require_finite(g: Graph, node: Node, args: Args, types: Types) -> str:

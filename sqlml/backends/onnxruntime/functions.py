@@ -24,10 +24,9 @@ from sqlml.types import FLOATS, Array, DType, TensorType, numpy_dtype
 # Trees in ONNX: ai.onnx.ml's TreeEnsemble finds the exit leaves, and a running sum adds them.
 #
 # TreeEnsemble itself would add the leaves in its own order and in the dtype of the thresholds, so
-# it
-# is asked for the *number* of each tree's exit leaf instead: one target per tree, and a leaf's
-# weight
-# is its number among the tree's own. CumSum adds from left to right, in the source's order.
+# it is asked for the *number* of each tree's exit leaf instead: one target per tree, and a leaf's
+# weight is its number among the tree's own. CumSum adds from left to right, in the source's
+# order.
 
 
 _BRANCH_LEQ, _BRANCH_LT = 0, 1
@@ -463,10 +462,8 @@ FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
 # Lookups in the form that onnxruntime runs fastest, in place of the plain Gather of `functions`.
 #
 # onnxruntime's Gather copies entry by entry with a call each, 5 to 6 ns; GatherElements is one
-# loop,
-# 0.6 ns. With 100 trees TT (8 levels) became 2.5 times as fast, PTT 2.7, GEMM (3 levels) 1.6.
-# Files
-# that are exported keep the plain form, which says the same in fewer nodes.
+# loop, 0.6 ns. With 100 trees TT (8 levels) became 2.5 times as fast, PTT 2.7, GEMM (3 levels)
+# 1.6. Files that are exported keep the plain form, which says the same in fewer nodes.
 
 
 FEW = 4

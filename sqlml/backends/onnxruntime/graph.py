@@ -138,8 +138,7 @@ def _info(name: str, value: TensorType) -> onnx.ValueInfoProto:
 #
 # Strings, checks that raise, and operators without an ONNX equivalent run in numpy; everything
 # between them is one graph. Node i stands in stage s when all that it reads stands in stages up
-# to
-# s; even stages are graphs, odd ones run on the host.
+# to s; even stages are graphs, odd ones run on the host.
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,11 +33,9 @@ from sqlml.types import TensorType
 # Programs that read strings, as SQL expressions: what makes codes of categories.
 #
 # Categories become codes by a look-up in a constant MAP. Measured on DuckDB 2.0 with 256
-# categories,
-# 300K distinct-ish strings: MAP 22 ms, list_position 55, CASE 65, and a TRY_CAST to an ENUM 1300,
-# since each unknown string makes an error text. NULL and unknown values are spelled out, since
-# they
-# decide which branch of a model a row takes.
+# categories, 300K distinct-ish strings: MAP 22 ms, list_position 55, CASE 65, and a TRY_CAST to
+# an ENUM 1300, since each unknown string makes an error text. NULL and unknown values are spelled
+# out, since they decide which branch of a model a row takes.
 
 
 MAX_TEXT = 16 << 20

@@ -138,8 +138,7 @@ def _below_infinity(p: Printing, number: str, symbol: str, threshold: float) -> 
 # Trees of any number and depth for databases: each tree is a column.
 #
 # A tree of many levels takes several: a row goes through some levels in each, from part to part
-# of
-# the tree, until it is at a leaf.
+# of the tree, until it is at a leaf.
 
 
 WAYS = 8

@@ -175,13 +175,11 @@ PIECEWISE_FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
 # `accumulate` in torch: the trees' values added in the source's order, each sum rounded.
 #
 # No sum of torch has that order, and an addition a tree costs a call a tree, most of the time of
-# a
-# small batch. On the CPU numpy's `add.reduce` over the outer axis of (trees, rows) is one call:
-# it
-# adds whole rows of that array one after the other (numpy adds in pairs only along the fast axis;
-# so
-# a single row of data goes through `add.accumulate`, which never does). Measured with 100 trees
-# and one thread: 1 row 4 us (241 by additions), 1,000 rows 65 (292), 3,000 rows 205 (437).
+# a small batch. On the CPU numpy's `add.reduce` over the outer axis of (trees, rows) is one call:
+# it adds whole rows of that array one after the other (numpy adds in pairs only along the fast
+# axis; so a single row of data goes through `add.accumulate`, which never does). Measured with
+# 100 trees and one thread: 1 row 4 us (241 by additions), 1,000 rows 65 (292), 3,000 rows 205
+# (437).
 
 
 Terms = tuple["slice | Array | None", ...]

@@ -61,8 +61,7 @@ def _of_torch(error: BaseException) -> list[RuntimeError]:
 # `in_turn`: blocks of rows one after the other, two under way, smaller ones when memory is short.
 #
 # While block i is computed, block i + 1 is on its way to the device and the results of block i -
-# 1
-# are on their way back; `load` and `start` must therefore return before their work is done.
+# 1 are on their way back; `load` and `start` must therefore return before their work is done.
 
 
 Loaded = TypeVar("Loaded")

@@ -114,10 +114,8 @@ class Split:
 # Statistics of the target by category (CTR): what a CatBoost model makes of categorical columns.
 #
 # A statistic is a number for each combination of values that training saw: of some categories,
-# and of
-# whether some tests are true. CatBoost looks the combination up by its hash, and computes with
-# what
-# it counted, in float32 (catboost/libs/model/static_ctr_provider.cpp, online_ctr.h):
+# and of whether some tests are true. CatBoost looks the combination up by its hash, and computes
+# with what it counted, in float32 (catboost/libs/model/static_ctr_provider.cpp, online_ctr.h):
 #
 #     ((good + prior) / (total + denominator) + shift) * scale
 #

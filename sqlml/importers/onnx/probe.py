@@ -24,8 +24,7 @@ from sqlml.types import INTEGERS, Array
 # Graph inputs as features: how many columns each stands for, and their numbers.
 #
 # A table whose width the file leaves open is as wide as the weights of the operators that read
-# it, or
-# takes the columns that the user names.
+# it, or takes the columns that the user names.
 
 
 def has_open_width(port: Port) -> bool:

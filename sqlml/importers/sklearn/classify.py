@@ -122,8 +122,7 @@ def two_or_more_classes(model: Any) -> list[Any]:
 # One score per class from one score per pair of classes, as `_ovr_decision_function` does it.
 #
 # scikit-learn's `utils/multiclass.py`: the votes of the pairs, and between equal votes the sums
-# of
-# their confidences, brought into (-1/3, 1/3). Pairs stand in the order (0, 1), (0, 2), ... (1,
+# of their confidences, brought into (-1/3, 1/3). Pairs stand in the order (0, 1), (0, 2), ... (1,
 # 2).
 
 

@@ -41,10 +41,8 @@ if TYPE_CHECKING:
 #
 # A row goes left at a split of numbers when `feature <= threshold`, so NaN goes right
 # (`ContinuousSplit` in `org/apache/spark/ml/tree/Split.scala`). At a split of categories Spark
-# keeps
-# the smaller of the two sets, and a value that is in neither (NaN, a code beyond them, no
-# integer)
-# goes the way of the larger one (`CategoricalSplit`).
+# keeps the smaller of the two sets, and a value that is in neither (NaN, a code beyond them, no
+# integer) goes the way of the larger one (`CategoricalSplit`).
 
 
 MAX_CATEGORIES = 1 << 27

@@ -206,8 +206,7 @@ def imputer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
 # StandardScalerModel, MinMaxScalerModel, MaxAbsScalerModel, RobustScalerModel, Normalizer.
 #
 # Spark multiplies by 1 / deviation where scikit-learn divides, and makes 0 of a column that did
-# not
-# vary (`org/apache/spark/ml/feature/StandardScaler.scala` and its neighbours).
+# not vary (`org/apache/spark/ml/feature/StandardScaler.scala` and its neighbours).
 
 
 def standard_scaler(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:

@@ -82,9 +82,8 @@ DNN_SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
 # Importers of skorch's NeuralNetClassifier, NeuralNetBinaryClassifier and NeuralNetRegressor.
 #
 # The net's module is imported as any torch module. What skorch makes of its output is in its
-# files
-# `classifier.py`, `regressor.py` and `utils.py` (`_infer_predict_nonlinearity`). Rows come in the
-# dtype that the module reads; skorch hands them to it as they are.
+# files `classifier.py`, `regressor.py` and `utils.py` (`_infer_predict_nonlinearity`). Rows come
+# in the dtype that the module reads; skorch hands them to it as they are.
 
 
 def net_schema(model: Any) -> Schema:

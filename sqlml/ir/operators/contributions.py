@@ -34,15 +34,12 @@ from sqlml.types import Array, TensorType, matrix
 # What each input contributes to what any Program says: Shapley values against background rows.
 #
 # The worth of a set S of inputs is the mean, over some background rows, of what the Program says
-# of
-# the row with all inputs but S replaced by those of a background row. With few inputs all sets
-# are
-# tried; with more, inputs are put into the row one after the other in random orders, and what the
-# Program says changes by their contributions (Castro, Gomez, Tejada, "Polynomial calculation of
-# the
-# Shapley value based on sampling", 2009). An order is followed by its reverse, which cancels a
-# part
-# of the error (Mitchell and others, "Sampling permutations for Shapley value estimation", 2022).
+# of the row with all inputs but S replaced by those of a background row. With few inputs all sets
+# are tried; with more, inputs are put into the row one after the other in random orders, and what
+# the Program says changes by their contributions (Castro, Gomez, Tejada, "Polynomial calculation
+# of the Shapley value based on sampling", 2009). An order is followed by its reverse, which
+# cancels a part of the error (Mitchell and others, "Sampling permutations for Shapley value
+# estimation", 2022).
 
 
 ATTRS: Mapping[str, str] = {

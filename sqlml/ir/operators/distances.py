@@ -37,14 +37,11 @@ from sqlml.types import Array, TensorType, dtype_of, matrix
 
 # Squared distances as |x|^2 - 2 x.y + |y|^2, and cosine distances, with the rounding of BLAS.
 #
-# scikit-learn's brute searches for neighbours compute them so, by GEMM. Points that are
-# equally far then differ in their last bits, and those bits decide which of them are neighbours.
-# So
-# they are computed here as BLAS does: products by a chain of fused multiply-adds over the
-# columns,
+# scikit-learn's brute searches for neighbours compute them so, by GEMM. Points that are equally
+# far then differ in their last bits, and those bits decide which of them are neighbours. So they
+# are computed here as BLAS does: products by a chain of fused multiply-adds over the columns,
 # squares by its own dot product. A BLAS without fused multiply-add, one that splits more than a
-# few
-# hundred columns into blocks, and the source itself on a single row round otherwise.
+# few hundred columns into blocks, and the source itself on a single row round otherwise.
 
 
 SPLIT = 134217729.0

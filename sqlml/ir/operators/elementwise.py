@@ -27,8 +27,7 @@ from sqlml.types import FLOATS, INTEGERS, Array, TensorType
 #
 # Distribution function by libm's erfc. Inverse by algorithm AS 241 (PPND16): M. J. Wichura, "The
 # percentage points of the normal distribution", Applied Statistics 37 (1988), relative error
-# below
-# 1e-15.
+# below 1e-15.
 
 
 _erfc = np.frompyfunc(math.erfc, 1, 1)

@@ -71,8 +71,7 @@ def searched(name: str, call: Call) -> Searched:
 # `monotone`: constraints on how a prediction may move with a feature.
 #
 # A statement gives them in the order of the query's features, `[1, 0, -1]` or `'(1, 0, -1)'`, or
-# by
-# their names, `{'age': 1}`. Estimators number the columns that they get, in another order.
+# by their names, `{'age': 1}`. Estimators number the columns that they get, in another order.
 
 
 NAMES = ("monotone_constraints", "monotone_constraint", "monotonic_cst", "mc")

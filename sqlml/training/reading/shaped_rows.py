@@ -128,8 +128,7 @@ def frame_of(
 # blocks.
 #
 # The transformer is the one of `feature_pipeline.py`, fitted without having all rows in memory:
-# means
-# and deviations are added up block by block, and the categories are known.
+# means and deviations are added up block by block, and the categories are known.
 
 
 _MOST_DENSE = 1000

@@ -98,10 +98,8 @@ class FittedRows:
 # `check_time_zones`: that expressions of TRANSFORM (..) give the same in any TimeZone.
 #
 # The engine binds them and tells its plan (`json_serialize_plan`), with the type of each part,
-# the
-# casts that it adds by itself, and the bodies of lambdas. What takes or makes a TIMESTAMP WITH
-# TIME
-# ZONE must be known not to ask for the session's own zone.
+# the casts that it adds by itself, and the bodies of lambdas. What takes or makes a TIMESTAMP
+# WITH TIME ZONE must be known not to ask for the session's own zone.
 
 
 _FREE = frozenset(

@@ -23,8 +23,7 @@ from sqlml.training.transform.preprocessor_forms import shown_value
 #
 # An engine of several threads adds numbers in an order of its own, and the last bits of a sum of
 # doubles depend on it. Here the numbers are added as integers: shifted by the middle of their
-# range,
-# scaled by a power of two, and rounded to 128 bits, each for itself.
+# range, scaled by a power of two, and rounded to 128 bits, each for itself.
 
 
 _BITS = 125

@@ -29,7 +29,7 @@ from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, park
 from sqlml.udfs.duckdb.native import c_api
 from sqlml.udfs.duckdb.native.c_api import with_type
-from sqlml.udfs.duckdb.native.plan_words import (
+from sqlml.udfs.duckdb.native.memory_layout import (
     ALL_BATCHES,
     ASK,
     BATCHES,

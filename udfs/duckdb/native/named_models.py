@@ -24,7 +24,7 @@ from sqlml.udfs.duckdb.native.functions import (
     state_of,
     tell,
 )
-from sqlml.udfs.duckdb.native.plan_words import (
+from sqlml.udfs.duckdb.native.memory_layout import (
     DIES,
     LAST_SLOT,
     MODEL_WORDS,

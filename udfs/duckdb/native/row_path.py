@@ -37,7 +37,7 @@ from sqlml.backends.native.jit.process_memory import (
 )
 from sqlml.backends.native.jit.specialise import COUNT, Signature, called, helper
 from sqlml.backends.native.step_filler import ALIGN, aligned, follow
-from sqlml.udfs.duckdb.native.plan_words import (
+from sqlml.udfs.duckdb.native.memory_layout import (
     ALL_BATCHES,
     ASK,
     BATCHES,

@@ -26,10 +26,9 @@ from sqlml.backends.native.jit.process_memory import (
 from sqlml.backends.native.jit.specialise import COUNT, Signature, called, helper
 from sqlml.backends.native.text.token_kernels import hash_bytes
 from sqlml.udfs.duckdb.native import row_path
-from sqlml.udfs.duckdb.native.plan_words import (
+from sqlml.udfs.duckdb.native.memory_layout import (
     DIES,
     HASH,
-    INLINE,
     KIND,
     LAST_SLOT,
     MODEL,
@@ -48,6 +47,7 @@ from sqlml.udfs.duckdb.native.plan_words import (
     TAKEN,
     TAKEN_AT,
 )
+from sqlml.udfs.duckdb.native.plan_words import INLINE
 from sqlml.udfs.duckdb.native.row_path import (
     duckdb_data_chunk_get_size,
     duckdb_data_chunk_get_vector,

@@ -85,10 +85,9 @@ def _packed(builder: Any, kind: Any, values: list[Any]) -> Any:
 #     int64 sqlml_kernel_words(const int64 *words)
 #
 # An array of d dimensions is 1 + 2 d words: where its numbers lie, its lengths, and the bytes
-# from
-# one number to the next in each dimension. A count and a flag are a word each, None is no word,
-# and a
-# tuple is the words of its parts. Nothing is checked, and Python's lock is not touched.
+# from one number to the next in each dimension. A count and a flag are a word each, None is no
+# word, and a tuple is the words of its parts. Nothing is checked, and Python's lock is not
+# touched.
 #
 # The result is below 0 unless rows are refused: what a kernel returns as an int, -1 for None and
 # False, 0 for True, `NO_MEMORY` where it got no memory.

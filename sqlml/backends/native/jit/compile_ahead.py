@@ -43,10 +43,8 @@ def map_in_processes(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[
 # `known_kernels`: the kernels that models need, with their signatures, from `known_kernels.txt`.
 #
 # They are compiled ahead: for a package (`compile_ahead.py`), and by `sqlml warm`. What a model
-# needs
-# besides them is compiled when it is first used. `tests/contract/test_known_kernels.py` says what
-# the
-# file lacks.
+# needs besides them is compiled when it is first used. `tests/contract/test_known_kernels.py`
+# says what the file lacks.
 
 
 FILE = Path(__file__).with_name("known_kernels.txt")

@@ -179,10 +179,8 @@ _FORMATS: Mapping[bytes, tuple[Read, int]] = MappingProxyType(
 # What machine code is compiled for: this processor, or the level that it has of its kind.
 #
 # A package brings machine code for levels (`shipped_code.py`). On a processor that reaches a
-# level,
-# kernels use no feature beyond it that Python has to know of, so that machine code for the level
-# and
-# for the processor both fit.
+# level, kernels use no feature beyond it that Python has to know of, so that machine code for the
+# level and for the processor both fit.
 
 
 _V3 = frozenset(

@@ -170,8 +170,7 @@ def _normalise(x: Any, how: Any, limits: Any, out: Any) -> Any:
 # Scalers and binarizers in one pass over the rows, as they lie: read, check, compute, write.
 #
 # A row is too short for vector instructions, so the numbers of the columns stand here once for
-# each
-# row of a block, and a block is one long line of numbers.
+# each row of a block, and a block is one long line of numbers.
 
 
 LINE = 1024

@@ -31,10 +31,8 @@ from sqlml.types import Array
 # Expanded distances to fixed points (`ir/operators/distances.py`), and the nearest by them.
 #
 # All distances of a few rows to a few points come out of one tile of a matrix product. In a
-# search
-# they go through the rows' heaps at once; so no distance is ever written to memory, and each
-# point is
-# read once for `HIGH` rows.
+# search they go through the rows' heaps at once; so no distance is ever written to memory, and
+# each point is read once for `HIGH` rows.
 
 
 _CACHED = 1 << 18

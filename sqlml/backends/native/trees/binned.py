@@ -118,17 +118,15 @@ def fill_set_bins(x: Any, start: Any, sets: Any, value: Any, place: Any, panel: 
 # `Ranks`: a value's bin is the number of its column's thresholds below it.
 #
 # Then every node test is a comparison of a bin with the rank of a threshold, two small integers,
-# and
-# its answer is the float test's own. A booster that was trained on histograms has at most 255
+# and its answer is the float test's own. A booster that was trained on histograms has at most 255
 # thresholds per column, so a bin is a byte.
 #
 # The bin is found by a look-up and a short search: a column's range is cut into equal cells, a
-# table
-# says how many thresholds lie in lower cells, and the few in the value's own cell are searched by
-# halving without a branch. The cell is a rounded product, but rounding never decreases, and the
-# cells
-# of the thresholds were computed by the same product, so a threshold of a lower cell is below the
-# value. Columns whose thresholds crowd together have one cell, and are searched only by halving.
+# table says how many thresholds lie in lower cells, and the few in the value's own cell are
+# searched by halving without a branch. The cell is a rounded product, but rounding never
+# decreases, and the cells of the thresholds were computed by the same product, so a threshold of
+# a lower cell is below the value. Columns whose thresholds crowd together have one cell, and are
+# searched only by halving.
 
 
 MOST_CELLS = 16384

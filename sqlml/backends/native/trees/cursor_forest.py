@@ -28,26 +28,20 @@ from sqlml.types import Array
 # The leaf-cursor kernel: every node looks at a block of rows, one byte per row, without a branch.
 #
 # The leaves of a tree are numbered from left to right. A row's cursor is the rightmost leaf that
-# it
-# may still reach, at first the last one. Nodes come with parents before children; `last` is the
-# rightmost leaf below a node, and `step` leads from there to the rightmost leaf of its left
-# child.
-# The rows whose cursor is `last` are those at this node, and those among them with a bin below
-# `rank`
-# go `step`. After the last node the cursor is the exit leaf. It is the GEMM strategy of
-# Hummingbird
-# (section 4.1), each node for each row, with comparisons of bytes in place of a product.
+# it may still reach, at first the last one. Nodes come with parents before children; `last` is
+# the rightmost leaf below a node, and `step` leads from there to the rightmost leaf of its left
+# child. The rows whose cursor is `last` are those at this node, and those among them with a bin
+# below `rank` go `step`. After the last node the cursor is the exit leaf. It is the GEMM strategy
+# of Hummingbird (section 4.1), each node for each row, with comparisons of bytes in place of a
+# product.
 #
 # What a node takes decides how fast trees are (`walk.py`). A node and its two children are one
-# (`walk.py`): where their answers lead is known before it is known which rows are there, so
-# one
+# (`walk.py`): where their answers lead is known before it is known which rows are there, so one
 # comparison of cursors serves all three.
 #
 # Trees that ask one question per level, as CatBoost grows them, need no `last`: the answers are
-# the
-# bits of the exit leaf's number, the root's the highest. So a tree of depth 6 costs 6 comparisons
-# in
-# place of 63.
+# the bits of the exit leaf's number, the root's the highest. So a tree of depth 6 costs 6
+# comparisons in place of 63.
 
 
 def score(

@@ -24,19 +24,14 @@ from sqlml.types import Array
 # The descent kernel: deep trees, whose upper levels rows pass by leaf cursors.
 #
 # In a deep tree most nodes see few rows, so a kernel that shows each node to each row is slow,
-# and
-# one that goes down row by row reads memory at random. Here the upper levels, where rows are many
-# and
-# nodes few, are walked by cursors (`cursor_forest.py`). Below, the rows of a block go down in
-# lockstep:
-# none waits for another's loads. A leaf is its own child, so no step branches; every few levels
-# the
-# rows that have arrived are left out.
+# and one that goes down row by row reads memory at random. Here the upper levels, where rows are
+# many and nodes few, are walked by cursors (`cursor_forest.py`). Below, the rows of a block go
+# down in lockstep: none waits for another's loads. A leaf is its own child, so no step branches;
+# every few levels the rows that have arrived are left out.
 #
 # A node is one 64-bit number, so that a step reads one cache line of the tree: where its column
 # begins in the panel (24 bits), its rank (16) and the first of its two children, which lie side
-# by
-# side (24). Bins take two bytes at most, so a block's panel stays in the cache too.
+# by side (24). Bins take two bytes at most, so a block's panel stays in the cache too.
 
 
 PASS = 8

@@ -34,12 +34,10 @@ from sqlml.types import Array
 # The upper levels of a tree, answered for 64 rows at a time: `enter`.
 #
 # Going down in lockstep, a row reads a number of its own at each level. But at the first levels
-# all
-# rows ask the same few columns. So a block of rows is turned, column by column (`turn_rows`): a
-# node
-# then is compared with 64 numbers that lie side by side, and its answers are the bits of a word.
-# The
-# 15 words of the first four levels are put together by bits, and say where each row goes on.
+# all rows ask the same few columns. So a block of rows is turned, column by column (`turn_rows`):
+# a node then is compared with 64 numbers that lie side by side, and its answers are the bits of a
+# word. The 15 words of the first four levels are put together by bits, and say where each row
+# goes on.
 
 
 TOP = 4

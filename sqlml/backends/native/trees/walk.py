@@ -98,10 +98,8 @@ def exits(e: Ensemble, cut: Array | None = None) -> Exits:
 # `triples`: the order in which `walk` looks at nodes, three at a time where it can.
 #
 # A node and its two children are answered together, and the rows at the node are found once. From
-# the
-# root down, two levels of a tree at a time become triples; the second may lack a child. What is
-# left
-# are nodes without inner children, one by one, as are all of a tree of few nodes.
+# the root down, two levels of a tree at a time become triples; the second may lack a child. What
+# is left are nodes without inner children, one by one, as are all of a tree of few nodes.
 
 
 NONE = -1

@@ -43,8 +43,7 @@ from sqlml.backends.native.jit.specialise import reads, specialise, writes
 #
 # A kernel that computes for a while on a block and then reads the next one leaves the memory idle
 # meanwhile, and then waits for it. Asked for in time, what lies in memory scores as fast as what
-# lies
-# in the cache: 500,000 rows of 20 floats took a linear model 11 ns per row in place of 19.
+# lies in the cache: 500,000 rows of 20 floats took a linear model 11 ns per row in place of 19.
 
 
 LINE_BYTES = 64
@@ -79,12 +78,10 @@ def _fetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 # exp and log as plain arithmetic, so that a loop over rows becomes vector instructions.
 #
 # A call of the C library for each number takes ten times as long. Each function is within one
-# unit
-# in the last place of the true value, and gives the same number in every place of a batch (there
-# is
-# no fused multiply-add in it). Methods: W. Cody and W. Waite, "Software Manual for the Elementary
-# Functions" (1980), chapters 5 and 6; the coefficients of log are those of
-# fdlibm (`e_log.c`).
+# unit in the last place of the true value, and gives the same number in every place of a batch
+# (there is no fused multiply-add in it). Methods: W. Cody and W. Waite, "Software Manual for the
+# Elementary Functions" (1980), chapters 5 and 6; the coefficients of log are those of fdlibm
+# (`e_log.c`).
 
 
 _MAGIC = 6755399441055744.0

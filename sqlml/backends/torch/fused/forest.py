@@ -24,8 +24,7 @@ from sqlml.types import Array
 # becomes its rank among the thresholds that it is compared with: how many of them lie below it.
 # Then `y <= threshold` is `rank(y) <= rank(threshold)`, in integers and without loss (see
 # `ir/tree_shape.py` for y, which is x or minus x). NaN has a rank above all; a test that never
-# holds
-# has rank -1. A feature with sets of categories has its code instead.
+# holds has rank -1. A feature with sets of categories has its code instead.
 
 
 NARROW = np.iinfo(np.int16).max
@@ -151,9 +150,8 @@ def _sets(e: Ensemble, column: Array, test: Array, numeric: int) -> tuple[Array,
 
 # `Layout`: the nodes, leaves and sums of an Ensemble as the arrays that the kernel reads.
 #
-# Trees of few levels are filled up to perfect ones: node i of a level has the children 2i and
-# 2i + 1 of the next, so a step reads one number of 4 bytes and no child. Others lie level by
-# level,
+# Trees of few levels are filled up to perfect ones: node i of a level has the children 2i and 2i
+# + 1 of the next, so a step reads one number of 4 bytes and no child. Others lie level by level,
 # both children of a node side by side. Either way the upper levels, which all rows pass, lie
 # together and stay in the cache next to the processor.
 

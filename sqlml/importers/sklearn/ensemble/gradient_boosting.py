@@ -154,8 +154,7 @@ def _multinomial_logit(builder: Builder, proba: Value) -> Value:
 #
 # `sklearn/ensemble/_hist_gradient_boosting`: float64 `x <= num_threshold`, NaN by
 # missing_go_to_left; a preprocessor encodes categorical columns, sets unknown ones to NaN and
-# puts
-# them first, and `feature_idx` counts in that order. Infinity is an ordinary number here.
+# puts them first, and `feature_idx` counts in that order. Infinity is an ordinary number here.
 
 
 LOG_LOSSES = ("poisson", "gamma")

@@ -163,8 +163,7 @@ def _divided(builder: Builder, proba: Value, sums: Value) -> Value:
 # MultiOutputRegressor and -Classifier, RegressorChain and ClassifierChain.
 #
 # The first two have one estimator per target, which know nothing of each other. A chain hands
-# each
-# estimator the columns and the answers of those before it (`sklearn/multioutput.py`).
+# each estimator the columns and the answers of those before it (`sklearn/multioutput.py`).
 
 
 T = TypeVar("T", Value, Labels)
