@@ -151,7 +151,8 @@ def wrong_while_searching(site: Path, chromium: str) -> list[str]:
         page.goto(f"{address}/index.html")
         # Key by key: the search hears keys, and what `fill` writes only if it is quick enough.
         page.locator("input.md-search__input").press_sequentially("predict_proba")
-        page.wait_for_selector(".md-search-result__link").click()
+        # The list is drawn anew with every key, so the link is looked up again until it holds still.
+        page.locator(".md-search-result__link").first.click()
         # The article of the page before may stand there still.
         page.wait_for_selector("article:has-text('predict_proba')")
         browser.close()
