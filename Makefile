@@ -102,7 +102,7 @@ nightly-duckdb-1.5: $(VENV15)/.duckdb
 
 # The day's tests with other processors, threads, time zones, languages, homes and orders.
 nightly-machines: $(VENV)/.dev
-	$(PY) -m tests.machines --workers $(WORKERS) $(MACHINES)
+	$(PY) -m tests.support.machines --workers $(WORKERS) $(MACHINES)
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .

@@ -12,11 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sqlml.calibration.calibrate import calibrate
     from sqlml.importers.sql_steps.step import register_step
     from sqlml.open_session import attach, connect
     from sqlml.scorer.scorer import Scorer, compile
     from sqlml.session.session import Session
+    from sqlml.tools.calibration.calibrate import calibrate
 
 try:
     __version__ = version("sqlml")
@@ -35,12 +35,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Plugin": "sqlml.connectors.dbt_plugin",  # dbt-duckdb's plugin "sqlml"
+    "Plugin": "sqlml.tools.connectors.dbt_plugin",  # dbt-duckdb's plugin "sqlml"
     "Scorer": "sqlml.scorer.scorer",
     "Session": "sqlml.session.session",
-    "SqlmlMagics": "sqlml.connectors.ipython_magic",
+    "SqlmlMagics": "sqlml.tools.connectors.ipython_magic",
     "attach": "sqlml.open_session",
-    "calibrate": "sqlml.calibration.calibrate",
+    "calibrate": "sqlml.tools.calibration.calibrate",
     "compile": "sqlml.scorer.scorer",
     "connect": "sqlml.open_session",
     "errors": "sqlml.errors",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sqlml.cli import main
+from sqlml.tools.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.backends.devices import installed
-from sqlml.cascades.recipe import recipe_of
 from sqlml.catalog.model import NewVersion, Origin, Reference, parse_reference
 from sqlml.catalog.small_models import KINDS, SmallModel, loads
 from sqlml.errors import (
@@ -32,6 +31,7 @@ from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.program.prepare import prepare
 from sqlml.planner.program.result_sql import result_type
 from sqlml.statements import options as model_options
+from sqlml.training.cascades.recipe import recipe_of
 from sqlml.verifying.ask_library import has_source
 from sqlml.verifying.source import source_of
 from sqlml.verifying.verify import Verification, verify_object, verify_source

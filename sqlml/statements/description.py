@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml import html
-from sqlml.cascades.recipe import Recipe
 from sqlml.catalog.model import Model, Reference, TrainingFacts
 from sqlml.catalog.row_expressions import shown
 from sqlml.catalog.small_models import KINDS, CascadeFacts, FeatureGroup, FilterFacts, SmallModel
@@ -22,6 +21,7 @@ from sqlml.planner.plan.text import explain_model
 from sqlml.statements.models import Answer, Models, referred, rows, whole
 from sqlml.statements.options import ESTIMATOR, given
 from sqlml.statements.training_statement import sql_type
+from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Feature, class_text
 
 # `told`: what is known of small models, in words.

@@ -8,9 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.cascades.feature_groups import Needs, Sources, source_costs, without
-from sqlml.cascades.learn import NoGain, learn_cascade, learn_filter
-from sqlml.cascades.recipe import Recipe
 from sqlml.catalog.model import Model, Reference
 from sqlml.catalog.small_models import SmallModel, with_unique_keys
 from sqlml.dialects.duckdb import builtin
@@ -29,6 +26,9 @@ from sqlml.statements import options as model_options
 from sqlml.statements.description import of_facts, of_group
 from sqlml.statements.models import Answer, Models, rows
 from sqlml.statements.options import ESTIMATOR
+from sqlml.training.cascades.feature_groups import Needs, Sources, source_costs, without
+from sqlml.training.cascades.learn import NoGain, learn_cascade, learn_filter
+from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Array, fold, list_classes
 
 

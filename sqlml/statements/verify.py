@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.cascades.real_loss import loss_of_cascade, loss_of_filter
 from sqlml.catalog.model import Model, Transform
 from sqlml.catalog.small_models import Cascade, SmallModel, TopKFilter
 from sqlml.dialects import DUCKDB
@@ -22,6 +21,7 @@ from sqlml.planner.syntax.text import text_of
 from sqlml.scorer.input_table import program_inputs
 from sqlml.statements.models import Answer, Models, referred, table
 from sqlml.statements.small_models import label_codes, label_column
+from sqlml.training.cascades.real_loss import loss_of_cascade, loss_of_filter
 from sqlml.types import fold
 from sqlml.verifying.source import Source, source_of
 from sqlml.verifying.verify import verify_rows

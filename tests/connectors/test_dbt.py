@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import sqlml
-from sqlml.cli import main
+from sqlml.tools.cli import main
 
 PROJECT = Path(__file__).parent / "dbt_project"
 

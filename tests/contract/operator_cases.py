@@ -16,7 +16,7 @@ from sqlml.ir.program import Program
 from sqlml.types import NESTED
 from tests.contract import distance_cases, item_cases, opaque_cases, text_cases
 from tests.contract.text_cases import beside, sparse, words
-from tests.random_trees import Recipe, covered, grow
+from tests.support.random_trees import Recipe, covered, grow
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, np.nan, np.inf, -np.inf, 1e-45, 3e38, -88.8, 104.0]
 WORDS = ["a", "b", "", None, "ß", "b ", float("nan"), "a", "\udc80", "zz"]

@@ -33,7 +33,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
 from sqlml.types import Array
-from tests.oracles import CITIES, PLANS, classes
+from tests.support.oracles import CITIES, PLANS, classes
 
 Make = Callable[[], Any]
 

@@ -24,8 +24,8 @@ from sqlml.passes.order import TENSOR_PASSES
 from sqlml.passes.order import run as run_passes
 from tests.contract.operator_cases import CASES, ROUNDS, batch
 from tests.contract.text_cases import words
-from tests.random_trees import Recipe, grow, program_of, rows_for
-from tests.tree_recipes import RECIPES
+from tests.support.random_trees import Recipe, grow, program_of, rows_for
+from tests.support.tree_recipes import RECIPES
 
 OWN_MATHEMATICS = frozenset(
     {"exp", "expm1", "log", "log1p", "sigmoid", "softmax", "tanh", *NATIVE_ALONE}

@@ -1,7 +1,7 @@
 """Damaged model files of every format: one clear error each, or a model that works.
 
-Never another exception, a crash, a hang or a full memory. `tests/small_files.py` has the files,
-`tests/mutations.py` the damage, `tests/hostile.py` what may come of it.
+Never another exception, a crash, a hang or exhausted memory. In `tests/support/`, `small_files.py`
+has the files, `mutations.py` the damage and `hostile.py` the outcomes that are allowed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import fields, hostile
+from tests.support import fields, hostile
 
 NIGHTLY = {
     "program": 39_600,
@@ -53,7 +53,15 @@ def test_many_damaged_files_in_a_process_of_their_own(name: str, tmp_path: Path)
     for first in range(USUAL[name], NIGHTLY[name], 4000):
         end = min(first + 4000, NIGHTLY[name])
         done = subprocess.run(
-            [sys.executable, "-m", "tests.hostile", name, str(first), str(end), str(progress)],
+            [
+                sys.executable,
+                "-m",
+                "tests.support.hostile",
+                name,
+                str(first),
+                str(end),
+                str(progress),
+            ],
             capture_output=True,
             text=True,
             timeout=3600,
@@ -68,7 +76,7 @@ def test_many_damaged_files_in_a_process_of_their_own(name: str, tmp_path: Path)
 @pytest.mark.parametrize("kind", fields.FORMATS)
 def test_no_library_dies_of_a_file_that_is_a_model_or_answers_otherwise(kind: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fields", kind],
+        [sys.executable, "-m", "tests.support.fields", kind],
         capture_output=True,
         text=True,
         timeout=3600,

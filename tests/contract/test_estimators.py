@@ -1,4 +1,4 @@
-"""Every estimator against its own library, by the oracles of `tests/oracles.py`, on every backend.
+"""Compare every estimator with its own library on every backend (`tests/support/oracles.py`).
 
 A case says what to fit (`estimators/`); the oracles say what to score it on. Where the source
 raises, so must we; where it answers, the answers must agree.

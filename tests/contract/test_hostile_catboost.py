@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests import hostile, small_files
-from tests.hostile import refused
+from tests.support import hostile, small_files
+from tests.support.hostile import refused
 
 
 def catboost(change: Callable[[Any], Any], which: int = 1) -> bytes:

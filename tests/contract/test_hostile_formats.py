@@ -10,8 +10,8 @@ from sqlml.errors import (
     ModelError,
 )
 from sqlml.importers.file_formats import read_artifact
-from tests import hostile, small_files
-from tests.hostile import refused
+from tests.support import hostile, small_files
+from tests.support.hostile import refused
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests import small_files
-from tests.hostile import refused
+from tests.support import small_files
+from tests.support.hostile import refused
 
 
 def lightgbm(key: str, value: str, which: int = 1) -> bytes:

@@ -16,8 +16,8 @@ from sqlml.importers.registry import import_model
 from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.trees import Ensemble
-from tests import hostile
-from tests.onnx_checks import graph, node
+from tests.support import hostile
+from tests.support.onnx_checks import graph, node
 
 
 def test_a_stored_tree_that_is_too_deep() -> None:

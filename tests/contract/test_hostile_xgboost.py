@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests import hostile, small_files
-from tests.hostile import refused
+from tests.support import hostile, small_files
+from tests.support.hostile import refused
 
 
 def xgboost(change: Callable[[Any], Any], which: int = 2) -> bytes:

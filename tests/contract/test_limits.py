@@ -29,9 +29,9 @@ from sqlml.ir import reference, store
 from sqlml.ir.builder import Builder
 from sqlml.planner.choice.choose import choose
 from sqlml.planner.program.prepare import compile_core, prepare
-from tests import hostile, small_files
 from tests.contract.test_hostile_xgboost import chained
-from tests.oracles import ensembles
+from tests.support import hostile, small_files
+from tests.support.oracles import ensembles
 
 
 def rows(count: int, features: int, classes: int = 2) -> tuple[Any, Any]:

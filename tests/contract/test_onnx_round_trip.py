@@ -15,7 +15,7 @@ from sqlml.types import Array
 from tests.contract.estimators.case import Case
 from tests.contract.estimators.fitted import Fitted
 from tests.contract.estimators.table import ALL
-from tests.onnx_checks import load, theirs
+from tests.support.onnx_checks import load, theirs
 
 NAMES = {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}
 

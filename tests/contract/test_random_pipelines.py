@@ -18,7 +18,7 @@ from sqlml.ir.program import Program
 from sqlml.types import Array
 from sqlml.verifying.verify import decided_by_rounding, verify_object
 from tests.contract.random_pipelines import Recipe, build, recipes, table, target
-from tests.oracles import batch
+from tests.support.oracles import batch
 
 usual = settings(
     max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 import sqlml
-from sqlml import cli
 from sqlml.parsing.alter_model import CHANGES, FORMATS
 from sqlml.parsing.model_statements import EXPORT_FORMATS
 from sqlml.parsing.parse import parse
@@ -19,13 +18,14 @@ from sqlml.parsing.statements import AlterModel, Explain, SetOption, Statement
 from sqlml.planner.choice import choose
 from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS, UNKNOWN_MODEL
 from sqlml.planner.syntax.forms import FORMS
-from sqlml.shell.output_modes import MODES
 from sqlml.statements import alter, run
 from sqlml.statements.options import AT_CREATION, STORED
+from sqlml.tools import cli
+from sqlml.tools.shell.output_modes import MODES
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.training.options.own_options import ALIASES, OWN
 from sqlml.training.transform.preprocessor_forms import FORMS as PREPROCESSORS
-from tests.documents import DOCS, ROOT, blocks, sections, text_of
+from tests.support.documents import DOCS, ROOT, blocks, sections, text_of
 
 STATEMENTS, FUNCTIONS_PAGE, TABLE_FUNCTIONS, PREPROCESSING, OPTIONS = (
     text_of(DOCS / f"sql-{name}.md")

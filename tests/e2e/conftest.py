@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import sqlml
-from tests import cascaded as cascaded_model
+from tests.support import cascaded as cascaded_model
 
 ROWS = 500
 

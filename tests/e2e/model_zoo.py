@@ -38,7 +38,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, OrdinalEncoder, S
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from sqlml.types import Array
-from tests import oracles
+from tests.support import oracles
 
 COLUMNS: Mapping[str, Any] = MappingProxyType(
     {

@@ -12,7 +12,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import sqlml
 from sqlml import errors
-from tests.explained_models import (
+from tests.support.explained_models import (
     FEATURES,
     FITTED,
     X,

@@ -23,7 +23,7 @@ from sqlml.errors import (
     UnknownModelError,
 )
 from sqlml.session.session import Session
-from tests.cascaded import CALL, LEARN, labels, model
+from tests.support.cascaded import CALL, LEARN, labels, model
 
 
 def of(name: str) -> str:

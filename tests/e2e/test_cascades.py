@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 import sqlml
 from sqlml.importers.registry import import_model
 from sqlml.session.session import Session
-from tests.cascaded import CALL, LEARN, labels, put_before
+from tests.support.cascaded import CALL, LEARN, labels, put_before
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import xgboost
 
 import sqlml
 from sqlml import errors
-from tests.explained_models import (
+from tests.support.explained_models import (
     FITTED,
     PLANS,
     ROWS,

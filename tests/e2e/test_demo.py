@@ -12,9 +12,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 import sqlml
-from sqlml.demo import main, run
-from sqlml.demo.job import compare, query
 from sqlml.errors import ConfigError, ScoringError
+from sqlml.tools.demo import main, run
+from sqlml.tools.demo.job import compare, query
 
 ROWS = 6000
 MODELS = ("delay_sklearn", "delay_xgboost", "delay_lightgbm")

@@ -15,7 +15,7 @@ import duckdb
 import pytest
 
 import sqlml
-from tests.documents import DOCS, PAGES, README, ROOT, blocks, run, text_of
+from tests.support.documents import DOCS, PAGES, README, ROOT, blocks, run, text_of
 
 TESTED_ELSEWHERE = {"spark.md": "tests/spark/test_docs.py"}
 

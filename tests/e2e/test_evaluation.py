@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 import sqlml
 from sqlml import errors
-from tests.evaluated_models import (
+from tests.support.evaluated_models import (
     FEATURES,
     FITTED,
     ROWS,

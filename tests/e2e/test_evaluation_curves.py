@@ -11,7 +11,7 @@ from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
 import sqlml
-from tests.evaluated_models import (
+from tests.support.evaluated_models import (
     CLOSE,
     FITTED,
     ROWS,

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import sqlml
-from tests.explained_models import (
+from tests.support.explained_models import (
     FEATURES,
     FITTED,
     PLANS,

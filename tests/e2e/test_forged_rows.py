@@ -17,7 +17,7 @@ import sqlml
 from sqlml import errors
 from sqlml.ir import store
 from sqlml.ir.program import freeze
-from tests.forged_rows import findings
+from tests.support.forged_rows import findings
 
 NIGHTLY = 60_000
 """With 40,000 stored Programs (tests/contract/test_damaged_files.py) a hundred thousand."""
@@ -32,7 +32,7 @@ def test_a_forged_row_is_refused_or_works(first: int) -> None:
 @pytest.mark.parametrize("first", range(200, NIGHTLY, 5980))
 def test_many_forged_rows_in_a_process_of_their_own(first: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.forged_rows", str(first), str(first + 5980)],
+        [sys.executable, "-m", "tests.support.forged_rows", str(first), str(first + 5980)],
         capture_output=True,
         text=True,
         timeout=3600,

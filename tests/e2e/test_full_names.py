@@ -1,6 +1,6 @@
 """Whatever sqlml sends to the engine calls functions by their full names.
 
-A recorder stands where texts are sent; DuckDB itself reads them (`tests/sql_texts.py`).
+A recorder stands where texts are sent; DuckDB itself reads them (`tests/support/sql_texts.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
 from sqlml.errors import SqlmlError
-from tests.sql_texts import bare_names
+from tests.support.sql_texts import bare_names
 
 WORDS = {"predict", "predict_proba", "predict_score", "transform"}
 

@@ -14,7 +14,7 @@ import pytest
 import sqlml
 from sqlml.planner.rewrites import order
 from sqlml.session.session import Session
-from tests.cascaded import forest_behind_a_line
+from tests.support.cascaded import forest_behind_a_line
 
 JOINED = "songs s LEFT JOIN artists a ON s.k = a.k"
 OF_JOIN = "predict('m', x := s.x, f := a.f, approximate := true)"

@@ -88,7 +88,9 @@ def test_what_is_no_regular_file_is_refused(
 
 def test_the_shell_refuses_them_too(tmp_path: Path) -> None:
     statement = f"CREATE MODEL m FROM '{pipe(tmp_path)}'"
-    done = child.run("from sqlml.cli import main\nmain(['-c', sys.argv[1]])", tmp_path, statement)
+    done = child.run(
+        "from sqlml.tools.cli import main\nmain(['-c', sys.argv[1]])", tmp_path, statement
+    )
     assert "is a pipe" in done.stderr
 
 

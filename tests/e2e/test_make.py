@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.machines import MACHINES
+from tests.support.machines import MACHINES
 
 ROOT = Path(__file__).resolve().parents[2]
 

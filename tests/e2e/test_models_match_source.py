@@ -15,9 +15,9 @@ import pytest
 import sqlml
 from sqlml import errors
 from sqlml.types import Array
-from tests import oracles
 from tests.e2e import model_zoo
 from tests.e2e.model_zoo import MODELS, Entry
+from tests.support import oracles
 
 RUNS = {
     "native": {"backend": "native"},

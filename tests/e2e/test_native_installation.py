@@ -170,7 +170,7 @@ assert second.execute(query).fetchall() == want
 
 @pytest.mark.nightly
 def test_they_can_be_taken_away(tmp_path: Path) -> None:
-    ask = "import sys; from sqlml.cli import main; sys.exit(main(sys.argv[1:]))"
+    ask = "import sys; from sqlml.tools.cli import main; sys.exit(main(sys.argv[1:]))"
     home = {"HOME": str(tmp_path), "USERPROFILE": str(tmp_path)}
     home["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     assert "installed when they are first used" in child.printed(ask, tmp_path, "native", **home)

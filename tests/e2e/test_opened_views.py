@@ -15,7 +15,7 @@ from sqlml.importers.registry import import_model
 from sqlml.planner.rewrites import tentative_rules
 from sqlml.session.session import Session
 from sqlml.statements.small_models import rows_to_learn_from, unique_keys
-from tests.cascaded import forest_behind_a_line, put_filter_before
+from tests.support.cascaded import forest_behind_a_line, put_filter_before
 
 MOST = "WITH most AS (SELECT k, max(f) AS f FROM artists GROUP BY k)"
 OF_MOST = "predict('m', x := s.x, f := most.f, approximate := true)"

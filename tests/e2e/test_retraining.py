@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 import sqlml
 from sqlml import errors
-from tests.trained_by_hand import rows_of
+from tests.support.trained_by_hand import rows_of
 
 TABLE = """
     CREATE TABLE t AS SELECT (hash(i, 1) % 70)::INTEGER AS a,

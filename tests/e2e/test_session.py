@@ -45,7 +45,7 @@ def test_a_script_and_the_command_line_print_no_progress_bar(tmp_path: Path) -> 
     ask = "SELECT current_setting('enable_progress_bar')"
     out = child.run(f"import sqlml; print(sqlml.connect().execute({ask!r}).fetchall())", tmp_path)
     assert (out.stdout.strip(), out.stderr) == ("[(False,)]", "")
-    command = f"import sys; from sqlml.cli import main; sys.exit(main(['-c', {ask!r}]))"
+    command = f"import sys; from sqlml.tools.cli import main; sys.exit(main(['-c', {ask!r}]))"
     out = child.run(command, tmp_path)
     assert "false" in out.stdout, out.stderr
 

@@ -21,7 +21,7 @@ from sklearn.tree import DecisionTreeClassifier
 import sqlml
 from sqlml import errors
 from sqlml.types import Array, Labels
-from tests import oracles
+from tests.support import oracles
 
 ROWS = 200
 

@@ -16,10 +16,10 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import sqlml
-from sqlml.cli import main
-from sqlml.shell.dot_commands import COMMANDS
-from sqlml.shell.output_modes import MODES
-from sqlml.shell.shell import pieces
+from sqlml.tools.cli import main
+from sqlml.tools.shell.dot_commands import COMMANDS
+from sqlml.tools.shell.output_modes import MODES
+from sqlml.tools.shell.shell import pieces
 
 PAGE = Path(__file__).parents[2] / "docs" / "shell.md"
 

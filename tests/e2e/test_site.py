@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from mkdocs_pages import with_links_of_the_site
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
 """Tags by which a page loads something, and the attribute that says what."""
@@ -151,7 +151,7 @@ def wrong_while_searching(site: Path, chromium: str) -> list[str]:
         page.goto(f"{address}/index.html")
         # Key by key: the search hears keys, and what `fill` writes only if it is quick enough.
         page.locator("input.md-search__input").press_sequentially("predict_proba")
-        # The list is drawn anew with every key, so the link is looked up again until it holds still.
+        # The list is drawn anew with every key, so the link is looked up until it holds still.
         page.locator(".md-search-result__link").first.click()
         # The article of the page before may stand there still.
         page.wait_for_selector("article:has-text('predict_proba')")

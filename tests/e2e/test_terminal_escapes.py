@@ -11,8 +11,8 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import sqlml
-from sqlml.shell.output_modes import MODES
 from sqlml.terminal import escape_controls
+from sqlml.tools.shell.output_modes import MODES
 from tests.e2e.terminal import Terminal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")

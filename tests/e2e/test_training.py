@@ -18,7 +18,7 @@ from sklearn.svm import LinearSVC
 
 import sqlml
 from sqlml import errors
-from tests.trained_by_hand import fitted, fitted_ranker, rows_of
+from tests.support.trained_by_hand import fitted, fitted_ranker, rows_of
 
 TABLE = """
     CREATE TABLE people AS SELECT

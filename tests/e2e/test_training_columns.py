@@ -11,7 +11,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 import sqlml
-from tests.trained_by_hand import fitted, rows_of
+from tests.support.trained_by_hand import fitted, rows_of
 
 TABLE = """
     CREATE TABLE t AS SELECT i AS id,

@@ -22,7 +22,7 @@ from sqlml import errors
 from sqlml.training.fitting import fit_xgboost
 from sqlml.training.reading import rows
 from sqlml.training.storage import row_store
-from tests.trained_by_hand import rows_of
+from tests.support.trained_by_hand import rows_of
 
 
 @pytest.fixture

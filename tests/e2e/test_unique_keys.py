@@ -15,7 +15,7 @@ from sqlml.errors import ConfigError
 from sqlml.importers.registry import import_model
 from sqlml.planner.rewrites import order
 from sqlml.session.session import Session
-from tests.cascaded import forest_behind_a_line, put_filter_before
+from tests.support.cascaded import forest_behind_a_line, put_filter_before
 
 CALL = "predict('m', x := s.x, f := a.f, approximate := true)"
 JOINED = {

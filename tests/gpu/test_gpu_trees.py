@@ -19,8 +19,8 @@ from sqlml.passes.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.scorer.scorer import compile
 from tests.gpu.marks import on_gpu
-from tests.random_trees import Recipe, grow, program_of, rows_for
-from tests.tree_recipes import RECIPES
+from tests.support.random_trees import Recipe, grow, program_of, rows_for
+from tests.support.tree_recipes import RECIPES
 
 pytestmark = on_gpu
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import sqlml
-from sqlml.cli import main
+from sqlml.tools.cli import main
 from tests.e2e import child
-from tests.evaluated_models import FITTED, ROWS
+from tests.support.evaluated_models import FITTED, ROWS
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from sqlml import errors
 from sqlml.report import scores
 from sqlml.report.make_report import Report
 from sqlml.report.subject import subject
-from tests.evaluated_models import ROWS, evaluated_models
 from tests.report.page import Page
+from tests.support.evaluated_models import ROWS, evaluated_models
 
 
 @pytest.fixture(scope="module")

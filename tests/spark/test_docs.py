@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.documents import DOCS, blocks, run, text_of
+from tests.support.documents import DOCS, blocks, run, text_of
 
 PAGE = DOCS / "spark.md"
 

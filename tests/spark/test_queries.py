@@ -19,8 +19,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
 from sqlml import errors
-from tests import cascaded
 from tests.spark.conftest import FEATURES, NUMBERS
+from tests.support import cascaded
 
 
 def rows(con: Any, query: str, args: Any = None) -> list[tuple[Any, ...]]:

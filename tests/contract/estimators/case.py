@@ -1,7 +1,7 @@
 """`Case`: one estimator with data and a target, as the contract suite fits and checks it.
 
 The families beside this file list their cases as data; `test_estimators.py` puts every case
-through the same oracles (`tests/oracles.py`) on every backend.
+through the same oracles (`tests/support/oracles.py`) on every backend.
 """
 
 from __future__ import annotations

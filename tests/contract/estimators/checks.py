@@ -18,8 +18,8 @@ from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.types import NESTED
 from sqlml.verifying.ask_library import has_source
 from sqlml.verifying.verify import verify_object
-from tests import oracles
 from tests.contract.estimators.fitted import METHODS, Fitted, flat, quiet
+from tests.support import oracles
 
 Check = Callable[[Fitted, sqlml.Session], None]
 Backends = tuple[tuple[str, Any], ...]

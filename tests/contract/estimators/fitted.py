@@ -20,8 +20,8 @@ from sqlml.importers.registry import Imported, import_model
 from sqlml.passes.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.types import Array
-from tests import oracles
 from tests.contract.estimators.case import Case
+from tests.support import oracles
 
 METHODS: Mapping[str, str] = MappingProxyType(
     {

@@ -16,7 +16,7 @@ from sqlml.backends.native.trees.lockstep_forest import siblings
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from tests.random_trees import WIDTH, Recipe, grow, program_of, rows_for
+from tests.support.random_trees import WIDTH, Recipe, grow, program_of, rows_for
 
 SCORE = """
 import sys

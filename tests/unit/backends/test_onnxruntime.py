@@ -18,7 +18,7 @@ from sqlml.ir.builder import Builder
 from sqlml.passes.lower import lower
 from sqlml.planner.choice.choose import choose
 from tests.contract.opaque_cases import onnx_graph
-from tests.random_trees import Recipe, grow, program_of, rows_for
+from tests.support.random_trees import Recipe, grow, program_of, rows_for
 
 
 def test_a_check_parts_the_program_into_graph_host_graph() -> None:

@@ -60,7 +60,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
 from sqlml.passes.order import only, run
-from tests.random_trees import WIDTH, Recipe, grow, rows_for
+from tests.support.random_trees import WIDTH, Recipe, grow, rows_for
 
 NAMES = ("a", "b", "c", "d")
 RNG = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.passes.lower import lower
-from tests.random_trees import Recipe, grow, program_of, rows_for
+from tests.support.random_trees import Recipe, grow, program_of, rows_for
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 

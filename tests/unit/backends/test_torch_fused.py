@@ -24,7 +24,7 @@ from sqlml.ir.trees import Ensemble
 from sqlml.passes.lower import lower
 from sqlml.planner.choice.choose import Choice
 from sqlml.planner.program.prepare import compile_core
-from tests.random_trees import Recipe, grow, program_of, rows_for
+from tests.support.random_trees import Recipe, grow, program_of, rows_for
 
 no_triton = find_spec("triton") is None
 

@@ -27,12 +27,12 @@ import sqlml
 from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.step_filler import StepFiller
 from sqlml.backends.native.trees.filler import TreeFiller
-from sqlml.calibration.backends import perfect_trees
 from sqlml.errors import MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.planner.program.prepare import prepare
+from sqlml.tools.calibration.backends import perfect_trees
 
 WIDTH = 6
 MODELS: dict[str, Callable[[], Any]] = {

@@ -29,7 +29,7 @@ from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.tree_shape import oblivious
 from sqlml.ir.trees import Ensemble
-from tests.random_trees import WIDTH, Recipe, grow, rows_for
+from tests.support.random_trees import WIDTH, Recipe, grow, rows_for
 
 ROOT = Path(__file__).parents[3]
 SOURCES = (("float32", "float32"), ("float32", "float64"), ("float64", "float64"))
@@ -420,7 +420,7 @@ from sqlml.backends.native.jit import object_code
 from sqlml.backends.native.trees.binned import binned
 from sqlml.backends.native.trees.cursor_forest import cursor_forest
 from sqlml.ir import reference
-from tests.random_trees import Recipe, grow, rows_for
+from tests.support.random_trees import Recipe, grow, rows_for
 assert object_code.VECTOR_BYTES == 16
 for leaves in ("float32", "float64"):
     e = grow(Recipe(2, 9, 6, leaves=leaves, sets=True))

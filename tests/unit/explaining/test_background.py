@@ -24,7 +24,7 @@ from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining.explained import sampled_blocks
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from tests.shapley import by_definition
+from tests.support.shapley import by_definition
 
 FEATURES = ["a", "b", "c", "d"]
 

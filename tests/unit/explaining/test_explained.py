@@ -44,7 +44,7 @@ from sqlml.explaining.model_facts import importances, weights
 from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
 from sqlml.ir.trees import Ensemble
-from tests.shapley import Worth, by_definition, expected_of_trees
+from tests.support.shapley import Worth, by_definition, expected_of_trees
 
 FEATURES = ["a", "b", "c", "d"]
 

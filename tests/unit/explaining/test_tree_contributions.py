@@ -10,8 +10,8 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from tests.random_trees import WIDTH, Recipe, covered, grow, rows_for
-from tests.shapley import Worth, by_definition, expected_of_trees
+from tests.support.random_trees import WIDTH, Recipe, covered, grow, rows_for
+from tests.support.shapley import Worth, by_definition, expected_of_trees
 
 RECIPES = {
     "deep": Recipe(seed=1, depth=9),

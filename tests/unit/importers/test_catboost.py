@@ -14,8 +14,8 @@ from sqlml.errors import (
 )
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
-from tests import oracles
-from tests.catboost_checks import (
+from tests.support import oracles
+from tests.support.catboost_checks import (
     GROWTH,
     ROWS,
     SMALL,

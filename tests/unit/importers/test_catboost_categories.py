@@ -19,8 +19,8 @@ from sqlml.ir import reference, store
 from sqlml.ir.hashes import city_hash32
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import split
-from tests import oracles
-from tests.catboost_checks import (
+from tests.support import oracles
+from tests.support.catboost_checks import (
     GROWTH,
     SMALL,
     read,

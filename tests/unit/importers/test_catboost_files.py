@@ -21,8 +21,8 @@ from sqlml.errors import (
 )
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
-from tests import oracles, small_files
-from tests.catboost_checks import (
+from tests.support import oracles, small_files
+from tests.support.catboost_checks import (
     SMALL,
     classes,
     read,

@@ -16,8 +16,8 @@ from sqlml.errors import ArtifactError, MissingValueError, UnsupportedModelError
 from sqlml.explaining.explained import explained
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
-from tests import oracles
-from tests.catboost_checks import SMALL, read, saved
+from tests.support import oracles
+from tests.support.catboost_checks import SMALL, read, saved
 
 CATEGORIES = ["town", "user", "zip", "sex"]
 

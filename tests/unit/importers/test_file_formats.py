@@ -35,8 +35,8 @@ from sqlml.importers.registry import import_model
 from sqlml.importers.xgboost import document as ubjson
 from sqlml.ir import reference, store
 from sqlml.ir.program import Program
-from tests import oracles
-from tests.sklearn_checks import count_calls
+from tests.support import oracles
+from tests.support.sklearn_checks import count_calls
 
 ROWS = 300
 

@@ -17,8 +17,8 @@ from sqlml.importers.lightgbm.document import read_text
 from sqlml.importers.lightgbm.forest import ZERO
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
-from tests import oracles
-from tests.sklearn_checks import count_calls
+from tests.support import oracles
+from tests.support.sklearn_checks import count_calls
 
 ROWS, WIDTH = 1200, 5
 SMALL = {"n_estimators": 8, "num_leaves": 12, "verbose": -1, "random_state": 0, "n_jobs": 1}

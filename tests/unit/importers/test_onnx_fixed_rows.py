@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 import sqlml
 from sqlml.backends import base
 from sqlml.errors import UnsupportedModelError
-from tests.onnx_checks import graph, load, node, theirs
+from tests.support.onnx_checks import graph, load, node, theirs
 
 X = np.random.default_rng(0).normal(size=(21, 12)).astype(np.float32)
 

@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sqlml.errors import ArtifactError, ConfigError, SqlmlError, UnsupportedModelError
 from sqlml.ir import reference
-from tests.onnx_checks import graph, load, node
+from tests.support.onnx_checks import graph, load, node
 
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 INPUT: dict[str, Any] = {"x": ("float32", (None, 3))}

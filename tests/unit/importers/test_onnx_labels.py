@@ -13,7 +13,7 @@ from sklearn import ensemble, linear_model, neighbors, pipeline, preprocessing, 
 from sqlml import errors
 from sqlml.ir import reference
 from sqlml.types import Array
-from tests.onnx_checks import graph, load, node
+from tests.support.onnx_checks import graph, load, node
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(80, 3)).astype(np.float32)

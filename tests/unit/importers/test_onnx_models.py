@@ -40,7 +40,7 @@ import sqlml
 from sqlml.backends import base
 from sqlml.errors import MissingValueError
 from sqlml.importers.registry import import_model
-from tests.onnx_checks import agree, graph, load, node, theirs
+from tests.support.onnx_checks import agree, graph, load, node, theirs
 
 warnings.filterwarnings("ignore")
 RNG = np.random.default_rng(0)

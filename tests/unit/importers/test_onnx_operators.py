@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from sqlml.errors import MissingValueError, ScoringError, UnknownCategoryError
 from sqlml.ir import reference
-from tests.onnx_checks import agree, graph, load, node
+from tests.support.onnx_checks import agree, graph, load, node
 
 SPECIAL = np.array([0, -0.0, 1, -1, 0.5, -2.5, np.nan, np.inf, -np.inf, 1e-30, 3e30, 20, -20, 1, 2])
 

@@ -39,7 +39,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.store import PROGRAM, add_program
 from tests.contract.opaque_cases import onnx_graph
-from tests.onnx_checks import load, theirs
+from tests.support.onnx_checks import load, theirs
 
 RNG = np.random.default_rng(0)
 ROWS = 300

@@ -13,7 +13,7 @@ from skl2onnx.common.data_types import FloatTensorType
 from sklearn import ensemble, linear_model, neural_network, pipeline, preprocessing, svm
 
 from sqlml.errors import ConfigError, UnsupportedModelError
-from tests.onnx_checks import agree, graph, load, node
+from tests.support.onnx_checks import agree, graph, load, node
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(60, 5)).astype(np.float32)

@@ -27,8 +27,8 @@ from threadpoolctl import threadpool_limits
 
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from tests.oracles import classes, ensembles, mixed_frame, special_rows, threshold_rows
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.oracles import classes, ensembles, mixed_frame, special_rows, threshold_rows
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -28,7 +28,7 @@ import sqlml
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 
 def blobs(rows: int = 150, seed: int = 0) -> pd.DataFrame:

@@ -27,8 +27,8 @@ from sklearn.preprocessing import (
 
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from tests.oracles import batch, classes, mixed_frame
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.oracles import batch, classes, mixed_frame
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 NUMBERS = ["age", "income", "visits"]
 STRINGS = ["city", "plan"]

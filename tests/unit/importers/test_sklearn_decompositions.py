@@ -29,7 +29,7 @@ from sqlml.importers.registry import import_model
 from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS
 from sqlml.importers.sklearn.meta.compose import pipeline
 from sqlml.ir.builder import Builder
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 
 def table(rows: int = 80, seed: int = 0) -> pd.DataFrame:

@@ -12,8 +12,8 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 import sqlml
 from sqlml.errors import MissingValueError, UnknownCategoryError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from tests.oracles import mixed_frame
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.oracles import mixed_frame
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 COLUMNS = ["city", "plan", "visits", "level", "active", "age", "zip"]
 

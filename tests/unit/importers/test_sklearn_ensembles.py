@@ -24,8 +24,8 @@ from sqlml.errors import MissingValueError, ProgramError, UnsupportedModelError
 from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from tests.oracles import ensembles, special_rows, threshold_rows
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.oracles import ensembles, special_rows, threshold_rows
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 RNG = np.random.default_rng(0)
 X = np.round(RNG.normal(size=(200, 4)), 1)

@@ -15,8 +15,8 @@ from sqlml.catalog.model import Reference
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.statements.build_version import Registration, version_of
-from tests.oracles import mixed_frame
-from tests.sklearn_checks import assert_both_raise, assert_same
+from tests.support.oracles import mixed_frame
+from tests.support.sklearn_checks import assert_both_raise, assert_same
 
 NUMBERS = ["age", "income", "ratio", "visits", "level"]
 

@@ -21,7 +21,7 @@ from sqlml.errors import (
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from tests.sklearn_checks import assert_both_raise, assert_same
+from tests.support.sklearn_checks import assert_both_raise, assert_same
 
 
 def table(rows: int = 40, seed: int = 0, gone: float = 0.2) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from tests.sklearn_checks import assert_both_raise, assert_close, assert_same, scored
+from tests.support.sklearn_checks import assert_both_raise, assert_close, assert_same, scored
 
 
 def table(rows: int, seed: int = 0) -> np.ndarray:

@@ -32,8 +32,8 @@ from sklearn.svm import LinearSVC, LinearSVR
 
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from tests.oracles import classes, mixed_frame, special_rows
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.oracles import classes, mixed_frame, special_rows
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 REGRESSORS: list[Any] = [
     LinearRegression(),

@@ -32,7 +32,7 @@ from xgboost import XGBClassifier, XGBRegressor
 import sqlml
 from sqlml.errors import BindError, MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 RNG = np.random.default_rng(0)
 X = np.round(RNG.normal(size=(240, 4)), 1)

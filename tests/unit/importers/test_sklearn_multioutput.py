@@ -25,8 +25,8 @@ from sqlml.importers.frame import Outputs
 from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
 from sqlml.types import Array, Labels
-from tests.oracles import classes, mixed_frame
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.oracles import classes, mixed_frame
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 
 @pytest.fixture(scope="module")

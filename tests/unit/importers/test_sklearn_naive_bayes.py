@@ -36,7 +36,7 @@ from sqlml.importers.sklearn.generative_models import digamma, log_sum_exp
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.types import Array
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 ALL = (GaussianNB, MultinomialNB, ComplementNB, BernoulliNB, CategoricalNB)
 

@@ -21,7 +21,7 @@ from sqlml.errors import MissingValueError, ProgramError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from tests.sklearn_checks import (
+from tests.support.sklearn_checks import (
     assert_close,
     assert_same,
     multiplies_fused,

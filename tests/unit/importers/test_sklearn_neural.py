@@ -10,8 +10,8 @@ from sklearn.neural_network import BernoulliRBM, MLPClassifier, MLPRegressor
 
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from tests.oracles import classes
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.oracles import classes
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 X = np.random.default_rng(0).normal(size=(120, 3))
 CODES = np.digitize(X[:, 0], [-0.4, 0.4])

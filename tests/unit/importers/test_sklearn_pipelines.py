@@ -37,8 +37,8 @@ from threadpoolctl import threadpool_limits
 
 from sqlml.errors import ScoringError
 from sqlml.importers.registry import import_model
-from tests.oracles import classes, mixed_frame
-from tests.sklearn_checks import assert_same, scored
+from tests.support.oracles import classes, mixed_frame
+from tests.support.sklearn_checks import assert_same, scored
 
 NUMBERS = ("age", "income", "ratio", "visits", "level", "active", "constant", "zip")
 STRINGS = ("city", "plan")

@@ -30,7 +30,7 @@ from sqlml.errors import MissingValueError, UnknownCategoryError, UnsupportedMod
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.passes.selection import push_selection
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 
 def table(rows: int = 60, seed: int = 0) -> pd.DataFrame:

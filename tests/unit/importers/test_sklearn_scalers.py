@@ -10,8 +10,8 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from tests.oracles import mixed_frame, special_rows
-from tests.sklearn_checks import assert_both_raise, assert_same, scored
+from tests.support.oracles import mixed_frame, special_rows
+from tests.support.sklearn_checks import assert_both_raise, assert_same, scored
 
 SCALERS: dict[str, Any] = {
     "standard": StandardScaler(),

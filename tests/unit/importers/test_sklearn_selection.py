@@ -24,8 +24,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from tests.oracles import mixed_frame
-from tests.sklearn_checks import assert_both_raise, assert_same
+from tests.support.oracles import mixed_frame
+from tests.support.sklearn_checks import assert_both_raise, assert_same
 
 
 def frame_and_classes() -> tuple[pd.DataFrame, Any]:

@@ -13,7 +13,7 @@ from sklearn.svm import SVC, SVR, NuSVC, OneClassSVM
 from sqlml.errors import MissingValueError, ProgramError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
-from tests.sklearn_checks import assert_both_raise, assert_close, assert_same, scored
+from tests.support.sklearn_checks import assert_both_raise, assert_close, assert_same, scored
 
 
 def table(rows: int, seed: int = 0) -> np.ndarray:

@@ -16,7 +16,7 @@ from sklearn.model_selection import HalvingGridSearchCV, HalvingRandomSearchCV
 from sqlml.importers.registry import class_path
 from sqlml.importers.sklearn.estimator_checks import PARAMETERS
 from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS
-from tests.sklearn_checks import assert_same
+from tests.support.sklearn_checks import assert_same
 
 
 def test_every_class_that_is_imported_has_its_parameters_listed() -> None:

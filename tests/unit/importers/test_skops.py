@@ -30,8 +30,8 @@ from sqlml.errors import ArtifactError, ModelError, UntrustedArtifactError
 from sqlml.importers import skops as importer
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
-from tests import oracles
-from tests.sklearn_checks import scored
+from tests.support import oracles
+from tests.support.sklearn_checks import scored
 
 
 def read(content: bytes, format: str = "auto") -> Any:

@@ -21,9 +21,9 @@ from sqlml import errors
 from sqlml.importers.registry import Imported, import_model
 from sqlml.importers.spark_ml.folder import read_folder, tables_here
 from sqlml.scorer.scorer import Scorer
-from tests import spark_folders as saved
 from tests.e2e import child
-from tests.spark_folders import Folder
+from tests.support import spark_folders as saved
+from tests.support.spark_folders import Folder
 
 NAN, INF = math.nan, math.inf
 

@@ -31,8 +31,8 @@ from sqlml.ir import store
 from sqlml.ir.builder import Builder
 from sqlml.ir.torch_archive import read_exported
 from sqlml.passes.lower import lower
-from tests import oracles
-from tests.torch_checks import (
+from tests.support import oracles
+from tests.support.torch_checks import (
     NAMES,
     OPAQUE,
     Apply,

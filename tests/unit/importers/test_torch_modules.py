@@ -26,8 +26,8 @@ from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.passes.lower import lower
 from sqlml.planner.choice.choose import choose
-from tests import oracles
-from tests.torch_checks import (
+from tests.support import oracles
+from tests.support.torch_checks import (
     NAMES,
     OPAQUE,
     Apply,

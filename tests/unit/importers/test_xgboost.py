@@ -17,9 +17,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
-from tests import oracles
-from tests.sklearn_checks import count_calls
-from tests.xgboost_checks import (
+from tests.support import oracles
+from tests.support.sklearn_checks import count_calls
+from tests.support.xgboost_checks import (
     ROWS,
     WIDTH,
     assert_same,

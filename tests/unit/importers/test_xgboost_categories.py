@@ -15,8 +15,8 @@ import sqlml
 from sqlml.errors import UnknownCategoryError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
-from tests import oracles
-from tests.xgboost_checks import (
+from tests.support import oracles
+from tests.support.xgboost_checks import (
     quiet,
 )
 

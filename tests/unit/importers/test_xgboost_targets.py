@@ -11,8 +11,8 @@ import xgboost as xgb
 
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
-from tests import oracles
-from tests.xgboost_checks import (
+from tests.support import oracles
+from tests.support.xgboost_checks import (
     assert_close,
     assert_same,
     classes,

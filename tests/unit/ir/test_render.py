@@ -9,7 +9,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program, render
 from sqlml.types import Labels
 from tests.contract.operator_cases import CASES
-from tests.random_trees import Recipe, grow, program_of
+from tests.support.random_trees import Recipe, grow, program_of
 
 LONGEST = 300
 

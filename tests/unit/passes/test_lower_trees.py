@@ -15,7 +15,7 @@ from sqlml.ir.trees import Ensemble, RawTrees, ensemble
 from sqlml.passes import tree_strategies
 from sqlml.passes.lower import STRATEGIES, lower
 from sqlml.passes.tree_strategies import lower_gemm, lower_ptt, lower_tt, shape_of
-from tests.random_trees import Recipe, grow, program_of, rows_for
+from tests.support.random_trees import Recipe, grow, program_of, rows_for
 
 
 def stump(compare: str, threshold: float, default_left: bool) -> Program:

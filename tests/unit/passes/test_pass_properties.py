@@ -25,8 +25,8 @@ from sqlml.passes.share_work import merge_linears, share_work
 from sqlml.passes.simplify_trees import settle_missing
 from sqlml.passes.sink_checks import sink_checks
 from sqlml.types import Array, Labels
-from tests.oracles import neighbours
-from tests.random_trees import WIDTH, Recipe, grow
+from tests.support.oracles import neighbours
+from tests.support.random_trees import WIDTH, Recipe, grow
 
 quick = settings(
     max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True

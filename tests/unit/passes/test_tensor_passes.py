@@ -16,7 +16,7 @@ from sqlml.passes.lower import STRATEGIES, lower
 from sqlml.passes.narrow_dtypes import narrow_dtypes, ranges
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.passes.sparse_weights import FEWEST_COLUMNS, sparse_weights
-from tests.random_trees import Recipe, grow, program_of, rows_for
+from tests.support.random_trees import Recipe, grow, program_of, rows_for
 
 quick = settings(
     max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True

@@ -11,8 +11,6 @@ import pytest
 
 from sqlml.backends import costs
 from sqlml.backends.costs import SHIPPED, tree_costs
-from sqlml.calibration.backends import perfect_trees
-from sqlml.calibration.calibrate import calibrate
 from sqlml.errors import ConfigError
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
@@ -21,7 +19,9 @@ from sqlml.ir.trees import Ensemble
 from sqlml.planner.choice import cost
 from sqlml.planner.choice.choose import choose
 from sqlml.planner.choice.cost import estimates
-from tests.random_trees import Recipe, grow, program_of
+from sqlml.tools.calibration.backends import perfect_trees
+from sqlml.tools.calibration.calibrate import calibrate
+from tests.support.random_trees import Recipe, grow, program_of
 
 
 def full(depth: int, trees: int, columns: int = 4, thresholds: int = 50) -> Program:

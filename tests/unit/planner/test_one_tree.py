@@ -18,7 +18,7 @@ from sqlml.passes.one_tree import MOST_TESTS, OneTree, one_tree
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.model_sql.one_tree import tree_sql
 from sqlml.types import DType
-from tests.random_trees import WIDTH, Recipe, grow
+from tests.support.random_trees import WIDTH, Recipe, grow
 
 VALUES = [0.0, -0.0, 1.0, 2.0, 0.1, np.float32(0.1), -1.5, 1e-45, 1e38, -1e38, 3.0, np.nan]
 

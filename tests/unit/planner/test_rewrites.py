@@ -37,7 +37,7 @@ from sqlml.planner.plan_statement import plan, read_statement
 from sqlml.planner.program import function_names
 from sqlml.planner.rewrites import rows_by_model
 from sqlml.planner.rewrites.order import RULES, run
-from tests.cascaded import put_before, put_filter_before
+from tests.support.cascaded import put_before, put_filter_before
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "rewrites"
 

@@ -1,6 +1,0 @@
-"""`sqlml demo`: three models score the flights of New York City, next to their own libraries."""
-
-from sqlml.demo.command import main
-from sqlml.demo.job import run
-
-__all__ = ["main", "run"]

@@ -1,0 +1,38 @@
+"""`calibrate`: measure on this machine what `backends.costs` ships for another."""
+
+from __future__ import annotations
+
+from sqlml.backends.costs import SHIPPED, keep
+from sqlml.backends.no_wait import waiting
+from sqlml.long_work import long_work, stage
+from sqlml.tools.calibration.backends import backend_costs
+from sqlml.tools.calibration.duckdb import engine_costs
+
+FARTHEST = 50.0
+"""A slope that noise has made so many times smaller or larger than the shipped one is not kept."""
+
+
+def calibrate() -> dict[str, float]:
+    """Measure DuckDB and each backend that is installed, and keep the costs for later choices.
+
+    Takes about two seconds of measuring, besides loading libraries and, the first time, compiling
+    kernels.
+
+    Returns:
+        Name of a cost -> nanoseconds.
+
+    Raises:
+        OSError: the file for the costs cannot be written.
+    """
+    with waiting(), long_work("measuring this machine"):
+        stage("backends")
+        found = dict(backend_costs())
+        stage("DuckDB")
+        found |= engine_costs()
+    measured = {
+        name: round(value, 6)
+        for name, value in found.items()
+        if SHIPPED[name] / FARTHEST < value < SHIPPED[name] * FARTHEST
+    }
+    keep(measured)
+    return measured

@@ -1,0 +1,241 @@
+"""`SqlmlAdapter`: models in harlequin, the SQL editor of the terminal: `harlequin -a sqlml`.
+
+Harlequin finds it by the entry point `harlequin.adapter`. It does on a Session what harlequin's
+adapter for DuckDB does on a connection; models stand in the catalog above the schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+import duckdb
+from harlequin.autocomplete.completion import HarlequinCompletion
+from harlequin.catalog import (
+    Catalog,
+    CatalogItem,
+    CatalogSearchKind,
+    CatalogSearchResult,
+    InteractiveCatalogItem,
+)
+from harlequin.driver import HarlequinDriver
+from harlequin.exception import HarlequinQueryError
+from harlequin.options import FlagOption
+from harlequin_duckdb import DUCKDB_OPTIONS, DuckDbAdapter
+from harlequin_duckdb.adapter import DuckDbConnection, DuckDbCursor
+from harlequin_duckdb.catalog import DatabaseCatalogItem
+
+from sqlml.dialects import DUCKDB
+from sqlml.errors import SqlmlError
+from sqlml.open_session import attach
+from sqlml.parsing.parse import parse
+from sqlml.parsing.statements import Query
+from sqlml.planner.rewrites.table_form import parsable
+from sqlml.session.session import Session
+from sqlml.terminal import escape_controls
+from sqlml.tools.shell.completion import FUNCTIONS, KEYWORDS
+
+MODELS = "models"
+"""The label of the models of a database."""
+
+ALLOW_PICKLE = FlagOption(
+    name="allow-pickle", description="Let CREATE MODEL read pickles, which execute code."
+)
+
+
+class SqlmlAdapter(DuckDbAdapter):
+    """Harlequin's adapter for DuckDB, with a Session in place of the connection."""
+
+    ADAPTER_OPTIONS = [*DUCKDB_OPTIONS, ALLOW_PICKLE]
+    ADAPTER_DETAILS = "DuckDB with machine-learning models as statements and functions."
+
+    def __init__(self, conn_str: Sequence[str], allow_pickle: Any = False, **options: Any) -> None:
+        super().__init__(conn_str, **options)
+        self.allow_pickle = str(allow_pickle).lower() == "true"
+
+    def connect(self) -> SqlmlConnection:
+        """Open the database as harlequin's own adapter does, its init script included."""
+        made = super().connect()
+        return SqlmlConnection(attach(made.conn, allow_pickle=self.allow_pickle), made.init_message)
+
+
+class SqlmlCursor(DuckDbCursor):
+    """The result of a query, whose errors may be sqlml's."""
+
+    def fetchall(self) -> Any:
+        """All rows, as an Arrow table."""
+        with _told():
+            return super().fetchall()
+
+    def fetchone(self) -> Any:
+        """The first row."""
+        with _told():
+            return super().fetchone()
+
+
+class SqlmlConnection(DuckDbConnection):
+    """Harlequin's connection to DuckDB, on a Session."""
+
+    def __init__(self, session: Session, init_message: str = "") -> None:
+        super().__init__(cast(Any, session), init_message)
+        self.session = session
+
+    def execute(self, query: str) -> SqlmlCursor | None:
+        """Run a statement; None if it has no rows."""
+        with _told():
+            made = super().execute(query)
+        return None if made is None else SqlmlCursor(self, made.relation)
+
+    def validate_sql(self, text: str) -> str:
+        """The text itself; empty if it is not a statement."""
+        try:
+            statements = parse(text)
+        except SqlmlError:
+            return ""
+        queries = [one.sql for one in statements if isinstance(one, Query)]
+        if all(super(SqlmlConnection, self).validate_sql(parsable(sql)) for sql in queries):
+            return text
+        return ""
+
+    def get_catalog(self) -> Catalog:
+        """The databases; the models of each stand above its schemas."""
+        labels = [str(label) for (label,) in self._get_databases()]
+        return Catalog([DatabaseItem.from_label(label, self) for label in labels])
+
+    def search_catalog(
+        self, term: str, kind: CatalogSearchKind = "all"
+    ) -> list[CatalogSearchResult]:
+        """What has the term in its name; models are found among relations."""
+        found = super().search_catalog(term, kind)
+        if kind == "columns":
+            return found
+        return found + [
+            CatalogSearchResult(model, (database.label, MODELS))
+            for database in self.get_catalog().items
+            for model in self.models(database.label)
+            if term.lower() in model.label.lower()
+        ]
+
+    def get_completions(self) -> list[HarlequinCompletion]:
+        """DuckDB's keywords, functions and settings, those of models, and the models."""
+        made = super().get_completions()
+        made += [HarlequinCompletion(name, "model fn", name, 500, None) for name in FUNCTIONS]
+        made += [HarlequinCompletion(word, "kw", word.lower(), 1000, None) for word in KEYWORDS]
+        for (database,) in self._get_databases():
+            for item in self.models(str(database)):
+                made.append(HarlequinCompletion(item.label, "model", item.query_name, 500, None))
+        return made
+
+    def models(self, database: str) -> list[ModelItem]:
+        """The models of a database; none where they cannot be read."""
+        with suppress(duckdb.Error, SqlmlError):
+            own = self.session.cursor()
+            (current,) = own.execute("SELECT system.main.current_database()").fetchall()[0]
+            listed = own.execute(f"SHOW MODELS FROM {DUCKDB.quote_name(database)}").fetchall()
+            within = None if database == current else database
+            return [ModelItem.of(str(row[0]), within, self) for row in listed]
+        return []
+
+
+class _told:
+    """sqlml's errors as harlequin's, which it shows instead of ending."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: object, __: object) -> None:
+        if isinstance(error, SqlmlError):
+            title = f"{type(error).__name__}: sqlml could not run the statement."
+            raise HarlequinQueryError(escape_controls(str(error)), title) from error
+
+
+def describe(item: ModelItem, driver: HarlequinDriver) -> None:
+    """Put DESCRIBE MODEL into a new tab."""
+    driver.insert_text_in_new_buffer(f"DESCRIBE MODEL {item.qualified_identifier}")
+
+
+def show_create(item: ModelItem, driver: HarlequinDriver) -> None:
+    """Put SHOW CREATE MODEL into a new tab."""
+    driver.insert_text_in_new_buffer(f"SHOW CREATE MODEL {item.qualified_identifier}")
+
+
+def score(item: ModelItem, driver: HarlequinDriver) -> None:
+    """Put a query that calls the model into a new tab."""
+    driver.insert_text_in_new_buffer(f"SELECT *, predict({item.query_name}, *)\nFROM ")
+
+
+def drop(item: ModelItem, driver: HarlequinDriver) -> None:
+    """Drop the model, once the user has agreed."""
+
+    def dropping() -> None:
+        if item.connection is not None:
+            item.connection.execute(f"DROP MODEL {item.qualified_identifier}")
+            driver.notify(f"Dropped model {item.label}")
+            driver.refresh_catalog()
+
+    driver.confirm_and_execute(dropping)
+
+
+@dataclass
+class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
+    """A model in the catalog; its features are under it."""
+
+    INTERACTIONS = [
+        ("Score a Table", score),
+        ("Describe", describe),
+        ("Show DDL", show_create),
+        ("Drop Model", drop),
+    ]
+
+    reference: str = ""
+
+    @classmethod
+    def of(cls, name: str, database: str | None, connection: SqlmlConnection) -> ModelItem:
+        """A model of a database; of the current one, which is not named, if that is None."""
+        parts = [name] if database is None else [database, name]
+        reference = ".".join(parts)
+        return cls(
+            qualified_identifier=".".join(map(DUCKDB.quote_name, parts)),
+            query_name=DUCKDB.quote_string(reference),
+            label=escape_controls(name),
+            type_label="m",
+            type_name="model",
+            connection=connection,
+            reference=reference,
+        )
+
+    def fetch_children(self) -> Sequence[CatalogItem]:
+        """The columns that the model reads, with their types."""
+        if self.connection is None:
+            return []
+        with suppress(duckdb.Error, SqlmlError):
+            told = self.connection.session.cursor().model(self.reference)
+            return [self._column(name, kind) for name, kind in told.inputs.items()]
+        return []
+
+    def _column(self, name: str, kind: str) -> CatalogItem:
+        quoted = DUCKDB.quote_name(name)
+        return CatalogItem(
+            qualified_identifier=f"{self.qualified_identifier}.{quoted}",
+            query_name=quoted,
+            label=escape_controls(name),
+            type_label=SqlmlConnection._short_column_type(kind),
+            type_name=kind,
+        )
+
+
+@dataclass
+class DatabaseItem(DatabaseCatalogItem):
+    """A database in the catalog."""
+
+    def fetch_children(self) -> list[Any]:
+        """Its models, if there are any, and its schemas."""
+        schemas = super().fetch_children()
+        assert isinstance(self.connection, SqlmlConnection)
+        models = self.connection.models(self.label)
+        if not models:
+            return schemas
+        name = f"{self.qualified_identifier}.{MODELS}"
+        return [CatalogItem(name, name, MODELS, "", list(models)), *schemas]

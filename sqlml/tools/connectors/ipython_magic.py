@@ -1,0 +1,99 @@
+"""`SqlmlMagics`: `%sqlml` and `%%sqlml` in notebooks, once `%load_ext sqlml` has run."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import duckdb
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from sqlml.errors import SqlmlError
+from sqlml.held_connections import held_by
+from sqlml.open_session import attach, connect
+from sqlml.session.relation import Relation, unwrap
+from sqlml.session.session import Session
+from sqlml.terminal import escape_controls
+from sqlml.tools.shell.shell import answered, pieces, progress_bar
+
+
+@magics_class
+class SqlmlMagics(Magics):
+    """The magics, and the session that they share; it begins in memory."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self._session: Session | None = None
+
+    @magic_arguments()
+    @argument(
+        "database",
+        nargs="?",
+        help="a DuckDB file, or the name of a variable: a session, or a connection of DuckDB, "
+        "SQLAlchemy or ibis; it stays the session of further cells",
+    )
+    @argument("-o", "--out", metavar="NAME", help="keep the result in a variable, and show nothing")
+    @line_cell_magic
+    def sqlml(self, line: str, cell: str | None = None) -> Any:
+        """Run a cell of SQL in a session of sqlml; the last result is shown.
+
+        `%sqlml shop.duckdb` opens a database for the cells that follow, `%sqlml` shows the session.
+        Frames of Python are tables: `FROM my_frame`.
+        """
+        given = parse_argstring(self.sqlml, line)
+        if given.database is not None:
+            self._session = self._opened(given.database)
+        session = self._session = self._session or connect()
+        if cell is None:
+            return session
+        result: Any = None
+        parts = list(pieces(cell))
+        for piece in parts:
+            try:
+                result = self._ran(session, piece.text)
+            except (SqlmlError, duckdb.Error) as error:
+                if len(parts) > 1:
+                    error.add_note(f"in line {piece.line} of the cell")
+                raise _shortened(error) from None
+        if given.out is not None:
+            self.shell.user_ns[given.out] = result
+            return None
+        return result
+
+    def _opened(self, database: str) -> Session:
+        """A session on a variable of this name, or else on a file."""
+        held = held_by(self.shell.user_ns.get(database))
+        if held is None:
+            return connect(database)
+        try:
+            made: Session = attach(held)
+            return made
+        except (TypeError, SqlmlError) as error:
+            raise UsageError(f"{database}: {error}") from None
+
+    def _ran(self, session: Session, sql: str) -> Any:
+        """The relation of a statement; None, once it is said what was done, if it has no rows."""
+        with progress_bar(session, sql):
+            found = answered(session, sql, partial(self._run, session))
+        if not isinstance(found, str):
+            return Relation(unwrap(found), session.connection.interrupt)
+        if found:
+            print(found)
+        return None
+
+    def _run(self, session: Session, sql: str) -> Any:
+        """A statement, run among the user's names, where DuckDB looks for frames."""
+        return eval("__sqlml__()", self.shell.user_ns, {"__sqlml__": partial(session.sql, sql)})
+
+
+def _shortened(error: Exception) -> Exception:
+    """Return an error that IPython shows by its message alone.
+
+    The trace would lead through IPython and sqlml, and never to the user's SQL.
+    """
+    text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+    lines = [escape_controls(text)]
+    vars(error)["_render_traceback_"] = lambda: lines  # where IPython looks for it
+    return error

@@ -1,0 +1,104 @@
+"""`editor`: the prompt of prompt_toolkit: lines of a statement are edited together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.filters import completion_is_selected
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+from pygments.lexers.sql import SqlLexer
+from pygments.token import Keyword, Name
+
+from sqlml.tools.shell.completion import FUNCTIONS, KEYWORDS, ModelCompleter
+from sqlml.tools.shell.shell import FIRST, NEXT, Shell, is_command, is_complete
+
+# `ModelSqlLexer`: the colours of SQL in the prompt, our statements and functions among them.
+
+
+class ModelSqlLexer(SqlLexer):  # type: ignore[misc]  # Pygments has no types
+    """SQL as Pygments knows it, and the words of sqlml."""
+
+    def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
+        """Places, kinds and texts of a statement's tokens."""
+        for place, kind, word in super().get_tokens_unprocessed(text):
+            if kind in Name or kind in Keyword:
+                if word.lower() in FUNCTIONS:
+                    kind = Name.Function
+                elif word.upper() in KEYWORDS:
+                    kind = Keyword
+            yield place, kind, word
+
+
+def editor(shell: Shell, kept: Path) -> Callable[[], str]:
+    """What asks for a statement.
+
+    Args:
+        kept: the file of earlier statements; its folder is made. Where that cannot be, they are
+            known for this session only.
+    """
+    completer = ModelCompleter(shell.session)
+    session: PromptSession[str] = PromptSession(
+        message=FIRST,
+        prompt_continuation=NEXT,
+        multiline=True,
+        history=_history(kept),
+        completer=completer,
+        complete_while_typing=True,
+        lexer=PygmentsLexer(ModelSqlLexer),
+        key_bindings=_keys(),
+        reserve_space_for_menu=6,
+    )
+
+    def ask() -> str:
+        completer.session = shell.session  # .open leads to another
+        completer.forget()
+        while True:
+            text = session.prompt()
+            if text.strip():
+                return text
+
+    return ask
+
+
+def _history(kept: Path) -> History:
+    try:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kept.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(kept))
+
+
+def _keys() -> KeyBindings:
+    """Enter runs what is complete; in the middle of a statement it begins a line."""
+    keys = KeyBindings()
+
+    @keys.add("enter", filter=~completion_is_selected)
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        text = buffer.text
+        if not text.strip() or is_command(text) or is_complete(text):
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    @keys.add("enter", filter=completion_is_selected)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.complete_state = None
+
+    @keys.add("tab")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state:
+            buffer.complete_next()
+        elif buffer.document.current_line_before_cursor.strip():
+            buffer.start_completion(select_first=True)
+        else:
+            buffer.insert_text("    ")
+
+    return keys

@@ -1,0 +1,77 @@
+"""`prompt`: statements typed in a terminal, with history, completion and colours (prompt_toolkit).
+
+Without the extra `cli` it is a plain prompt.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+
+import duckdb
+
+from sqlml import __version__
+from sqlml.tools.shell.dot_commands import Leave
+from sqlml.tools.shell.shell import FIRST, NEXT, Shell, is_command, is_complete
+
+Ask = Callable[[], str]
+"""Reads a statement; raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
+
+
+def prompt(shell: Shell) -> int:
+    """Run what is typed until the user leaves; returns the exit status."""
+    print(f"sqlml {__version__} on DuckDB {duckdb.__version__}")
+    print("Statements end with a semicolon; .help lists commands; Ctrl-D leaves.")
+    ask = _editor(shell)
+    while True:
+        try:
+            text = ask()
+        except EOFError:
+            return 0
+        except KeyboardInterrupt:
+            continue
+        try:
+            shell.run(text)
+        except Leave as leave:
+            return leave.status
+
+
+def history_file() -> Path:
+    """Where statements are kept between sessions: SQLML_HISTORY, or the user's folder for such
+    things (XDG_STATE_HOME)."""
+    named = os.environ.get("SQLML_HISTORY")
+    if named:
+        return Path(named)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "sqlml" / "history"
+
+
+def _editor(shell: Shell) -> Ask:
+    try:
+        from sqlml.tools.shell.editor import editor
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("prompt_toolkit", "pygments"):
+            raise
+        print("History, completion and colours: pip install 'sqlml[cli]'", file=sys.stderr)
+        return _plain
+    return editor(shell, history_file())
+
+
+def _plain() -> str:
+    """A statement by `input`, line by line."""
+    with suppress(ImportError):
+        import_module("readline")  # from now on `input` edits lines
+    text = ""
+    while True:
+        try:
+            text += input(NEXT if text else FIRST) + "\n"
+        except (EOFError, KeyboardInterrupt):
+            print()
+            raise
+        if is_command(text) or is_complete(text):
+            return text
+        text = text if text.strip() else ""
