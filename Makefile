@@ -8,6 +8,7 @@
 # dist   build a release in dist/: the sdist, and this platform's wheel with the machine code of kernels
 # bench  time scoring beside the source libraries and others, family by family (hours)
 # bench-cascades  time approximate queries beside exact ones (needs PostgreSQL: apt-get install postgresql)
+# bench-quick  compare queries with fetching a data frame, the first table of docs/performance.md (minutes)
 # bench-report  draw the results of `make bench`, and write them into docs/performance.md and README.md
 # bench-passes  time what the model passes save
 # bench-spark   time scoring in Spark SQL beside functions of Python (minutes; needs Java)
@@ -51,7 +52,7 @@ test% nightly%: export OMP_THREAD_LIMIT ?= 1
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
 FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades train explain databases gpu
 
-.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs site dist clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5 nightly-machines lint bench $(FAMILIES:%=bench-%) bench-quick bench-report bench-passes bench-compile bench-spark docs site dist clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -116,6 +117,10 @@ bench: $(VENV)/.bench
 
 $(FAMILIES:%=bench-%): bench-%: $(VENV)/.bench
 	PYTHONPATH=$(HUMMINGBIRD) $(PY) -m benchmarks.$* $(OPTIONS) --write benchmarks/results/$*.json
+
+bench-quick: $(VENV)/.openmp
+	$(PY) -m benchmarks.end_to_end --rows 200000 --train 20000 --trees 100 --rounds 3 --memory-times 0 \
+		--model "logistic regression" --model xgboost --model lightgbm $(OPTIONS)
 
 bench-report: $(VENV)/.bench
 	$(PY) -m benchmarks.plots

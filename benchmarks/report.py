@@ -97,6 +97,20 @@ def speed(results: Results) -> str:
     return markdown.table(head, lines)
 
 
+def quick(results: Results) -> str:
+    """Compare a query with fetching a frame, in rows per second, for each model of `end_to_end`."""
+    found = results.get("end_to_end")
+    if not found:
+        return markdown.missing("end_to_end")
+    lines = []
+    for model, contenders in by_case(row for row in found["rows"] if "ns" in row).items():
+        query, frame = contenders["sqlml"]["ns"], contenders["frame"]["ns"]
+        speeds = " | ".join(f"{markdown.ratio(1e3 / ns)} million" for ns in (query, frame))
+        lines.append(f"| {model} | {speeds} | {markdown.ratio(frame / query)} |")
+    head = ["model", "rows per second in SQL", "by a data frame", "times as fast"]
+    return markdown.table(head, lines)
+
+
 def trees(mode: str) -> Callable[[Results], str]:
     """Each model on each table, in one way to score."""
     return lambda results: _versus(results, "trees", ("model", "table"), {"mode": mode})
@@ -489,6 +503,7 @@ _UNITS_OF_PLANNING = {
 TABLES: Mapping[str, Callable[[Results], str]] = {
     "bars": bars,
     "speed": speed,
+    "quick": quick,
     "machines": machines,
     "trees-whole-table": trees("whole table"),
     "trees-batch": trees("batch"),
