@@ -55,7 +55,7 @@ def test_every_statement_has_an_example() -> None:
 
 @pytest.mark.parametrize("words", CHANGES)
 def test_every_change_of_a_model_has_a_section(words: str) -> None:
-    section = sections(STATEMENTS)[f"ALTER MODEL .. {words}"]
+    section = sections(STATEMENTS)[f"ALTER MODEL ... {words}"]
     assert blocks(section, "text") and blocks(section, "sql")
     found = [one for one in examples(section) if isinstance(one, AlterModel)]
     assert found and all(words in " ".join(one.sql.upper().split()) for one in found)
