@@ -145,7 +145,7 @@ def test_options_and_commands_of_the_command_line_are_those_of_the_code() -> Non
     modes = {f"{dashes}{name}" for name in MODES for dashes in ("-", "--")}
     written = {o for o in known - modes if not o.startswith("-h")} - {"--noheader", "--help"}
     assert [option for option in written if f"`{option}" not in parts["Options"]] == []
-    assert [name for name in MODES if f"| `{name}` |" not in parts["How results are written"]] == []
+    assert [name for name in MODES if f"| `{name}` |" not in parts["Output modes"]] == []
 
 
 def test_public_names_are_in_the_python_api() -> None:
