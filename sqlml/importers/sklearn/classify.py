@@ -1,4 +1,4 @@
-"""Heads of classifiers: from scores or probabilities to labels, by each estimator's tie rule."""
+"""Final steps of classifiers: from scores or probabilities to labels, with their tie rules."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ Tie = Literal["gt", "ge"]
 
 
 def binary_label(builder: Builder, score: Value, tie: Tie = "gt", threshold: float = 0.0) -> Value:
-    """(n, k) scores -> (n, k) class numbers: 1 above the threshold, else 0."""
+    """Return class numbers (n, k) of scores (n, k): 1 above the threshold, else 0."""
     return builder.op("cast", builder.op(tie, score, threshold), dtype="int64")
 
 
 def outlier_outputs(label: Value, score: Value, samples: Value) -> Outputs:
-    """What a detector says whose classes 0 and 1 are outliers, -1, and inliers, 1."""
+    """Return the outputs of a detector of outliers (class 0, -1) and inliers (class 1, 1)."""
     return Outputs({"label": label, "score": score, "samples": samples}, Labels("int64", (-1, 1)))
 
 
 def score_label(builder: Builder, score: Value, tie: Tie = "gt") -> Value:
-    """(n, 1) scores of the second class, or (n, K) of all classes -> (n, 1) class numbers."""
+    """Return class numbers (n, 1) from scores of the second class (n, 1) or of all (n, K)."""
     one = score.type.width == 1
     return binary_label(builder, score, tie) if one else argmax_label(builder, score)
 
 
 def argmax_label(builder: Builder, scores: Value) -> Value:
-    """(n, K) scores or probabilities -> (n, 1) class numbers, the first of equal ones."""
+    """Return class numbers (n, 1) from scores or probabilities (n, K); the first of equal ones."""
     return builder.op("argmax", scores, axis=1)
 
 
 def argmax_labels(builder: Builder, scores: Value, sizes: Sequence[int]) -> Value:
-    """(n, sum of sizes) of several targets side by side -> (n, targets) class numbers."""
-    return builder.beside([argmax_label(builder, v) for v in of_targets(builder, scores, sizes)])
+    """Return class numbers (n, targets) from the scores of several targets side by side."""
+    return builder.beside([argmax_label(builder, v) for v in split_targets(builder, scores, sizes)])
 
 
-def of_targets(builder: Builder, values: Value, sizes: Sequence[int]) -> list[Value]:
-    """(n, sum of sizes) of several targets side by side -> (n, size) of each."""
+def split_targets(builder: Builder, values: Value, sizes: Sequence[int]) -> list[Value]:
+    """Split the columns of several targets side by side into (n, size) for each target."""
     if len(sizes) == 1:
         return [values]
     return [
@@ -53,29 +53,29 @@ def of_targets(builder: Builder, values: Value, sizes: Sequence[int]) -> list[Va
     ]
 
 
-def with_complement(builder: Builder, positive: Value) -> Value:
-    """(n, 1) probabilities p of the second class -> (n, 2) of 1 - p and p."""
+def add_complement(builder: Builder, positive: Value) -> Value:
+    """Return (n, 2) probabilities 1 - p and p from (n, 1) probabilities p of the second class."""
     negative = builder.op("sub", 1.0, positive)
     return builder.op("concat", negative, positive)
 
 
 def score_proba(builder: Builder, score: Value) -> Value:
-    """(n, K) sigmoid of (n, 1) scores of the second class, softmax of (n, K) scores of all."""
+    """Return the sigmoid of (n, 1) scores of the second class, or the softmax of (n, K) scores."""
     if score.type.width == 1:
-        return with_complement(builder, builder.op("sigmoid", score))
+        return add_complement(builder, builder.op("sigmoid", score))
     return builder.op("softmax", score, sum_dtype="float64")
 
 
-def second_less_first(builder: Builder, scores: Value) -> Value:
-    """(n, K) scores as decision_function gives them: of two classes the difference, (n, 1)."""
+def collapse_two_scores(builder: Builder, scores: Value) -> Value:
+    """Return scores as decision_function does: with two classes their difference, (n, 1)."""
     if scores.type.width != 2:
         return scores
     first, second = (builder.op("select", scores, indices=np.array([i])) for i in (0, 1))
     return builder.op("sub", second, first)
 
 
-def normalised(builder: Builder, proba: Value) -> Value:
-    """(n, K) one-vs-rest probabilities divided by their sum; uniform where all are zero."""
+def normalise(builder: Builder, proba: Value) -> Value:
+    """Divide one-vs-rest probabilities (n, K) by their sum; rows of zeros become uniform."""
     classes = proba.type.width
     total = builder.op("sum", proba, axis=1)
     nothing = builder.op("eq", total, 0.0)
@@ -85,13 +85,13 @@ def normalised(builder: Builder, proba: Value) -> Value:
 
 
 def class_lists(model: Any) -> list[list[Any]]:
-    """The `classes_` of a classifier for each of its targets."""
+    """Return the `classes_` of a classifier for each of its targets."""
     classes = model.classes_
     return [list(known) for known in classes] if isinstance(classes, list) else [list(classes)]
 
 
 def class_list(model: Any) -> list[Any]:
-    """The `classes_` of a classifier with one target.
+    """Return the `classes_` of a classifier with one target.
 
     Raises:
         UnsupportedModelError: it predicts several targets.
@@ -106,10 +106,10 @@ def class_list(model: Any) -> list[Any]:
 
 
 def two_or_more_classes(model: Any) -> list[Any]:
-    """The `classes_` of a classifier with one target.
+    """Return the `classes_` of a classifier with one target.
 
     Raises:
-        UnsupportedModelError: it predicts several targets, or knows only one class.
+        UnsupportedModelError: it predicts several targets, or was fitted on a single class.
     """
     classes = class_list(model)
     if len(classes) < 2:
@@ -119,20 +119,16 @@ def two_or_more_classes(model: Any) -> list[Any]:
     return classes
 
 
-# One score per class from one score per pair of classes, as `_ovr_decision_function` does it.
-#
-# scikit-learn's `utils/multiclass.py`: the votes of the pairs, and between equal votes the sums
-# of their confidences, brought into (-1/3, 1/3). Pairs stand in the order (0, 1), (0, 2), ... (1,
-# 2).
-
-
 def ovr_decision(builder: Builder, predictions: Value, confidences: Value, n_classes: int) -> Value:
-    """(n, K) scores: votes plus the sums of confidences s as s / (3 * (|s| + 1)).
+    """Return scores (n, K): votes of the pairs, and their confidences s as s / (3 * (|s| + 1)).
+
+    `_ovr_decision_function` in scikit-learn's `utils/multiclass.py`: sums of confidences in
+    (-1/3, 1/3) decide between equal votes. Pairs are in the order (0, 1), (0, 2), ..., (1, 2).
 
     Args:
-        predictions: (n, K * (K - 1) / 2), for each pair 0 (or false) for its first class, 1 for
-            its second.
-        confidences: (n, K * (K - 1) / 2) float64, for each pair positive for the second class.
+        predictions: (n, K * (K - 1) / 2), 0 or false for the first class of a pair, 1 for the
+            second.
+        confidences: (n, K * (K - 1) / 2) float64, positive for the second class of a pair.
     """
     signs = pair_signs(n_classes)
     if predictions.type.dtype != "float64":
@@ -147,7 +143,7 @@ def ovr_decision(builder: Builder, predictions: Value, confidences: Value, n_cla
 
 
 def pair_signs(n_classes: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """(pairs, K): -1 for the first class of each pair, 1 for its second, 0 for the others."""
+    """Return (pairs, K): -1 for the first class of each pair, 1 for its second, 0 for others."""
     pairs = list(combinations(range(n_classes), 2))
     signs = np.zeros((len(pairs), n_classes))
     for row, (first, second) in enumerate(pairs):

@@ -1,7 +1,8 @@
-"""Distances to centres, by the formulas that scikit-learn has for each purpose.
+"""Clustering: assignment of new rows to centres, and FeatureAgglomeration.
 
-All expand |x - c|^2 to |x|^2 - 2 x.c + |c|^2, but they add in different orders and one leaves
-|x|^2 out, which decides ties. The factor -2 goes into the weights; a power of two is exact.
+Distances expand |x - c|^2 to |x|^2 - 2 x.c + |c|^2. scikit-learn's functions add these terms in
+different orders, and one omits |x|^2, which decides ties. The factor -2 is part of the weights;
+multiplying by a power of two is exact. DBSCAN and its relatives have no predict.
 """
 
 from __future__ import annotations
@@ -20,39 +21,40 @@ from sqlml.types import Array, Labels
 
 
 def component_labels(count: int) -> Labels:
-    """The labels of clusters or components: their numbers 0 .. count - 1."""
+    """Return the labels of clusters or components: their numbers from 0 to count - 1."""
     return Labels("int64", tuple(range(count)))
 
 
 def euclidean(builder: Builder, x: Value, centres: Array) -> Value:
-    """(n, F) and centres (K, F) -> (n, K) distances, as `euclidean_distances`."""
+    """Return distances (n, K) of rows (n, F) to centres (K, F), like `euclidean_distances`."""
     squared = builder.op("add", builder.linear(x, -2.0 * centres.T), _norm(builder, x))
     squared = builder.op("add", squared, squared_norms(centres))
     return builder.op("sqrt", builder.op("maximum", squared, 0.0))
 
 
-def nearest(builder: Builder, x: Value, centres: Array) -> Value:
-    """(n, F) and centres (K, F) -> (n, 1) number of the nearest, as `pairwise_distances_argmin`.
+def assign_nearest(builder: Builder, x: Value, centres: Array) -> Value:
+    """Return the number (n, 1) of the nearest centre, like `pairwise_distances_argmin`.
 
-    |x|^2 takes part, so that centres tie for a row far away from all of them; the first one wins.
+    The sum includes |x|^2, so that centres tie for a row far away from all of them. The first
+    centre wins.
     """
     squared = builder.op("add", _norm(builder, x), builder.linear(x, -2.0 * centres.T))
     squared = builder.op("add", squared, squared_norms(centres))
     return _smallest(builder, builder.op("maximum", squared, 0.0))
 
 
-def assigned(builder: Builder, x: Value, centres: Array) -> Value:
-    """(n, F) and centres (K, F) -> (n, 1) number of the nearest, as KMeans: without |x|^2."""
-    return _smallest(builder, relative(builder, x, centres))
+def assign_like_k_means(builder: Builder, x: Value, centres: Array) -> Value:
+    """Return the number (n, 1) of the nearest centre, like KMeans, which omits |x|^2."""
+    return _smallest(builder, relative_distances(builder, x, centres))
 
 
-def relative(builder: Builder, x: Value, centres: Array) -> Value:
-    """(n, F) and centres (K, F) -> (n, K) of |c|^2 - 2 x.c."""
+def relative_distances(builder: Builder, x: Value, centres: Array) -> Value:
+    """Return |c|^2 - 2 x.c, (n, K)."""
     return builder.linear(x, -2.0 * centres.T, squared_norms(centres))
 
 
 def squared_norms(centres: Array) -> Array:
-    """|c|^2 of each row, (K,)."""
+    """Return |c|^2 of each centre, (K,)."""
     norms: Array = np.einsum("kf,kf->k", centres, centres)
     return norms
 
@@ -65,16 +67,13 @@ def _smallest(builder: Builder, squared: Value) -> Value:
     return builder.op("argmax", builder.op("neg", squared), axis=1)
 
 
-# FeatureAgglomeration: each cluster of columns pooled into one.
-
-
 _REDUCTIONS: Mapping[Callable[..., Any], str] = MappingProxyType(
     {np.max: "max", np.amax: "max", np.min: "min", np.amin: "min", np.sum: "sum"}
 )
 
 
 def feature_agglomeration(model: Any, frame: Frame) -> Frame:
-    """The mean, maximum, minimum or sum of the columns of each cluster.
+    """Pool the columns of each cluster into their mean, maximum, minimum or sum.
 
     Raises:
         UnsupportedModelError: another `pooling_func`.
@@ -100,21 +99,16 @@ def feature_agglomeration(model: Any, frame: Frame) -> Frame:
     return Frame.of(builder, builder.beside(pooled))
 
 
-# Clusterers that can place new rows: the label is the number of the cluster.
-#
-# DBSCAN and its relatives know only the rows that they were fitted on, so they have no predict.
-
-
 def k_means(model: Any, frame: Frame) -> Outputs:
-    """KMeans and MiniBatchKMeans: the nearest centre, and the distances to all as transform."""
+    """Return the nearest centre for KMeans and MiniBatchKMeans; `transform` has all distances."""
     check(model, "cluster_centers_")
-    x, centres = _read(model, frame, "sparse")
-    label = assigned(frame.builder, x, centres)
+    x, centres = _read_centres(model, frame, "sparse")
+    label = assign_like_k_means(frame.builder, x, centres)
     return _with_distances(frame.builder, x, centres, label)
 
 
 def nearest_centre(model: Any, frame: Frame) -> Outputs:
-    """MeanShift and AffinityPropagation: the nearest centre, within any distance.
+    """Return the nearest centre for MeanShift and AffinityPropagation.
 
     Raises:
         UnsupportedModelError: AffinityPropagation of precomputed similarities.
@@ -126,47 +120,47 @@ def nearest_centre(model: Any, frame: Frame) -> Outputs:
             "predict; fit it with affinity='euclidean'"
         )
     check(model, "cluster_centers_")
-    x, centres = _read(model, frame)
+    x, centres = _read_centres(model, frame)
     builder = frame.builder
     if not len(centres):  # it did not converge: every row is labelled -1
         none = builder.linear(x, np.zeros((x.type.width, 1)))
         return Outputs({"label": builder.op("argmax", none, axis=1)}, Labels("int64", (-1,)))
-    return Outputs({"label": nearest(builder, x, centres)}, component_labels(len(centres)))
+    return Outputs({"label": assign_nearest(builder, x, centres)}, component_labels(len(centres)))
 
 
 def birch(model: Any, frame: Frame) -> Outputs:
-    """The label of the nearest subcluster, and the distances to all of them as transform."""
+    """Return the label of the nearest subcluster; `transform` has the distances to all of them."""
     check(model, "subcluster_centers_", "subcluster_labels_")
     x = numbers(frame, "Birch")
     builder, centres = frame.builder, np.asarray(model.subcluster_centers_, np.float64)
-    found, places = np.unique(np.asarray(model.subcluster_labels_), return_inverse=True)
-    label = nearest(builder, x, centres)
-    if not np.array_equal(places, np.arange(places.size)):
-        label = builder.op("take", places.ravel().astype(np.int64), label)
+    labels, indices = np.unique(np.asarray(model.subcluster_labels_), return_inverse=True)
+    label = assign_nearest(builder, x, centres)
+    if not np.array_equal(indices, np.arange(indices.size)):
+        label = builder.op("take", indices.ravel().astype(np.int64), label)
         label = builder.op("reshape", label, shape=(1,))
     values = {"label": label, "transform": euclidean(builder, x, centres)}
-    return Outputs(values, Labels("int64", tuple(int(v) for v in found)))
+    return Outputs(values, Labels("int64", tuple(int(v) for v in labels)))
 
 
 def bisecting_k_means(model: Any, frame: Frame) -> Outputs:
-    """Down the tree of bisections, at each node to the nearer of two centres.
+    """Follow the tree of bisections to the nearer of two centres at each node.
 
-    All nodes are decided at once; the leaf is the one whose whole path agrees.
+    All nodes are decided at once; the result is the leaf whose whole path agrees.
     """
     check(model, "cluster_centers_", "_bisecting_tree")
-    x, centres = _read(model, frame, "sparse")
+    x, centres = _read_centres(model, frame, "sparse")
     builder = frame.builder
     pairs, path, target = _bisections(model, len(centres))
     if len(pairs):
         right = _nearer_is_right(builder, x, pairs)
         score = builder.linear(right, path, target)
     else:
-        score = relative(builder, x, centres)
+        score = relative_distances(builder, x, centres)
     return _with_distances(builder, x, centres, builder.op("argmax", score, axis=1))
 
 
 def _bisections(model: Any, clusters: int) -> tuple[Array, Array, Array]:
-    """The tree as centres (M, 2, F) of its inner nodes, paths (M, K) and offsets (K,).
+    """Return the tree as centres (M, 2, F) of inner nodes, paths (M, K) and offsets (K,).
 
     decisions @ paths + offsets is 0 for the leaf that a row reaches and negative for the others.
     """
@@ -191,8 +185,8 @@ def _bisections(model: Any, clusters: int) -> tuple[Array, Array, Array]:
 
 
 def _nearer_is_right(builder: Builder, x: Value, pairs: Array) -> Value:
-    """(n, M) float64 of 0 and 1: whether the right centre of each pair is nearer; a tie is left."""
-    both = relative(builder, x, pairs.reshape(-1, pairs.shape[2]))
+    """Return 1.0 where the right centre of a pair is nearer, else 0.0, (n, M); ties go left."""
+    both = relative_distances(builder, x, pairs.reshape(-1, pairs.shape[2]))
     left, right = (
         builder.op("select", both, indices=np.arange(side, 2 * len(pairs), 2)) for side in (0, 1)
     )
@@ -200,7 +194,7 @@ def _nearer_is_right(builder: Builder, x: Value, pairs: Array) -> Value:
 
 
 def _with_distances(builder: Builder, x: Value, centres: Array, label: Value) -> Outputs:
-    """The label, and the distances unless they would make very wide sparse rows dense."""
+    """Return the label, and the distances unless very wide sparse rows would become dense."""
     values = {"label": label}
     if x.type.sparse and x.type.width <= MAX_DENSE:
         x = builder.op("densify", x, fill=0.0)
@@ -209,6 +203,6 @@ def _with_distances(builder: Builder, x: Value, centres: Array, label: Value) ->
     return Outputs(values, component_labels(len(centres)))
 
 
-def _read(model: Any, frame: Frame, rows: Rows = "dense") -> tuple[Value, Array]:
+def _read_centres(model: Any, frame: Frame, rows: Rows = "dense") -> tuple[Value, Array]:
     centres = np.asarray(model.cluster_centers_, np.float64)
     return numbers(frame, type(model).__name__, rows=rows), centres

@@ -1,6 +1,6 @@
-"""Decompositions whose transform is a projection: PCA, ICA, factors, sparse codes and PLS.
+"""Decompositions whose transform is a projection: PCA, ICA, factor analysis, sparse codes and PLS.
 
-NMF and LatentDirichletAllocation solve a problem for each batch instead, until it converges.
+NMF and LatentDirichletAllocation are not supported, because they solve a problem for each batch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MAX_DENSITY_COLUMNS = 1024
 
 
 def pca(model: Any, frame: Frame) -> Outputs:
-    """PCA and IncrementalPCA: x @ components - mean @ components, divided by the deviations.
+    """Return x @ components - mean @ components, divided by the deviations: PCA and IncrementalPCA.
 
-    They are centred after the projection, and whitening never divides by less than the smallest
-    step of the components' dtype, as in the source. PCA also has score_samples.
+    As in the source, centring comes after the projection, and whitening never divides by less than
+    the smallest step of the components' dtype. PCA also has score_samples.
     """
     check(model, "components_", "mean_", "explained_variance_")
     components = np.asarray(model.components_)
@@ -40,14 +40,14 @@ def pca(model: Any, frame: Frame) -> Outputs:
 
 
 def projection(model: Any, frame: Frame) -> Frame:
-    """TruncatedSVD and random projections: x @ components."""
+    """Return x @ components: TruncatedSVD and random projections."""
     check(model, "components_")
     x = numbers(frame, type(model).__name__, rows="sparse")
     return _frame(model, frame, frame.builder.linear(x, dense(model.components_).T))
 
 
 def fast_ica(model: Any, frame: Frame) -> Frame:
-    """(x - mean) @ components, without the mean where whiten=False."""
+    """Return (x - mean) @ components, without centring if whiten=False."""
     check(model, "components_")
     x = numbers(frame, "FastICA")
     if model.whiten:
@@ -56,7 +56,7 @@ def fast_ica(model: Any, frame: Frame) -> Frame:
 
 
 def factor_analysis(model: Any, frame: Frame) -> Outputs:
-    """The expected factors of x, two products as in Barber (2012), 21.2.33; and score_samples."""
+    """Return the expected factors of x (Barber 2012, 21.2.33), and score_samples."""
     check(model, "components_", "mean_", "noise_variance_")
     components = np.asarray(model.components_)
     scaled = components / np.asarray(model.noise_variance_)
@@ -67,10 +67,7 @@ def factor_analysis(model: Any, frame: Frame) -> Outputs:
 
 
 def sparse_pca(model: Any, frame: Frame) -> Frame:
-    """SparsePCA and MiniBatchSparsePCA: the ridge regression of x - mean on the components.
-
-    Its solution is linear in x, so the system is solved here, once.
-    """
+    """Solve the ridge regression of x - mean on the components, which is linear in x."""
     check(model, "components_", "mean_")
     components, alpha = dense(model.components_), float(model.ridge_alpha)
     count, width = components.shape
@@ -91,10 +88,10 @@ def sparse_pca(model: Any, frame: Frame) -> Frame:
 
 
 def sparse_coding(model: Any, frame: Frame) -> Frame:
-    """SparseCoder and the dictionaries: x @ dictionary, shrunk towards 0 by the threshold.
+    """Return x @ dictionary, shrunk towards 0 by the threshold: SparseCoder and dictionaries.
 
     Raises:
-        UnsupportedModelError: an algorithm that searches for each row's code.
+        UnsupportedModelError: the algorithm searches for the code of each row.
     """
     if hasattr(model, "dictionary"):
         check(model)
@@ -120,9 +117,9 @@ def sparse_coding(model: Any, frame: Frame) -> Frame:
 
 
 def pls(model: Any, frame: Frame) -> Outputs:
-    """(x - mean) @ coef_ + intercept_, (n, T); the scores of x as transform.
+    """Return (x - mean) @ coef_ + intercept_, (n, T); `transform` has the scores of x.
 
-    `coef_` holds the scale, so that predict only centres; transform does both.
+    `coef_` includes the scale, so predict only centres; transform centres and scales.
     """
     check(model, "coef_", "intercept_", "x_rotations_", "_x_mean", "_x_std")
     builder = frame.builder
@@ -134,7 +131,7 @@ def pls(model: Any, frame: Frame) -> Outputs:
 
 
 def pls_svd(model: Any, frame: Frame) -> Frame:
-    """(x - mean) / deviation @ x_weights_."""
+    """Return (x - mean) / deviation @ x_weights_."""
     check(model, "x_weights_", "_x_mean", "_x_std")
     centred = _centred(frame.builder, numbers(frame, "PLSSVD"), model._x_mean)
     scores = _scores(frame.builder, centred, model._x_std, model.x_weights_)
@@ -154,9 +151,10 @@ def _with_density(model: Any, frame: Frame, x: Value, value: Value) -> Outputs:
 
 
 def _log_density(model: Any, builder: Builder, x: Value) -> Value | None:
-    """(n, F) -> (n, 1), -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2.
+    """Return the log-density (n, 1) of x (n, F) under a normal distribution.
 
-    None if the covariance has no inverse, so that the source fails too, or there are more than
+    -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2. Return None if the
+    covariance has no inverse, in which case the source fails too, or if there are more than
     `MAX_DENSITY_COLUMNS` columns.
     """
     if x.type.width > MAX_DENSITY_COLUMNS:

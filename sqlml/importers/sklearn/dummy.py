@@ -1,4 +1,4 @@
-"""DummyClassifier and DummyRegressor: constants, also as the start of gradient boosting."""
+"""DummyClassifier and DummyRegressor, which predict constants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlml.types import Array
 
 
 def dummy_classifier(model: Any, frame: Frame) -> Outputs:
-    """One class and its probabilities, whatever the row holds.
+    """Return one class and its probabilities for every row.
 
     Raises:
         UnsupportedModelError: a strategy that draws at random.
@@ -29,21 +29,21 @@ def dummy_classifier(model: Any, frame: Frame) -> Outputs:
     numbers = [int(np.argmax(proba)) for proba in probas]
     return Outputs(
         {
-            "label": each_row(frame, np.array(numbers, np.int64)),
-            "proba": each_row(frame, np.concatenate(probas)),
+            "label": repeat_rows(frame, np.array(numbers, np.int64)),
+            "proba": repeat_rows(frame, np.concatenate(probas)),
         },
         tuple(labels_of(known) for known in lists),
     )
 
 
 def dummy_regressor(model: Any, frame: Frame) -> Outputs:
-    """`constant_` for every row, (n, targets)."""
+    """Return `constant_` for every row, (n, targets)."""
     check(model, "constant_", "n_outputs_")
-    return Outputs({"label": each_row(frame, np.ravel(np.asarray(model.constant_, np.float64)))})
+    return Outputs({"label": repeat_rows(frame, np.ravel(np.asarray(model.constant_, np.float64)))})
 
 
 def class_probabilities(model: Any) -> Array:
-    """The (K,) probabilities that a DummyClassifier of one target gives every row.
+    """Return the (K,) probabilities that a DummyClassifier of one target predicts.
 
     Raises:
         UnsupportedModelError: not fitted, several targets, or drawn at random.
@@ -71,7 +71,7 @@ def _probabilities(model: Any, target: int, classes: Array) -> Array:
 
 
 def regression_constant(model: Any) -> Array:
-    """The (1,) prediction of a DummyRegressor of one target."""
+    """Return the (1,) prediction of a DummyRegressor of one target."""
     check(model, "constant_", "n_outputs_")
     check_single_output(model, int(model.n_outputs_))
     return np.ravel(np.asarray(model.constant_, np.float64))
@@ -84,10 +84,10 @@ def _random(model: Any) -> UnsupportedModelError:
     )
 
 
-def each_row(frame: Frame, values: Array) -> Value:
-    """`values` (k,) as (n, k); the first column read only tells how many rows there are."""
-    made = next((b for b in frame.blocks if not isinstance(b, RawColumn)), None)
-    rows = frame.numbers(0) if made is None else made
+def repeat_rows(frame: Frame, values: Array) -> Value:
+    """Repeat `values` (k,) as (n, k), with the number of rows of the first column."""
+    column = next((b for b in frame.blocks if not isinstance(b, RawColumn)), None)
+    rows = frame.numbers(0) if column is None else column
     builder = frame.builder
     if rows.type.dtype not in ("string", "float32", "float64"):
         rows = builder.op("cast", rows, dtype="float64")

@@ -1,4 +1,4 @@
-"""`numbers`: a frame as the matrix that an estimator validates before it computes."""
+"""Checks of an estimator and of its input: fitted, known parameters, finite numbers."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def numbers(
     dtype: DType = "float64",
     rows: Rows = "dense",
 ) -> Value:
-    """The frame as (n, width) numbers that are finite, as sklearn's `check_array` wants them.
+    """Return the frame as (n, width) finite numbers, like scikit-learn's `check_array`.
 
-    The check looks at the values in `dtype`, so that what overflows float32 is refused too.
+    The check looks at the values in `dtype`, so values that overflow float32 are rejected too.
 
     Args:
-        step: the estimator's name, for the error at scoring.
-        allow_nan: whether NaN passes (`ensure_all_finite="allow-nan"`).
-        rows: the rows that the estimator takes, as for `Frame.matrix`.
+        step: the estimator's name, for errors while scoring.
+        allow_nan: accept NaN (`ensure_all_finite="allow-nan"`).
+        rows: the layout of rows that the estimator accepts, as in `Frame.matrix`.
     """
     if frame.stored:
-        return _checked_blocks(frame, step, allow_nan, dtype).matrix(dtype, rows)
-    return within(frame, frame.matrix(dtype), step, allow_nan=allow_nan)
+        return _check_blocks(frame, step, allow_nan, dtype).matrix(dtype, rows)
+    return check_bounds(frame, frame.matrix(dtype), step, allow_nan=allow_nan)
 
 
-def within(
+def check_bounds(
     frame: Frame,
     value: Value,
     step: str,
@@ -45,28 +45,28 @@ def within(
     low: Array | None = None,
     high: Array | None = None,
 ) -> Value:
-    """The columns of `frame` as `value`, finite and within the bounds of each column, (k,) or (1,).
+    """Check that `value` is finite and within the bounds (k,) or (1,) of each column of `frame`.
 
-    Other rows raise an error at scoring that names the column and `step`.
+    Other rows raise an error while scoring that names the column and `step`.
     """
-    given = {key: end for key, end in (("low", low), ("high", high)) if end is not None}
+    bounds = {key: end for key, end in (("low", low), ("high", high)) if end is not None}
     return frame.builder.op(
-        "require_finite", value, features=frame.names, allow_nan=allow_nan, step=step, **given
+        "require_finite", value, features=frame.names, allow_nan=allow_nan, step=step, **bounds
     )
 
 
-def _checked_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Frame:
-    """The frame with each block checked by itself: of sparse rows, what they store."""
+def _check_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Frame:
+    """Check each block of the frame separately; of sparse rows only the stored values."""
     builder = frame.builder
     blocks: list[Value] = []
     start = 0
     for block in frame.blocks:
         width = 1 if isinstance(block, RawColumn) else block.type.width
         names = frame.names[start : start + width]
-        own = Frame(builder, (block,), names)
-        value = own.matrix(dtype, "sparse")
+        part = Frame(builder, (block,), names)
+        value = part.matrix(dtype, "sparse")
         if not value.type.sparse:
-            value = within(own, value, step, allow_nan=allow_nan)
+            value = check_bounds(part, value, step, allow_nan=allow_nan)
         elif not allow_nan:
             feature = names[0] if names else ""
             value = builder.op("require_finite_stored", value, feature=feature, step=step)
@@ -76,13 +76,10 @@ def _checked_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> F
 
 
 def stored_dtype(frame: Frame) -> DType:
-    """float32 where all columns are float32 already, so that scikit-learn computes in it."""
+    """Return float32 if all columns are float32, because scikit-learn then computes in it."""
     kinds = {b.type.dtype for b in frame.blocks if isinstance(b, Value)}
-    whole = len(frame.blocks) == sum(isinstance(b, Value) for b in frame.blocks)
-    return "float32" if whole and frame.stored and kinds == {"float32"} else "float64"
-
-
-# `check`: whether an estimator is fitted, and made by a scikit-learn whose parameters we know.
+    all_values = len(frame.blocks) == sum(isinstance(b, Value) for b in frame.blocks)
+    return "float32" if all_values and frame.stored and kinds == {"float32"} else "float64"
 
 
 _TEXT = (files(__package__) / "parameters.txt").read_text("utf-8")
@@ -98,15 +95,15 @@ computes, so such a model is refused until the parameter has been reviewed.
 
 
 def path_of(model: Any) -> str:
-    """The module and the name of the object's class."""
+    """Return the module and name of the object's class."""
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def check(model: Any, *attributes: str) -> None:
-    """Refuse `model` unless it has the fitted `attributes` and no parameter unknown to us.
+    """Reject `model` unless it has the fitted `attributes` and only known parameters.
 
     Raises:
-        UnsupportedModelError: not fitted, or fitted by a version of scikit-learn that has other
+        UnsupportedModelError: not fitted, or fitted by a version of scikit-learn with other
             parameters or attributes.
     """
     cls = type(model)
@@ -129,7 +126,7 @@ def check(model: Any, *attributes: str) -> None:
 
 
 def check_single_output(model: Any, outputs: int) -> None:
-    """Refuse a model that predicts several targets at once.
+    """Reject a model that predicts several targets.
 
     Raises:
         UnsupportedModelError: `outputs` is not 1.

@@ -1,4 +1,4 @@
-"""Which function imports which class of scikit-learn, as data."""
+"""The table of scikit-learn's estimators: the importer of each class, or why there is none."""
 
 from __future__ import annotations
 
@@ -338,7 +338,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
 """Composites that ask their parts for the columns, and others that keep no column count."""
 
 
-# The estimators of scikit-learn that are not imported, with the reason, as data.
+# Estimators that are not imported, with the reasons.
 
 
 _TRAINING_ONLY = (

@@ -1,7 +1,8 @@
-"""Vectorizers: from texts to sparse counts and their tf-idf weights.
+"""Feature extraction: vectorizers of texts, MultiLabelBinarizer, FeatureHasher and DictVectorizer.
 
 The order of operations is that of `sklearn/feature_extraction/text.py`: counts, then 1 for each
-(`binary`), then log(tf) + 1, idf, and the norm of a row, all only on stored values.
+(`binary`), then log(tf) + 1, idf, and the norm of a row, all on stored values only. Rows of the
+others contain a list, a map or a list of pairs (`types.NESTED`).
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ COLUMN = "text"
 
 
 def count_vectorizer(model: Any, frame: Frame) -> Frame:
-    """How often each word of the vocabulary stands in a text: (n, words) sparse."""
+    """Count each word of the vocabulary in a text: (n, words) sparse."""
     _check_vocabulary(model)
     return _sparse(frame, _counts(model, frame))
 
 
 def tfidf_vectorizer(model: Any, frame: Frame) -> Frame:
-    """CountVectorizer and then TfidfTransformer."""
+    """Apply CountVectorizer and TfidfTransformer."""
     _check_vocabulary(model, "_tfidf")
     value = _counts(model, frame)
-    return _sparse(frame, _weighted(model._tfidf, frame.builder, value, frame.names[0]))
+    return _sparse(frame, _weight_counts(model._tfidf, frame.builder, value, frame.names[0]))
 
 
 def tfidf_transformer(model: Any, frame: Frame) -> Frame:
-    """log(tf) + 1, idf and norm of counts that an earlier step made, or of columns of numbers."""
+    """Return log(tf) + 1, idf and norm of counts from an earlier step, or of numeric columns."""
     check(model)
     if model.use_idf and not hasattr(model, "idf_"):
         raise unfitted(model)
@@ -48,12 +49,12 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
     if not value.type.sparse:
         value = frame.builder.op("sparsify", value)
     name = frame.names[0] if frame.names else COLUMN
-    made = _weighted(model, frame.builder, value, name)
-    return Frame.of(frame.builder, made, frame.names, True)
+    weighted = _weight_counts(model, frame.builder, value, name)
+    return Frame.of(frame.builder, weighted, frame.names, True)
 
 
 def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
-    """Tokens counted, with a sign, in the column that their hash says: (n, n_features) sparse."""
+    """Count signed tokens in the columns of their hashes: (n, n_features) sparse."""
     check(model)
     dtype = exact_dtype(model)
     value = frame.builder.op(
@@ -72,12 +73,12 @@ def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
 
 
 def one_text(model: Any) -> Schema:
-    """The one column of texts that a vectorizer reads."""
+    """Return the schema of one text column."""
     return Schema((COLUMN,), 1)
 
 
 def whole_text(step: str, features: tuple[str, ...]) -> dict[str, Any]:
-    """The attributes of an analyzer that takes a text as it is."""
+    """Return the attributes of an analyzer that uses a text as a whole."""
     return {
         "analyzer": "whole",
         "lowercase": False,
@@ -92,8 +93,7 @@ def whole_text(step: str, features: tuple[str, ...]) -> dict[str, Any]:
 
 
 def exact_dtype(model: Any) -> DType:
-    """The dtype of the counts; integers are kept in float64, which the next step makes of
-    them anyway."""
+    """Return the dtype of the counts; integers stay float64, to which the next step converts."""
     dtype = np.dtype(model.dtype)
     if dtype == np.float32:
         return "float32"
@@ -136,7 +136,7 @@ def _counts(model: Any, frame: Frame) -> Value:
 
 
 def _vocabulary(model: Any) -> list[str]:
-    """The words by their columns."""
+    """Return the words in the order of their columns."""
     words: list[str | None] = [None] * len(model.vocabulary_)
     for word, column in model.vocabulary_.items():
         if not isinstance(word, str):
@@ -166,7 +166,7 @@ def _document(model: Any, frame: Frame) -> Value:
 
 
 def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
-    """The attributes that say how texts are cut.
+    """Return the attributes that say how texts are split.
 
     Raises:
         UnsupportedModelError: a Python function of the user's, or an n-gram range without meaning.
@@ -206,8 +206,8 @@ def _norm(model: Any) -> str:
     return str(model.norm)
 
 
-def _weighted(model: Any, builder: Builder, value: Value, feature: str) -> Value:
-    """What TfidfTransformer does to counts."""
+def _weight_counts(model: Any, builder: Builder, value: Value, feature: str) -> Value:
+    """Weight counts like TfidfTransformer."""
     if model.sublinear_tf:
         value = builder.op("map_stored", value, function="sublinear")
     if hasattr(model, "idf_"):
@@ -227,11 +227,6 @@ def _weighted(model: Any, builder: Builder, value: Value, feature: str) -> Value
     return value
 
 
-# Transformers whose rows hold many values: MultiLabelBinarizer and FeatureHasher.
-#
-# A row is one value of a column: a list, a map or a list of pairs (`types.NESTED`).
-
-
 LABELS = "labels"
 """Name of the column that MultiLabelBinarizer reads, unless `inputs` names another."""
 ITEMS = "items"
@@ -241,17 +236,17 @@ _FORM: Mapping[str, DType] = MappingProxyType({"dict": "map", "pair": "pairs", "
 
 
 def one_list(model: Any) -> Schema:
-    """The one column of lists that MultiLabelBinarizer reads."""
+    """Return the schema of one list column, for MultiLabelBinarizer."""
     return Schema((LABELS,), 1)
 
 
 def hashed_columns(model: Any) -> Schema:
-    """FeatureHasher reads one column of maps, pairs or lists; or several, of a string each."""
+    """Return one column of maps, pairs or lists, or several string columns, for FeatureHasher."""
     return Schema((ITEMS,), ANY_COUNT if model.input_type == "string" else 1)
 
 
 def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
-    """1 in the column of each class that a row's list has; other labels are left out.
+    """Return 1 in the column of each class that a row's list contains; ignore other labels.
 
     Raises:
         UnsupportedModelError: not fitted, no classes, or classes that are not single values.
@@ -284,7 +279,7 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
 
 
 def feature_hasher(model: Any, frame: Frame) -> Frame:
-    """The names of a row with their weights, each in the column that its hash gives.
+    """Put the weights of a row's names into the columns of their hashes.
 
     Raises:
         UnsupportedModelError: a dtype that rounds the weights.
@@ -320,7 +315,7 @@ def _hashed(model: Any, frame: Frame, form: DType) -> Value:
 
 
 def _hashed_strings(model: Any, frame: Frame) -> Value:
-    """Rows of as many strings as there are columns, as a matrix of strings has them."""
+    """Return rows of as many strings as there are columns, like a matrix of strings."""
     return frame.builder.op(
         "hash_tokens",
         *[frame.strings(i) for i in range(frame.width)],
@@ -340,13 +335,10 @@ def _column(frame: Frame, form: DType, step: str) -> Value:
     return frame.nested(0, form)
 
 
-# DictVectorizer: the columns of a table as the keys of its dicts.
-
-
 def dict_vectorizer(model: Any, frame: Frame) -> Frame:
-    """A column per number, and one per string value that was seen; in the vocabulary's order.
+    """Return a column per number and per known string value, in the vocabulary's order.
 
-    A NULL number is NaN, as None is there; a NULL string or one never seen has no column.
+    A NULL number is NaN, as None is in the source; a NULL or unknown string has no column.
 
     Raises:
         UnsupportedModelError: not fitted, a key with both numbers and strings, or a dtype that
@@ -389,16 +381,16 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
 
 
 def dict_schema(model: Any) -> Schema:
-    """The keys of the dicts, in the order of their first columns."""
+    """Return the keys of the dicts, in the order of their first columns."""
     check(model, "feature_names_", "vocabulary_")
     keys = tuple(_keys(model))
     return Schema(keys, len(keys))
 
 
 def _keys(model: Any) -> dict[str, list[tuple[str, int]] | None]:
-    """Key -> None for a number, else its values with their columns.
+    """Return key -> None for a number, else its values with their columns.
 
-    A name with the separator is taken for a key and a value, the key up to the first separator.
+    A name with the separator is a key and a value; the key ends at the first separator.
     """
     keys: dict[str, list[tuple[str, int]] | None] = {}
     for key, value, place in _split(model):

@@ -1,7 +1,7 @@
-"""Feature selection: the columns that the fitted selector keeps, and RFE's predictor on them.
+"""Feature selection: the columns that a fitted selector keeps, and RFE's predictor on them.
 
-A selector checks all columns for NaN and infinity; ours leaves out the columns of the table that
-it does not keep, since those are never read.
+scikit-learn's selectors check all columns for NaN and infinity. These importers do not read table
+columns that the selector drops.
 """
 
 from __future__ import annotations
@@ -27,61 +27,61 @@ _FITTED = MappingProxyType(
 
 
 def selector(model: Any, frame: Frame) -> Frame:
-    """SelectKBest and its relatives, VarianceThreshold (NaN passes), SequentialFeatureSelector."""
+    """Return the kept columns of SelectKBest, VarianceThreshold, SequentialFeatureSelector, ..."""
     check(model, _FITTED.get(type(model).__name__, "scores_"))
-    return _selected(model, frame)
+    return _select(model, frame)
 
 
 def from_model(model: Any, frame: Frame) -> Frame:
-    """SelectFromModel: the features that its estimator considers important.
+    """Return the columns that SelectFromModel's estimator considers important.
 
-    Columns of strings pass where that estimator is a pipeline that takes them; the next step then
-    decides whether such a column may hold NULL.
+    String columns are accepted if that estimator is a pipeline that accepts them. The next step
+    decides whether such a column may contain NULL.
     """
     check(model, "estimator_")
     inner = model.estimator_
     takes_strings = any(hasattr(inner, name) for name in _HOLDERS)
-    return _selected(model, frame, raw=takes_strings)
+    return _select(model, frame, raw=takes_strings)
 
 
 def recursive(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """RFE and RFECV: the chosen columns as `transform`, and what the estimator makes of them."""
+    """Return the chosen columns of RFE and RFECV as `transform`, and the estimator's outputs."""
     check(model, "support_", "estimator_")
-    chosen = _selected(model, frame)
-    made = recurse(model.estimator_, chosen)
-    if isinstance(made, Frame):
+    chosen = _select(model, frame)
+    outputs = recurse(model.estimator_, chosen)
+    if isinstance(outputs, Frame):
         raise UnsupportedModelError(
             f"{type(model).__name__} holds {type(model.estimator_).__name__}, which does not "
             "predict; use SelectFromModel"
         )
-    values = {n: made.values[n] for n in ("label", "proba", "score") if n in made.values}
-    return Outputs({**values, "transform": chosen.matrix()}, made.label_sets)
+    values = {n: outputs.values[n] for n in ("label", "proba", "score") if n in outputs.values}
+    return Outputs({**values, "transform": chosen.matrix()}, outputs.label_sets)
 
 
-def _selected(model: Any, frame: Frame, *, raw: bool = False) -> Frame:
+def _select(model: Any, frame: Frame, *, raw: bool = False) -> Frame:
     name = type(model).__name__
-    kept = np.flatnonzero(model.get_support())
-    if not kept.size:
+    selected = np.flatnonzero(model.get_support())
+    if not selected.size:
         raise UnsupportedModelError(
             f"{name} keeps no columns; loosen its threshold, or leave the step out"
         )
-    chosen = frame.take([int(i) for i in kept])
+    chosen = frame.take([int(i) for i in selected])
     if model.__sklearn_tags__().input_tags.allow_nan:  # then infinity passes too
         return chosen
     if raw and all(isinstance(block, RawColumn) for block in chosen.blocks):
         return chosen
-    read = _read(frame, kept)
+    read = _columns_to_read(frame, selected)
     value = numbers(frame.take(read), name, rows="sparse")
     checked = Frame(frame.builder, (value,), tuple(frame.names[i] for i in read), frame.sparse)
-    return checked.take([read.index(int(i)) for i in kept])
+    return checked.take([read.index(int(i)) for i in selected])
 
 
-def _read(frame: Frame, kept: Array) -> list[int]:
-    """Kept columns, and all that earlier steps made: those have been read anyway."""
-    made = [
+def _columns_to_read(frame: Frame, selected: Array) -> list[int]:
+    """Return the kept columns and all columns of earlier steps, which have been read already."""
+    is_computed = [
         not isinstance(block, RawColumn)
         for block in frame.blocks
         for _ in range(1 if isinstance(block, RawColumn) else block.type.width)
     ]
-    chosen = set(kept.tolist())
-    return [i for i in range(frame.width) if made[i] or i in chosen]
+    chosen = set(selected.tolist())
+    return [i for i in range(frame.width) if is_computed[i] or i in chosen]

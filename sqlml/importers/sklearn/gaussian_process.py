@@ -1,4 +1,9 @@
-"""The kernels of `sklearn.gaussian_process.kernels` between rows and fixed points."""
+"""Gaussian processes: GaussianProcessRegressor, GaussianProcessClassifier and their kernels.
+
+Kernels are those of `sklearn.gaussian_process.kernels`. The models follow algorithms 2.1 and 3.2 of
+Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006); the classifier uses the
+Laplace approximation.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
-from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list, with_complement
+from sqlml.importers.sklearn.classify import add_complement, argmax_label, binary_label, class_list
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.importers.sklearn.kernel_models import (
     KERNELS,
@@ -28,7 +33,7 @@ Term = Value | float
 
 
 def covariance(builder: Builder, kernel: Any, x: Value, points: Array) -> Term:
-    """k(x, points), (n, m), or one number where the kernel is constant.
+    """Return k(x, points), (n, m), or one number if the kernel is constant.
 
     Raises:
         UnsupportedModelError: a kernel that we do not cover.
@@ -37,7 +42,7 @@ def covariance(builder: Builder, kernel: Any, x: Value, points: Array) -> Term:
 
 
 def variance(builder: Builder, kernel: Any, x: Value) -> Term:
-    """k(x, x) of each row, (n, 1), or one number."""
+    """Return k(x, x) of each row, (n, 1), or one number."""
     return _covered(kernel)[1](builder, kernel, x)
 
 
@@ -53,7 +58,7 @@ def _covered(kernel: Any) -> tuple[Callable[..., Term], Callable[..., Term]]:
 
 
 def as_value(builder: Builder, term: Term, x: Value, width: int) -> Value:
-    """A term as (n, width) values."""
+    """Return a term as (n, width) values."""
     if isinstance(term, Value):
         return term
     first = builder.op("select", x, indices=np.zeros(1, np.int64))
@@ -75,7 +80,7 @@ def _operation(op: str, compute: Callable[..., Term]) -> Callable[..., Term]:
     return both
 
 
-def _raised(compute: Callable[..., Term]) -> Callable[..., Term]:
+def _raise_to(compute: Callable[..., Term]) -> Callable[..., Term]:
     def raised(builder: Builder, kernel: Any, *rest: Any) -> Term:
         base = compute(builder, kernel.kernel, *rest)
         if isinstance(base, Value):
@@ -86,7 +91,7 @@ def _raised(compute: Callable[..., Term]) -> Callable[..., Term]:
 
 
 def _scaled(b: Builder, x: Value, points: Array, length: Any, metric: str) -> Value:
-    """Distances of rows and points divided by the length scales."""
+    """Return distances of rows and points divided by the length scales."""
     length = np.ravel(np.asarray(length, np.float64))
     x = b.op("div", x, length)
     distance = b.op("pairwise", x, points=points / length, metric="sqeuclidean")
@@ -183,16 +188,10 @@ _KERNELS: Mapping[str, tuple[Callable[..., Term], Callable[..., Term]]] = Mappin
         ),
         "Sum": (_operation("add", covariance), _operation("add", variance)),
         "Product": (_operation("mul", covariance), _operation("mul", variance)),
-        "Exponentiation": (_raised(covariance), _raised(variance)),
+        "Exponentiation": (_raise_to(covariance), _raise_to(variance)),
         "PairwiseKernel": (_pairwise, _own_pairwise),
     }
 )
-
-
-# GaussianProcessRegressor (its mean) and GaussianProcessClassifier (Laplace approximation).
-#
-# Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithms 2.1 and
-# 3.2.
 
 
 _SLOPES = (0.41, 0.4, 0.37, 0.44, 0.39)
@@ -201,7 +200,7 @@ _SHARES = (-1854.8214151, 3516.89893646, 221.29346712, 128.12323805, -2010.49422
 
 
 def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
-    """The mean of the posterior: k(x, X_train_) @ alpha_, scaled back to the targets."""
+    """Return the posterior mean k(x, X_train_) @ alpha_, scaled back to the targets."""
     check(model, "X_train_", "alpha_", "kernel_")
     builder = frame.builder
     points = np.asarray(model.X_train_, np.float64)
@@ -218,7 +217,7 @@ def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
-    """Binary, or one process per class against the rest, whose probabilities are normalised.
+    """Return the probabilities of one process, or normalised of one process per class.
 
     Raises:
         UnsupportedModelError: multi_class="one_vs_one" with more than two classes.
@@ -229,8 +228,8 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
     x = numbers(frame, "GaussianProcessClassifier")
     if len(classes) == 2:
         mean, proba = _binary(builder, model.base_estimator_, x)
-        made = {"label": binary_label(builder, mean), "proba": with_complement(builder, proba)}
-        return Outputs(made, labels_of(classes))
+        values = {"label": binary_label(builder, mean), "proba": add_complement(builder, proba)}
+        return Outputs(values, labels_of(classes))
     if model.multi_class != "one_vs_rest":
         raise UnsupportedModelError(
             "GaussianProcessClassifier with multi_class='one_vs_one' raises on predict_proba; "
@@ -246,7 +245,7 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def _binary(builder: Builder, process: Any, x: Value) -> tuple[Value, Value]:
-    """(n, 1) latent mean and probability of the second class."""
+    """Return the latent mean and the probability of the second class, each (n, 1)."""
     points = np.asarray(process.X_train_, np.float64)
     m = len(points)
     values = as_value(builder, covariance(builder, process.kernel_, x, points), x, m)
@@ -256,12 +255,12 @@ def _binary(builder: Builder, process: Any, x: Value) -> tuple[Value, Value]:
     spread = np.linalg.solve(process.L_, np.diag(process.W_sr_)).T
     v = builder.linear(values, spread)
     explained = builder.op("sum", builder.op("square", v), axis=1)
-    own = as_value(builder, variance(builder, process.kernel_, x), x, 1)
-    return mean, _averaged(builder, mean, builder.op("sub", own, explained))
+    prior_variance = as_value(builder, variance(builder, process.kernel_, x), x, 1)
+    return mean, _average_sigmoid(builder, mean, builder.op("sub", prior_variance, explained))
 
 
-def _averaged(b: Builder, mean: Value, var: Value) -> Value:
-    """The sigmoid's mean under a normal distribution, as the source approximates it."""
+def _average_sigmoid(b: Builder, mean: Value, var: Value) -> Value:
+    """Approximate the mean of the sigmoid under a normal distribution, like the source."""
     alpha = b.op("div", 1.0, b.op("mul", 2.0, var))
     slopes = np.array(_SLOPES)
     widened = b.op("add", alpha, slopes**2)

@@ -1,4 +1,8 @@
-"""Joint log-probabilities (n, K) of classes or components: made in groups, summed, as shares."""
+"""Generative models: Gaussian mixtures, discriminant analysis, naive Bayes and EllipticEnvelope.
+
+Each computes joint log-probabilities (n, K) of classes or components. Sums run in the order of the
+source; the first of equal classes is the label.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,10 @@ from sqlml.importers.sklearn.classify import (
     argmax_label,
     binary_label,
     class_list,
+    collapse_two_scores,
     outlier_outputs,
     score_label,
     score_proba,
-    second_less_first,
 )
 from sqlml.importers.sklearn.cluster import component_labels
 from sqlml.importers.sklearn.estimator_checks import check, numbers
@@ -29,7 +33,7 @@ MAX_VALUES = 2048
 
 
 def by_group(builder: Builder, classes: int, width: int, make: Callable[[slice], Value]) -> Value:
-    """(n, classes) out of the (n, size) that `make` computes for each slice of the classes.
+    """Return (n, classes), computed with `make` for slices of the classes.
 
     Args:
         width: numbers of one row that `make` needs for each class.
@@ -39,9 +43,9 @@ def by_group(builder: Builder, classes: int, width: int, make: Callable[[slice],
 
 
 def log_sum_exp(builder: Builder, x: Value) -> Value:
-    """(n, K) -> (n, 1): log of the sum of exp(x), as scikit-learn and SciPy compute it.
+    """Return the log of the sum of exp(x), (n, 1), like scikit-learn and SciPy.
 
-    The largest terms are kept apart from the others, which `log1p` adds without losing them; a row
+    The largest terms are kept apart from the others, which `log1p` adds without losing them. A row
     of only -inf stays -inf.
     """
     top = builder.op("max", x, axis=1)
@@ -58,25 +62,22 @@ def log_sum_exp(builder: Builder, x: Value) -> Value:
 
 
 def shares(builder: Builder, x: Value) -> Value:
-    """(n, K) -> (n, K): exp(x - log_sum_exp(x)), the probability of each class."""
+    """Return exp(x - log_sum_exp(x)), the probability of each class, (n, K)."""
     return builder.op("exp", builder.op("sub", x, log_sum_exp(builder, x)))
 
 
 def shares_below_max(builder: Builder, x: Value) -> Value:
-    """(n, K) -> (n, K): exp(d - log(sum(exp(d)))) with d = x - max(x), the same by another way."""
+    """Return exp(d - log(sum(exp(d)))) with d = x - max(x), another order of the same sum."""
     below = builder.op("sub", x, builder.op("max", x, axis=1))
     total = builder.op("log", builder.op("sum", builder.op("exp", below), axis=1))
     return builder.op("exp", builder.op("sub", below, total))
-
-
-# Gaussian mixtures: the label is the number of the likeliest component.
 
 
 _FITTED = ("weights_", "means_", "precisions_cholesky_")
 
 
 def gaussian_mixture(model: Any, frame: Frame) -> Outputs:
-    """log N(x; mean, covariance) + log weight for each component."""
+    """Return log N(x; mean, covariance) + log weight for each component."""
     check(model, *_FITTED)
     gaussian = _log_gaussian(model, frame)
     with np.errstate(divide="ignore"):
@@ -85,7 +86,7 @@ def gaussian_mixture(model: Any, frame: Frame) -> Outputs:
 
 
 def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
-    """Gaussians with weights and precisions expected under the variational posterior."""
+    """Return the joint log-probabilities expected under the variational posterior."""
     check(model, *_FITTED, "weight_concentration_", "degrees_of_freedom_", "mean_precision_")
     width = np.asarray(model.means_).shape[1]
     freedom = np.asarray(model.degrees_of_freedom_, np.float64)
@@ -100,7 +101,7 @@ def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
 
 
 def digamma(x: Array) -> Array:
-    """The logarithmic derivative of the gamma function for x > 0.
+    """Return the logarithmic derivative of the gamma function for x > 0.
 
     Moved up to 10 by its recurrence, then the asymptotic series (DLMF 5.5.2 and 5.11.2).
 
@@ -117,8 +118,8 @@ def digamma(x: Array) -> Array:
     series = np.zeros(x.shape)
     for term in (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12):
         series = square * (term + series)
-    made: Array = np.log(x) - 0.5 / x - series + before
-    return made
+    result: Array = np.log(x) - 0.5 / x - series + before
+    return result
 
 
 def _expected_log_weights(model: Any) -> Array:
@@ -129,14 +130,14 @@ def _expected_log_weights(model: Any) -> Array:
         process: Array = digamma(a) - both + np.hstack((0, before))
         return process
     concentration = np.asarray(model.weight_concentration_, np.float64)
-    made: Array = digamma(concentration) - digamma(concentration.sum())
-    return made
+    finite: Array = digamma(concentration) - digamma(concentration.sum())
+    return finite
 
 
 def _log_gaussian(model: Any, frame: Frame) -> Value:
-    """(n, K) log-densities, by the covariance type's own formula.
+    """Return log-densities (n, K), with the formula of the covariance type.
 
-    What depends only on the model keeps its dtype, even float32, as in the source.
+    Terms that depend only on the model keep its dtype, even float32, as in the source.
     """
     builder, x = frame.builder, numbers(frame, type(model).__name__)
     means, roots = np.asarray(model.means_), np.asarray(model.precisions_cholesky_)
@@ -173,7 +174,7 @@ def _log_gaussian(model: Any, frame: Frame) -> Value:
 
 
 def _mahalanobis(builder: Builder, x: Value, means: Array, roots: Array) -> Value:
-    """(n, K) of |x P - mean P|^2 with P (K, F, F) the root of each component's precision."""
+    """Return |x P - mean P|^2, (n, K), with P (K, F, F) the root of each component's precision."""
     classes, width = means.shape
 
     def distances(group: slice) -> Value:
@@ -207,13 +208,10 @@ def _outputs(frame: Frame, joint: Value) -> Outputs:
     return Outputs(values, component_labels(joint.type.width))
 
 
-# LinearDiscriminantAnalysis and QuadraticDiscriminantAnalysis.
-
-
 def linear_discriminant(model: Any, frame: Frame) -> Outputs:
-    """x @ coef_ + intercept_ as score; sigmoid for two classes, softmax for more.
+    """Return x @ coef_ + intercept_ as score; a sigmoid for two classes, a softmax for more.
 
-    The projection on the discriminants is `transform`; the solver "lsqr" has none.
+    `transform` is the projection on the discriminants, which the solver "lsqr" lacks.
     """
     check(model, "coef_", "intercept_", "classes_")
     builder, x = frame.builder, numbers(frame, "LinearDiscriminantAnalysis")
@@ -237,10 +235,9 @@ def _discriminants(model: Any, builder: Builder, x: Value) -> Value:
 
 
 def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
-    """-(|(x - mean) R S^-1/2|^2 + log|S|) / 2 + log prior for each class.
+    """Return -(|(x - mean) R S^-1/2|^2 + log|S|) / 2 + log prior for each class.
 
-    The label is the first of the largest, for two classes too; the score of two classes is the
-    difference of theirs.
+    The label is the first of the largest; the score of two classes is the difference of theirs.
     """
     check(model, "means_", "scalings_", "rotations_", "priors_", "classes_")
     builder, x = frame.builder, numbers(frame, "QuadraticDiscriminantAnalysis")
@@ -267,19 +264,14 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
     joint = builder.op("add", halved, prior)
     values = {
         "label": argmax_label(builder, joint),
-        "score": second_less_first(builder, joint),
+        "score": collapse_two_scores(builder, joint),
         "proba": shares_below_max(builder, joint),
     }
     return Outputs(values, labels_of(class_list(model)))
 
 
-# Naive Bayes: joint log-likelihoods of the classes, their argmax, and shares as probabilities.
-#
-# Sums run in the order of `sklearn/naive_bayes.py`; a tie is the first class.
-
-
 def gaussian_nb(model: Any, frame: Frame) -> Outputs:
-    """log prior - sum(log(2 pi var)) / 2 - sum((x - theta)^2 / var) / 2 for each class."""
+    """Return log prior - sum(log(2 pi var)) / 2 - sum((x - theta)^2 / var) / 2 for each class."""
     check(model, "theta_", "var_", "class_prior_", "classes_")
     builder = frame.builder
     theta, var = np.asarray(model.theta_), np.asarray(model.var_)
@@ -298,17 +290,17 @@ def gaussian_nb(model: Any, frame: Frame) -> Outputs:
         log_prior = np.log(np.asarray(model.class_prior_)).astype(np.float64)
         constant = -0.5 * np.log(2.0 * np.pi * var).sum(axis=1).astype(np.float64)
     joint = builder.op("sub", constant, distance)
-    return _classified(model, frame, builder.op("add", log_prior, joint))
+    return _classifier_outputs(model, frame, builder.op("add", log_prior, joint))
 
 
 def multinomial_nb(model: Any, frame: Frame) -> Outputs:
-    """x @ feature_log_prob_ + class_log_prior_; negative numbers pass, as in predict."""
+    """Return x @ feature_log_prob_ + class_log_prior_; negative numbers pass, as in predict."""
     check(model, "feature_log_prob_", "class_log_prior_", "classes_")
     return _linear(model, frame, model.feature_log_prob_, model.class_log_prior_)
 
 
 def complement_nb(model: Any, frame: Frame) -> Outputs:
-    """x @ feature_log_prob_; the class prior counts only where there is a single class."""
+    """Return x @ feature_log_prob_; the class prior counts only if there is a single class."""
     check(model, "feature_log_prob_", "class_log_prior_", "classes_")
     prior = np.asarray(model.class_log_prior_, np.float64)
     bias = prior if len(model.classes_) == 1 else np.zeros(prior.shape)
@@ -316,9 +308,9 @@ def complement_nb(model: Any, frame: Frame) -> Outputs:
 
 
 def bernoulli_nb(model: Any, frame: Frame) -> Outputs:
-    """x @ (log p - log(1 - p)) + log prior + sum(log(1 - p)), x above `binarize` being 1.
+    """Return x @ (log p - log(1 - p)) + log prior + sum(log(1 - p)), with x > `binarize` as 1.
 
-    With binarize=None the numbers are taken as they are.
+    With binarize=None the numbers are used unchanged.
     """
     check(model, "feature_log_prob_", "class_log_prior_", "classes_")
     present = np.asarray(model.feature_log_prob_, np.float64)
@@ -331,10 +323,10 @@ def bernoulli_nb(model: Any, frame: Frame) -> Outputs:
 
 
 def categorical_nb(model: Any, frame: Frame) -> Outputs:
-    """The sum of each column's log-probability of its category, plus the log prior.
+    """Sum the log-probabilities of each column's category, and the log prior.
 
-    Numbers are cut to whole ones. A category that is negative, or that training never counted up
-    to, is an error: scikit-learn raises too.
+    Numbers are truncated to integers. A category that is negative or larger than any in training is
+    an error, as in scikit-learn.
     """
     check(model, "feature_log_prob_", "class_log_prior_", "classes_")
     builder = frame.builder
@@ -348,7 +340,7 @@ def categorical_nb(model: Any, frame: Frame) -> Outputs:
     classes = tables[0].shape[1]
     joint = builder.op("reshape", builder.op("sum", parts, axis=1), shape=(classes,))
     prior = np.asarray(model.class_log_prior_, np.float64)
-    return _classified(model, frame, builder.op("add", joint, prior))
+    return _classifier_outputs(model, frame, builder.op("add", joint, prior))
 
 
 def _category(frame: Frame, x: Value, i: int, size: int) -> Value:
@@ -369,22 +361,19 @@ def _linear(
     elif threshold is not None:
         above = builder.op("gt", x, threshold)
         x = builder.op("cast", above, dtype="float64")
-    return _classified(model, frame, builder.linear(x, np.asarray(weights).T, bias))
+    return _classifier_outputs(model, frame, builder.linear(x, np.asarray(weights).T, bias))
 
 
-def _classified(model: Any, frame: Frame, joint: Value) -> Outputs:
+def _classifier_outputs(model: Any, frame: Frame, joint: Value) -> Outputs:
     values = {"label": argmax_label(frame.builder, joint), "proba": shares(frame.builder, joint)}
     return Outputs(values, labels_of(class_list(model)))
 
 
-# EllipticEnvelope: outliers by the Mahalanobis distance under a robust covariance.
-
-
 def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
-    """Outputs of an EllipticEnvelope: label 1 where the Mahalanobis distance is at most -offset_,
-    else -1; score_samples is the negated distance.
+    """Return label 1 if the Mahalanobis distance is at most -offset_, else -1.
 
-    The root is taken and squared again, as the source does by way of SciPy.
+    score_samples is the negated distance. Its root is taken and squared again, as the source does
+    through SciPy.
     """
     check(model, "location_", "offset_", "covariance_")
     builder, x = frame.builder, numbers(frame, "EllipticEnvelope")

@@ -1,4 +1,7 @@
-"""What imputers call missing, and MissingIndicator: 0/1 columns that say where a value is."""
+"""Imputers: MissingIndicator, SimpleImputer, KNNImputer and IterativeImputer.
+
+Source: `sklearn/impute`. NULL is the value that an imputer calls missing: NaN, None or pandas' NA.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,10 @@ from sqlml.ir.builder import Builder, Value
 
 
 def missing_indicator(model: Any, frame: Frame) -> Frame:
-    """One column of 0 and 1 per feature of `features_`.
+    """Return one column of 0 and 1 per feature of `features_`.
 
-    With features="missing-only" and error_on_new a value that is missing in any other column
-    raises. A column that no earlier step made strings of is taken for numbers, unless
-    missing_values is a string.
+    With features="missing-only" and error_on_new, a missing value in any other column raises. A
+    table column is numeric unless missing_values is a string.
 
     Raises:
         UnsupportedModelError: not fitted, or nothing was missing in training.
@@ -39,19 +41,19 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
     else:
         parts = [_are_missing(model, frame, marked)]
     if others:
-        parts[0] = _after_checks(model, frame, others, parts[0])
+        parts[0] = _check_others(model, frame, others, parts[0])
     values = tuple(b.op("cast", part, dtype="float64") for part in parts)
     names = tuple(f"missingindicator_{frame.names[i]}" for i in marked)
     return Frame(b, values, names, model.sparse is True)
 
 
 def means_null(value: Any) -> bool:
-    """Whether a `missing_values` is NaN, None or pandas' NA rather than a value."""
+    """Return whether a `missing_values` is NaN, None or pandas' NA rather than a value."""
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def string_is_missing(frame: Frame, i: int, missing: Any) -> Value:
-    """(n, 1): where column `i` of strings is NULL, or `missing` where that is a value."""
+    """Return (n, 1) where string column `i` is NULL, or equals `missing` if that is a value."""
     if means_null(missing):
         return frame.builder.op("isnan", frame.strings(i))
     sought = np.array([str(missing)], object)
@@ -60,14 +62,14 @@ def string_is_missing(frame: Frame, i: int, missing: Any) -> Value:
 
 
 def number_is_missing(builder: Builder, x: Value, missing: Any) -> Value:
-    """(n, k): where numbers are NULL, or `missing` where that is a value."""
+    """Return (n, k) where numbers are NULL, or equal `missing` if that is a value."""
     if means_null(missing):
         return builder.op("isnan", x)
     return builder.op("eq", x, float(missing))
 
 
 def nan_where_missing(model: Any, frame: Frame) -> Value:
-    """The columns as numbers, with NaN for what the imputer calls missing."""
+    """Return the columns as numbers, with NaN for values that the imputer calls missing."""
     missing = model.missing_values
     x = numbers(frame, type(model).__name__, allow_nan=means_null(missing))
     if means_null(missing):
@@ -77,18 +79,18 @@ def nan_where_missing(model: Any, frame: Frame) -> Value:
 
 
 def marked_columns(frame: Frame, columns: Sequence[int], missing: Value) -> Frame:
-    """The 0/1 columns of an indicator, from where the columns `columns` of `frame` are missing."""
+    """Return the 0/1 columns of an indicator for the columns `columns` of `frame`."""
     names = [f"missingindicator_{frame.names[i]}" for i in columns]
     return Frame.of(frame.builder, frame.builder.op("cast", missing, dtype="float64"), names)
 
 
 def added_indicator(model: Any, frame: Frame, x: Value) -> list[Frame]:
-    """The columns of add_indicator, for those of `frame`, as `x`, that missed some in training."""
+    """Return the columns of add_indicator, for columns that had missing values in training."""
     if model.indicator_ is None or not len(model.indicator_.features_):
         return []
     marked = np.asarray(model.indicator_.features_, np.int64)
-    gone = frame.builder.op("isnan", frame.builder.op("select", x, indices=marked))
-    return [marked_columns(frame, marked.tolist(), gone)]
+    missing = frame.builder.op("isnan", frame.builder.op("select", x, indices=marked))
+    return [marked_columns(frame, marked.tolist(), missing)]
 
 
 def _is_missing(model: Any, frame: Frame, i: int) -> Value:
@@ -98,7 +100,7 @@ def _is_missing(model: Any, frame: Frame, i: int) -> Value:
 
 
 def _are_missing(model: Any, frame: Frame, columns: list[int]) -> Value:
-    """(n, columns): where these numeric columns have no value."""
+    """Return (n, columns) where these numeric columns have no value."""
     missing = model.missing_values
     x = numbers(frame.take(columns), "MissingIndicator", allow_nan=means_null(missing))
     return number_is_missing(frame.builder, x, missing)
@@ -111,53 +113,48 @@ def _marks_strings(model: Any, frame: Frame, i: int) -> bool:
     return block.type.dtype == "string"
 
 
-def _after_checks(model: Any, frame: Frame, others: list[int], first: Value) -> Value:
-    """`first`, once nothing is missing in the columns `others`."""
+def _check_others(model: Any, frame: Frame, others: list[int], first: Value) -> Value:
+    """Return `first` after checking that nothing is missing in the columns `others`."""
     b = frame.builder
     for i in others:
-        gone = b.op("neg", b.op("cast", _is_missing(model, frame, i), dtype="int64"))
-        none = b.op("require_known", gone, feature=frame.names[i], step="MissingIndicator")
+        missing = b.op("neg", b.op("cast", _is_missing(model, frame, i), dtype="int64"))
+        none = b.op("require_known", missing, feature=frame.names[i], step="MissingIndicator")
         first = b.op("or", first, b.op("cast", none, dtype="bool"))
     return first
 
 
-# SimpleImputer: per column a fill for missing values, and the indicator columns.
-#
-# Source: `sklearn/impute/_base.py`. A column is one of strings when its fill is a string. NULL is
-# whatever the imputer calls missing: NaN, None or pandas' NA.
-
-
 def simple_imputer(model: Any, frame: Frame) -> Frame:
-    """Fill missing values; columns that were all missing in training are dropped.
+    """Fill missing values; drop columns that were all missing in training.
 
-    With add_indicator, one more 0/1 column for each column that missed values in training.
+    A column is a string column if its fill is a string. With add_indicator, there is one more 0/1
+    column for each column that had missing values in training.
 
     Raises:
-        UnsupportedModelError: not fitted, or a fill that is neither number nor string.
+        UnsupportedModelError: not fitted, or a fill that is neither a number nor a string.
     """
     check(model, "statistics_", "indicator_")
     statistics = [s.item() if isinstance(s, np.generic) else s for s in model.statistics_]
     is_string = [_fills_strings(model, frame, i, s) for i, s in enumerate(statistics)]
-    kept = [i for i, s in enumerate(statistics) if model.keep_empty_features or not _is_nan(s)]
+    columns = [i for i, s in enumerate(statistics) if model.keep_empty_features or not _is_nan(s)]
     marked = [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
     parts: list[Frame] = []
-    for run in _runs(is_string, kept):
+    for run in _runs(is_string, columns):
         chosen = frame.take(run)
         if is_string[run[0]]:
-            value = _filled(model, frame.strings(run[0]), statistics[run[0]], frame)
+            value = _fill_strings(model, frame.strings(run[0]), statistics[run[0]], frame)
         else:
-            fill = _as_fitted(model, [statistics[i] for i in run])
+            fill = _round_like_training(model, [statistics[i] for i in run])
             value = frame.builder.op(
                 "impute", _numbers(model, chosen), fill=fill, missing=_missing_number(model)
             )
         parts.append(Frame.of(frame.builder, value, chosen.names))
     for run in _runs(is_string, marked):
         if is_string[run[0]]:
-            gone = string_is_missing(frame, run[0], model.missing_values)
+            missing = string_is_missing(frame, run[0], model.missing_values)
         else:
             x = _numbers(model, frame.take(run))
-            gone = number_is_missing(frame.builder, x, _missing_number(model))
-        parts.append(marked_columns(frame, run, gone))
+            missing = number_is_missing(frame.builder, x, _missing_number(model))
+        parts.append(marked_columns(frame, run, missing))
     if not parts:
         raise UnsupportedModelError(
             "SimpleImputer drops every column, since all were NULL in training; leave the step "
@@ -166,10 +163,10 @@ def simple_imputer(model: Any, frame: Frame) -> Frame:
     return Frame.hstack(frame.builder, parts)
 
 
-def _runs(is_string: Sequence[bool], kept: Sequence[int]) -> list[list[int]]:
-    """`kept` cut into runs of number columns, which are filled at once, and single strings."""
+def _runs(is_string: Sequence[bool], columns: Sequence[int]) -> list[list[int]]:
+    """Split `kept` into runs of numeric columns, which are filled together, and single strings."""
     runs: list[list[int]] = []
-    for i in kept:
+    for i in columns:
         if runs and not is_string[i] and not is_string[runs[-1][-1]]:
             runs[-1].append(i)
         else:
@@ -196,8 +193,8 @@ def _fitted_dtype(model: Any) -> np.dtype[Any]:
     return np.dtype(getattr(model, "_fill_dtype", np.asarray(model.statistics_).dtype))
 
 
-def _as_fitted(model: Any, fills: list[Any]) -> np.ndarray[Any, Any]:
-    """The fills as float64, rounded first as transform rounds them to the training dtype."""
+def _round_like_training(model: Any, fills: list[Any]) -> np.ndarray[Any, Any]:
+    """Return the fills as float64, rounded to the training dtype like transform does."""
     dtype = _fitted_dtype(model)
     values = np.array(fills, np.float64)
     if dtype.kind in "fiu" and not (dtype.kind in "iu" and np.isnan(values).any()):
@@ -226,7 +223,7 @@ def _numbers(model: Any, frame: Frame) -> Value:
     return numbers(frame, "SimpleImputer", allow_nan=means_null(model.missing_values))
 
 
-def _filled(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
+def _fill_strings(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
     if not isinstance(fill, str):
         raise UnsupportedModelError(
             f"SimpleImputer fills a column of strings with {fill!r}; give fill_value a string, or "
@@ -236,11 +233,10 @@ def _filled(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
     return frame.builder.op("fill", column, value=fill, **missing)
 
 
-# KNNImputer: means of the nearest training rows, which the model carries along.
-
-
 def knn_imputer(model: Any, frame: Frame) -> Frame:
-    """Columns that were all missing in training are dropped, or 0 with keep_empty_features.
+    """Fill missing values with means of the nearest training rows, which the model stores.
+
+    Columns that were all missing in training are dropped, or 0 with keep_empty_features.
 
     Raises:
         UnsupportedModelError: not fitted, or weights or a metric that are Python functions.
@@ -275,21 +271,18 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
             )
         value = b.op("select", value, indices=np.flatnonzero(valid).astype(np.int64))
         names = tuple(name for name, ok in zip(names, valid, strict=True) if ok)
-    made = Frame.of(b, value, names)
-    return Frame.hstack(b, [made, *added_indicator(model, frame, x)])
-
-
-# IterativeImputer: the fitted rounds of regressions, one after the other.
-#
-# A row whose values are all missing gets what the rounds make of it. scikit-learn does that too,
-# except in a batch of only such rows, which it leaves at the initial fills.
+    imputed = Frame.of(b, value, names)
+    return Frame.hstack(b, [imputed, *added_indicator(model, frame, x)])
 
 
 def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
-    """The initial fills, improved by each regression of `imputation_sequence_` in turn.
+    """Improve the initial fills with each regression of `imputation_sequence_` in turn.
+
+    A row with only missing values gets the result of the rounds. scikit-learn does the same, except
+    in a batch of only such rows, which keeps the initial fills.
 
     Raises:
-        UnsupportedModelError: not fitted, sample_posterior, or a regressor that is not covered.
+        UnsupportedModelError: not fitted, sample_posterior, or an unsupported regressor.
     """
     check(model, "imputation_sequence_", "initial_imputer_", "n_iter_", "_is_empty_feature")
     if model.sample_posterior:
@@ -301,42 +294,42 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     x = nan_where_missing(model, frame)
     filled = simple_imputer(model.initial_imputer_, frame)
     empty = np.asarray(model._is_empty_feature, bool)
-    kept = np.arange(frame.width) if model.keep_empty_features else np.flatnonzero(~empty)
-    if filled.width != kept.size:
+    columns = np.arange(frame.width) if model.keep_empty_features else np.flatnonzero(~empty)
+    if filled.width != columns.size:
         raise UnsupportedModelError(
             "IterativeImputer does not drop the columns that its initial imputer drops; set "
             "keep_empty_features=True"
         )
     values = [filled.numbers(i) for i in range(filled.width)]
-    gone = {
+    missing = {
         i: b.op("isnan", b.op("select", x, indices=np.full(1, column, np.int64)))
-        for i, column in enumerate(kept)
+        for i, column in enumerate(columns)
         if not empty[column]
     }
     for step in model.imputation_sequence_ if model.n_iter_ else ():
         feature = int(step.feat_idx)
-        if feature in gone:
+        if feature in missing:
             others = [int(i) for i in step.neighbor_feat_idx]
             read = Frame(
                 b, tuple(values[i] for i in others), tuple(filled.names[i] for i in others)
             )
-            guess = _clipped(
+            guess = _clip(
                 b, _prediction(recurse(step.estimator, read), step.estimator), model, feature
             )
-            values[feature] = b.op("where", gone[feature], guess, values[feature])
-    made = Frame(b, tuple(values), filled.names)
-    return Frame.hstack(b, [made, *added_indicator(model, frame, x)])
+            values[feature] = b.op("where", missing[feature], guess, values[feature])
+    imputed = Frame(b, tuple(values), filled.names)
+    return Frame.hstack(b, [imputed, *added_indicator(model, frame, x)])
 
 
-def _prediction(made: Frame | Outputs, estimator: Any) -> Value:
-    if isinstance(made, Frame) or "label" not in made.values or made.label_sets:
+def _prediction(outputs: Frame | Outputs, estimator: Any) -> Value:
+    if isinstance(outputs, Frame) or "label" not in outputs.values or outputs.label_sets:
         raise UnsupportedModelError(
             f"IterativeImputer uses {type(estimator).__name__}, which is not a regressor"
         )
-    return made.values["label"]
+    return outputs.values["label"]
 
 
-def _clipped(b: Builder, value: Value, model: Any, feature: int) -> Value:
+def _clip(b: Builder, value: Value, model: Any, feature: int) -> Value:
     for op, limit in (("maximum", model._min_value), ("minimum", model._max_value)):
         bound = float(limit[feature])
         if np.isfinite(bound):

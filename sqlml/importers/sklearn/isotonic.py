@@ -1,7 +1,7 @@
 """IsotonicRegression: a monotone line through points (`sklearn/isotonic.py`).
 
-scikit-learn interpolates with scipy's interp1d, which is `np.interp` for float64 points and a
-formula of its own, in float32, for float32 points.
+scikit-learn interpolates with scipy's interp1d, which uses `np.interp` for float64 points and its
+own formula in float32 for float32 points.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sqlml.types import Array, dtype_of
 
 
 def isotonic_regression(model: Any, frame: Frame) -> Outputs:
-    """Predict and transform, of one column."""
+    """Return prediction and transform of one column."""
     check(model, "X_thresholds_", "y_thresholds_", "X_min_", "X_max_")
     dtype = dtype_of(np.asarray(model.X_thresholds_))
     value = numbers(frame, "IsotonicRegression", dtype=dtype)
-    made = interpolated(frame.builder, value, model, frame.names)
-    return Outputs({"label": made, "transform": made})
+    prediction = interpolate(frame.builder, value, model, frame.names)
+    return Outputs({"label": prediction, "transform": prediction})
 
 
 def isotonic_schema(model: Any) -> Schema:
-    """One column without a name: scikit-learn keeps none.
+    """Return the schema of one column without a name, because scikit-learn records none.
 
     Raises:
         UnsupportedModelError: not fitted.
@@ -38,13 +38,13 @@ def isotonic_schema(model: Any) -> Schema:
     return Schema(None, 1)
 
 
-def interpolated(
+def interpolate(
     builder: Builder, value: Value, model: Any, names: tuple[str, ...] = ("x",)
 ) -> Value:
-    """`model.predict` of an (n, 1) value that is finite: (n, 1) float64.
+    """Return `model.predict` of finite values (n, 1) as (n, 1) float64.
 
-    Beyond the points: their ends ("clip"), NaN ("nan") or an error ("raise"); a single point is
-    constant whatever out_of_bounds says.
+    Values beyond the points get the end values ("clip"), NaN ("nan") or an error ("raise"). A
+    single point is constant for every out_of_bounds.
     """
     points, values = np.asarray(model.X_thresholds_), np.asarray(model.y_thresholds_)
     if points.dtype not in (np.float32, np.float64) or points.shape != values.shape:
@@ -67,14 +67,14 @@ def interpolated(
             high=points[-1:],
         )
     if points.dtype == np.float64 or points.size == 1:
-        made = _interpolate(builder, value, points, values)
+        result = _interpolate(builder, value, points, values)
     else:
-        made = _interpolate_float32(builder, value, points, values)
+        result = _interpolate_float32(builder, value, points, values)
     if model.out_of_bounds == "nan" and points.size > 1:
         low, high = builder.op("lt", value, points[:1]), builder.op("gt", value, points[-1:])
         outside = builder.op("or", low, high)
-        made = builder.op("where", outside, np.nan, made)
-    return made
+        result = builder.op("where", outside, np.nan, result)
+    return result
 
 
 def _interpolate(builder: Builder, value: Value, points: Array, values: Array) -> Value:
@@ -90,19 +90,19 @@ def _interpolate(builder: Builder, value: Value, points: Array, values: Array) -
 
 
 def _interpolate_float32(builder: Builder, value: Value, points: Array, values: Array) -> Value:
-    """slope * (x - x0) + y0 on the piece that x lies in, as `interp1d._call_linear` does it."""
-    found = builder.op(
+    """Return slope * (x - x0) + y0 on the piece of x, like `interp1d._call_linear`."""
+    index = builder.op(
         "search_sorted",
         value,
         edges=points,
         offsets=np.array([0, points.size], np.int64),
         side="left",
     )
-    right = builder.op("minimum", builder.op("maximum", found, 1), points.size - 1)
+    right = builder.op("minimum", builder.op("maximum", index, 1), points.size - 1)
     left = builder.op("sub", right, 1)
     x, y = builder.constant(points), builder.constant(values.astype(np.float32))
     x0, x1 = builder.op("take", x, left), builder.op("take", x, right)
     y0, y1 = builder.op("take", y, left), builder.op("take", y, right)
     slope = builder.op("div", builder.op("sub", y1, y0), builder.op("sub", x1, x0))
-    made = builder.op("add", builder.op("mul", slope, builder.op("sub", value, x0)), y0)
-    return builder.op("cast", made, dtype="float64")
+    result = builder.op("add", builder.op("mul", slope, builder.op("sub", value, x0)), y0)
+    return builder.op("cast", result, dtype="float64")

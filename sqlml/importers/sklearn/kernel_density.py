@@ -1,4 +1,4 @@
-"""KernelDensity: the log of a sum of kernels around all fitted points."""
+"""KernelDensity: the logarithm of a sum of kernels around all fitted points."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ MOST_TOLERANCE = 1e-9
 
 
 def kernel_density(model: Any, frame: Frame) -> Outputs:
-    """log(sum of weight * kernel(distance / bandwidth_)), normalised; -inf where nothing is near.
+    """Return the normalised log(sum of weight * kernel(distance / bandwidth_)).
+
+    The result is -inf if no point is near.
 
     Raises:
-        UnsupportedModelError: atol or rtol let the source stop before its sum is exact.
+        UnsupportedModelError: atol or rtol allow the source to stop before its sum is exact.
     """
     check(model, "tree_", "bandwidth_")
     if model.atol > 0 or model.rtol > MOST_TOLERANCE:
@@ -57,7 +59,7 @@ def _distance(builder: Builder, reduced: Value, attrs: dict[str, Any]) -> Value:
 
 
 def _inside(builder: Builder, distance: Value, width: float, value: Value | float) -> Value:
-    """`value` where the distance is below the bandwidth, -inf elsewhere."""
+    """Return `value` where the distance is below the bandwidth, and -inf elsewhere."""
     return builder.op("where", builder.op("lt", distance, width), value, -np.inf)
 
 
@@ -98,7 +100,7 @@ _KERNELS = {
 
 
 def _log_norm(kernel: str, h: float, d: int) -> float:
-    """Log of the factor that makes the kernel's integral over d dimensions 1."""
+    """Return the log of the factor that normalises the kernel's integral over d dimensions."""
 
     def log_volume(n: int) -> float:
         return 0.5 * n * math.log(math.pi) - math.lgamma(0.5 * n + 1)

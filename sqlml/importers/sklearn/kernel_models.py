@@ -1,4 +1,4 @@
-"""Kernels between rows and fixed points, as libsvm and `sklearn.metrics.pairwise` define them."""
+"""Kernels of `sklearn.metrics.pairwise` and libsvm, and estimators that approximate kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs
-from sqlml.importers.sklearn.estimator_checks import check, numbers, within
+from sqlml.importers.sklearn.estimator_checks import check, check_bounds, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -21,7 +21,7 @@ KERNELS = frozenset(
 
 
 def kernel_name(model: Any) -> str:
-    """The name of the model's kernel, where it is one that we cover.
+    """Return the name of the model's kernel.
 
     Raises:
         UnsupportedModelError: it is precomputed, a function, or none that we know.
@@ -45,7 +45,7 @@ def kernel_name(model: Any) -> str:
 def kernel_of(
     model: Any, frame: Frame, points: Any, gamma: float | None, degree: float, coef0: float
 ) -> Value:
-    """(n, m) values of the model's kernel between the rows and `points` (m, k).
+    """Return the kernel values (n, m) between the rows and `points` (m, k).
 
     Raises:
         UnsupportedModelError: as `kernel_name` does.
@@ -53,7 +53,7 @@ def kernel_of(
     name, step = kernel_name(model), type(model).__name__
     if name in NON_NEGATIVE:
         step = f"{step} with kernel={name!r}"
-        x = within(frame, frame.matrix(), step, low=np.zeros(frame.width))
+        x = check_bounds(frame, frame.matrix(), step, low=np.zeros(frame.width))
     else:
         x = numbers(frame, step)
     return kernel_values(frame.builder, x, dense(points), name, gamma, degree, coef0)
@@ -68,7 +68,7 @@ def kernel_values(
     degree: float = 3,
     coef0: float = 1,
 ) -> Value:
-    """(n, m) kernel values of rows `x` and `points` (m, k); gamma defaults to 1 / k."""
+    """Return kernel values (n, m) of rows `x` and `points` (m, k); gamma defaults to 1 / k."""
     points = np.asarray(points, np.float64)
     scale = 1.0 / points.shape[1] if gamma is None else float(gamma)
     if kernel == "cosine":
@@ -91,7 +91,7 @@ def kernel_values(
 
 
 def exponential(builder: Builder, x: Value, factor: float) -> Value:
-    """exp(factor * x)."""
+    """Return exp(factor * x)."""
     return builder.op("exp", builder.op("mul", x, factor))
 
 
@@ -100,21 +100,21 @@ MOST_FACTORS = 64
 
 
 def power(builder: Builder, x: Value, exponent: float) -> Value:
-    """x to the power of `exponent`; whole exponents by squaring, as libsvm's powi does."""
+    """Return x to the power of `exponent`; integer exponents by squaring, like libsvm's powi."""
     if exponent != int(exponent) or not 0 <= exponent <= MOST_FACTORS:
         return builder.op("pow", x, float(exponent))
-    made: Value | None = None
-    left = int(exponent)
-    while left:
-        if left % 2:
-            made = x if made is None else builder.op("mul", made, x)
-        left //= 2
-        if left:
+    product: Value | None = None
+    remaining = int(exponent)
+    while remaining:
+        if remaining % 2:
+            product = x if product is None else builder.op("mul", product, x)
+        remaining //= 2
+        if remaining:
             x = builder.op("mul", x, x)
-    if made is None:  # the power 0 is 1, whatever x is
+    if product is None:  # the power 0 is 1, whatever x is
         zeros = builder.op("mul", x, 0.0)
         return builder.op("add", zeros, 1.0)
-    return made
+    return product
 
 
 def _unit(builder: Builder, x: Value) -> Value:
@@ -129,15 +129,12 @@ def _units(points: Array) -> Array:
 
 
 def dense(matrix: Any) -> Array:
-    """A matrix as float64, where the source keeps it sparse when it was fitted on sparse rows."""
+    """Return a matrix as float64; the source keeps it sparse if it was fitted on sparse rows."""
     return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, np.float64)
 
 
-# KernelRidge, KernelPCA, KernelCenterer and Nystroem: linear maps of kernel values.
-
-
 def kernel_ridge(model: Any, frame: Frame) -> Outputs:
-    """The kernel's values times dual_coef_."""
+    """Return the kernel values times dual_coef_."""
     check(model, "dual_coef_", "X_fit_")
     weights = np.asarray(model.dual_coef_)
     values = kernel_of(model, frame, model.X_fit_, model.gamma, model.degree, model.coef0)
@@ -145,40 +142,44 @@ def kernel_ridge(model: Any, frame: Frame) -> Outputs:
 
 
 def kernel_pca(model: Any, frame: Frame) -> Frame:
-    """The centred kernel's values times the eigenvectors, scaled by their eigenvalues' roots."""
+    """Return the centred kernel values times the scaled eigenvectors."""
     check(model, "X_fit_", "eigenvalues_", "eigenvectors_", "_centerer", "gamma_")
     builder = frame.builder
     values = kernel_of(model, frame, model.X_fit_, model.gamma_, model.degree, model.coef0)
     eigenvalues = np.asarray(model.eigenvalues_, np.float64)
     vectors = np.asarray(model.eigenvectors_, np.float64)
-    kept = eigenvalues != 0
+    nonzero = eigenvalues != 0
     scaled = np.zeros_like(vectors)
-    scaled[:, kept] = vectors[:, kept] / np.sqrt(eigenvalues[kept])
-    centred = _centred(builder, values, model._centerer)
+    scaled[:, nonzero] = vectors[:, nonzero] / np.sqrt(eigenvalues[nonzero])
+    centred = _centre(builder, values, model._centerer)
     return Frame.of(builder, builder.linear(centred, scaled))
 
 
 def kernel_centerer(model: Any, frame: Frame) -> Frame:
-    """Kernel values less the means of their rows and of the fitted rows."""
+    """Return kernel values minus the means of their rows and of the fitted rows."""
     check(model, "K_fit_rows_", "K_fit_all_")
-    made = _centred(frame.builder, numbers(frame, "KernelCenterer"), model)
-    return Frame.of(frame.builder, made, frame.names)
+    centred = _centre(frame.builder, numbers(frame, "KernelCenterer"), model)
+    return Frame.of(frame.builder, centred, frame.names)
 
 
 def nystroem(model: Any, frame: Frame) -> Frame:
-    """The kernel's values at the chosen points times normalization_."""
+    """Return the kernel values at the chosen points times normalization_."""
     check(model, "components_", "normalization_")
-    given = {**(model.kernel_params or {})}
+    parameters = {**(model.kernel_params or {})}
     for key in ("gamma", "degree", "coef0"):
         if getattr(model, key) is not None:
-            given[key] = getattr(model, key)
-    gamma, degree, coef0 = given.get("gamma"), given.get("degree", 3), given.get("coef0", 1)
+            parameters[key] = getattr(model, key)
+    gamma, degree, coef0 = (
+        parameters.get("gamma"),
+        parameters.get("degree", 3),
+        parameters.get("coef0", 1),
+    )
     values = kernel_of(model, frame, model.components_, gamma, degree, coef0)
     normal = np.asarray(model.normalization_)
     return Frame.of(frame.builder, frame.builder.linear(values, normal.T))
 
 
-def _centred(builder: Builder, values: Value, centerer: Any) -> Value:
+def _centre(builder: Builder, values: Value, centerer: Any) -> Value:
     rows = np.asarray(centerer.K_fit_rows_, np.float64)
     mean = builder.op("div", builder.op("sum", values, axis=1), float(rows.size))
     values = builder.op("sub", values, rows)
@@ -187,39 +188,34 @@ def _centred(builder: Builder, values: Value, centerer: Any) -> Value:
     return builder.op("add", values, overall)
 
 
-# Features that approximate a kernel: the samplers and PolynomialCountSketch.
-#
-# Besides them NeighborhoodComponentsAnalysis, a learned linear map.
-
-
 _INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}
 """AdditiveChi2Sampler's default sample_interval by sample_steps."""
 
 
 def rbf_sampler(model: Any, frame: Frame) -> Frame:
-    """cos(x @ random_weights_ + random_offset_) * sqrt(2 / n_components)."""
+    """Return cos(x @ random_weights_ + random_offset_) * sqrt(2 / n_components)."""
     check(model, "random_weights_", "random_offset_")
     scale = (2.0 / model.n_components) ** 0.5
     return _cosines(model, frame, numbers(frame, "RBFSampler"), scale)
 
 
 def skewed_chi2_sampler(model: Any, frame: Frame) -> Frame:
-    """cos(log(x + skewedness) W + b) sqrt(2 / n); x at or below -skewedness raises."""
+    """Return cos(log(x + skewedness) W + b) sqrt(2 / n); x at or below -skewedness raises."""
     check(model, "random_weights_", "random_offset_")
     builder, skew = frame.builder, float(model.skewedness)
     low = np.full(frame.width, np.nextafter(-skew, np.inf))
-    x = within(frame, frame.matrix(), "SkewedChi2Sampler", low=low)
+    x = check_bounds(frame, frame.matrix(), "SkewedChi2Sampler", low=low)
     x = builder.op("log", builder.op("add", x, skew))
     return _cosines(model, frame, x, np.sqrt(2.0) / np.sqrt(model.n_components))
 
 
 def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
-    """sqrt(x * interval), then for each step a cosine and a sine of log(x); 0 where x is 0."""
+    """Return sqrt(x * interval), then for each step a cosine and a sine of log(x); 0 if x is 0."""
     check(model)
     builder = frame.builder
     interval = model.sample_interval
     interval = float(_INTERVALS[model.sample_steps] if interval is None else interval)
-    x = within(frame, frame.matrix(), "AdditiveChi2Sampler", low=np.zeros(frame.width))
+    x = check_bounds(frame, frame.matrix(), "AdditiveChi2Sampler", low=np.zeros(frame.width))
     empty = builder.op("eq", x, 0.0)
 
     parts = [builder.op("sqrt", builder.op("mul", x, interval))]
@@ -230,13 +226,13 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
         factor = builder.op("sqrt", builder.op("div", step, width))
         for wave in ("cos", "sin"):
             angle = builder.op("mul", log_step, float(j))
-            made = builder.op("mul", factor, builder.op(wave, angle))
-            parts.append(builder.op("where", empty, 0.0, made))
+            component = builder.op("mul", factor, builder.op(wave, angle))
+            parts.append(builder.op("where", empty, 0.0, component))
     return Frame.of(builder, builder.beside(parts))
 
 
 def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
-    """The circular convolution of `degree` count sketches, through their Fourier transforms."""
+    """Return the circular convolution of `degree` count sketches, by Fourier transforms."""
     check(model, "indexHash_", "bitHash_")
     builder, size = frame.builder, int(model.n_components)
     x = numbers(frame, "PolynomialCountSketch")
@@ -267,7 +263,7 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
 
 
 def neighborhood_components(model: Any, frame: Frame) -> Frame:
-    """x @ components_.T."""
+    """Return x @ components_.T."""
     check(model, "components_")
     x = numbers(frame, "NeighborhoodComponentsAnalysis")
     return Frame.of(frame.builder, frame.builder.linear(x, np.asarray(model.components_).T))

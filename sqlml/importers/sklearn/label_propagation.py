@@ -1,8 +1,8 @@
 """LabelPropagation and LabelSpreading: the labels of the training rows, weighted by a kernel.
 
-`sklearn/semi_supervised/_label_propagation.py`: rbf (Zhu and Ghahramani, 2002) weighs all training
-rows, knn takes the nearest ones alike. A row so far from all that every weight is 0 has NaN for
-probabilities and the first class for a label, as in the source.
+`sklearn/semi_supervised/_label_propagation.py`: rbf (Zhu and Ghahramani, 2002) weights all training
+rows, knn only the nearest ones, equally. If all weights of a row are 0, its probabilities are NaN
+and its label is the first class, as in the source.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.classify import argmax_label, class_list
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.importers.sklearn.kernel_models import dense, kernel_values
-from sqlml.importers.sklearn.neighbors import nearest
+from sqlml.importers.sklearn.neighbors import find_nearest
 from sqlml.ir.builder import Value
 from sqlml.types import Array
 
 
 def label_propagation(model: Any, frame: Frame) -> Outputs:
-    """The mean of the training rows' distributions over the classes, by weight.
+    """Return the weighted mean of the training rows' class distributions.
 
     Raises:
         UnsupportedModelError: a Python function as kernel.
@@ -36,7 +36,7 @@ def label_propagation(model: Any, frame: Frame) -> Outputs:
         weights = kernel_values(builder, x, dense(model.X_), "rbf", float(model.gamma))
         summed = builder.linear(weights, shares)
     elif model.kernel == "knn":
-        summed = _of_nearest(model, frame, shares)
+        summed = _sum_nearest(model, frame, shares)
     else:
         raise UnsupportedModelError(
             f"{type(model).__name__} has a Python function as its kernel, which cannot run inside "
@@ -46,10 +46,10 @@ def label_propagation(model: Any, frame: Frame) -> Outputs:
     return Outputs({"label": argmax_label(builder, proba), "proba": proba}, labels_of(classes))
 
 
-def _of_nearest(model: Any, frame: Frame, shares: Array) -> Value:
-    """(n, K): the distributions of the nearest training rows added up."""
+def _sum_nearest(model: Any, frame: Frame, shares: Array) -> Value:
+    """Sum the class distributions (n, K) of the nearest training rows."""
     builder = frame.builder
-    _, index = nearest(model.nn_fit, frame, int(model.n_neighbors))
+    _, index = find_nearest(model.nn_fit, frame, int(model.n_neighbors))
     gathered = builder.op("take", shares, index)
     summed = builder.op("sum", gathered, axis=1)
     return builder.op("reshape", summed, shape=(shares.shape[1],))

@@ -1,4 +1,4 @@
-"""Linear models of scikit-learn: regressors, classifiers and the two GLM links."""
+"""Linear models: regressors, classifiers and generalised linear models."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.classify import (
+    add_complement,
     binary_label,
-    normalised,
+    normalise,
     outlier_outputs,
     score_label,
     score_proba,
     two_or_more_classes,
-    with_complement,
 )
 from sqlml.importers.sklearn.estimator_checks import check, numbers, stored_dtype
 from sqlml.ir.builder import Builder, Value
@@ -22,13 +22,13 @@ from sqlml.types import Labels
 
 
 def linear_regressor(model: Any, frame: Frame) -> Outputs:
-    """x @ coef_ + intercept_, (n, targets): LinearRegression, Ridge, Lasso, SGD, LinearSVR ..."""
+    """Return x @ coef_ + intercept_, (n, targets): LinearRegression, Ridge, Lasso and others."""
     check(model, "coef_", "intercept_")
     return Outputs({"label": _scores(model, frame)})
 
 
 def log_link_regressor(model: Any, frame: Frame) -> Outputs:
-    """exp(x @ coef_ + intercept_) for PoissonRegressor, GammaRegressor and TweedieRegressor."""
+    """Return exp(x @ coef_ + intercept_): PoissonRegressor, GammaRegressor, TweedieRegressor."""
     check(model, "coef_", "intercept_")
     score = _scores(model, frame)
     if getattr(model, "link", "log") == "identity" or (
@@ -39,33 +39,33 @@ def log_link_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def linear_classifier(model: Any, frame: Frame) -> Outputs:
-    """Label and score of a linear classifier without probabilities."""
+    """Return label and score of a linear classifier without probabilities."""
     check(model, "coef_", "intercept_")
-    return _classified(model, frame)
+    return _classifier_outputs(model, frame)
 
 
 def logistic_regression(model: Any, frame: Frame) -> Outputs:
-    """Sigmoid for two classes, softmax (multinomial) for more.
+    """Return label, score and probabilities: a sigmoid for two classes, a softmax for more.
 
-    scikit-learn before 1.8 has `multi_class`: "ovr" normalises sigmoids, and "multinomial" takes
-    two classes for a softmax over -score and score.
+    scikit-learn before 1.8 has `multi_class`: "ovr" normalises sigmoids, and "multinomial" uses a
+    softmax of -score and score for two classes.
     """
     check(model, "coef_", "intercept_", "classes_")
     multi_class = getattr(model, "multi_class", None)
     one_vs_rest = multi_class == "ovr" or (multi_class is not None and model.solver == "liblinear")
-    made = _classified(model, frame)
-    score, builder = made.values["score"], frame.builder
+    outputs = _classifier_outputs(model, frame)
+    score, builder = outputs.values["score"], frame.builder
     if score.type.width == 1 and multi_class == "multinomial":
         proba = score_proba(builder, builder.op("concat", builder.op("neg", score), score))
     elif score.type.width > 1 and one_vs_rest:
-        proba = normalised(builder, builder.op("sigmoid", score))
+        proba = normalise(builder, builder.op("sigmoid", score))
     else:
         proba = score_proba(builder, score)
-    return Outputs({**made.values, "proba": proba}, made.labels)
+    return Outputs({**outputs.values, "proba": proba}, outputs.labels)
 
 
 def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
-    """Label -1 (outlier) or 1 from x @ coef_ - offset_ >= 0; `samples` has the offset back."""
+    """Return -1 (outlier) or 1 from x @ coef_ - offset_ >= 0; `samples` adds the offset again."""
     check(model, "coef_", "offset_")
     builder = frame.builder
     offset = np.ravel(np.asarray(model.offset_, np.float64))
@@ -77,29 +77,29 @@ def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
 
 
 def sgd_classifier(model: Any, frame: Frame) -> Outputs:
-    """Probabilities for log_loss and modified_huber, only label and score for other losses."""
+    """Return label and score, and probabilities for the losses log_loss and modified_huber."""
     check(model, "coef_", "intercept_", "classes_")
-    made = _classified(model, frame)
-    score, builder = made.values["score"], frame.builder
+    outputs = _classifier_outputs(model, frame)
+    score, builder = outputs.values["score"], frame.builder
     if model.loss == "log_loss":
         single = builder.op("sigmoid", score)
     elif model.loss == "modified_huber":
         single = _half_clipped(builder, score)
     else:
-        return made
+        return outputs
     one = score.type.width == 1
-    proba = with_complement(builder, single) if one else normalised(builder, single)
-    return Outputs({**made.values, "proba": proba}, made.labels)
+    proba = add_complement(builder, single) if one else normalise(builder, single)
+    return Outputs({**outputs.values, "proba": proba}, outputs.labels)
 
 
 def _half_clipped(builder: Builder, score: Value) -> Value:
-    """(clip(score, -1, 1) + 1) / 2, the probability under the modified Huber loss."""
+    """Return (clip(score, -1, 1) + 1) / 2, the probability under the modified Huber loss."""
     score = builder.op("maximum", score, -1.0)
     score = builder.op("minimum", score, 1.0)
     return builder.op("div", builder.op("add", score, 1.0), 2.0)
 
 
-def _classified(model: Any, frame: Frame) -> Outputs:
+def _classifier_outputs(model: Any, frame: Frame) -> Outputs:
     binarizer = getattr(model, "_label_binarizer", None)
     if getattr(binarizer, "y_type_", "").startswith("multilabel"):
         # RidgeClassifier fitted on an indicator matrix: whether each score is above 0.

@@ -1,4 +1,4 @@
-"""How a fitted model of `sklearn.neighbors` searches: metric, algorithm and ties, as attributes."""
+"""Nearest neighbours: `sklearn.neighbors` classifiers and regressors, and NearestCentroid."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sqlml.importers.sklearn.classify import (
     binary_label,
     class_list,
     class_lists,
-    of_targets,
+    collapse_two_scores,
     outlier_outputs,
-    second_less_first,
+    split_targets,
 )
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.importers.sklearn.generative_models import shares_below_max
@@ -42,7 +42,7 @@ _IN_ORDER = frozenset(_METRICS) - {"hamming", "cosine", "mahalanobis"}
 
 
 def metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The operator's attributes for a metric of scikit-learn.
+    """Return the operator's attributes for a metric of scikit-learn.
 
     Raises:
         UnsupportedModelError: a metric that we do not cover.
@@ -64,20 +64,20 @@ def metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str
             + ", ".join(sorted(_METRICS))
         )
     attrs: dict[str, Any] = {"metric": _METRICS[metric]}
-    left = {key: value for key, value in params.items() if value is not None}
+    remaining = {key: value for key, value in params.items() if value is not None}
     if attrs["metric"] == "minkowski":
-        attrs |= _minkowski(float(left.pop("p", 2)))
-        if "w" in left and attrs["metric"] in ("minkowski", "sqeuclidean"):
-            attrs["weights"] = np.asarray(left.pop("w"), np.float64)
-    if metric == "seuclidean" and "V" in left:
-        attrs["weights"] = 1.0 / np.asarray(left.pop("V"), np.float64)
-    if metric == "mahalanobis" and left.keys() & {"V", "VI"}:
-        covariance, inverse = left.pop("V", None), left.pop("VI", None)
-        given = np.linalg.inv(covariance) if inverse is None else inverse
-        attrs["inverse"] = np.asarray(given, np.float64)
+        attrs |= _minkowski(float(remaining.pop("p", 2)))
+        if "w" in remaining and attrs["metric"] in ("minkowski", "sqeuclidean"):
+            attrs["weights"] = np.asarray(remaining.pop("w"), np.float64)
+    if metric == "seuclidean" and "V" in remaining:
+        attrs["weights"] = 1.0 / np.asarray(remaining.pop("V"), np.float64)
+    if metric == "mahalanobis" and remaining.keys() & {"V", "VI"}:
+        covariance, inverse = remaining.pop("V", None), remaining.pop("VI", None)
+        matrix = np.linalg.inv(covariance) if inverse is None else inverse
+        attrs["inverse"] = np.asarray(matrix, np.float64)
     elif metric == "mahalanobis":
         raise _without_inverse(step)
-    if left or (metric == "seuclidean" and "weights" not in attrs):
+    if remaining or (metric == "seuclidean" and "weights" not in attrs):
         raise UnsupportedModelError(
             f"{step} has metric {metric!r} with metric_params {sorted(params)}, which sqlml does "
             "not cover"
@@ -101,7 +101,7 @@ def _minkowski(p: float) -> dict[str, Any]:
 
 
 def search_attrs(model: Any) -> dict[str, Any]:
-    """Points, metric and rule for ties of a fitted model with `_fit_method`."""
+    """Return points, metric and tie rule of a fitted model with `_fit_method`."""
     metric = model.effective_metric_
     attrs = metric_attrs(model, metric, model.effective_metric_params_)
     attrs["points"] = dense(model._fit_X)
@@ -129,8 +129,8 @@ def search_attrs(model: Any) -> dict[str, Any]:
     return attrs
 
 
-def nearest(model: Any, frame: Frame, k: int) -> tuple[Value, Value]:
-    """Distances (n, k) and numbers (n, k) int64 of the nearest fitted points.
+def find_nearest(model: Any, frame: Frame, k: int) -> tuple[Value, Value]:
+    """Return distances (n, k) and numbers (n, k) int64 of the nearest fitted points.
 
     Raises:
         UnsupportedModelError: fewer points than k were fitted.
@@ -143,19 +143,19 @@ def nearest(model: Any, frame: Frame, k: int) -> tuple[Value, Value]:
             "it raises on every row, so fit it with a smaller n_neighbors"
         )
     builder = frame.builder
-    found = builder.op("nearest", numbers(frame, type(model).__name__), k=k, **attrs)
-    distance = builder.op("select", found, indices=np.arange(k))
-    index = builder.op("select", found, indices=np.arange(k, 2 * k))
+    neighbours = builder.op("nearest", numbers(frame, type(model).__name__), k=k, **attrs)
+    distance = builder.op("select", neighbours, indices=np.arange(k))
+    index = builder.op("select", neighbours, indices=np.arange(k, 2 * k))
     return distance, builder.op("cast", index, dtype="int64")
 
 
-def within(model: Any, frame: Frame) -> tuple[Value, Value]:
-    """Distances (n, m) to all fitted points, and whether each lies within the radius (n, m)."""
+def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
+    """Return distances to all fitted points and whether each is within the radius, (n, m)."""
     attrs = search_attrs(model)
     builder = frame.builder
-    own = ("points", "metric", "p", "weights", "inverse", "expanded")
-    kept = {key: attrs[key] for key in own if key in attrs}
-    reduced = builder.op("pairwise", numbers(frame, type(model).__name__), **kept)
+    names = ("points", "metric", "p", "weights", "inverse", "expanded")
+    distance_attrs = {key: attrs[key] for key in names if key in attrs}
+    reduced = builder.op("pairwise", numbers(frame, type(model).__name__), **distance_attrs)
     radius = float(model.radius)
     if attrs["metric"] == "sqeuclidean" and "squared" not in attrs:
         distance, radius = builder.op("sqrt", reduced), radius * radius
@@ -174,7 +174,7 @@ def within(model: Any, frame: Frame) -> tuple[Value, Value]:
 
 
 def inverse_distances(builder: Builder, distance: Value) -> Value:
-    """1 / distance; in a row with distances of 0, 1 for these and 0 for the others."""
+    """Return 1 / distance; in a row with distances of 0, 1 for these and 0 for the others."""
     weights = builder.op("div", 1.0, distance)
     touching = builder.op("eq", weights, np.inf)
     touching = builder.op("cast", touching, dtype="float64")
@@ -184,7 +184,7 @@ def inverse_distances(builder: Builder, distance: Value) -> Value:
 
 
 def weighting(model: Any) -> str:
-    """ "uniform" or "distance".
+    """Return "uniform" or "distance".
 
     Raises:
         UnsupportedModelError: the weights are a function.
@@ -220,44 +220,41 @@ _TREES: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
 )
 
 
-# KNeighbors and RadiusNeighbors, classifiers and regressors, and LocalOutlierFactor.
-
-
 _FITTED = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric_params_")
 
 
 def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Votes of the k nearest, each 1 or the inverse of its distance; the first of equal classes.
+    """Count votes of the k nearest, each 1 or the inverse distance; the first of equal classes.
 
-    Of several targets, the votes for the classes of each stand side by side.
+    With several targets, the votes for the classes of each are side by side.
     """
     check(model, *_FITTED, "classes_", "_y")
     classes = class_lists(model)
-    distance, index = nearest(model, frame, int(model.n_neighbors))
+    distance, index = find_nearest(model, frame, int(model.n_neighbors))
     builder = frame.builder
     votes = builder.op("take", _one_hot(model, classes), index)
     if weighting(model) == "distance":
         weights = inverse_distances(builder, distance)
         votes = builder.op("mul", votes, _as_cube(builder, weights))
-    return _voted(builder, _summed(builder, votes), classes)
+    return _vote_outputs(builder, _sum_neighbours(builder, votes), classes)
 
 
 def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
-    """The mean of the k nearest targets, weighted by the inverse of the distances if asked for."""
+    """Return the mean of the k nearest targets, optionally weighted by inverse distances."""
     check(model, *_FITTED, "_y")
-    distance, index = nearest(model, frame, int(model.n_neighbors))
+    distance, index = find_nearest(model, frame, int(model.n_neighbors))
     builder = frame.builder
     targets = builder.op("take", _targets(model._y), index)
     if weighting(model) != "distance":
-        mean = builder.op("div", _summed(builder, targets), float(model.n_neighbors))
+        mean = builder.op("div", _sum_neighbours(builder, targets), float(model.n_neighbors))
         return Outputs({"label": mean})
     weights = inverse_distances(builder, distance)
-    total = _summed(builder, builder.op("mul", targets, _as_cube(builder, weights)))
+    total = _sum_neighbours(builder, builder.op("mul", targets, _as_cube(builder, weights)))
     return Outputs({"label": builder.op("div", total, builder.op("sum", weights, axis=1))})
 
 
 def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Votes of all points within the radius; without any, outlier_label or an error.
+    """Count votes of all points within the radius; without any, outlier_label or an error.
 
     Raises:
         UnsupportedModelError: the outlier_label is not a class.
@@ -274,11 +271,11 @@ def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
         pairs = zip(classes, outliers, strict=True)
         alone = np.concatenate([np.eye(len(known))[outlier] for known, outlier in pairs])
         votes = builder.op("where", none, alone, votes)
-    return _voted(builder, votes, classes)
+    return _vote_outputs(builder, votes, classes)
 
 
 def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
-    """The mean target of all points within the radius, weighted if asked for; NaN without any."""
+    """Return the optionally weighted mean target of points within the radius; NaN without any."""
     check(model, *_FITTED, "_y")
     builder = frame.builder
     weights, none = _radius_weights(model, frame)
@@ -291,7 +288,7 @@ def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
-    """Novelty detection: minus the mean ratio of the neighbours' density to the row's own."""
+    """Return minus the mean ratio of the neighbours' density to the row's own (novelty)."""
     check(model, *_FITTED, "n_neighbors_", "_lrd", "_distances_fit_X_", "offset_")
     if not model.novelty:
         raise UnsupportedModelError(
@@ -299,7 +296,7 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
             "novelty=True"
         )
     k, builder = int(model.n_neighbors_), frame.builder
-    distance, index = nearest(model, frame, k)
+    distance, index = find_nearest(model, frame, k)
     reach = np.asarray(model._distances_fit_X_, np.float64)[:, k - 1]
     reached = builder.op("take", reach, index)
     mean = _mean(builder, builder.op("maximum", distance, reached), k)
@@ -313,9 +310,9 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
 
 
 def _radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
-    """(n, m) weights of all fitted points, 0 outside the radius, and where no point is inside."""
+    """Return weights (n, m), 0 outside the radius, and where no point is inside."""
     builder = frame.builder
-    distance, inside = within(model, frame)
+    distance, inside = find_within_radius(model, frame)
     counted = builder.op("cast", inside, dtype="float64")
     none = builder.op("eq", builder.op("max", counted, axis=1), 0.0)
     if weighting(model) == "distance":
@@ -344,18 +341,18 @@ def _outlier_class(model: Any, classes: list[Any], target: int) -> int | None:
 
 
 def _one_hot(model: Any, classes: list[list[Any]]) -> Array:
-    """(m, classes of all targets): the classes of the fitted rows."""
+    """Return the classes of the fitted rows as (m, classes of all targets)."""
     codes = np.asarray(model._y, np.int64).reshape(-1, len(classes))
     hot = [np.eye(len(known))[codes[:, t]] for t, known in enumerate(classes)]
     return np.concatenate(hot, axis=1)
 
 
-def _voted(builder: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
-    """What the votes (n, classes of all targets) say of each target."""
+def _vote_outputs(builder: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
+    """Return label and probabilities of each target from the votes (n, classes of all targets)."""
     sizes = [len(known) for known in classes]
     shares = [
-        builder.op("div", own, builder.op("sum", own, axis=1))
-        for own in of_targets(builder, votes, sizes)
+        builder.op("div", part, builder.op("sum", part, axis=1))
+        for part in split_targets(builder, votes, sizes)
     ]
     values = {"label": argmax_labels(builder, votes, sizes), "proba": builder.beside(shares)}
     return Outputs(values, tuple(labels_of(known) for known in classes))
@@ -370,8 +367,8 @@ def _as_cube(builder: Builder, weights: Value) -> Value:
     return builder.op("reshape", weights, shape=(weights.type.width, 1))
 
 
-def _summed(builder: Builder, cube: Value) -> Value:
-    """(n, T): the sum of (n, k, T) over the neighbours."""
+def _sum_neighbours(builder: Builder, cube: Value) -> Value:
+    """Sum (n, k, T) over the neighbours, (n, T)."""
     total = builder.op("sum", cube, axis=1)
     return builder.op("reshape", total, shape=(cube.type.shape[2],))
 
@@ -380,14 +377,11 @@ def _mean(builder: Builder, x: Value, k: int) -> Value:
     return builder.op("div", builder.op("sum", x, axis=1), float(k))
 
 
-# NearestCentroid: the nearest of one point per class, or a discriminant score with priors.
-
-
 _CENTROID_METRICS = {"euclidean": "sqeuclidean", "manhattan": "manhattan"}
 
 
 def nearest_centroid(model: Any, frame: Frame) -> Outputs:
-    """With equal priors the label is the nearest centroid, else the best discriminant score.
+    """Return the nearest centroid, or with priors the class with the best discriminant score.
 
     Scores and probabilities are those of ESL, eq. (18.2), and exist for the euclidean metric.
     """
@@ -403,15 +397,15 @@ def nearest_centroid(model: Any, frame: Frame) -> Outputs:
         label = argmax_label(builder, builder.op("neg", distance))
     else:
         label = argmax_label(builder, scores)
-    made = {"label": label}
+    values = {"label": label}
     if model.metric == "euclidean":
-        made["proba"] = shares_below_max(builder, scores)
-        made["score"] = second_less_first(builder, scores)
-    return Outputs(made, labels_of(classes))
+        values["proba"] = shares_below_max(builder, scores)
+        values["score"] = collapse_two_scores(builder, scores)
+    return Outputs(values, labels_of(classes))
 
 
 def _discriminant(model: Any, builder: Builder, x: Value, metric: str, priors: Any) -> Value:
-    """-distance^2 + 2 log(prior), of columns divided by their deviation within the classes."""
+    """Return -distance^2 + 2 log(prior) of columns divided by their within-class deviation."""
     deviation = np.asarray(model.within_class_std_dev_, np.float64)
     deviation = np.where(deviation == 0, 1.0, deviation)
     points = np.asarray(model.centroids_, np.float64) / deviation

@@ -1,4 +1,4 @@
-"""MLPClassifier, MLPRegressor and BernoulliRBM: layers of products and activations.
+"""Multilayer perceptrons and BernoulliRBM: layers of matrix products and activations.
 
 `sklearn/neural_network/_multilayer_perceptron.py`, `_rbm.py`.
 """
@@ -14,10 +14,10 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.classify import (
+    add_complement,
     argmax_label,
     binary_label,
     two_or_more_classes,
-    with_complement,
 )
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.ir.builder import Builder, Value
@@ -36,9 +36,9 @@ ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = MappingProxyType(
 
 
 def mlp_classifier(model: Any, frame: Frame) -> Outputs:
-    """One output above 0.5 for two classes, the largest of the outputs for more.
+    """Return the class with the largest output, or for two classes whether it is above 0.5.
 
-    Fitted on an indicator matrix, it says for each label whether its output is above 0.5.
+    A model fitted on an indicator matrix returns for each label whether its output is above 0.5.
     """
     check(model, "coefs_", "intercepts_", "out_activation_", "classes_", "_label_binarizer")
     builder = frame.builder
@@ -51,17 +51,17 @@ def mlp_classifier(model: Any, frame: Frame) -> Outputs:
     if out.type.width > 1:
         return Outputs({"label": argmax_label(builder, out), "proba": out}, labels_of(classes))
     label = binary_label(builder, out, threshold=0.5)
-    return Outputs({"label": label, "proba": with_complement(builder, out)}, labels_of(classes))
+    return Outputs({"label": label, "proba": add_complement(builder, out)}, labels_of(classes))
 
 
 def mlp_regressor(model: Any, frame: Frame) -> Outputs:
-    """(n, targets): the output of the last layer."""
+    """Return the output of the last layer, (n, targets)."""
     check(model, "coefs_", "intercepts_", "out_activation_")
     return Outputs({"label": _forward(model, frame)})
 
 
 def bernoulli_rbm(model: Any, frame: Frame) -> Frame:
-    """(n, n_components): the probability that each hidden unit is on."""
+    """Return the probability that each hidden unit is on, (n, n_components)."""
     check(model, "components_", "intercept_hidden_")
     x = numbers(frame, "BernoulliRBM")
     hidden = frame.builder.linear(x, np.asarray(model.components_).T, model.intercept_hidden_)
@@ -74,11 +74,11 @@ def _forward(model: Any, frame: Frame) -> Value:
     last = len(model.coefs_) - 1
     for i, (weights, bias) in enumerate(zip(model.coefs_, model.intercepts_, strict=True)):
         value = builder.linear(value, weights, bias)
-        value = _activated(builder, value, model.out_activation_ if i == last else model.activation)
+        value = _activate(builder, value, model.out_activation_ if i == last else model.activation)
     return value
 
 
-def _activated(builder: Builder, value: Value, name: str) -> Value:
+def _activate(builder: Builder, value: Value, name: str) -> Value:
     if name not in ACTIVATIONS:
         raise UnsupportedModelError(
             f"activation {name!r} is not known to sqlml; use {', '.join(sorted(ACTIVATIONS))}"

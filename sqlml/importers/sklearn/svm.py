@@ -1,7 +1,8 @@
 """Support vector machines of libsvm: SVC, NuSVC, SVR, NuSVR and OneClassSVM.
 
 The formulas are those of `svm_predict_values` in `sklearn/svm/src/libsvm/svm.cpp`: every pair of
-classes has a score, the sum over its own support vectors in their order; the classes' votes decide.
+classes has a score, the sum over its own support vectors in their order. The votes of the pairs
+decide.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LEAST_PROBABILITY = 1e-7
 
 
 def schema(model: Any) -> Schema:
-    """The columns of a support vector machine; one with a Python kernel has none.
+    """Return the columns of a support vector machine.
 
     Raises:
         UnsupportedModelError: not fitted, or its kernel is not one that we cover.
@@ -45,13 +46,13 @@ def schema(model: Any) -> Schema:
 
 
 def support_vector_regressor(model: Any, frame: Frame) -> Outputs:
-    """SVR and NuSVR: the sum of the kernels times their coefficients, plus the intercept."""
+    """Return the sum of kernels times coefficients plus the intercept: SVR and NuSVR."""
     check(model, *_FITTED)
     return Outputs({"label": _one_score(model, frame)})
 
 
 def one_class_svm(model: Any, frame: Frame) -> Outputs:
-    """Label 1 where the score is positive, -1 elsewhere; samples are the score plus offset_."""
+    """Return label 1 for positive scores and -1 for others; `samples` is the score plus offset_."""
     check(model, *_FITTED, "offset_")
     score = _one_score(model, frame)
     offset = np.asarray(model.offset_, np.float64).reshape(1)
@@ -60,7 +61,7 @@ def one_class_svm(model: Any, frame: Frame) -> Outputs:
 
 
 def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
-    """SVC and NuSVC: votes of the pairs of classes, and Platt's probabilities where asked for."""
+    """Return the votes of the pairs of classes for SVC and NuSVC, with Platt's probabilities."""
     check(model, *_FITTED, "classes_", "_n_support")
     classes = class_list(model)
     builder, k = frame.builder, len(classes)
@@ -69,8 +70,8 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
             f"{type(model).__name__} with break_ties=True and decision_function_shape='ovo' "
             "raises on every predict; set decision_function_shape='ovr'"
         )
-    values = _kernel(model, frame)
-    pairs = builder.linear(values, _pair_weights(model, k), _intercepts(model))
+    kernel = _kernel(model, frame)
+    pairs = builder.linear(kernel, _pair_weights(model, k), _intercepts(model))
     # A pair's score is positive for its first class.
     second = builder.op("cast", builder.op("le", pairs, 0.0), dtype="float64")
     signs = pair_signs(k)
@@ -82,14 +83,14 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
         score = ovr_decision(builder, builder.op("lt", pairs, 0.0), builder.op("neg", pairs), k)
         if model.break_ties:
             label = argmax_label(builder, score)
-    made = {"label": label, "score": score}
+    values = {"label": label, "score": score}
     if model.probability is True or model.probability == 1:
-        made["proba"] = _probabilities(model, builder, pairs, k)
-    return Outputs(made, labels_of(classes))
+        values["proba"] = _probabilities(model, builder, pairs, k)
+    return Outputs(values, labels_of(classes))
 
 
 def _probabilities(model: Any, builder: Builder, pairs: Value, k: int) -> Value:
-    """Platt's sigmoid of each pair's score, coupled to one probability per class."""
+    """Couple Platt's sigmoids of the pairs' scores to one probability per class."""
     slope, shift = (np.asarray(a, np.float64) for a in (model._probA, model._probB))
     if slope.size != k * (k - 1) // 2:
         raise UnsupportedModelError(
@@ -124,13 +125,13 @@ def _intercepts(model: Any) -> Array:
 
 
 def _pair_weights(model: Any, k: int) -> Array:
-    """(support vectors, pairs): the coefficients of each pair, 0 for other classes' vectors."""
+    """Return (support vectors, pairs) coefficients, 0 for the vectors of other classes."""
     coefficients = dense(model._dual_coef_)
     counts = np.asarray(model._n_support, np.int64)
     end = np.cumsum(counts)
-    held = [slice(e - c, e) for e, c in zip(end, counts, strict=True)]
+    slices = [slice(e - c, e) for e, c in zip(end, counts, strict=True)]
     weights = np.zeros((coefficients.shape[1], k * (k - 1) // 2))
     for pair, (i, j) in enumerate(combinations(range(k), 2)):
-        weights[held[i], pair] = coefficients[j - 1, held[i]]
-        weights[held[j], pair] = coefficients[i, held[j]]
+        weights[slices[i], pair] = coefficients[j - 1, slices[i]]
+        weights[slices[j], pair] = coefficients[i, slices[j]]
     return weights

@@ -1,7 +1,9 @@
-"""AdaBoostClassifier (SAMME) and AdaBoostRegressor (AdaBoost.R2, weighted median).
+"""Ensembles of any estimators: AdaBoost, bagging, voting and stacking.
 
-`sklearn/ensemble/_weight_boosting.py`. Weak learners are mostly trees: those become one tree
-ensemble whose leaves hold their weighted votes, which adds up the same numbers in the same order.
+Sources: `sklearn/ensemble/_weight_boosting.py`, `_bagging.py`, `_voting.py`, `_stacking.py`.
+Members that are plain trees become one tree ensemble, which adds up the same numbers in the same
+order.
+Members of bagging, voting and stacking number the classes from 0; ties go to the first class.
 """
 
 from __future__ import annotations
@@ -28,12 +30,20 @@ from sqlml.importers.sklearn.ensemble.forests import (
     tree_sum,
 )
 from sqlml.importers.sklearn.estimator_checks import check, numbers
-from sqlml.importers.sklearn.meta.members import Member, drops, members, scaled, spread, total, wide
+from sqlml.importers.sklearn.meta.members import (
+    Member,
+    apply_number,
+    as_float64,
+    is_dropped,
+    members,
+    spread,
+    sum_values,
+)
 from sqlml.ir.builder import Builder, Value
 
 
 def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Each learner gives its weight to the class that it predicts and takes from the others."""
+    """Sum the learners' votes: each adds its weight to its class and subtracts it from others."""
     check(model, "estimators_", "estimator_weights_", "classes_")
     if getattr(model, "algorithm", "SAMME") == "SAMME.R":
         raise UnsupportedModelError(
@@ -42,26 +52,26 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         )
     classes = two_or_more_classes(model)
     builder, width = frame.builder, len(classes)
-    frame = _checked(model, frame)
+    frame = _reject_nan(model, frame)
     gathered = _votes(model, frame, recurse, classes)
-    score = scaled(builder, "div", gathered, model.estimator_weights_.sum())
+    score = apply_number(builder, "div", gathered, model.estimator_weights_.sum())
     if width == 2:
         first, second = (builder.op("select", score, indices=np.array([i])) for i in (0, 1))
         score = builder.op("add", builder.op("neg", first), second)
         both = builder.op("concat", builder.op("neg", score), score)
-        proba = builder.op("softmax", scaled(builder, "div", both, 2), sum_dtype="float64")
+        proba = builder.op("softmax", apply_number(builder, "div", both, 2), sum_dtype="float64")
         label = binary_label(builder, score)
     else:
-        link = scaled(builder, "div", score, width - 1)
+        link = apply_number(builder, "div", score, width - 1)
         proba = builder.op("softmax", link, sum_dtype="float64")
         label = argmax_label(builder, score)
     return Outputs({"label": label, "proba": proba, "score": score}, labels_of(classes))
 
 
 def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """The prediction at which half of the learners' weight is reached, from below."""
+    """Return the weighted median: the prediction at which half of the weight is reached."""
     check(model, "estimators_", "estimator_weights_")
-    frame = _checked(model, frame)
+    frame = _reject_nan(model, frame)
     builder, trees = frame.builder, model.estimators_
     if all_trees(trees):
         target = np.arange(len(trees), dtype=np.int32)
@@ -69,20 +79,23 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         predictions = sum_of_trees(builder, x, member_trees(trees), target=target)
     else:
         predictions = builder.beside(
-            [wide(builder, member.answer("predict")) for member in members(model, frame, recurse)]
+            [
+                as_float64(builder, member.output_of("predict"))
+                for member in members(model, frame, recurse)
+            ]
         )
     weights = np.asarray(model.estimator_weights_, np.float64)[: len(trees)]
     return Outputs({"label": builder.op("weighted_median", predictions, weights=weights)})
 
 
-def _checked(model: Any, frame: Frame) -> Frame:
-    """Refuse NaN, as AdaBoost itself does, whatever its learners accept."""
+def _reject_nan(model: Any, frame: Frame) -> Frame:
+    """Reject NaN, as AdaBoost does regardless of its learners."""
     value = numbers(frame, type(model).__name__, rows="sparse")
     return Frame.of(frame.builder, value, frame.names, frame.sparse)
 
 
 def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Value:
-    """(n, K): all learners' weighted votes added up."""
+    """Sum all learners' weighted votes, (n, K)."""
     builder, width = frame.builder, len(classes)
     learners = model.estimators_
     weights = [float(w) for w in model.estimator_weights_[: len(learners)]]
@@ -96,19 +109,13 @@ def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Va
         return sum_of_trees(builder, x, replace(raw, value=value))
     parts: list[Value] = []
     for member, pro, con in zip(members(model, frame, recurse), weights, against, strict=True):
-        hit = builder.op("gt", member.votes(member.places(classes), width), 0.0)
+        hit = builder.op("gt", member.votes(member.class_indices(classes), width), 0.0)
         parts.append(builder.op("where", hit, pro, con))
-    return total(builder, parts)
-
-
-# BaggingClassifier and BaggingRegressor: the mean of members, each on its own columns.
-#
-# `sklearn/ensemble/_bagging.py`. Members know the classes as numbers from 0. A bag of trees, the
-# default, becomes one tree ensemble; the sums run in the same order either way.
+    return sum_values(builder, parts)
 
 
 def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Mean of the members' probabilities, or of their votes where they have none."""
+    """Return the mean of the members' probabilities, or of their votes without probabilities."""
     check(model, "estimators_", "estimators_features_", "classes_")
     classes = class_list(model)
     builder, members, width = frame.builder, _bagging_members(model), len(classes)
@@ -122,22 +129,24 @@ def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         for i, (estimator, features) in enumerate(members):
             columns = frame.take(features)
             member = Member.of(model, f"estimators_[{i}]", estimator, columns, recurse)
-            at = member.places(range(width))
+            at = member.class_indices(range(width))
             if "proba" in member.values:
-                parts.append(spread(builder, wide(builder, member.values["proba"]), at, width))
+                parts.append(
+                    spread(builder, as_float64(builder, member.values["proba"]), at, width)
+                )
             else:
                 parts.append(member.votes(at, width))
-            scores += [wide(builder, score) for score in member.own("score").values()]
-        summed = total(builder, parts)
-    proba = scaled(builder, "div", summed, len(members))
+            scores += [as_float64(builder, score) for score in member.available("score").values()]
+        summed = sum_values(builder, parts)
+    proba = apply_number(builder, "div", summed, len(members))
     values = {"label": argmax_label(builder, proba), "proba": proba}
     if len(scores) == len(members) and len({score.type.width for score in scores}) == 1:
-        values["score"] = scaled(builder, "div", total(builder, scores), len(members))
+        values["score"] = apply_number(builder, "div", sum_values(builder, scores), len(members))
     return Outputs(values, labels_of(classes))
 
 
 def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Mean of the members' predictions."""
+    """Return the mean of the members' predictions."""
     check(model, "estimators_", "estimators_features_")
     builder, members = frame.builder, _bagging_members(model)
     if all_trees([member for member, _ in members]):
@@ -147,13 +156,13 @@ def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         for i, (estimator, features) in enumerate(members):
             columns, name = frame.take(features), f"estimators_[{i}]"
             member = Member.of(model, name, estimator, columns, recurse, several=True)
-            parts.append(wide(builder, member.answer("predict")))
-        summed = total(builder, parts)
-    return Outputs({"label": scaled(builder, "div", summed, len(members))})
+            parts.append(as_float64(builder, member.output_of("predict")))
+        summed = sum_values(builder, parts)
+    return Outputs({"label": apply_number(builder, "div", summed, len(members))})
 
 
 def _bagging_members(model: Any) -> list[tuple[Any, Sequence[int]]]:
-    """The members with the numbers of the columns that they read.
+    """Return the members with the numbers of the columns that they read.
 
     Raises:
         UnsupportedModelError: n_estimators was changed after fit.
@@ -169,17 +178,11 @@ def _bagging_members(model: Any) -> list[tuple[Any, Sequence[int]]]:
     ]
 
 
-# VotingClassifier and VotingRegressor: several models asked at once.
-#
-# `sklearn/ensemble/_voting.py`. Members know the classes as numbers from 0. Ties go to the first
-# class; a weight counts for one member.
-
-
 def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Hard voting counts labels, soft voting averages probabilities.
+    """Count labels (hard voting) or average probabilities (soft voting).
 
-    `transform` is the members' class numbers, or their probabilities side by side; with
-    flatten_transform=False scikit-learn returns three axes, which SQL cannot, so it is left out.
+    `transform` is the members' class numbers, or their probabilities side by side. There is none
+    for flatten_transform=False, because scikit-learn then returns three axes.
     """
     check(model, "estimators_", "classes_", "le_")
     classes = class_list(model)
@@ -189,52 +192,52 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     parts: list[Value] = []
     asked: list[Value] = []
     for member in _voting_members(model, frame, recurse):
-        at = member.places(range(width))
+        at = member.class_indices(range(width))
         if soft and at != list(range(width)):
             raise UnsupportedModelError(
                 f"{member.where} does not know all {width} classes; fit it again"
             )
-        asked.append(member.answer("predict_proba" if soft else "predict"))
+        asked.append(member.output_of("predict_proba" if soft else "predict"))
         parts.append(asked[-1] if soft else member.votes(at, width))
     if soft:
         proba = _mean(builder, parts, weights)
         values = {"label": argmax_label(builder, proba), "proba": proba}
     else:
         counted = _weighted(builder, parts, weights)
-        values = {"label": argmax_label(builder, total(builder, counted))}
+        values = {"label": argmax_label(builder, sum_values(builder, counted))}
     if not soft or model.flatten_transform:
         values["transform"] = builder.op("concat", *asked)
     return Outputs(values, labels_of(classes))
 
 
 def voting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """The weighted mean of the members; `transform` is their predictions side by side."""
+    """Return the weighted mean of the members; `transform` is their predictions side by side."""
     check(model, "estimators_")
     builder = frame.builder
-    parts = [member.answer("predict") for member in _voting_members(model, frame, recurse)]
+    parts = [member.output_of("predict") for member in _voting_members(model, frame, recurse)]
     return Outputs(
         {"label": _mean(builder, parts, _weights(model)), "transform": builder.op("concat", *parts)}
     )
 
 
 def _voting_members(model: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
-    names = [name for name, member in model.estimators if not drops(member)]
+    names = [name for name, member in model.estimators if not is_dropped(member)]
     for name, member in zip(names, model.estimators_, strict=True):
         yield Member.of(model, repr(name), member, frame, recurse)
 
 
 def _weights(model: Any) -> list[float] | None:
-    """The weights of the members that are not dropped.
+    """Return the weights of the members that are not dropped.
 
     Raises:
-        UnsupportedModelError: weights that no average or count can use.
+        UnsupportedModelError: the weights cannot be averaged or counted.
     """
     if model.weights is None:
         return None
     weights = [
         float(weight)
         for (_, member), weight in zip(model.estimators, model.weights, strict=True)
-        if not drops(member)
+        if not is_dropped(member)
     ]
     if min(weights) < 0 or sum(weights) == 0:
         raise UnsupportedModelError(
@@ -248,28 +251,26 @@ def _weighted(builder: Builder, parts: list[Value], weights: list[float] | None)
     if weights is None:
         return parts
     return [
-        scaled(builder, "mul", part, weight) for part, weight in zip(parts, weights, strict=True)
+        apply_number(builder, "mul", part, weight)
+        for part, weight in zip(parts, weights, strict=True)
     ]
 
 
 def _mean(builder: Builder, parts: list[Value], weights: list[float] | None) -> Value:
-    """The sum first and one division at the end, as np.average does it.
+    """Sum and divide once at the end, like np.average.
 
-    Members that all answer in float32 are averaged in float32, unless weights widen them.
+    The mean of members that all return float32 is float32, unless weights widen them.
     """
     if weights is not None or len({part.type.dtype for part in parts}) > 1:
-        parts = [wide(builder, part) for part in parts]
+        parts = [as_float64(builder, part) for part in parts]
     scale = float(len(parts)) if weights is None else float(np.sum(weights))
-    return scaled(builder, "div", total(builder, _weighted(builder, parts, weights)), scale)
-
-
-# StackingClassifier and StackingRegressor: a last model on the answers of others.
-#
-# `sklearn/ensemble/_stacking.py`. `transform` is what the last model sees.
+    return apply_number(
+        builder, "div", sum_values(builder, _weighted(builder, parts, weights)), scale
+    )
 
 
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """What the last model says; it knows the classes as numbers from 0."""
+    """Return the final estimator's prediction; it numbers the classes from 0."""
     check(model, "estimators_", "final_estimator_", "stack_method_", "classes_")
     classes = class_list(model)
     stacked = _stacked(model, frame, recurse, binary=len(classes) == 2)
@@ -281,29 +282,29 @@ def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
             "StackingClassifier again"
         )
     labels = labels_of([classes[code] for code in known.values])
-    offered = last.own("label", "proba", "score")
+    offered = last.available("label", "proba", "score")
     return Outputs({**offered, "transform": stacked.matrix()}, labels)
 
 
 def stacking_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """What the last model says."""
+    """Return the final estimator's prediction."""
     check(model, "estimators_", "final_estimator_", "stack_method_")
     stacked = _stacked(model, frame, recurse, binary=False)
     last = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
-    return Outputs({"label": last.answer("predict"), "transform": stacked.matrix()})
+    return Outputs({"label": last.output_of("predict"), "transform": stacked.matrix()})
 
 
 def _stacked(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
-    """The members' answers side by side, and the columns themselves with passthrough.
+    """Return the members' outputs side by side, and with passthrough also the columns.
 
-    Of two probabilities only the second is kept.
+    Of two probabilities only the second is kept. `transform` is the input of the final estimator.
     """
     builder = frame.builder
-    names = [name for name, member in model.estimators if not drops(member)]
+    names = [name for name, member in model.estimators if not is_dropped(member)]
     parts: list[Frame] = []
     for name, member, method in zip(names, model.estimators_, model.stack_method_, strict=True):
-        value = Member.of(model, repr(name), member, frame, recurse).answer(method)
-        value = wide(builder, value)
+        value = Member.of(model, repr(name), member, frame, recurse).output_of(method)
+        value = as_float64(builder, value)
         if binary and method == "predict_proba":
             value = builder.op("select", value, indices=np.arange(1, value.type.width))
         parts.append(Frame.of(builder, value, stem=name))

@@ -1,4 +1,9 @@
-"""scikit-learn's decision trees as one tree_ensemble: alone, as a forest, or as other members."""
+"""Decision trees as one tree ensemble: single trees, forests, leaf embeddings, isolation forests.
+
+A forest adds its trees' float64 values in order and divides by their number
+(`sklearn/ensemble/_forest.py`); ties go to the first class. Trees with several targets have the
+values of all targets in each leaf.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from sqlml.importers.sklearn.classify import (
     outlier_outputs,
 )
 from sqlml.importers.sklearn.estimator_checks import check, numbers, path_of
-from sqlml.importers.sklearn.meta.members import scaled
+from sqlml.importers.sklearn.meta.members import apply_number
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.trees import RawTrees, ensemble
 from sqlml.types import Array
@@ -37,12 +42,12 @@ TREES = frozenset(
 
 
 def raw_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTrees:
-    """All nodes of `trees` (sklearn.tree._tree.Tree), concatenated.
+    """Concatenate all nodes of `trees` (sklearn.tree._tree.Tree).
 
     `value` is (nodes, classes or 1) float64: class fractions of a classifier, means of a
-    regressor. With `sizes`, the classes of each target (1 for a regressor's), it has those of all
-    targets side by side. A row is compared as float32 with a float64 threshold there, so
-    thresholds become the largest float32 that is not above them.
+    regressor. `sizes` are the numbers of classes of each target (1 for a regressor's); the values
+    of all targets are then side by side. scikit-learn compares float32 values with float64
+    thresholds, so thresholds become the largest float32 that is not above them.
     """
     counts = np.array([t.node_count for t in trees], np.int64)
     first = np.cumsum(counts) - counts
@@ -68,7 +73,7 @@ def raw_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTr
 
 
 def _values(tree: Any, sizes: Sequence[int] | None) -> Array:
-    """(nodes, values); targets with fewer classes than the others have zeros at the end there."""
+    """Return (nodes, values); targets with fewer classes than others are padded with zeros."""
     value: Array = tree.value
     if sizes is None:
         return value[:, 0, :]
@@ -76,7 +81,7 @@ def _values(tree: Any, sizes: Sequence[int] | None) -> Array:
 
 
 def float32_floor(thresholds: Array) -> Array:
-    """The largest float32 <= each float64, so that `x32 <= floor` is `x32 <= threshold`.
+    """Return the largest float32 <= each float64, so that x32 <= floor is x32 <= threshold.
 
     >>> float32_floor(np.array([0.1, 0.5])).tolist()
     [0.09999999403953552, 0.5]
@@ -88,14 +93,16 @@ def float32_floor(thresholds: Array) -> Array:
 
 
 def tree_input(owner: Any, frame: Frame, tree: Any) -> Value:
-    """The columns as float32 for the trees of `owner`; NaN passes where `tree`, one of them, lets
-    it: of dense rows only."""
+    """Return the columns as float32 for the trees of `owner`.
+
+    NaN passes in dense rows if `tree`, one of them, accepts it.
+    """
     allow_nan = takes_nan(tree) and not frame.sparse
     return numbers(frame, type(owner).__name__, allow_nan=allow_nan, dtype="float32", rows="wide")
 
 
 def takes_nan(tree: Any) -> bool:
-    """Whether the tree's predict lets NaN pass, as its own tags say.
+    """Return whether the tree's predict accepts NaN, according to its own tags.
 
     Raises:
         UnsupportedModelError: a scikit-learn before 1.6, which has no tags.
@@ -116,21 +123,21 @@ def sum_of_trees(
     target: Array | None = None,
     base: Array | None = None,
 ) -> Value:
-    """(n, outputs) float64: the leaf values of all trees added to `base`, tree by tree.
+    """Add the leaf values of all trees to `base`, tree by tree: (n, outputs) float64.
 
     Args:
-        target: the first output of each tree; without it all trees add to all outputs.
-        base: what is added to, zeros by default.
+        target: the first output of each tree; by default all trees add to all outputs.
+        base: the start of the sum, zeros by default.
     """
     target = np.zeros(len(raw.roots), np.int32) if target is None else target
     if base is None:
         base = np.zeros(int(target.max()) + raw.value.shape[1])
-    made = ensemble(raw, target=target, base=base, compare="le")
-    return builder.op("tree_ensemble", x, **made.attrs())
+    trees = ensemble(raw, target=target, base=base, compare="le")
+    return builder.op("tree_ensemble", x, **trees.attrs())
 
 
 def all_trees(members: Sequence[Any]) -> bool:
-    """Whether all members are plain decision trees of one target that treat NaN alike."""
+    """Return whether all members are plain decision trees of one target that treat NaN alike."""
     return all(
         path_of(m) in TREES
         and getattr(m, "n_outputs_", 0) == 1
@@ -140,7 +147,7 @@ def all_trees(members: Sequence[Any]) -> bool:
 
 
 def tree_sum(owner: Any, frame: Frame, members: Sequence[tuple[Any, Sequence[int]]]) -> Value:
-    """(n, V): the leaf values of all trees added up, each tree on its own columns of `frame`."""
+    """Sum the leaf values of all trees, each on its own columns of `frame`: (n, V)."""
     raw = member_trees([tree for tree, _ in members])
     columns = [
         np.asarray(features, np.int64)[np.maximum(tree.tree_.feature, 0)]
@@ -151,39 +158,32 @@ def tree_sum(owner: Any, frame: Frame, members: Sequence[tuple[Any, Sequence[int
 
 
 def member_trees(trees: Sequence[Any]) -> RawTrees:
-    """The node arrays of fitted trees, checked one by one."""
+    """Return the node arrays of fitted trees, checked one by one."""
     for tree in trees:
         check(tree, "tree_")
     return raw_trees([tree.tree_ for tree in trees])
 
 
-# Single trees and forests: DecisionTree, ExtraTree, RandomForest and ExtraTrees, C and R.
-#
-# A forest adds its trees' float64 values in order and divides by their number
-# (`sklearn/ensemble/_forest.py`); ties go to the first class. Trees of several targets have the
-# values of all of them in each leaf.
-
-
 def tree_classifier(model: Any, frame: Frame) -> Outputs:
-    """Class fractions of the exit leaf."""
+    """Return the class fractions of the leaf."""
     check(model, "tree_", "classes_")
     return _classified(model, frame, [model])
 
 
 def tree_regressor(model: Any, frame: Frame) -> Outputs:
-    """Value of the exit leaf."""
+    """Return the value of the leaf."""
     check(model, "tree_")
     return Outputs({"label": _sum(model, frame, [model], [1] * int(model.n_outputs_))})
 
 
 def forest_classifier(model: Any, frame: Frame) -> Outputs:
-    """Mean of the trees' class fractions."""
+    """Return the mean of the trees' class fractions."""
     check(model, "estimators_", "classes_")
     return _classified(model, frame, model.estimators_)
 
 
 def forest_regressor(model: Any, frame: Frame) -> Outputs:
-    """Mean of the trees' values."""
+    """Return the mean of the trees' values."""
     check(model, "estimators_")
     return Outputs({"label": _sum(model, frame, model.estimators_, [1] * int(model.n_outputs_))})
 
@@ -198,44 +198,43 @@ def _classified(model: Any, frame: Frame, trees: Sequence[Any]) -> Outputs:
 
 
 def _sum(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -> Value:
-    """(n, sum of sizes) float64: the trees' values added up and divided by their number."""
+    """Sum the trees' values and divide by their number: (n, sum of sizes) float64."""
     raw = raw_trees([tree.tree_ for tree in trees], sizes)
     total = sum_of_trees(frame.builder, tree_input(model, frame, trees[0]), raw)
     return total if trees[0] is model else frame.builder.op("div", total, float(len(trees)))
 
 
-# RandomTreesEmbedding: one 0/1 column per leaf of a forest of random trees.
-
-
 def random_trees_embedding(model: Any, frame: Frame) -> Frame:
-    """(n, leaves of all trees) float64, tree by tree in the order of scikit-learn's leaf numbers.
+    """Return one 0/1 column per leaf, (n, leaves of all trees) float64.
 
-    The trees give each row the place of its leaf among the tree's columns, in one (n, trees)
-    value, and each column compares that with its own place.
+    The order is scikit-learn's order of leaves, tree by tree. The trees return the position of each
+    row's leaf, (n, trees), and each column compares that with its own position.
     """
     check(model, "estimators_", "one_hot_encoder_")
     builder = frame.builder
     trees = [tree.tree_ for tree in model.estimators_]
     raw = raw_trees(trees)
-    columns = [_places(tree, seen) for tree, seen in zip(trees, _seen(model), strict=True)]
+    columns = [
+        _leaf_columns(tree, seen) for tree, seen in zip(trees, _reached_leaves(model), strict=True)
+    ]
     raw = replace(raw, value=np.concatenate(columns)[:, None])
     x = tree_input(model, frame, model.estimators_[0])
-    place = sum_of_trees(builder, x, raw, target=np.arange(len(trees), dtype=np.int32))
-    counts = [len(seen) for seen in _seen(model)]
+    leaf = sum_of_trees(builder, x, raw, target=np.arange(len(trees), dtype=np.int32))
+    counts = [len(seen) for seen in _reached_leaves(model)]
     tree_of = np.repeat(np.arange(len(trees), dtype=np.int64), counts)
-    own = np.concatenate([np.arange(count, dtype=np.float64) for count in counts])
-    hot = builder.op("eq", builder.op("select", place, indices=tree_of), own)
+    positions = np.concatenate([np.arange(count, dtype=np.float64) for count in counts])
+    hot = builder.op("eq", builder.op("select", leaf, indices=tree_of), positions)
     value = builder.op("cast", hot, dtype="float64")
-    names = [f"tree{t}_leaf{int(place)}" for t, place in zip(tree_of, own, strict=True)]
+    names = [f"tree{t}_leaf{int(place)}" for t, place in zip(tree_of, positions, strict=True)]
     return Frame.of(builder, value, names, bool(model.sparse_output))
 
 
-def _seen(model: Any) -> list[Array]:
+def _reached_leaves(model: Any) -> list[Array]:
     return [np.asarray(seen, np.int64) for seen in model.one_hot_encoder_.categories_]
 
 
-def _places(tree: Any, seen: Array) -> Array:
-    """For each node of a tree: its column among the tree's columns, 0 for an inner node.
+def _leaf_columns(tree: Any, seen: Array) -> Array:
+    """Return for each node its column among the tree's columns, 0 for inner nodes.
 
     Raises:
         UnsupportedModelError: a leaf that no training row reached, on which the source raises.
@@ -250,31 +249,30 @@ def _places(tree: Any, seen: Array) -> Array:
     return places
 
 
-# IsolationForest: how deep a row lies in random trees (Liu, Ting and Zhou, 2008).
-#
-# `sklearn/ensemble/_iforest.py`: each tree adds the depth of the row's leaf and the average path
-# length of the training rows in it; the score of a row is -2^-(sum / (trees * c(max_samples_))).
-# Nothing is checked: NaN goes by each node's missing direction, and infinity is compared.
-
-
 def isolation_forest(model: Any, frame: Frame) -> Outputs:
-    """Label -1 or 1, score (negative: an outlier) and samples (score + offset_)."""
+    """Return label -1 or 1, score (negative for outliers) and samples (score + offset_).
+
+    Liu, Ting and Zhou (2008), `sklearn/ensemble/_iforest.py`: each tree adds the depth of the row's
+    leaf and the average path length of its training rows. The score of a row is
+    -2^-(sum / (trees * c(max_samples_))). NaN follows each node's missing direction, and infinity
+    is compared.
+    """
     check(model, "estimators_", "estimators_features_", "offset_", "_max_samples")
     builder = frame.builder
     depth = _depth(model, frame)
     denominator = len(model.estimators_) * average_path_length(np.array([model._max_samples]))[0]
     if denominator:
-        share = scaled(builder, "div", depth, denominator)
+        share = apply_number(builder, "div", depth, denominator)
     else:
-        share = scaled(builder, "add", scaled(builder, "mul", depth, 0.0), 1.0)
+        share = apply_number(builder, "add", apply_number(builder, "mul", depth, 0.0), 1.0)
     samples = builder.op("neg", builder.op("exp2", builder.op("neg", share)))
-    score = scaled(builder, "sub", samples, model.offset_)
+    score = apply_number(builder, "sub", samples, model.offset_)
     shallow = _least_inlier_depth(denominator, float(model.offset_))
     return outlier_outputs(binary_label(builder, depth, "ge", shallow), score, samples)
 
 
 def _depth(model: Any, frame: Frame) -> Value:
-    """(n, 1) float64: the depths in all trees added up."""
+    """Sum the depths in all trees, (n, 1) float64."""
     trees = [tree.tree_ for tree in model.estimators_]
     raw = raw_trees(trees)
     counts = [tree.node_count for tree in trees]
@@ -295,7 +293,7 @@ def _depth(model: Any, frame: Frame) -> Value:
 
 
 def average_path_length(samples: Array) -> Array:
-    """The average path length of a tree that isolates each number of `samples` rows."""
+    """Return the average path length of a tree that isolates each number of `samples` rows."""
     n = np.asarray(samples, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         long = 2.0 * (np.log(n - 1.0) + np.euler_gamma) - 2.0 * (n - 1.0) / n
@@ -303,10 +301,10 @@ def average_path_length(samples: Array) -> Array:
 
 
 def _least_inlier_depth(denominator: float, offset: float) -> float:
-    """The least sum of depths that is an inlier; infinity where none is.
+    """Return the smallest sum of depths that is an inlier; infinity if none is.
 
-    The score rises with the depth, and the training row at the quantile that `contamination`
-    asks for has a score of exactly 0; so the label is decided by depth, which is exact.
+    The score rises with the depth, and the training row at the quantile of `contamination` has a
+    score of exactly 0. Deciding the label by depth is exact.
     """
 
     def inlier(depth: float) -> bool:

@@ -1,7 +1,10 @@
-"""GradientBoostingClassifier and GradientBoostingRegressor.
+"""Gradient boosting: GradientBoosting and HistGradientBoosting, classifiers and regressors.
 
 `sklearn/ensemble/_gb.py`: raw = init, then `raw += learning_rate * value` stage by stage in
 float64. The start is a constant for the default init, and another model's output otherwise.
+`sklearn/ensemble/_hist_gradient_boosting`: float64 `x <= num_threshold`, NaN follows
+missing_go_to_left. A preprocessor encodes categorical columns, replaces unknown ones by NaN and
+moves them to the front; `feature_idx` counts in that order. Infinity is an ordinary number.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ FLOAT64_ON_FLOAT32 = ("sklearn.tree.", "sklearn.ensemble.")
 
 
 def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Losses log_loss (sigmoid or softmax) and exponential (sigmoid of twice the score)."""
+    """Return a sigmoid or softmax for log_loss, the sigmoid of twice the score for exponential."""
     check(model, "estimators_", "init_", "classes_")
     classes = class_list(model)
     builder = frame.builder
@@ -53,7 +56,7 @@ def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> 
 
 
 def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """The raw score is the prediction, whatever the loss."""
+    """Return the raw score, which is the prediction for every loss."""
     check(model, "estimators_", "init_")
     return Outputs({"label": _raw_predict(model, frame, recurse, classifier=False)})
 
@@ -80,7 +83,7 @@ def _raw_predict(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
 
 
 def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:
-    """The (width,) raw prediction before the first stage, None when it depends on the row."""
+    """Return the (width,) raw prediction before the first stage, None if it depends on the row."""
     init = model.init_
     if isinstance(init, str) and init == "zero":
         return np.zeros(width)
@@ -97,18 +100,18 @@ def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:
 def _model_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
     _check_precision(model)
     try:
-        made = recurse(model.init_, frame)
+        outputs = recurse(model.init_, frame)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"init of {type(model).__name__}: {error}") from error
-    wanted = "proba" if classifier else "label"
-    if not isinstance(made, Outputs) or wanted not in made.values:
+    needed = "proba" if classifier else "label"
+    if not isinstance(outputs, Outputs) or needed not in outputs.values:
         raise UnsupportedModelError(
             f"init of {type(model).__name__} is {type(model.init_).__name__}, which has no "
             f"{'predict_proba' if classifier else 'predict'}"
         )
-    builder, value = frame.builder, made.values[wanted]
+    builder, value = frame.builder, outputs.values[needed]
     if not classifier:
-        if made.labels is not None:
+        if outputs.labels is not None:
             raise UnsupportedModelError(
                 f"init of {type(model).__name__} is a classifier; use a regressor or init='zero'"
             )
@@ -123,10 +126,10 @@ def _model_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
 
 
 def _check_precision(model: Any) -> None:
-    """Refuse an init whose own numbers are float32 sums in an unspecified order.
+    """Reject an init that sums float32 numbers in an unspecified order.
 
-    GradientBoosting hands float32 rows to its init, and scikit-learn's linear models and scalers
-    then compute in float32. A probability near 1 has lost most digits of its logit by that.
+    GradientBoosting passes float32 rows to its init, and scikit-learn's linear models and scalers
+    then compute in float32. The logit of a probability near 1 loses most digits by that.
     """
     init = model.init_
     is_float64 = np.asarray(getattr(init, "coef_", np.float32(0))).dtype == np.float64
@@ -144,17 +147,10 @@ def _logit(builder: Builder, proba: Value, half: bool) -> Value:
 
 
 def _multinomial_logit(builder: Builder, proba: Value) -> Value:
-    """log(p / geometric mean of p)."""
+    """Return log(p / geometric mean of p)."""
     logs = builder.op("sum", builder.op("log", proba), axis=1)
     mean = builder.op("exp", builder.op("div", logs, float(proba.type.width)))
     return builder.op("log", builder.op("div", proba, mean))
-
-
-# HistGradientBoostingClassifier and HistGradientBoostingRegressor.
-#
-# `sklearn/ensemble/_hist_gradient_boosting`: float64 `x <= num_threshold`, NaN by
-# missing_go_to_left; a preprocessor encodes categorical columns, sets unknown ones to NaN and
-# puts them first, and `feature_idx` counts in that order. Infinity is an ordinary number here.
 
 
 LOG_LOSSES = ("poisson", "gamma")
@@ -163,7 +159,7 @@ IDENTITY_LOSSES = ("squared_error", "absolute_error", "quantile")
 
 
 def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
-    """Sigmoid for two classes (a score of 0 is the first), softmax for more."""
+    """Return a sigmoid for two classes (a score of 0 is the first), a softmax for more."""
     check(model, "_predictors", "_baseline_prediction", "classes_")
     classes = class_list(model)
     if len(classes) < 2 or model.loss != "log_loss":
@@ -181,7 +177,7 @@ def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def hist_gradient_boosting_regressor(model: Any, frame: Frame) -> Outputs:
-    """The raw score, or its exp for the poisson and gamma losses."""
+    """Return the raw score, or its exp for the poisson and gamma losses."""
     check(model, "_predictors", "_baseline_prediction")
     score = _hist_raw_predict(model, frame)
     if model.loss in LOG_LOSSES:
@@ -203,11 +199,11 @@ def _hist_raw_predict(model: Any, frame: Frame) -> Value:
             f"{type(model).__name__} adds up its trees in {base.dtype}; fit it on a float64 target"
         )
     target = np.tile(np.arange(width, dtype=np.int32), len(model._predictors))
-    x = _preprocessed(model, frame).matrix("float64")
+    x = _preprocess(model, frame).matrix("float64")
     return sum_of_trees(frame.builder, x, raw, target=target, base=base)
 
 
-def _preprocessed(model: Any, frame: Frame) -> Frame:
+def _preprocess(model: Any, frame: Frame) -> Frame:
     if model.is_categorical_ is None:
         return frame
     transformers = {} if model._preprocessor is None else model._preprocessor.named_transformers_
@@ -249,7 +245,7 @@ def _raw_trees(predictors: list[Any]) -> RawTrees:
 def _sets(
     predictors: list[Any], nodes: Array, categorical: Array, owner: Array
 ) -> dict[int, Array] | None:
-    """The categories that go left at each categorical node: bits of 8 words of 32."""
+    """Return the categories that go left at each categorical node: bits of 8 words of 32."""
     numbers = np.flatnonzero(categorical)
     if not numbers.size:
         return None

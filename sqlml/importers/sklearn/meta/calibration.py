@@ -1,8 +1,10 @@
-"""CalibratedClassifierCV: members' scores turned into probabilities, and their mean.
+"""Calibrated classifiers, classifiers with another threshold, and classifiers of encoded targets.
 
 `sklearn/calibration.py`: a sigmoid (Platt, 1999), isotonic regression (Zadrozny and Elkan, 2002)
-or a temperature (Guo et al., 2017) on decision_function where the member has it, else on
-predict_proba.
+or a temperature (Guo et al., 2017) on decision_function if the member has it, else on
+predict_proba. `sklearn/model_selection/_classification_threshold.py`: the positive class for
+`score >= threshold`. EncodedTargetClassifier is sqlml's own
+(`sqlml/training/estimators/encoded_target.py`), which CREATE MODEL ... AS SELECT trains.
 """
 
 from __future__ import annotations
@@ -15,14 +17,21 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, Schema, labels_of
 from sqlml.importers.model_checks import unfitted
 from sqlml.importers.sklearn.classify import (
+    add_complement,
     argmax_label,
-    normalised,
+    normalise,
     two_or_more_classes,
-    with_complement,
 )
 from sqlml.importers.sklearn.estimator_checks import check
-from sqlml.importers.sklearn.isotonic import interpolated
-from sqlml.importers.sklearn.meta.members import OUTPUT, Member, scaled, spread, total, wide
+from sqlml.importers.sklearn.isotonic import interpolate
+from sqlml.importers.sklearn.meta.members import (
+    OUTPUT,
+    Member,
+    apply_number,
+    as_float64,
+    spread,
+    sum_values,
+)
 from sqlml.ir.builder import Builder, Value
 
 EPSILON = 1e-12
@@ -30,22 +39,22 @@ EPSILON = 1e-12
 
 
 def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """The mean of all pairs of a member and its calibrators."""
+    """Return the mean of all pairs of a member and its calibrators."""
     check(model, "calibrated_classifiers_", "classes_")
     classes = two_or_more_classes(model)
     builder = frame.builder
     parts = [
-        _calibrated(model, f"calibrated_classifiers_[{i}]", pair, frame, recurse, classes)
+        _calibrate_pair(model, f"calibrated_classifiers_[{i}]", pair, frame, recurse, classes)
         for i, pair in enumerate(model.calibrated_classifiers_)
     ]
-    proba = scaled(builder, "div", total(builder, parts), len(parts))
+    proba = apply_number(builder, "div", sum_values(builder, parts), len(parts))
     return Outputs({"label": argmax_label(builder, proba), "proba": proba}, labels_of(classes))
 
 
-def _calibrated(
+def _calibrate_pair(
     owner: Any, name: str, pair: Any, frame: Frame, recurse: Recurse, classes: list[Any]
 ) -> Value:
-    """(n, K) probabilities of one pair; the member of a temperature may number its classes."""
+    """Return probabilities (n, K) of one pair; a temperature's member may number its classes."""
     builder, width = frame.builder, len(classes)
     member = Member.of(owner, name, pair.estimator, frame, recurse)
     known = member.classes
@@ -54,13 +63,13 @@ def _calibrated(
         raise UnsupportedModelError(
             f"{member.where} has neither decision_function nor predict_proba"
         )
-    response = wide(builder, member.values["score" if scored else "proba"])
+    response = as_float64(builder, member.values["score" if scored else "proba"])
     if not scored and len(known) == 2:
         response = builder.op("select", response, indices=np.array([1]))
     if pair.method == "temperature":
         proba = _temperature(builder, response, scored, float(pair.calibrators[0].beta_))
     elif pair.method in ("sigmoid", "isotonic"):
-        proba = _one_by_one(builder, response, pair, member.places(classes), width)
+        proba = _calibrate_columns(builder, response, pair, member.class_indices(classes), width)
     else:
         raise UnsupportedModelError(
             f"CalibratedClassifierCV(method={pair.method!r}) is not known to sqlml; use sigmoid"
@@ -69,59 +78,55 @@ def _calibrated(
         raise UnsupportedModelError(
             f"{member.where} does not know all {width} classes; fit it again"
         )
-    return _cut(builder, proba)
+    return _clip_to_one(builder, proba)
 
 
-def _one_by_one(builder: Builder, response: Value, pair: Any, at: list[int], width: int) -> Value:
-    """Each column of the response by its own calibrator; normalised for three classes or more."""
+def _calibrate_columns(
+    builder: Builder, response: Value, pair: Any, at: list[int], width: int
+) -> Value:
+    """Calibrate each column of the response; normalise for three or more classes."""
     count = min(len(at), response.type.width, len(pair.calibrators))
     columns = [
         _calibrate(builder, builder.op("select", response, indices=np.array([i])), calibrator)
         for i, calibrator in enumerate(pair.calibrators[:count])
     ]
     if width == 2:
-        return with_complement(builder, columns[0])
+        return add_complement(builder, columns[0])
     # A pair that knows fewer classes has fewer columns; the others stay 0.
-    return normalised(builder, spread(builder, builder.op("concat", *columns), at[:count], width))
+    return normalise(builder, spread(builder, builder.op("concat", *columns), at[:count], width))
 
 
 def _calibrate(builder: Builder, value: Value, calibrator: Any) -> Value:
     if hasattr(calibrator, "a_"):
-        link = scaled(builder, "mul", value, calibrator.a_)
-        link = scaled(builder, "add", link, calibrator.b_)
+        link = apply_number(builder, "mul", value, calibrator.a_)
+        link = apply_number(builder, "add", link, calibrator.b_)
         return builder.op("sigmoid", builder.op("neg", link))
-    return interpolated(builder, value, calibrator)
+    return interpolate(builder, value, calibrator)
 
 
 def _temperature(builder: Builder, response: Value, scored: bool, beta: float) -> Value:
-    """softmax(beta * logits); probabilities become logits by their logarithm."""
+    """Return softmax(beta * logits); logits of probabilities are their logarithms."""
     if response.type.width == 1 and scored:
         logits = builder.op("concat", builder.op("neg", response), response)
     elif scored:
         logits = response
     else:
-        proba = with_complement(builder, response) if response.type.width == 1 else response
-        logits = builder.op("log", scaled(builder, "add", proba, EPSILON))
-    return builder.op("softmax", scaled(builder, "mul", logits, beta), sum_dtype="float64")
+        proba = add_complement(builder, response) if response.type.width == 1 else response
+        logits = builder.op("log", apply_number(builder, "add", proba, EPSILON))
+    return builder.op("softmax", apply_number(builder, "mul", logits, beta), sum_dtype="float64")
 
 
-def _cut(builder: Builder, proba: Value) -> Value:
-    """What exceeds 1 by no more than 1e-5 is 1."""
+def _clip_to_one(builder: Builder, proba: Value) -> Value:
+    """Replace values that exceed 1 by at most 1e-5 with 1."""
     above = builder.op("and", builder.op("gt", proba, 1.0), builder.op("le", proba, 1.0 + 1e-5))
     return builder.op("where", above, 1.0, proba)
-
-
-# FixedThresholdClassifier and TunedThresholdClassifierCV: another cut between two classes.
-#
-# `sklearn/model_selection/_classification_threshold.py`: the positive class from `score >=
-# threshold` on; probabilities and scores are the inner classifier's own.
 
 
 METHODS = ("predict_proba", "decision_function")
 
 
 def fixed_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """The threshold is a parameter; "auto" is 0.5 for probabilities and 0 for scores."""
+    """Apply the parameter `threshold`; "auto" is 0.5 for probabilities and 0 for scores."""
     check(model)
     inner = inner_estimator(model)
     member = Member.of(model, "estimator", inner, frame, recurse)
@@ -132,28 +137,28 @@ def fixed_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Ou
     # numpy brings Python's own floats to the dtype of the scores, and keeps its own at float64
     narrow = type(threshold) in (int, float)
     score = _score(model, member, method, model.pos_label)
-    score = score if narrow else wide(frame.builder, score)
+    score = score if narrow else as_float64(frame.builder, score)
     return _apply_threshold(member, score, float(threshold), _positive(member, model.pos_label))
 
 
 def tuned_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """The threshold is `best_threshold_`, found by cross-validation."""
+    """Apply `best_threshold_`, which cross-validation found."""
     check(model, "estimator_", "best_threshold_", "_curve_scorer")
     member = Member.of(model, "estimator_", model.estimator_, frame, recurse)
     pos_label = model._curve_scorer._get_pos_label()
-    score = wide(frame.builder, _score(model, member, _method(model, member), pos_label))
+    score = as_float64(frame.builder, _score(model, member, _method(model, member), pos_label))
     return _apply_threshold(
         member, score, float(model.best_threshold_), _positive(member, pos_label)
     )
 
 
 def inner_estimator(model: Any) -> Any:
-    """The fitted classifier inside: one given fitted needs no fit of the model itself."""
+    """Return the inner fitted classifier; a prefit one does not need the outer model's fit."""
     return getattr(model, "estimator_", model.estimator)
 
 
 def threshold_schema(model: Any) -> Schema:
-    """The columns of the classifier inside.
+    """Return the schema of the inner classifier.
 
     Raises:
         UnsupportedModelError: that is not fitted.
@@ -166,12 +171,12 @@ def threshold_schema(model: Any) -> Schema:
 
 
 def _method(model: Any, member: Member) -> str:
-    wanted = METHODS if model.response_method == "auto" else (model.response_method,)
-    for method in wanted:
+    methods = METHODS if model.response_method == "auto" else (model.response_method,)
+    for method in methods:
         if method in OUTPUT and OUTPUT[method] in member.values:
             return str(method)
     raise UnsupportedModelError(
-        f"the classifier in {type(model).__name__} has no {' or '.join(map(str, wanted))}"
+        f"the classifier in {type(model).__name__} has no {' or '.join(map(str, methods))}"
     )
 
 
@@ -180,7 +185,7 @@ def _positive(member: Member, pos_label: Any) -> int:
 
 
 def _score(model: Any, member: Member, method: str, pos_label: Any) -> Value:
-    """(n, 1): the probability of the positive class, or the score in favour of it."""
+    """Return (n, 1): the probability of the positive class, or the score in favour of it."""
     labels = member.classes
     if len(labels) != 2:
         raise UnsupportedModelError(
@@ -198,28 +203,22 @@ def _score(model: Any, member: Member, method: str, pos_label: Any) -> Value:
 
 
 def _apply_threshold(member: Member, score: Value, threshold: float, positive: int) -> Outputs:
-    above = scaled(member.builder, "ge", score, threshold)
+    above = apply_number(member.builder, "ge", score, threshold)
     label = member.builder.op("where", above, positive, 1 - positive)
-    return Outputs({"label": label, **member.own("proba", "score")}, member.classes)
-
-
-# EncodedTargetClassifier: a classifier of numbered classes, and the names of the classes.
-#
-# sqlml's own (`sqlml/training/estimators/encoded_target.py`); what CREATE MODEL .. AS SELECT
-# makes.
+    return Outputs({"label": label, **member.available("proba", "score")}, member.classes)
 
 
 def encoded_target_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """What the classifier inside answers, its classes by their names.
+    """Return the inner classifier's outputs with the names of the classes.
 
     Raises:
         UnsupportedModelError: it does not tell classes, or not as many.
     """
     check(model, "classes_", "classifier_")
-    made = recurse(model.classifier_, frame)
+    outputs = recurse(model.classifier_, frame)
     labels = labels_of(list(model.classes_))
-    if not isinstance(made, Outputs) or [len(s) for s in made.label_sets] != [len(labels)]:
+    if not isinstance(outputs, Outputs) or [len(s) for s in outputs.label_sets] != [len(labels)]:
         raise UnsupportedModelError(
             f"the classifier of this {type(model).__name__} does not tell its {len(labels)} classes"
         )
-    return Outputs(made.values, labels)
+    return Outputs(outputs.values, labels)

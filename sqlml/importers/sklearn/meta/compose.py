@@ -1,6 +1,6 @@
-"""Objects that hold others: Pipeline, ColumnTransformer, FeatureUnion, searches and the like.
+"""Composites: Pipeline, ColumnTransformer, FeatureUnion, searches and others with inner estimators.
 
-A message about a part names the step that it stands in.
+Errors about a part name the step in which it stands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlml.importers.sklearn.feature_extraction import (
     one_list,
     one_text,
 )
-from sqlml.importers.sklearn.meta.members import Member, as_numbers, drops
+from sqlml.importers.sklearn.meta.members import Member, as_numbers, is_dropped
 from sqlml.importers.sql_steps.step import registered
 from sqlml.ir.builder import Builder
 
@@ -40,62 +40,62 @@ OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
 
 
 def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """The steps one after the other; None and "passthrough" are skipped."""
+    """Apply the steps one after the other; None and "passthrough" are skipped."""
     check(model, "steps")
-    made: Frame | Outputs = frame
+    result: Frame | Outputs = frame
     maker: Any = None
     for name, step in model.steps:
         if _passes(step):
             continue
-        before = _transformed(frame.builder, maker, made)
+        before = _transform_of(frame.builder, maker, result)
         if before is None:
             raise UnsupportedModelError(
                 f"step {name!r} follows a step that predicts; put the predictor last"
             )
-        made, maker = _step(name, step, before, recurse), step
-        if before.sparse and isinstance(made, Frame) and _hands_on_sparse(step):
+        result, maker = _step(name, step, before, recurse), step
+        if before.sparse and isinstance(result, Frame) and _hands_on_sparse(step):
             # Scalers and imputers hand on what they get.
-            made = replace(made, sparse=made.sparse or before.sparse)
-    if isinstance(made, Outputs) and _passes(model.steps[-1][1]):
-        last = _transformed(frame.builder, maker, made)  # the last step hides the predictor
+            result = replace(result, sparse=result.sparse or before.sparse)
+    if isinstance(result, Outputs) and _passes(model.steps[-1][1]):
+        last = _transform_of(frame.builder, maker, result)  # the last step hides the predictor
         if last is None:
             raise UnsupportedModelError(
                 "the last step only passes on what a predictor returns; remove it"
             )
         return last
-    return made
+    return result
 
 
 def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
-    """Each transformer on its own columns, side by side in the order of `transformers_`."""
+    """Apply each transformer to its own columns; outputs are in the order of `transformers_`."""
     check(model, "transformers_", "_transformer_to_input_indices", "sparse_output_")
     weights = model.transformer_weights or {}
     parts: list[Frame] = []
     for name, transformer, chosen in model.transformers_:
         indices = [int(i) for i in model._transformer_to_input_indices[name]]
-        if not indices or drops(transformer):
+        if not indices or is_dropped(transformer):
             continue
         columns = _as_rows(name, transformer, chosen, frame.take(indices))
         part = columns if _passes(transformer) else _frame(name, transformer, columns, recurse)
-        parts.append(_weighted(part, weights.get(name)))
-    made = _side_by_side(model, frame, parts)
-    return replace(made, sparse=bool(model.sparse_output_))
+        parts.append(_weight_columns(part, weights.get(name)))
+    joined = _side_by_side(model, frame, parts)
+    return replace(joined, sparse=bool(model.sparse_output_))
 
 
 def _as_rows(name: str, transformer: Any, chosen: Any, columns: Frame) -> Frame:
-    """The chosen columns as a transformer that reads no matrix was fitted on them.
+    """Return the chosen columns for a transformer that reads rows instead of a matrix.
 
-    One column is the rows themselves: texts, lists, maps. A list of columns is a matrix, of which
-    FeatureHasher reads each row as strings; a vectorizer has counted the names of the columns.
+    A single column is a column of texts, lists or maps. A list of columns is a matrix:
+    FeatureHasher reads its rows as strings, and a vectorizer has counted the columns' names.
     """
     first = transformer.steps[0][1] if getattr(transformer, "steps", None) else transformer
-    own = OWN_COLUMNS.get(path_of(first))
-    if own is None or own is dict_schema or isinstance(chosen, str | int | np.integer):
+    schema = OWN_COLUMNS.get(path_of(first))
+    if schema is None or schema is dict_schema or isinstance(chosen, str | int | np.integer):
         return columns
-    if own is hashed_columns and first.input_type == "string":
+    if schema is hashed_columns and first.input_type == "string":
         strings = tuple(columns.strings(i) for i in range(columns.width))
         return replace(columns, blocks=strings)
-    if own is one_text:
+    if schema is one_text:
         raise UnsupportedModelError(
             f"step {name!r}: {type(first).__name__} was fitted on the list of columns {chosen!r}, "
             "and would read their names, not their texts; give it one column as a string, as in "
@@ -108,50 +108,50 @@ def _as_rows(name: str, transformer: Any, chosen: Any, columns: Frame) -> Frame:
 
 
 def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
-    """Each transformer on all columns, side by side."""
+    """Apply each transformer to all columns; outputs are side by side."""
     check(model, "transformer_list")
     weights = model.transformer_weights or {}
     parts: list[Frame] = []
     for name, transformer in model.transformer_list:
-        if drops(transformer):
+        if is_dropped(transformer):
             continue
         part = frame if _passes(transformer) else _frame(name, transformer, frame, recurse)
-        parts.append(_weighted(part, weights.get(name)))
-    made = _side_by_side(model, frame, parts)
+        parts.append(_weight_columns(part, weights.get(name)))
+    joined = _side_by_side(model, frame, parts)
     kinds: set[Sparse] = {part.sparse for part in parts}
-    return replace(made, sparse="with zeros" if "with zeros" in kinds else any(kinds))
+    return replace(joined, sparse="with zeros" if "with zeros" in kinds else any(kinds))
 
 
 def best_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """GridSearchCV and relatives: the estimator that was refitted on all data."""
+    """Return the refitted estimator of GridSearchCV and its relatives."""
     _check_refit(model)
     check(model, "best_estimator_")
     return recurse(model.best_estimator_, frame)
 
 
 def frozen_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """FrozenEstimator: the estimator inside."""
+    """Return the estimator inside a FrozenEstimator."""
     check(model, "estimator")
     return recurse(model.estimator, frame)
 
 
 def self_training_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """The classifier that was fitted on the labels given and guessed."""
+    """Return the classifier that was fitted on given and guessed labels."""
     check(model, "estimator_", "classes_")
     member = Member.of(model, "estimator_", model.estimator_, as_numbers(frame), recurse)
-    return Outputs(member.own("label", "proba", "score"), member.classes)
+    return Outputs(member.available("label", "proba", "score"), member.classes)
 
 
 def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """The regressor that was fitted on the inliers."""
+    """Return the regressor that was fitted on the inliers."""
     check(model, "estimator_")
     columns = as_numbers(frame)
     member = Member.of(model, "estimator_", model.estimator_, columns, recurse, several=True)
-    return Outputs({"label": member.answer("predict")})
+    return Outputs({"label": member.output_of("predict")})
 
 
 def composite_schema(model: Any) -> Schema:
-    """The columns that the first part with a memory of them was fitted on.
+    """Return the columns that the first part with recorded columns was fitted on.
 
     Raises:
         UnsupportedModelError: no part remembers any, so nothing was fitted.
@@ -166,7 +166,7 @@ def composite_schema(model: Any) -> Schema:
 
 
 def dict_separator(model: Any) -> str | None:
-    """The separator of the DictVectorizer that reads the model's rows; None: another part does."""
+    """Return the separator of the DictVectorizer that reads the rows; None if there is none."""
     reader = _reader(model)
     if reader is None or OWN_COLUMNS.get(path_of(reader)) is not dict_schema:
         return None
@@ -184,7 +184,7 @@ def _remembered(model: Any) -> Schema | None:
 
 
 def _reader(model: Any) -> Any:
-    """The first part that records its columns, or reads no matrix; None if there is none."""
+    """Return the first part that records its columns or reads no matrix; None if there is none."""
     if path_of(model) in OWN_COLUMNS:
         return model
     for memory in ("feature_names_in_", "n_features_in_"):
@@ -197,13 +197,13 @@ def _reader(model: Any) -> Any:
     parts += members if isinstance(members, list) else []
     parts += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
     for part in parts:
-        if not (_passes(part) or drops(part)):
+        if not (_passes(part) or is_dropped(part)):
             return _reader(part)
     return None
 
 
 def _first(model: Any) -> Any:
-    """The part of a pipeline, or of a search's best one, that reads the table."""
+    """Return the part of a pipeline, or of a search's best one, that reads the table."""
     model = getattr(model, "best_estimator_", model)
     steps = [step for _, step in getattr(model, "steps", []) if not _passes(step)]
     return _first(steps[0]) if steps else model
@@ -224,7 +224,7 @@ def _step(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame | Outpu
 
 
 def _frame(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame:
-    made = _transformed(frame.builder, step, _step(name, step, frame, recurse))
+    made = _transform_of(frame.builder, step, _step(name, step, frame, recurse))
     if made is None:
         raise UnsupportedModelError(
             f"step {name!r}: {type(step).__name__} predicts where a transformer is expected"
@@ -232,11 +232,11 @@ def _frame(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame:
     return made
 
 
-def _transformed(builder: Builder, step: Any, made: Frame | Outputs) -> Frame | None:
-    """What a step hands to the next one: of a predictor that transforms too, its transform."""
-    if isinstance(made, Frame):
-        return made
-    value = made.values.get("transform")
+def _transform_of(builder: Builder, step: Any, result: Frame | Outputs) -> Frame | None:
+    """Return the transform of a step, which the next step reads, even if it also predicts."""
+    if isinstance(result, Frame):
+        return result
+    value = result.values.get("transform")
     if value is None:
         return None
     return Frame.of(builder, value, stem=type(step).__name__.lower())
@@ -263,7 +263,7 @@ def _passes(step: Any) -> bool:
     return step is None or (isinstance(step, str) and step == "passthrough")
 
 
-def _weighted(frame: Frame, weight: float | None) -> Frame:
+def _weight_columns(frame: Frame, weight: float | None) -> Frame:
     if weight is None:
         return frame
     value = frame.matrix(rows="sparse")

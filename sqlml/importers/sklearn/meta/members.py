@@ -1,7 +1,7 @@
-"""Members: the estimators inside another one, and what that one asks them for.
+"""Members: the estimators inside another one, and their outputs in the outer one's terms.
 
-A classifier inside a meta-estimator often knows the classes by other names (numbers from 0, or
-only some of them), so its columns are put where the owner has them.
+A classifier inside a meta-estimator often has other class names (numbers from 0, or only some of
+the classes), so its columns are moved to the positions of the owner's classes.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ OUTPUT: Mapping[str, str] = MappingProxyType(
 """Method of scikit-learn -> name of the output."""
 
 
-def drops(member: Any) -> bool:
-    """Whether "drop" stands in the place of a member."""
+def is_dropped(member: Any) -> bool:
+    """Return whether a member is "drop"."""
     return isinstance(member, str) and member == "drop"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What an estimator inside another one predicts.
+    """The outputs of an estimator inside another one.
 
-    `where` says in messages which one it is: "estimators_[0] of VotingClassifier".
+    `where` names it in messages: "estimators_[0] of VotingClassifier".
     """
 
     builder: Builder
     where: str
-    made: Outputs
+    outputs: Outputs
 
     @classmethod
     def of(
@@ -51,7 +51,7 @@ class Member:
         *,
         several: bool = False,
     ) -> Member:
-        """The member `name` of `owner`, on the columns of `frame`.
+        """Import the member `name` of `owner`, on the columns of `frame`.
 
         Raises:
             UnsupportedModelError: it cannot be imported (the message names the member), it
@@ -59,47 +59,47 @@ class Member:
         """
         where = f"{name} of {type(owner).__name__}"
         try:
-            made = recurse(model, frame)
+            outputs = recurse(model, frame)
         except (UnsupportedModelError, ProgramError) as error:
             raise UnsupportedModelError(f"{where}: {error}") from error
-        if not isinstance(made, Outputs) or "label" not in made.values:
+        if not isinstance(outputs, Outputs) or "label" not in outputs.values:
             raise UnsupportedModelError(
                 f"{where}: {type(model).__name__} makes columns where a prediction is expected"
             )
-        if made.values["label"].type.width != 1 and (made.label_sets or not several):
+        if outputs.values["label"].type.width != 1 and (outputs.label_sets or not several):
             raise UnsupportedModelError(
                 f"{where}: {type(model).__name__} predicts several targets at once; fit one model "
                 "per target"
             )
         # A booster has margins for SQL, but no decision_function that a meta-estimator would ask.
         absent = {output for method, output in OUTPUT.items() if not hasattr(model, method)}
-        values = {key: value for key, value in made.values.items() if key not in absent}
-        return cls(frame.builder, where, Outputs(values, made.label_sets))
+        values = {key: value for key, value in outputs.values.items() if key not in absent}
+        return cls(frame.builder, where, Outputs(values, outputs.label_sets))
 
     @property
     def values(self) -> Mapping[str, Value]:
-        """The outputs of the fitted member."""
-        return self.made.values
+        """Return the outputs of the fitted member."""
+        return self.outputs.values
 
-    def own(self, *outputs: str) -> dict[str, Value]:
-        """The values of those `outputs` that the member has."""
+    def available(self, *outputs: str) -> dict[str, Value]:
+        """Return the values of those `outputs` that the member has."""
         return {name: self.values[name] for name in outputs if name in self.values}
 
     @property
     def classes(self) -> Labels:
-        """The class labels of the member.
+        """Return the class labels of the member.
 
         Raises:
             UnsupportedModelError: it is not a classifier.
         """
-        if self.made.labels is None:
+        if self.outputs.labels is None:
             raise UnsupportedModelError(
                 f"{self.where} is a regressor where a classifier is expected"
             )
-        return self.made.labels
+        return self.outputs.labels
 
-    def answer(self, method: str) -> Value:
-        """The (n, k) float64 answer to `method` of scikit-learn; labels become numbers.
+    def output_of(self, method: str) -> Value:
+        """Return the (n, k) float64 result of scikit-learn's `method`; labels become numbers.
 
         Raises:
             UnsupportedModelError: it does not have the method, or its labels are strings.
@@ -107,7 +107,7 @@ class Member:
         if method not in OUTPUT or OUTPUT[method] not in self.values:
             raise UnsupportedModelError(f"{self.where} has no method {method}")
         value = self.values[OUTPUT[method]]
-        if method != "predict" or self.made.labels is None:
+        if method != "predict" or self.outputs.labels is None:
             return value
         if self.classes.kind == "string":
             raise UnsupportedModelError(
@@ -116,8 +116,8 @@ class Member:
             )
         return look_up(self.builder, value, np.array(self.classes.values, np.float64))
 
-    def places(self, classes: Sequence[Any]) -> list[int]:
-        """Where each of its labels stands in its owner's list of classes.
+    def class_indices(self, classes: Sequence[Any]) -> list[int]:
+        """Return the index of each of its labels in its owner's list of classes.
 
         Raises:
             UnsupportedModelError: the owner does not have the class.
@@ -132,7 +132,7 @@ class Member:
         return [order[label] for label in self.classes.values]
 
     def votes(self, at: Sequence[int], width: int) -> Value:
-        """(n, width) float64: 1 at the place in `at` of the class predicted, 0 for the others."""
+        """Return (n, width) float64: 1 at the predicted class's index in `at`, 0 elsewhere."""
         hot = self.builder.op("one_hot", self.values["label"], width=len(at), dtype="float64")
         return spread(self.builder, hot, at, width)
 
@@ -140,19 +140,19 @@ class Member:
 def members(
     owner: Any, frame: Frame, recurse: Recurse, *, several: bool = False
 ) -> Iterator[Member]:
-    """The `estimators_` of `owner`, each on all columns of `frame`; raises as `Member.of`."""
+    """Import the `estimators_` of `owner` on all columns of `frame`; raises like `Member.of`."""
     for i, model in enumerate(owner.estimators_):
         yield Member.of(owner, f"estimators_[{i}]", model, frame, recurse, several=several)
 
 
 def as_numbers(frame: Frame) -> Frame:
-    """The frame as one matrix, for an estimator that makes one and checks nothing itself."""
+    """Return the frame as one matrix, for an estimator that does not check its input."""
     value = frame.matrix(rows="sparse")
     return Frame.of(frame.builder, value, frame.names, frame.sparse)
 
 
 def look_up(builder: Builder, codes: Value, numbers: Array) -> Value:
-    """(n, 1) codes -> (n, 1) float64 `numbers[code]`."""
+    """Return float64 `numbers[code]` (n, 1) for codes (n, 1)."""
     if np.array_equal(numbers, np.arange(numbers.size)):
         return builder.op("cast", codes, dtype="float64")
     hot = builder.op("one_hot", codes, width=numbers.size, dtype="float64")
@@ -160,7 +160,7 @@ def look_up(builder: Builder, codes: Value, numbers: Array) -> Value:
 
 
 def spread(builder: Builder, value: Value, at: Sequence[int], width: int) -> Value:
-    """(n, k) columns put to places `at` among `width` columns of zeros."""
+    """Move (n, k) columns to the positions `at` among `width` columns of zeros."""
     if list(at) == list(range(width)):
         return value
     weights = np.zeros((len(at), width))
@@ -168,22 +168,22 @@ def spread(builder: Builder, value: Value, at: Sequence[int], width: int) -> Val
     return builder.linear(value, weights)
 
 
-def total(builder: Builder, values: Sequence[Value]) -> Value:
-    """The sum of (n, k) values, from the first to the last."""
-    made = values[0]
+def sum_values(builder: Builder, values: Sequence[Value]) -> Value:
+    """Sum (n, k) values from the first to the last."""
+    result = values[0]
     for value in values[1:]:
-        made = builder.op("add", made, value)
-    return made
+        result = builder.op("add", result, value)
+    return result
 
 
-def scaled(builder: Builder, op: str, value: Value, number: float) -> Value:
-    """`value` with `op` ("add", "sub", "mul", "div", "pow") and one number, in its own dtype."""
+def apply_number(builder: Builder, op: str, value: Value, number: float) -> Value:
+    """Apply `op` ("add", "sub", "mul", "div", "pow") with one number, in the value's dtype."""
     constant = np.full(1, float(number), numpy_dtype(value.type.dtype))
     return builder.op(op, value, constant)
 
 
-def wide(builder: Builder, value: Value) -> Value:
-    """`value` as float64: some members of other libraries answer in float32."""
+def as_float64(builder: Builder, value: Value) -> Value:
+    """Convert `value` to float64; some members of other libraries return float32."""
     if value.type.dtype == "float64":
         return value
     return builder.op("cast", value, dtype="float64")

@@ -1,4 +1,9 @@
-"""OneVsRestClassifier, OneVsOneClassifier and OutputCodeClassifier (`sklearn/multiclass.py`)."""
+"""Classifiers of many classes and models of many targets, made of one estimator for each.
+
+`sklearn/multiclass.py` and `sklearn/multioutput.py`. MultiOutputRegressor and -Classifier have one
+independent estimator per target. A chain passes the columns and the predictions of earlier
+estimators to each one.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +16,24 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import (
+    add_complement,
     argmax_label,
     binary_label,
     class_list,
     ovr_decision,
     two_or_more_classes,
-    with_complement,
 )
-from sqlml.importers.sklearn.cluster import nearest
-from sqlml.importers.sklearn.dummy import each_row
+from sqlml.importers.sklearn.cluster import assign_nearest
+from sqlml.importers.sklearn.dummy import repeat_rows
 from sqlml.importers.sklearn.estimator_checks import check, numbers, path_of
-from sqlml.importers.sklearn.meta.members import Member, as_numbers, members, scaled, total, wide
+from sqlml.importers.sklearn.meta.members import (
+    Member,
+    apply_number,
+    as_float64,
+    as_numbers,
+    members,
+    sum_values,
+)
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
@@ -33,7 +45,7 @@ CONSTANT = "sklearn.multiclass._ConstantPredictor"
 class Binary:
     """One member: its confidence in the second class (n, 1), and its output values.
 
-    `threshold` is what the confidence must exceed for the second class.
+    The second class is predicted if the confidence exceeds `threshold`.
     """
 
     confidence: Value
@@ -42,9 +54,9 @@ class Binary:
 
 
 def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """The class whose member is most confident; probabilities are divided by their sum.
+    """Return the class with the most confident member; probabilities are divided by their sum.
 
-    Fitted on an indicator matrix, each member says whether its own label is there.
+    In a model fitted on an indicator matrix, each member decides about its own label.
     """
     check(model, "estimators_", "classes_", "label_binarizer_")
     builder = frame.builder
@@ -65,7 +77,7 @@ def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
 
 
 def _multilabel(builder: Builder, members: list[Binary]) -> Outputs:
-    """All members are asked for more than the threshold that suits the first of them."""
+    """Compare all members with the threshold that suits the first of them."""
     confidence = builder.beside([member.confidence for member in members])
     label = binary_label(builder, confidence, threshold=members[0].threshold)
     values = {"label": label, **_scores(builder, members)}
@@ -76,7 +88,7 @@ def _multilabel(builder: Builder, members: list[Binary]) -> Outputs:
 
 
 def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Votes of all pairs of classes, and confidences where votes are equal."""
+    """Count the votes of all pairs of classes; confidences decide between equal votes."""
     check(model, "estimators_", "classes_")
     classes = two_or_more_classes(model)
     if model.pairwise_indices_ is not None:
@@ -98,14 +110,14 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
 
 
 def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """The class whose code is nearest to the members' confidences, the first of equal ones."""
+    """Return the class whose code is nearest to the members' confidences; the first of equals."""
     check(model, "estimators_", "classes_", "code_book_")
     classes = class_list(model)
     builder = frame.builder
     members = _members(model, frame, recurse)
     codes = np.asarray(model.code_book_, np.float64)
     y = builder.beside([member.confidence for member in members])
-    return Outputs({"label": nearest(builder, y, codes)}, labels_of(classes))
+    return Outputs({"label": assign_nearest(builder, y, codes)}, labels_of(classes))
 
 
 def _members(model: Any, frame: Frame, recurse: Recurse) -> list[Binary]:
@@ -113,27 +125,27 @@ def _members(model: Any, frame: Frame, recurse: Recurse) -> list[Binary]:
 
 
 def _member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> Binary:
-    """Confidence is predict of a regressor, else decision_function, else a probability."""
+    """Return the confidence: predict of a regressor, else decision_function, else a probability."""
     builder = frame.builder
     if path_of(member) == CONSTANT:
         constant = float(np.ravel(member.y_)[0])
-        value = each_row(frame, np.array([constant]))
-        proba = each_row(frame, np.array([1 - constant, constant]))
+        value = repeat_rows(frame, np.array([constant]))
+        proba = repeat_rows(frame, np.array([1 - constant, constant]))
         return Binary(value, {"predict": value, "score": value, "proba": proba}, 0.5)
-    found = Member.of(model, f"estimators_[{i}]", member, frame, recurse)
-    values = {"predict": found.answer("predict")}
-    if found.made.labels is None:
-        return Binary(wide(builder, values["predict"]), values, 0.5)
-    if len(found.classes) != 2:
+    inner = Member.of(model, f"estimators_[{i}]", member, frame, recurse)
+    values = {"predict": inner.output_of("predict")}
+    if inner.outputs.labels is None:
+        return Binary(as_float64(builder, values["predict"]), values, 0.5)
+    if len(inner.classes) != 2:
         raise UnsupportedModelError(
-            f"{found.where} distinguishes {len(found.classes)} classes, not two; fit it again"
+            f"{inner.where} distinguishes {len(inner.classes)} classes, not two; fit it again"
         )
-    values |= found.own("score", "proba")
+    values |= inner.available("score", "proba")
     if "score" in values:
         return Binary(values["score"], values, 0.0)
     if "proba" in values:
-        return Binary(wide(builder, _second(builder, values["proba"])), values, 0.5)
-    raise UnsupportedModelError(f"{found.where} has neither decision_function nor predict_proba")
+        return Binary(as_float64(builder, _second(builder, values["proba"])), values, 0.5)
+    raise UnsupportedModelError(f"{inner.where} has neither decision_function nor predict_proba")
 
 
 def _scores(builder: Builder, members: list[Binary]) -> dict[str, Value]:
@@ -143,64 +155,58 @@ def _scores(builder: Builder, members: list[Binary]) -> dict[str, Value]:
 
 
 def _proba(builder: Builder, second: list[Value]) -> Value:
-    """The members' probabilities of the second class, divided by their sum where it is not 0."""
+    """Divide the members' probabilities of the second class by their sum if it is not 0."""
     if len(second) == 1:
-        proba = with_complement(builder, second[0])
+        proba = add_complement(builder, second[0])
         columns = [builder.op("select", proba, indices=np.array([i])) for i in (0, 1)]
-        return _divided(builder, proba, total(builder, columns))
-    return _divided(builder, builder.beside(second), total(builder, second))
+        return _divide_by_sum(builder, proba, sum_values(builder, columns))
+    return _divide_by_sum(builder, builder.beside(second), sum_values(builder, second))
 
 
 def _second(builder: Builder, proba: Value) -> Value:
     return builder.op("select", proba, indices=np.array([1]))
 
 
-def _divided(builder: Builder, proba: Value, sums: Value) -> Value:
-    nothing = scaled(builder, "eq", sums, 0)
+def _divide_by_sum(builder: Builder, proba: Value, sums: Value) -> Value:
+    nothing = apply_number(builder, "eq", sums, 0)
     return builder.op("where", nothing, proba, builder.op("div", proba, sums))
-
-
-# MultiOutputRegressor and -Classifier, RegressorChain and ClassifierChain.
-#
-# The first two have one estimator per target, which know nothing of each other. A chain hands
-# each estimator the columns and the answers of those before it (`sklearn/multioutput.py`).
 
 
 T = TypeVar("T", Value, Labels)
 
 
 def multi_output_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """(n, targets): what the estimators predict, side by side; a classifier's labels as numbers."""
+    """Return the estimators' predictions side by side, (n, targets); labels as numbers."""
     check(model, "estimators_")
-    columns = [member.answer("predict") for member in members(model, frame, recurse)]
+    columns = [member.output_of("predict") for member in members(model, frame, recurse)]
     return Outputs({"label": frame.builder.beside(columns)})
 
 
 def multi_output_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """The labels of all targets, and their probabilities where all estimators have them."""
+    """Return the labels of all targets, and the probabilities if all estimators have them."""
     check(model, "estimators_")
-    found = list(members(model, frame, recurse))
-    labels = tuple(member.classes for member in found)
+    estimators = list(members(model, frame, recurse))
+    labels = tuple(member.classes for member in estimators)
     values = {
-        output: frame.builder.beside([member.values[output] for member in found])
+        output: frame.builder.beside([member.values[output] for member in estimators])
         for output in ("label", "proba")
-        if all(output in member.values for member in found)
+        if all(output in member.values for member in estimators)
     }
     return Outputs(values, labels)
 
 
 def regressor_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """(n, targets) float64; each estimator also reads what those before it predict."""
+    """Return (n, targets) float64; each estimator also reads the predictions of earlier ones."""
     check(model, "estimators_", "order_")
     chain = _chain(model, frame, recurse, "predict")
-    columns = [wide(frame.builder, member.answer("predict")) for member in chain]
+    columns = [as_float64(frame.builder, member.output_of("predict")) for member in chain]
     return Outputs({"label": frame.builder.beside(_in_order(model, columns))})
 
 
 def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Labels, and the probability and score of each target's second class.
+    """Return labels, and the probability and score of each target's second class.
 
-    Targets of more than two classes have neither: scikit-learn raises there.
+    With more than two classes there are no probabilities and scores: scikit-learn raises there.
     """
     check(model, "estimators_", "order_", "chain_method_")
     builder = frame.builder
@@ -219,42 +225,42 @@ def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> list[Member]:
-    """The estimators in the chain's order; `method` is what the later ones read of each."""
+    """Return the estimators in the chain's order; later ones read `method` of earlier ones."""
     builder = frame.builder
     x = numbers(frame, type(model).__name__)
     names, parts = list(frame.names), [x]
-    found: list[Member] = []
+    estimators: list[Member] = []
     for place, estimator in enumerate(model.estimators_):
         columns = Frame.of(builder, builder.beside(parts), names, frame.sparse)
-        found.append(Member.of(model, f"estimators_[{place}]", estimator, columns, recurse))
+        estimators.append(Member.of(model, f"estimators_[{place}]", estimator, columns, recurse))
         if place + 1 < len(model.estimators_):
-            parts.append(wide(builder, _feature(model, place, found[-1], method)))
+            parts.append(as_float64(builder, _feature(model, place, estimators[-1], method)))
             names.append(f"target {int(model.order_[place])}")
-    return found
+    return estimators
 
 
 def _feature(model: Any, place: int, member: Member, method: str) -> Value:
-    """What a chain keeps of an estimator's answer to `method`: one column.
+    """Return the one column that a chain keeps of an estimator's `method`.
 
     Raises:
         UnsupportedModelError: probabilities or scores of other than two classes, on which
             scikit-learn raises.
     """
     if method == "predict":
-        return member.answer(method)
+        return member.output_of(method)
     if len(member.classes) != 2:
         raise UnsupportedModelError(
             f"{type(model).__name__}(chain_method={method!r}) works only for two classes, and "
             f"estimators_[{place}] has a different number; use chain_method='predict'"
         )
     if method == "decision_function":
-        return member.answer(method)
-    proba = member.answer("predict_proba")
+        return member.output_of(method)
+    proba = member.output_of("predict_proba")
     second = member.builder.op("select", proba, indices=np.array([1]))
     return member.builder.op("log", second) if method == "predict_log_proba" else second
 
 
 def _in_order(model: Any, columns: Sequence[T]) -> list[T]:
-    """What belongs to each target, from what belongs to each place in the chain."""
+    """Reorder values from the order of the chain to the order of the targets."""
     places = np.argsort(np.asarray(model.order_, np.int64))
     return [columns[int(place)] for place in places]

@@ -1,4 +1,14 @@
-"""OneHotEncoder, OrdinalEncoder and TargetEncoder: what each makes of the codes of a column."""
+"""Encoders: OneHotEncoder, OrdinalEncoder, TargetEncoder, LabelEncoder and LabelBinarizer.
+
+Source: `sklearn/preprocessing/_encoders.py`. Codes have an order of our own, in which grouping
+needs one subtraction and no table:
+
+* with infrequent values, 0 is the infrequent group and 1.. are the frequent categories in
+  scikit-learn's order; without, 0.. are the frequent categories;
+* a missing category (NaN or None) is last, unless it belongs to the group.
+
+`slots` maps such a code to the number that scikit-learn gives the category after grouping.
+"""
 
 from __future__ import annotations
 
@@ -16,31 +26,17 @@ from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import DATETIME, Array, Kind
 
-# `Categories`: one column of an encoder's `categories_`, and its codes in the IR.
-#
-# Codes are in an order of our own, in which grouping needs one subtraction and no table:
-#
-# * with infrequent values: 0 is the infrequent group, 1.. the frequent ones in scikit-learn's
-# order;
-# * without: 0.. the frequent ones;
-# * last a missing category (NaN or None), unless it belongs to the group.
-#
-# `slots` maps such a code to the number that scikit-learn gives the category after grouping.
-# Source: `sklearn/preprocessing/_encoders.py`.
-
-
 Missing = Literal["nan", "none"]
 Unknown = Literal["raise", "keep", "group"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Categories:
-    """What an encoder knows of one column.
+    """The categories of one column of an encoder.
 
-    `values` are the categories that are not missing, the `infrequent` ones first; float64 (of dates
+    `values` are the categories that are not missing, the `infrequent` ones first; float64 (dates as
     microseconds since 1970) or object (strings). `missing` is the kind of the missing category, if
-    there is one, and `missing_code` its code. `group` is the code of the infrequent group, None
-    without one.
+    there is one, and `missing_code` its code. `group` is the code of the infrequent group, or None.
     """
 
     kind: Kind
@@ -53,10 +49,10 @@ class Categories:
     floats: bool
 
     def codes(self, frame: Frame, i: int, step: str, *, unknown: Unknown) -> Value:
-        """Column `i` as (n, 1) int64 codes.
+        """Return column `i` as (n, 1) int64 codes.
 
         Args:
-            unknown: raise UnknownCategoryError at scoring, keep -1, or give the code of the
+            unknown: raise UnknownCategoryError while scoring, keep -1, or use the code of the
                 infrequent group (-1 if there is none).
         """
         builder = frame.builder
@@ -78,7 +74,7 @@ class Categories:
         return builder.op("where", is_unknown, other, grouped)
 
     def _missing(self) -> int:
-        """The code for a missing value before grouping."""
+        """Return the code of a missing value before grouping."""
         if self.missing is None:
             return -1
         if self.missing_code == self.group and self.infrequent:
@@ -107,27 +103,27 @@ class Categories:
 
 
 def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) -> Categories:
-    """The categories of column `i` of a fitted OneHotEncoder or OrdinalEncoder.
+    """Read the categories of column `i` of a fitted OneHotEncoder or OrdinalEncoder.
 
     Args:
-        group_missing: whether NaN takes part in grouping (OneHotEncoder) or not (OrdinalEncoder).
+        group_missing: include NaN in grouping (OneHotEncoder) or not (OrdinalEncoder).
 
     Raises:
-        UnsupportedModelError: categories of mixed or other types than strings, numbers and dates,
-            or both NaN and None, which are one NULL in SQL.
+        UnsupportedModelError: categories of mixed types, of types other than strings, numbers and
+            dates, or both NaN and None, which are one NULL in SQL.
     """
     raw = np.asarray(model.categories_[i])
     dates = _microseconds(raw)
     items = [
         c.item() if isinstance(c, np.generic) else c for c in (raw if dates is None else dates)
     ]
-    gone = [j for j, c in enumerate(items) if c is None or c != c]
-    if len(gone) > 1:
+    nulls = [j for j, c in enumerate(items) if c is None or c != c]
+    if len(nulls) > 1:
         raise UnsupportedModelError(
             f"column {feature!r} has the categories None and NaN, which are one NULL in SQL; "
             "replace one with the other before fit, e.g. df.fillna(np.nan)"
         )
-    at = gone[0] if gone else None
+    at = nulls[0] if nulls else None
     missing: Missing | None = None if at is None else "none" if items[at] is None else "nan"
     own_missing = missing == "nan" and not group_missing
     infrequent, slots = _grouping(model, i, len(items), at if own_missing else None)
@@ -155,7 +151,7 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
 
 
 def _microseconds(raw: Array) -> Array | None:
-    """Dates and timestamps as microseconds since 1970, float64; None for other categories."""
+    """Return dates and timestamps as float64 microseconds since 1970; None for other categories."""
     if raw.dtype == object and raw.size and all(isinstance(c, date | None) for c in raw):
         raw = raw.astype("datetime64[us]")
     if raw.dtype.kind != "M":
@@ -167,9 +163,9 @@ def _microseconds(raw: Array) -> Array | None:
 
 
 def _grouping(model: Any, i: int, count: int, apart: int | None) -> tuple[set[int], list[int]]:
-    """Infrequent categories of column `i`, and each category's number after grouping.
+    """Return the infrequent categories of column `i`, and the number of each after grouping.
 
-    `apart` is a missing category outside the grouping; it gets the number after all others.
+    `apart` is a missing category outside the grouping; it gets the last number.
     """
     rare: Array | None = None
     if getattr(model, "_infrequent_enabled", False):
@@ -215,10 +211,10 @@ UNKNOWN: Mapping[str, Unknown] = MappingProxyType(
 
 
 def one_hot_encoder(model: Any, frame: Frame) -> Frame:
-    """(n, sum of kept categories) float64 of 0 and 1; unknown categories as handle_unknown says.
+    """Return (n, sum of kept categories) float64 of 0 and 1.
 
     Raises:
-        UnsupportedModelError: not fitted, or categories that SQL cannot tell apart.
+        UnsupportedModelError: not fitted, or categories that SQL cannot distinguish.
     """
     check(model, "categories_", "drop_idx_")
     if model.handle_unknown not in UNKNOWN:
@@ -243,7 +239,7 @@ def _one_hot_column(model: Any, frame: Frame, i: int) -> Frame:
 
 
 def _dropped_slot(model: Any, i: int) -> int | None:
-    """The number, after grouping, of the category that `drop` removes."""
+    """Return the number, after grouping, of the category that `drop` removes."""
     if model.drop_idx_ is None or model.drop_idx_[i] is None:
         return None
     dropped = int(model.drop_idx_[i])
@@ -265,10 +261,10 @@ def _column_name(feature: str, categories: Categories, code: int) -> str:
 
 
 def ordinal_encoder(model: Any, frame: Frame) -> Frame:
-    """One float64 column of category numbers per column.
+    """Return one float64 column of category numbers per column.
 
     Raises:
-        UnsupportedModelError: not fitted, categories that SQL cannot tell apart, or a dtype too
+        UnsupportedModelError: not fitted, categories that SQL cannot distinguish, or a dtype too
             narrow for its codes.
     """
     check(model, "categories_")
@@ -282,7 +278,7 @@ def ordinal_encoder(model: Any, frame: Frame) -> Frame:
 
 
 def _holds(dtype: np.dtype[Any], model: Any) -> bool:
-    """Whether `dtype` has every number that the encoder may write."""
+    """Return whether `dtype` can represent every number that the encoder may write."""
     if dtype.kind not in "iuf":
         return False
     written = [float(max(map(len, model.categories_), default=0))]
@@ -304,7 +300,7 @@ def _ordinal_column(model: Any, frame: Frame, i: int) -> Frame:
     value = builder.op("cast", codes, dtype="float64")
     slots = categories.slots
     if slots != tuple(range(len(slots))):
-        value = _ungrouped(builder, value, slots, frame.names[i])
+        value = _group_last(builder, value, slots, frame.names[i])
     if categories.missing == "nan":
         is_missing = builder.op("eq", codes, categories.missing_code)
         value = builder.op("where", is_missing, float(model.encoded_missing_value), value)
@@ -314,8 +310,8 @@ def _ordinal_column(model: Any, frame: Frame, i: int) -> Frame:
     return Frame.of(builder, value, [frame.names[i]])
 
 
-def _ungrouped(builder: Builder, value: Value, slots: tuple[int, ...], feature: str) -> Value:
-    """Our codes, with the infrequent group first, as scikit-learn's, with the group last."""
+def _group_last(builder: Builder, value: Value, slots: tuple[int, ...], feature: str) -> Value:
+    """Convert our codes (infrequent group first) to scikit-learn's (group last)."""
     group = slots[0]
     if slots[1 : group + 1] != tuple(range(group)):
         raise UnsupportedModelError(
@@ -328,10 +324,10 @@ def _ungrouped(builder: Builder, value: Value, slots: tuple[int, ...], feature: 
 
 
 def target_encoder(model: Any, frame: Frame) -> Frame:
-    """One float64 column per column, or per column and class for more than two classes.
+    """Return one float64 column per column, or per column and class for more than two classes.
 
     Raises:
-        UnsupportedModelError: not fitted, or categories that SQL cannot tell apart.
+        UnsupportedModelError: not fitted, or categories that SQL cannot distinguish.
     """
     check(model, "categories_", "encodings_", "target_mean_")
     means = np.atleast_1d(np.asarray(model.target_mean_, np.float64))
@@ -360,16 +356,13 @@ def _target_column(model: Any, frame: Frame, i: int, means: Array) -> Frame:
     return Frame(b, tuple(values), tuple(names))
 
 
-# LabelEncoder and LabelBinarizer on one column, the one that holds the labels.
-
-
 def label_schema(model: Any) -> Schema:
-    """One column, since labels have no name."""
+    """Return the schema of one column without a name."""
     return Schema(None, 1)
 
 
 def label_encoder(model: Any, frame: Frame) -> Outputs:
-    """The number of the class, a whole one; an unknown label raises."""
+    """Return the integer number of the class; an unknown label raises."""
     check(model, "classes_")
     classes, missing = _classes(model)
     codes = _codes(model, frame, classes, missing)
@@ -379,7 +372,7 @@ def label_encoder(model: Any, frame: Frame) -> Outputs:
 
 
 def label_binarizer(model: Any, frame: Frame) -> Frame:
-    """pos_label in the column of the class and neg_label elsewhere; one column for two classes.
+    """Return pos_label in the column of the class, neg_label elsewhere; one column for two classes.
 
     An unknown label has neg_label everywhere; NULL raises.
     """
@@ -407,17 +400,17 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
 
 
 def _classes(model: Any) -> tuple[Array, int]:
-    """The classes as encode takes them (float64 or strings), and the place of a missing one."""
+    """Return the classes for `encode` (float64 or strings), and the missing one's index."""
     raw = np.asarray(model.classes_)
     items = [c.item() if isinstance(c, np.generic) else c for c in raw]
-    gone = [i for i, c in enumerate(items) if c is None or c != c]
-    if len(gone) > 1 or (gone and gone[0] != len(items) - 1):
+    nulls = [i for i, c in enumerate(items) if c is None or c != c]
+    if len(nulls) > 1 or (nulls and nulls[0] != len(items) - 1):
         raise UnsupportedModelError(
             f"{type(model).__name__} has the classes None and NaN, which are one NULL in SQL; "
             "replace one with the other before fit"
         )
-    known = items[: gone[0]] if gone else items
-    missing = gone[0] if gone else -1
+    known = items[: nulls[0]] if nulls else items
+    missing = nulls[0] if nulls else -1
     if all(isinstance(c, str) for c in known):
         return np.array(known, object), missing
     values = np.array([float(c) for c in known if isinstance(c, (bool, int, float))])
@@ -438,14 +431,14 @@ def _codes(
     if classes.dtype == object:
         x = frame.strings(0)
         codes = b.op("encode", x, categories=classes, missing=missing)
-        return _without_null(b, x, codes, frame.names[0], step) if refuse_null else codes
+        return _check_not_null(b, x, codes, frame.names[0], step) if refuse_null else codes
     kind = np.asarray(model.classes_).dtype.kind
     if refuse_null or kind in "biu":
         x = numbers(frame, step)
     else:
         x = frame.matrix()
     if refuse_null:
-        x = _whole(b, x, frame.names[0], step)
+        x = _check_integers(b, x, frame.names[0], step)
     elif kind in "iu":
         x = b.op("trunc", x)  # column_or_1d casts the labels to the dtype of the classes
     if kind == "b":
@@ -453,8 +446,8 @@ def _codes(
     return b.op("encode", x, categories=classes, missing=missing)
 
 
-def _whole(b: Builder, x: Value, feature: str, step: str) -> Value:
-    """x, checked to hold only integers: others are not labels ("continuous")."""
+def _check_integers(b: Builder, x: Value, feature: str, step: str) -> Value:
+    """Check that x contains only integers: other numbers are not labels ("continuous")."""
     whole = b.op("eq", x, b.op("trunc", x))
     small = b.op("lt", b.op("abs", x), 2.0**63)
     bad = b.op("cast", b.op("not", b.op("and", whole, small)), dtype="int64")
@@ -462,7 +455,7 @@ def _whole(b: Builder, x: Value, feature: str, step: str) -> Value:
     return b.op("add", x, b.op("cast", none, dtype="float64"))
 
 
-def _without_null(b: Builder, x: Value, codes: Value, feature: str, step: str) -> Value:
-    """`codes`, once every string is there."""
-    gone = b.op("neg", b.op("cast", b.op("isnan", x), dtype="int64"))
-    return b.op("add", codes, b.op("require_known", gone, feature=feature, step=step))
+def _check_not_null(b: Builder, x: Value, codes: Value, feature: str, step: str) -> Value:
+    """Return `codes` after checking that no string is NULL."""
+    missing = b.op("neg", b.op("cast", b.op("isnan", x), dtype="int64"))
+    return b.op("add", codes, b.op("require_known", missing, feature=feature, step=step))

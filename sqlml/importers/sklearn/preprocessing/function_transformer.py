@@ -1,4 +1,4 @@
-"""FunctionTransformer of numpy's own elementary functions, known by their identity."""
+"""FunctionTransformer with numpy's elementary functions, which are recognised by identity."""
 
 from __future__ import annotations
 
@@ -19,29 +19,28 @@ Make = Callable[[Builder, Value], Value]
 
 
 def function_transformer(model: Any, frame: Frame) -> Frame:
-    """The identity when func is None, what is registered for it in SQL, or one of `FUNCTIONS` on
-    float64 columns.
+    """Apply the identity, the SQL that is registered for the function, or one of `FUNCTIONS`.
 
-    numpy itself computes np.log of booleans and int8 in float16 and of int16 in float32. A fitted
-    FunctionTransformer keeps no dtypes, so ours is always float64; `validate=True`, or a float64
-    frame, makes scikit-learn do the same.
+    numpy computes np.log of booleans and int8 in float16 and of int16 in float32. A fitted
+    FunctionTransformer records no dtypes, so this importer always uses float64, like scikit-learn
+    does with `validate=True` or a float64 frame.
 
     Raises:
-        UnsupportedModelError: any other function, since its Python code cannot run inside SQL.
+        UnsupportedModelError: any other function, because its Python code cannot run inside SQL.
     """
     check(model)
     func = model.func
-    kept = None if func is None or model.kw_args else registered(func)
-    if kept is not None:
-        return sql_step(func, frame, kept)
-    make = None if func is None else _known(func)
+    registration = None if func is None or model.kw_args else registered(func)
+    if registration is not None:
+        return sql_step(func, frame, registration)
+    make = None if func is None else _find_function(func)
     if func is not None:
         name = getattr(func, "__name__", repr(func))
-        own = "the_function" if name == "<lambda>" else name
+        example = "the_function" if name == "<lambda>" else name
         if make is None:
             raise UnsupportedModelError(
                 f"FunctionTransformer calls the Python function {name}, which cannot run inside "
-                f"SQL; say what it does with sqlml.register_step({own}, sql=..), or use one of "
+                f"SQL; say what it does with sqlml.register_step({example}, sql=..), or use one of "
                 "numpy's elementary functions (np.log1p, np.sqrt ...) or a scikit-learn transformer"
             )
         if model.kw_args:
@@ -63,7 +62,7 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
     return Frame(frame.builder, (value,), frame.names, frame.sparse)
 
 
-def _known(func: Any) -> Make | None:
+def _find_function(func: Any) -> Make | None:
     try:
         return FUNCTIONS.get(func)
     except TypeError:  # an unhashable callable is none of numpy's
@@ -83,7 +82,7 @@ def _against_infinity(comparison: str) -> Make:
 
 
 def _nan_to_num(b: Builder, x: Value) -> Value:
-    """NaN becomes 0, infinities the largest floats."""
+    """Replace NaN with 0 and infinities with the largest floats."""
     largest = np.finfo(np.float64).max
     x = b.op("where", b.op("isnan", x), 0.0, x)
     x = b.op("minimum", x, largest)

@@ -1,7 +1,8 @@
-"""Scalers of columns with their inverse transforms, Normalizer of rows, and Binarizer.
+"""Numeric transformers: scalers, powers, quantiles, bins, polynomials, splines and others.
 
-A scaler is sub/div or mul/add per column, as in `sklearn/preprocessing/_data.py`, never folded into
-one multiply-add, because that rounds otherwise.
+A scaler is sub/div or mul/add per column, as in `sklearn/preprocessing/_data.py`. Folding it into
+one multiply-add would round differently. Powers follow
+`scipy.stats._morestats._yeojohnson_transform` and `scipy.special.boxcox`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.estimator_checks import check, numbers, within
+from sqlml.importers.sklearn.estimator_checks import check, check_bounds, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.elementwise import ndtri
 from sqlml.types import Array, DType
@@ -35,10 +36,9 @@ _INVERSE = MappingProxyType({"sub": "add", "add": "sub", "mul": "div", "div": "m
 
 
 def scaler(model: Any, frame: Frame) -> Frame:
-    """StandardScaler, MinMaxScaler, MaxAbsScaler and RobustScaler.
+    """Scale like StandardScaler, MinMaxScaler, MaxAbsScaler and RobustScaler, and clip if asked.
 
-    Their steps, and a cut to feature_range or [-1, 1] where `clip` is set. NaN passes, infinity
-    raises.
+    NaN passes, infinity raises.
     """
     steps, builder = _steps(model), frame.builder
     value = numbers(frame, type(model).__name__, allow_nan=True)
@@ -53,8 +53,8 @@ def scaler(model: Any, frame: Frame) -> Frame:
     return Frame.of(builder, value, frame.names)
 
 
-def unscaled(builder: Builder, model: Any, value: Value) -> Value:
-    """`model.inverse_transform` of (n, k) float64."""
+def unscale(builder: Builder, model: Any, value: Value) -> Value:
+    """Return `model.inverse_transform` of (n, k) float64."""
     for op, column in reversed(_steps(model)):
         value = builder.op(_INVERSE[op], value, column)
     return value
@@ -71,7 +71,7 @@ def _steps(model: Any) -> list[tuple[str, Array]]:
 
 
 def normalizer(model: Any, frame: Frame) -> Frame:
-    """x divided by the l1, l2 or max norm of its row; a row of (nearly) zeros stays as it is."""
+    """Divide x by the l1, l2 or max norm of its row; rows of (nearly) zeros stay unchanged."""
     check(model)
     b = frame.builder
     x = numbers(frame, "Normalizer")
@@ -95,17 +95,12 @@ def _norm(b: Builder, x: Value, kind: str) -> Value:
 
 
 def binarizer(model: Any, frame: Frame) -> Frame:
-    """1 where x is above the threshold, else 0."""
+    """Return 1 where x is above the threshold, else 0."""
     check(model)
     b = frame.builder
     x = numbers(frame, "Binarizer")
     above = b.op("gt", x, float(model.threshold))
     return Frame(b, (b.op("cast", above, dtype="float64"),), frame.names, frame.sparse)
-
-
-# PowerTransformer: Yeo-Johnson and Box-Cox powers per column, then perhaps a StandardScaler.
-#
-# Order of operations: `scipy.stats._morestats._yeojohnson_transform` and `scipy.special.boxcox`.
 
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -115,7 +110,7 @@ _LOG_MAX = 709.78
 
 
 def power_transformer(model: Any, frame: Frame) -> Frame:
-    """NaN passes; infinity raises, and with Box-Cox a number that is not positive."""
+    """Apply Yeo-Johnson or Box-Cox powers; NaN passes, infinity and invalid numbers raise."""
     check(model, "lambdas_")
     b = frame.builder
     lambdas = np.asarray(model.lambdas_, np.float64)
@@ -124,16 +119,16 @@ def power_transformer(model: Any, frame: Frame) -> Frame:
         value = yeo_johnson(b, x, lambdas)
     elif model.method == "box-cox":
         low, step = np.full(x.type.width, _SMALLEST), "PowerTransformer(method='box-cox')"
-        x = within(frame, x, step, allow_nan=True, low=low)
+        x = check_bounds(frame, x, step, allow_nan=True, low=low)
         value = box_cox(b, x, lambdas)
     else:
         raise UnsupportedModelError(f"PowerTransformer(method={model.method!r}) is not known")
-    made = Frame.of(b, value, frame.names)
-    return scaler(model._scaler, made) if model.standardize else made
+    transformed = Frame.of(b, value, frame.names)
+    return scaler(model._scaler, transformed) if model.standardize else transformed
 
 
 def yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
-    """Yeo-Johnson's powers of columns (n, k), one each."""
+    """Apply Yeo-Johnson's powers to the columns (n, k), one each."""
     positive = _scaled_power(b, b.op("log1p", x), lambdas, np.abs(lambdas) < _EPS)
     rest = 2 - lambdas
     below = b.op("log1p", b.op("neg", x))
@@ -143,14 +138,14 @@ def yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
 
 
 def _scaled_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value:
-    """expm1(power * log) / power, or the log itself in columns where the power is as good as 0."""
+    """Return expm1(power * log) / power, or the log itself if the power is nearly 0."""
     c = np.where(is_zero, 1.0, power)
     value = b.op("div", b.op("expm1", b.op("mul", c, log)), c)
     return b.op("where", is_zero, log, value) if is_zero.any() else value
 
 
 def box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
-    """Box-Cox's powers of positive columns (n, k), one each."""
+    """Apply Box-Cox's powers to positive columns (n, k), one each."""
     is_zero = np.abs(lambdas) < 1e-19
     power = np.where(is_zero, 1.0, lambdas)
     log = b.op("log", x)
@@ -162,15 +157,12 @@ def box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
     return b.op("where", is_zero, log, value) if is_zero.any() else value
 
 
-# QuantileTransformer: the place of a number among the training quantiles, uniform or normal.
-
-
 NEAR = 1e-7
 """scikit-learn's BOUNDS_THRESHOLD: this near to an end of the training range is the end."""
 
 
 def quantile_transformer(model: Any, frame: Frame) -> Frame:
-    """The mean of two interpolations, one from each side, so that repeated quantiles count half.
+    """Return the mean of two interpolations, from both sides, so repeated quantiles count half.
 
     NaN passes; infinity raises.
     """
@@ -229,11 +221,8 @@ def _normal(b: Builder, value: Value) -> Value:
     return b.op("minimum", value, high)
 
 
-# KBinsDiscretizer: the number of the bin, as a number or as 0/1 columns.
-
-
 def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
-    """How many of a column's inner edges are not above the value (all strategies alike)."""
+    """Return the number of inner edges that are not above the value, for all strategies."""
     check(model, "bin_edges_", "n_bins_")
     b = frame.builder
     single = model.dtype is not None and np.dtype(model.dtype) == np.float32
@@ -254,15 +243,15 @@ def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
     return replace(Frame.hstack(b, parts), sparse=model.encode == "onehot")
 
 
-# PolynomialFeatures: each degree is the one before times one more column, as scikit-learn does.
-
-
 Term = tuple[int, ...]
 """The columns that are multiplied, in rising order; a column twice for its square."""
 
 
 def polynomial_features(model: Any, frame: Frame) -> Frame:
-    """(n, terms) float64: 1 when include_bias, then the products of each degree in turn."""
+    """Return (n, terms) float64: 1 with include_bias, then the products of each degree.
+
+    As in scikit-learn, each degree multiplies the previous one by one more column.
+    """
     check(model, "n_output_features_", "_min_degree", "_max_degree")
     b = frame.builder
     x = numbers(frame, "PolynomialFeatures")
@@ -285,8 +274,8 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
         if degree >= model._min_degree:
             parts.append(value)
             names += [" ".join(frame.names[i] for i in term) for term in terms]
-    made = b.beside(parts)
-    return Frame(b, (made,), tuple(names), frame.sparse)
+    terms_of_rows = b.beside(parts)
+    return Frame(b, (terms_of_rows,), tuple(names), frame.sparse)
 
 
 def _ones(b: Builder, x: Value) -> Value:
@@ -294,14 +283,11 @@ def _ones(b: Builder, x: Value) -> Value:
     return b.op("where", b.op("isnan", first), 1.0, 1.0)
 
 
-# SplineTransformer: the B-spline basis of each column, and what it does outside the knots.
-
-
 _OUTSIDE = ("error", "constant", "linear", "continue", "periodic")
 
 
 def spline_transformer(model: Any, frame: Frame) -> Frame:
-    """(n, columns * splines) float64; without include_bias each column's last spline is left out.
+    """Return the B-spline basis (n, columns * splines); include_bias=False drops the last splines.
 
     NaN gives zeros with handle_missing="zeros", else it raises. With extrapolation="error" a
     number beyond the outer knots raises.
@@ -326,7 +312,7 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
         value = _periodic(b, x, knots, degree, ends)
     elif model.extrapolation == "error":
         step = "SplineTransformer(extrapolation='error')"
-        x = within(frame, x, step, allow_nan=True, low=ends[0], high=ends[1])
+        x = check_bounds(frame, x, step, allow_nan=True, low=ends[0], high=ends[1])
         value = b.op("bspline", x, knots=knots, degree=degree)
     elif model.extrapolation == "continue":
         value = b.op("bspline", x, knots=knots, degree=degree)
@@ -336,18 +322,18 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
         value = _linear(b, x, model, knots)
     each = value.type.width // frame.width
     if zeros:
-        gone = b.op("isnan", _repeated(b, x, each))
-        value = b.op("where", gone, 0.0, value)
-    kept = each if model.include_bias else each - 1
-    if kept < each:
-        columns = [i * each + j for i in range(frame.width) for j in range(kept)]
+        missing = b.op("isnan", _repeat_columns(b, x, each))
+        value = b.op("where", missing, 0.0, value)
+    splines = each if model.include_bias else each - 1
+    if splines < each:
+        columns = [i * each + j for i in range(frame.width) for j in range(splines)]
         value = b.op("select", value, indices=np.array(columns, np.int64))
-    names = [f"{name}_sp_{j}" for name in frame.names for j in range(kept)]
+    names = [f"{name}_sp_{j}" for name in frame.names for j in range(splines)]
     return Frame(b, (value,), tuple(names), bool(model.sparse_output))
 
 
 def _periodic(b: Builder, x: Value, knots: Array, degree: int, ends: tuple[Array, Array]) -> Value:
-    """The last `degree` functions are the first ones of the next period."""
+    """Return functions of which the last `degree` are the first ones of the next period."""
     low, period = ends[0], ends[1] - ends[0]
     x = b.op("add", low, b.op("mod", b.op("sub", x, low), period))
     whole = b.op("bspline", x, knots=knots, degree=degree)
@@ -360,35 +346,38 @@ def _periodic(b: Builder, x: Value, knots: Array, degree: int, ends: tuple[Array
     wrapped = b.op("select", whole, indices=last)
     parts = []
     for i in range(len(knots)):
-        own = np.arange(each - degree) + i * (each - degree)
-        head = b.op("select", base, indices=own[:degree])
+        columns_of_feature = np.arange(each - degree) + i * (each - degree)
+        head = b.op("select", base, indices=columns_of_feature[:degree])
         more = b.op("select", wrapped, indices=np.arange(degree) + i * degree)
         parts.append(b.op("add", head, more))
-        if own.size > degree:
-            parts.append(b.op("select", base, indices=own[degree:]))
+        if columns_of_feature.size > degree:
+            parts.append(b.op("select", base, indices=columns_of_feature[degree:]))
     return b.beside(parts)
 
 
 def _constant(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
-    """The values at the nearer end; with degree 0 zeros below, and above scikit-learn fails."""
+    """Return the values at the nearer end; with degree 0, zeros below (above, the source fails)."""
     b, degree = frame.builder, int(model.degree)
     if degree == 0:
         step = "SplineTransformer(degree=0, extrapolation='constant')"
-        x = within(frame, x, step, allow_nan=True, high=knots[:, -1])
-    return _continued(b, x, model, knots, [(degree, degree)] * len(knots), tangent=False)
+        x = check_bounds(frame, x, step, allow_nan=True, high=knots[:, -1])
+    return _continue_ends(b, x, model, knots, [(degree, degree)] * len(knots), tangent=False)
 
 
 def _linear(b: Builder, x: Value, model: Any, knots: Array) -> Value:
-    """Tangents at the ends. With degree 0 and 1 scikit-learn counts the degree up from column to
-    column, and so takes inner knots for the ends of all columns but the first (or two)."""
+    """Continue with tangents at the ends.
+
+    With degree 0 and 1, scikit-learn increments the degree from column to column, so it uses inner
+    knots as the ends of all columns except the first (or two).
+    """
     degree, used = int(model.degree), []
     for _ in knots:
         before, degree = degree, degree + (degree <= 1)
         used.append((before, degree))
-    return _continued(b, x, model, knots, used, tangent=True)
+    return _continue_ends(b, x, model, knots, used, tangent=True)
 
 
-def _continued(
+def _continue_ends(
     b: Builder,
     x: Value,
     model: Any,
@@ -397,14 +386,15 @@ def _continued(
     *,
     tangent: bool,
 ) -> Value:
-    """The functions between two knots; outside, the first and the last ones go on, others are 0.
+    """Return the functions between two knots; outside, the first and last ones continue.
 
     Args:
-        used: for each column which knot from either side is its end, and how many functions go on.
+        used: for each column, the knot from either side that is its end, and how many functions
+            continue.
     """
     each = knots.shape[1] - int(model.degree) - 1
     value = b.op("bspline", x, knots=knots, degree=int(model.degree))
-    wide = _repeated(b, x, each)
+    wide = _repeat_columns(b, x, each)
     low = np.array([t[at] for t, (at, _) in zip(knots, used, strict=True)])
     high = np.array([t[-at - 1] for t, (at, _) in zip(knots, used, strict=True)])
     ends = [np.repeat(end, each) for end in (low, high)]
@@ -429,6 +419,6 @@ def _continued(
     return value
 
 
-def _repeated(b: Builder, x: Value, each: int) -> Value:
-    """Each column `each` times in a row."""
+def _repeat_columns(b: Builder, x: Value, each: int) -> Value:
+    """Repeat each column `each` times."""
     return b.op("select", x, indices=np.repeat(np.arange(x.type.width), each).astype(np.int64))
