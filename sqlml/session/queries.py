@@ -20,7 +20,7 @@ from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.engine_errors import reworded_errors
 from sqlml.session.registered_functions import Functions
 from sqlml.statements.background import explained_by_rows, names_in_rows
-from sqlml.training.reading.shaped_rows import held_out_query
+from sqlml.training.rows.estimator_input import held_out_query
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.engine_function import EngineFunction

@@ -17,16 +17,16 @@ import numpy as np
 
 from sqlml.errors import ConfigError
 from sqlml.spark.training_rows import HELD, LABEL, MOST_CATEGORIES, WEIGHT, SparkRows
-from sqlml.training.features.columns import TrainingColumn
-from sqlml.training.features.feature_pipeline import FeatureGroups, feature_transformer
-from sqlml.training.fitting.checkpoint import TrainingLog
 from sqlml.training.fitting.fit import reason
 from sqlml.training.model_types import makes_bins, metrics_of
 from sqlml.training.options import estimator_parameters
 from sqlml.training.options.request import Request
-from sqlml.training.reading.checks import check_rows, keys_of
-from sqlml.training.reading.shaped_rows import held_out_part, part_of, whole_model
-from sqlml.training.train import Trained, versions_of
+from sqlml.training.progress import TrainingLog
+from sqlml.training.rows.check_rows import check_rows, keys_of
+from sqlml.training.rows.estimator_input import held_out_part, part_of, whole_model
+from sqlml.training.rows.feature_pipeline import FeatureGroups, feature_transformer
+from sqlml.training.rows.training_columns import TrainingColumn
+from sqlml.training.train_model import Trained, versions_of
 from sqlml.types import fold
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class _Training:
         request, log = self._request, self._log
         names = [c.name for c in learned]
         numbers = [c.name for c in learned if c.role != "category"]
-        parameters = estimator_parameters.ordered(
+        parameters = estimator_parameters.order_constraints(
             request.parameters, "xgboost", names, names, numbers
         )
         if parameters.get("n_jobs") is not None:

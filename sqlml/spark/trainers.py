@@ -20,9 +20,9 @@ from sqlml.limits import MAX_FETCHED_ROWS
 from sqlml.spark.distributed_xgboost import is_distributed, train_distributed
 from sqlml.spark.training_rows import with_places
 from sqlml.training.options.request import Request
-from sqlml.training.storage.row_store import Part
-from sqlml.training.train import Trained, train
+from sqlml.training.row_store import Part
 from sqlml.training.train_estimator import train_estimator
+from sqlml.training.train_model import Trained, train
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry

@@ -13,15 +13,15 @@ import numpy as np
 
 from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ConfigError
-from sqlml.training.features.columns import Role, TrainingColumn, TrainingColumns
-from sqlml.training.features.feature_pipeline import MOST_NATIVE
+from sqlml.training.column_statistics import MOST_SEEN, Classes, ColumnStatistics
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import BITS, STEP, Split
-from sqlml.training.reading.checks import MOST_CLASSES
-from sqlml.training.reading.rows import Side, TrainingRows
-from sqlml.training.reading.shaped_rows import class_weights
-from sqlml.training.storage.column_statistics import MOST_SEEN, Classes, ColumnStatistics
-from sqlml.training.train import MOST_MEASURED
+from sqlml.training.rows.check_rows import MOST_CLASSES
+from sqlml.training.rows.estimator_input import class_weights
+from sqlml.training.rows.feature_pipeline import MOST_NATIVE
+from sqlml.training.rows.read_rows import Side, TrainingRows
+from sqlml.training.rows.training_columns import Role, TrainingColumn, TrainingColumns
+from sqlml.training.train_model import MOST_MEASURED
 from sqlml.types import Array, fold
 from sqlml.udfs.spark.engine import columns_of
 

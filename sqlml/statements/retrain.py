@@ -16,7 +16,7 @@ from sqlml.statements.options import given
 from sqlml.statements.train import by_estimator, by_type, new_version, stored_estimator, told
 from sqlml.statements.training_statement import from_json
 from sqlml.training.model_types import MODEL_TYPES, metrics_of
-from sqlml.training.train import Trained
+from sqlml.training.train_model import Trained
 from sqlml.types import fold
 
 COMPARED: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(

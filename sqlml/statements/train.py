@@ -19,8 +19,8 @@ from sqlml.statements.models import Answer, Models, rows, whole
 from sqlml.statements.options import AT_CREATION, OUTPUT, STORED
 from sqlml.statements.training_statement import as_json
 from sqlml.training.options.request import request_of
-from sqlml.training.train import Trained
 from sqlml.training.train_estimator import estimator_request
+from sqlml.training.train_model import Trained
 
 
 def train_model(models: Models, statement: TrainModel) -> Answer | None:

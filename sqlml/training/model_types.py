@@ -1,13 +1,14 @@
-"""`MODEL_TYPES`: what can be trained, the libraries that train it, and what they call things.
+"""Model types that can be trained, the libraries that train them, and their metrics.
 
-A literal table: a library is added to a type by a row. Names on the left of `names` are BigQuery's,
-and others that users know; on the right is the library's own parameter.
+`MODEL_TYPES` is a literal table: add a row to it to train a type with another library. The keys of
+`Trainer.names` are the names that BigQuery and other libraries use for a parameter; the values are
+the library's own names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -19,90 +20,97 @@ from sqlml.errors import ConfigError, MissingDependencyError
 from sqlml.planner.evaluation.evaluated_model import OF_CLASSES, OF_NUMBERS
 from sqlml.scorer.evaluate import Metrics, class_metrics, number_metrics
 from sqlml.suggestions import closest
-from sqlml.training.storage.row_store import Blocks, Part
-
-# `BLOCK_ESTIMATORS`: what learns from rows block by block in place of an estimator of scikit-
-# learn that needs them all at once.
-
+from sqlml.training.row_store import Blocks, Part
 
 Parameters = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockEstimator:
-    """An estimator with partial_fit.
+    """An estimator with partial_fit, which learns from blocks of rows instead of all rows at once.
 
-    path: of its class. kept: parameters that mean the same to both. dropped: parameters of the
-    other that say how it finds the same solution. converted: the other's parameters and the number
-    of rows -> those that mean something else. passes: whether several over the rows gain anything.
+    path: of its class. shared: parameters that mean the same as those of the replaced estimator.
+    ignored: parameters that only say how the replaced estimator finds its solution. convert:
+    computes further parameters from those of the replaced estimator and the number of rows.
+    gains_by_passes: more than one pass over the rows helps.
     """
 
     path: str
-    kept: tuple[str, ...]
-    dropped: tuple[str, ...]
-    converted: Callable[[Parameters, int], dict[str, Any]]
-    passes: bool = True
+    shared: tuple[str, ...]
+    ignored: tuple[str, ...]
+    convert: Callable[[Parameters, int], dict[str, Any]]
+    gains_by_passes: bool = True
 
-    def refused(self, given: Parameters) -> list[str]:
-        """Those of the other's parameters that it does not know."""
-        own = (*self.kept, *self.dropped, *OF_PASSES, *_CONVERTED)
-        return [name for name in given if name not in own]
+    def find_unknown(self, given: Parameters) -> list[str]:
+        """Return the parameters of the replaced estimator that this one does not support."""
+        supported = (*self.shared, *self.ignored, *PASS_OPTIONS, *_CONVERTED_PARAMETERS)
+        return [name for name in given if name not in supported]
 
     def parameters(self, given: Parameters, rows: int) -> dict[str, Any]:
-        """Its parameters.
+        """Compute the parameters of this estimator.
 
         Args:
-            given: those of the estimator in whose place it is. rows: that it learns from.
+            given: those of the replaced estimator.
+            rows: the number of rows that it learns from.
         """
-        made = {name: given[name] for name in self.kept if name in given}
-        return {**made, **self.converted(given, rows)}
+        shared = {name: given[name] for name in self.shared if name in given}
+        return {**shared, **self.convert(given, rows)}
 
 
-OF_PASSES: Mapping[str, tuple[type | tuple[type, ...], str]] = MappingProxyType(
+PASS_OPTIONS: Mapping[str, tuple[type | tuple[type, ...], str]] = MappingProxyType(
     {"max_iter": (int, "an integer"), "tol": ((int, float), "a number of at least 0")}
 )
-"""Parameters of how often the rows are read -> their types, and what an error calls them: passes at
-most, and the share by which each must lower the loss."""
+"""Parameters that limit the passes over the rows -> their types, and their description in errors.
 
-_CONVERTED = ("alpha", "C", "l1_ratio")
-_STEPS = {"learning_rate": "invscaling", "power_t": 0.25, "shuffle": True}
+max_iter is the maximum number of passes, and tol the share by which each must reduce the loss.
+"""
 
-
-def _descent(penalty: str | None, alpha: float, rows: int) -> dict[str, Any]:
-    """Stochastic gradient descent whose coefficients are averaged from the second pass on (Polyak
-    and Juditsky, 1992), but for those with a penalty on absolute values, whose means scikit-learn
-    gets wrong."""
-    averaged = penalty in (None, "l2")
-    return {**_STEPS, "penalty": penalty, "alpha": alpha, "average": rows if averaged else False}
+_CONVERTED_PARAMETERS = ("alpha", "C", "l1_ratio")
+_STEP_PARAMETERS = {"learning_rate": "invscaling", "power_t": 0.25, "shuffle": True}
 
 
-def _plain(given: Parameters, rows: int) -> dict[str, Any]:
-    return _descent(None, 0.0, rows)
+def _descent_parameters(penalty: str | None, alpha: float, rows: int) -> dict[str, Any]:
+    """Return the parameters of stochastic gradient descent.
+
+    Coefficients are averaged from the second pass on (Polyak and Juditsky, 1992), except with an L1
+    penalty, whose averages scikit-learn computes incorrectly.
+    """
+    is_averaged = penalty in (None, "l2")
+    return {
+        **_STEP_PARAMETERS,
+        "penalty": penalty,
+        "alpha": alpha,
+        "average": rows if is_averaged else False,
+    }
 
 
-def _ridge(given: Parameters, rows: int) -> dict[str, Any]:
-    """Ridge weighs the coefficients against a sum over the rows, and descent against a mean."""
-    return _descent("l2", given.get("alpha", 1.0) / rows, rows)
+def _convert_plain(given: Parameters, rows: int) -> dict[str, Any]:
+    return _descent_parameters(None, 0.0, rows)
 
 
-def _lasso(given: Parameters, rows: int) -> dict[str, Any]:
-    return _descent("l1", given.get("alpha", 1.0), rows)
+def _convert_ridge(given: Parameters, rows: int) -> dict[str, Any]:
+    """Convert alpha: Ridge penalizes relative to the sum over the rows, and descent to the mean."""
+    return _descent_parameters("l2", given.get("alpha", 1.0) / rows, rows)
 
 
-def _elastic_net(given: Parameters, rows: int) -> dict[str, Any]:
-    made = _descent("elasticnet", given.get("alpha", 1.0), rows)
-    return {**made, "l1_ratio": given.get("l1_ratio", 0.5)}
+def _convert_lasso(given: Parameters, rows: int) -> dict[str, Any]:
+    return _descent_parameters("l1", given.get("alpha", 1.0), rows)
 
 
-def _logistic(given: Parameters, rows: int) -> dict[str, Any]:
-    """C weighs a sum over the rows against the coefficients."""
+def _convert_elastic_net(given: Parameters, rows: int) -> dict[str, Any]:
+    parameters = _descent_parameters("elasticnet", given.get("alpha", 1.0), rows)
+    return {**parameters, "l1_ratio": given.get("l1_ratio", 0.5)}
+
+
+def _convert_logistic(given: Parameters, rows: int) -> dict[str, Any]:
+    """Convert C, the inverse weight of the penalty relative to the sum over the rows."""
     alpha = 1 / (given.get("C", 1.0) * rows)
     l1_ratio = given.get("l1_ratio") or 0.0
-    made = _descent("elasticnet" if l1_ratio else "l2", alpha, rows)
-    return {**made, "loss": "log_loss", **({"l1_ratio": l1_ratio} if l1_ratio else {})}
+    parameters = _descent_parameters("elasticnet" if l1_ratio else "l2", alpha, rows)
+    return {**parameters, "loss": "log_loss", **({"l1_ratio": l1_ratio} if l1_ratio else {})}
 
 
-def _nothing(given: Parameters, rows: int) -> dict[str, Any]:
+def _convert_nothing(given: Parameters, rows: int) -> dict[str, Any]:
     return {}
 
 
@@ -111,128 +119,140 @@ _LINEAR_PARAMETERS = ("fit_intercept", "random_state")
 
 BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = MappingProxyType(
     {
-        "LinearRegression": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("n_jobs",), _plain),
-        "Ridge": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("solver",), _ridge),
-        "Lasso": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("selection",), _lasso),
-        "ElasticNet": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("selection",), _elastic_net),
+        "LinearRegression": BlockEstimator(
+            _REGRESSOR, _LINEAR_PARAMETERS, ("n_jobs",), _convert_plain
+        ),
+        "Ridge": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("solver",), _convert_ridge),
+        "Lasso": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("selection",), _convert_lasso),
+        "ElasticNet": BlockEstimator(
+            _REGRESSOR, _LINEAR_PARAMETERS, ("selection",), _convert_elastic_net
+        ),
         "LogisticRegression": BlockEstimator(
             "sklearn.linear_model.SGDClassifier",
             _LINEAR_PARAMETERS,
             ("solver", "n_jobs"),
-            _logistic,
+            _convert_logistic,
         ),
         "KMeans": BlockEstimator(
             "sklearn.cluster.MiniBatchKMeans",
             ("n_clusters", "init", "random_state"),
             ("algorithm", "n_init"),
-            _nothing,
+            _convert_nothing,
         ),
         "PCA": BlockEstimator(
             "sklearn.decomposition.IncrementalPCA",
             ("n_components", "whiten"),
             ("svd_solver", "random_state", "iterated_power"),
-            _nothing,
-            passes=False,
+            _convert_nothing,
+            gains_by_passes=False,
         ),
     }
 )
-"""Class of an estimator -> what learns in its place."""
+"""Class of an estimator -> the estimator that replaces it for blocks of rows."""
 
 
-def block_estimator(path: str, parameters: Parameters) -> BlockEstimator | None:
-    """What learns in place of an estimator with these parameters; None: nothing does.
+def find_block_estimator(path: str, parameters: Parameters) -> BlockEstimator | None:
+    """Return the estimator that replaces another for blocks of rows, or None.
 
     Args:
-        path: of the estimator's class.
+        path: of the replaced estimator's class.
+        parameters: of the replaced estimator.
     """
-    found = BLOCK_ESTIMATORS.get(path.rpartition(".")[2])
-    if found is None or not path.startswith("sklearn.") or found.refused(parameters):
+    replacement = BLOCK_ESTIMATORS.get(path.rpartition(".")[2])
+    if (
+        replacement is None
+        or not path.startswith("sklearn.")
+        or replacement.find_unknown(parameters)
+    ):
         return None
     components = parameters.get("n_components")
-    return None if components is not None and type(components) is not int else found
+    return None if components is not None and type(components) is not int else replacement
 
 
 Task = Literal["classify", "regress", "rank", "cluster", "project", "isolate"]
-"""What a model says of a row: a class, a number, its place among others, the cluster it is in, its
-coordinates, or whether it is an outlier."""
+"""The prediction for a row: a class, a number, a score to rank by, a cluster, coordinates, or
+whether it is an outlier."""
 
 SUPERVISED: frozenset[Task] = frozenset({"classify", "regress", "rank"})
-"""Tasks that are learned from a label."""
+"""Tasks that learn from a label."""
 
 Features = Literal["ordinal", "named", "one_hot", "scaled", "given"]
-"""How an estimator takes its features (`feature_pipeline.py`): with categories as numbers that it
-knows to be categories, with categories as names, with columns of 0 and 1 in place of categories, or
-with these and with numbers that are scaled and have no gaps; or as the query has them ("given")."""
+"""The form in which an estimator takes its features (`feature_pipeline.py`).
+
+"ordinal": category codes that the estimator treats as categories. "named": category names.
+"one_hot": a column of 0 and 1 for each category. "scaled": one-hot columns, and numbers that are
+scaled and imputed. "given": the columns of the query, unchanged.
+"""
 
 
-def _row(**items: Any) -> Mapping[str, Any]:
+def _freeze(**items: Any) -> Mapping[str, Any]:
     return MappingProxyType(items)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trainer:
-    """How a library trains a type of model.
+    """A library's way to train a type of model.
 
-    path: its estimator. features: how that takes them. names: other name of a parameter -> its own.
-    defaults: parameters that sqlml sets unless the statement does. seed: the parameter that takes
-    the seed; None if the estimator draws no random numbers. stops_early: whether it can stop when
-    held-out rows gain no more. packages: that it needs, the library first; none: that of `path`.
+    path: of the estimator's class. features: the form of its features. names: maps other names of a
+    parameter to the library's. defaults: parameters that sqlml sets unless the statement does.
+    seed: the parameter for the seed; None if the estimator is deterministic. stops_early: it can
+    stop when the held-out rows no longer improve. packages: required packages, the library first;
+    empty for that of `path`.
     """
 
     path: str
     features: Features
-    names: Mapping[str, str] = field(default_factory=_row)
-    defaults: Mapping[str, Any] = field(default_factory=_row)
+    names: Mapping[str, str] = field(default_factory=_freeze)
+    defaults: Mapping[str, Any] = field(default_factory=_freeze)
     seed: str | None = "random_state"
     stops_early: bool = False
     packages: tuple[str, ...] = ()
 
     def reads_blocks(self, parameters: Mapping[str, Any]) -> bool:
-        """Whether it learns from a matrix block by block, and keeps less than it reads, or another
-        estimator does so in its place."""
+        """Return whether it learns block by block and stores less than it reads, or another
+        estimator does so instead of it."""
         if self.path.endswith("Ranker"):
             return False
         if self.package == "xgboost":
             return makes_bins(parameters)
-        known = block_estimator(self.path, parameters)
-        return self.package == "lightgbm" or known is not None
+        return self.package == "lightgbm" or find_block_estimator(self.path, parameters) is not None
 
     @property
-    def goes_on(self) -> bool:
-        """Whether its rounds can be saved, and others made behind them."""
+    def can_resume(self) -> bool:
+        """Return whether training can be saved after some rounds and resumed."""
         return self.stops_early and self.package in ("xgboost", "lightgbm", "torch")
 
     @property
     def package(self) -> str:
-        """The package of the library, as Python imports it."""
+        """The import name of the library."""
         return self.packages[0] if self.packages else self.path.partition(".")[0]
 
     @property
     def missing(self) -> list[str]:
-        """The packages that it needs, or training does, and that are not installed."""
-        return missing_packages(self.package, *self.packages)
+        """The required packages that are not installed."""
+        return find_missing_packages(self.package, *self.packages)
 
     def estimator_class(self) -> Any:
-        """The class of the estimator."""
+        """Import the class of the estimator."""
         module, _, name = self.path.rpartition(".")
         return getattr(import_module(module), name)
 
 
 def makes_bins(parameters: Mapping[str, Any]) -> bool:
-    """Whether XGBoost needs only the numbers of bins that values are in."""
+    """Return whether XGBoost only needs the bins of the values (its hist method)."""
     binned = parameters.get("tree_method") in (None, "auto", "hist")
     return binned and parameters.get("booster") != "gblinear"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelType:
-    """A type of model: its task, and what trains it, by library, the preferred one first."""
+    """A type of model: its task, and its trainers by library, the preferred library first."""
 
     task: Task
     trainers: Mapping[str, Trainer]
 
 
-_TREES = _row(
+_TREES = _freeze(
     max_tree_depth="max_depth",
     learn_rate="learning_rate",
     max_iterations="n_estimators",
@@ -240,7 +260,7 @@ _TREES = _row(
     l1_reg="reg_alpha",
     l2_reg="reg_lambda",
 )
-_XGBOOST = _row(
+_XGBOOST = _freeze(
     **_TREES,
     eta="learning_rate",
     alpha="reg_alpha",
@@ -252,14 +272,14 @@ _XGBOOST = _row(
     num_boost_round="n_estimators",
     nthread="n_jobs",
 )
-_LIGHTGBM = _row(
+_LIGHTGBM = _freeze(
     **_TREES,
     min_split_loss="min_split_gain",
     min_tree_child_weight="min_child_weight",
     booster_type="boosting_type",
     colsample_bynode="feature_fraction_bynode",
 )
-_CATBOOST = _row(
+_CATBOOST = _freeze(
     max_tree_depth="depth",
     max_depth="depth",
     learn_rate="learning_rate",
@@ -270,7 +290,7 @@ _CATBOOST = _row(
     reg_lambda="l2_leaf_reg",
     colsample_bylevel="rsm",
 )
-_HIST = _row(
+_HIST = _freeze(
     max_tree_depth="max_depth",
     learn_rate="learning_rate",
     max_iterations="max_iter",
@@ -278,7 +298,7 @@ _HIST = _row(
     n_estimators="max_iter",
     l2_reg="l2_regularization",
 )
-_FOREST = _row(
+_FOREST = _freeze(
     max_tree_depth="max_depth",
     num_trees="n_estimators",
     num_parallel_tree="n_estimators",
@@ -286,38 +306,35 @@ _FOREST = _row(
     colsample_bynode="max_features",
     subsample="max_samples",
 )
-_LINEAR = _row(max_iterations="max_iter", min_rel_progress="tol")
-_OF_CATEGORIES = _row(enable_categorical=True, tree_method="hist")
-_REPEATABLE = _row(verbosity=-1, deterministic=True, force_row_wise=True)
-_SILENT = _row(verbose=False, allow_writing_files=False, one_hot_max_size=255)
+_LINEAR = _freeze(max_iterations="max_iter", min_rel_progress="tol")
+_XGBOOST_DEFAULTS = _freeze(enable_categorical=True, tree_method="hist")
+_LIGHTGBM_DEFAULTS = _freeze(verbosity=-1, deterministic=True, force_row_wise=True)
+_CATBOOST_DEFAULTS = _freeze(verbose=False, allow_writing_files=False, one_hot_max_size=255)
 
 
-def _boosted(kind: str) -> Mapping[str, Trainer]:
-    """The libraries that boost trees; `kind` ends the name of their estimators."""
+def _list_boosters(kind: str) -> Mapping[str, Trainer]:
+    """Return the boosting libraries; `kind` is the suffix of their estimators' names."""
     sklearn = f"sklearn.ensemble.HistGradientBoosting{kind}"
-    made = {
-        "xgboost": Trainer(f"xgboost.XGB{kind}", "ordinal", _XGBOOST, _OF_CATEGORIES),
-        "lightgbm": Trainer(f"lightgbm.LGBM{kind}", "ordinal", _LIGHTGBM, _REPEATABLE),
-        "catboost": Trainer(f"catboost.CatBoost{kind}", "named", _CATBOOST, _SILENT, "random_seed"),
+    trainers = {
+        "xgboost": Trainer(f"xgboost.XGB{kind}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS),
+        "lightgbm": Trainer(f"lightgbm.LGBM{kind}", "ordinal", _LIGHTGBM, _LIGHTGBM_DEFAULTS),
+        "catboost": Trainer(
+            f"catboost.CatBoost{kind}", "named", _CATBOOST, _CATBOOST_DEFAULTS, "random_seed"
+        ),
         "sklearn": Trainer(sklearn, "ordinal", _HIST),
     }
     if kind == "Ranker":
-        del made["sklearn"]
-    return MappingProxyType({name: _early(trainer) for name, trainer in made.items()})
+        del trainers["sklearn"]
+    return _freeze(**{name: replace(t, stops_early=True) for name, t in trainers.items()})
 
 
-def _early(trainer: Trainer) -> Trainer:
-    made = trainer.path, trainer.features, trainer.names, trainer.defaults, trainer.seed
-    return Trainer(*made, stops_early=True)
-
-
-def _forest(kind: str) -> Mapping[str, Trainer]:
+def _list_forests(kind: str) -> Mapping[str, Trainer]:
     sklearn = Trainer(f"sklearn.ensemble.RandomForest{kind}", "one_hot", _FOREST)
-    xgboost = Trainer(f"xgboost.XGBRF{kind}", "ordinal", _XGBOOST, _OF_CATEGORIES)
-    return _row(sklearn=sklearn, xgboost=xgboost)
+    xgboost = Trainer(f"xgboost.XGBRF{kind}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS)
+    return _freeze(sklearn=sklearn, xgboost=xgboost)
 
 
-_NETWORK = _row(
+_NETWORK = _freeze(
     activation_fn="activation",
     learn_rate="lr",
     learning_rate="lr",
@@ -326,20 +343,20 @@ _NETWORK = _row(
 )
 
 
-def _network(kind: str) -> Mapping[str, Trainer]:
+def _list_networks(kind: str) -> Mapping[str, Trainer]:
     path = f"sqlml.training.estimators.dnn.DNN{kind}"
     packages = ("torch", "skorch")
-    return _row(torch=Trainer(path, "scaled", _NETWORK, stops_early=True, packages=packages))
+    return _freeze(torch=Trainer(path, "scaled", _NETWORK, stops_early=True, packages=packages))
 
 
 _PLAIN_REGRESSION = Trainer("sklearn.linear_model.LinearRegression", "scaled", _LINEAR, seed=None)
 _LOGISTIC_REGRESSION = Trainer(
-    "sklearn.linear_model.LogisticRegression", "scaled", _LINEAR, _row(max_iter=1000)
+    "sklearn.linear_model.LogisticRegression", "scaled", _LINEAR, _freeze(max_iter=1000)
 )
 _KMEANS = Trainer(
     "sklearn.cluster.KMeans",
     "scaled",
-    _row(
+    _freeze(
         num_clusters="n_clusters",
         kmeans_init_method="init",
         max_iterations="max_iter",
@@ -349,43 +366,43 @@ _KMEANS = Trainer(
 _PCA = Trainer(
     "sklearn.decomposition.PCA",
     "scaled",
-    _row(
+    _freeze(
         num_principal_components="n_components",
         pca_explained_variance_ratio="n_components",
         pca_solver="svd_solver",
     ),
 )
 _ISOLATION_FOREST = Trainer(
-    "sklearn.ensemble.IsolationForest", "one_hot", _row(num_trees="n_estimators")
+    "sklearn.ensemble.IsolationForest", "one_hot", _freeze(num_trees="n_estimators")
 )
 
 MODEL_TYPES: Mapping[str, ModelType] = MappingProxyType(
     {
-        "linear_reg": ModelType("regress", _row(sklearn=_PLAIN_REGRESSION)),
-        "logistic_reg": ModelType("classify", _row(sklearn=_LOGISTIC_REGRESSION)),
-        "boosted_tree_classifier": ModelType("classify", _boosted("Classifier")),
-        "boosted_tree_regressor": ModelType("regress", _boosted("Regressor")),
-        "boosted_tree_ranker": ModelType("rank", _boosted("Ranker")),
-        "random_forest_classifier": ModelType("classify", _forest("Classifier")),
-        "random_forest_regressor": ModelType("regress", _forest("Regressor")),
-        "dnn_classifier": ModelType("classify", _network("Classifier")),
-        "dnn_regressor": ModelType("regress", _network("Regressor")),
-        "kmeans": ModelType("cluster", _row(sklearn=_KMEANS)),
-        "pca": ModelType("project", _row(sklearn=_PCA)),
-        "isolation_forest": ModelType("isolate", _row(sklearn=_ISOLATION_FOREST)),
+        "linear_reg": ModelType("regress", _freeze(sklearn=_PLAIN_REGRESSION)),
+        "logistic_reg": ModelType("classify", _freeze(sklearn=_LOGISTIC_REGRESSION)),
+        "boosted_tree_classifier": ModelType("classify", _list_boosters("Classifier")),
+        "boosted_tree_regressor": ModelType("regress", _list_boosters("Regressor")),
+        "boosted_tree_ranker": ModelType("rank", _list_boosters("Ranker")),
+        "random_forest_classifier": ModelType("classify", _list_forests("Classifier")),
+        "random_forest_regressor": ModelType("regress", _list_forests("Regressor")),
+        "dnn_classifier": ModelType("classify", _list_networks("Classifier")),
+        "dnn_regressor": ModelType("regress", _list_networks("Regressor")),
+        "kmeans": ModelType("cluster", _freeze(sklearn=_KMEANS)),
+        "pca": ModelType("project", _freeze(sklearn=_PCA)),
+        "isolation_forest": ModelType("isolate", _freeze(sklearn=_ISOLATION_FOREST)),
     }
 )
-"""Name in OPTIONS (model_type = ..) -> what it is."""
+"""The value of the option model_type -> the type of model."""
 
 
-def model_type_of(name: Any) -> tuple[str, ModelType]:
-    """The type of a name in any case.
+def find_model_type(name: Any) -> tuple[str, ModelType]:
+    """Look up a type of model by its name in any case.
 
-    >>> model_type_of("KMEANS")[1].task
+    >>> find_model_type("KMEANS")[1].task
     'cluster'
 
     Raises:
-        ConfigError: none is called so; the message has the closest one.
+        ConfigError: the name is unknown; the message suggests the closest one.
     """
     if not isinstance(name, str):
         raise ConfigError(
@@ -394,56 +411,57 @@ def model_type_of(name: Any) -> tuple[str, ModelType]:
         )
     key = name.lower()
     if key not in MODEL_TYPES:
-        near = closest(key, MODEL_TYPES)
-        hint = f"did you mean {near!r}? " if near else ""
+        suggestion = closest(key, MODEL_TYPES)
+        hint = f"did you mean {suggestion!r}? " if suggestion else ""
         raise ConfigError(
             f"unknown model type {name!r}; {hint}Model types: {', '.join(MODEL_TYPES)}"
         )
     return key, MODEL_TYPES[key]
 
 
-def trainer_of(model_type: str, library: Any = None) -> tuple[str, Trainer]:
-    """The library that trains a type of model: the one that is named, or the first installed.
+def find_trainer(model_type: str, library: Any = None) -> tuple[str, Trainer]:
+    """Return the library that trains a type of model, and its trainer.
+
+    Args:
+        library: the requested library; None for the first one that is installed.
 
     Raises:
-        ConfigError: it does not train such models.
-        MissingDependencyError: it is not installed, or none of them is.
+        ConfigError: the library does not train such models.
+        MissingDependencyError: the library, or every library, is not installed.
     """
     trainers = MODEL_TYPES[model_type].trainers
-    known = ", ".join(trainers)
+    libraries = ", ".join(trainers)
     if library is not None and library not in trainers:
         raise ConfigError(
-            f"library {library!r} does not train {model_type} models; libraries: {known}"
+            f"library {library!r} does not train {model_type} models; libraries: {libraries}"
         )
     for name, trainer in trainers.items():
         if library in (None, name) and not trainer.missing:
             return name, trainer
-    wanted = library or next(iter(trainers))
-    missing = trainers[wanted].missing
+    preferred = library or next(iter(trainers))
+    missing = trainers[preferred].missing
     raise MissingDependencyError(
-        f"training {model_type} models needs {not_installed(missing)}: "
-        f"pip install 'sqlml[train,{wanted}]'"
-        + ("" if library or len(trainers) == 1 else f"; libraries: {known}")
+        f"training {model_type} models needs {describe_missing(missing)}: "
+        f"pip install 'sqlml[train,{preferred}]'"
+        + ("" if library or len(trainers) == 1 else f"; libraries: {libraries}")
     )
 
 
-def not_installed(missing: Sequence[str]) -> str:
-    """Missing packages in a sentence, as what something needs.
+def describe_missing(missing: Sequence[str]) -> str:
+    """Return a phrase that says which packages are not installed.
 
-    >>> not_installed(["torch"]), not_installed(["torch", "skorch"])
+    >>> describe_missing(["torch"]), describe_missing(["torch", "skorch"])
     ('torch, which is not installed', 'torch and skorch, which are not installed')
     """
-    listed = " and ".join([", ".join(missing[:-1]), missing[-1]] if missing[1:] else missing)
-    return f"{listed}, which {'are' if missing[1:] else 'is'} not installed"
+    names = " and ".join([", ".join(missing[:-1]), missing[-1]] if missing[1:] else missing)
+    return f"{names}, which {'are' if missing[1:] else 'is'} not installed"
 
 
-def missing_packages(*packages: str) -> list[str]:
-    """Those of the packages that training needs, and of `packages`, that are not installed."""
-    needed = dict.fromkeys(("sklearn", "pandas", *packages))
-    return [package for package in needed if find_spec(package) is None]
-
-
-# `metrics_of`: how good a model is, by scikit-learn's metrics under BigQuery's names.
+def find_missing_packages(*packages: str) -> list[str]:
+    """Return the packages that are not installed, among `packages` and those that all training
+    needs."""
+    required = dict.fromkeys(("sklearn", "pandas", *packages))
+    return [package for package in required if find_spec(package) is None]
 
 
 METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
@@ -456,7 +474,7 @@ METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
         "isolate": ("outlier_share",),
     }
 )
-"""What each kind of model is measured by."""
+"""Task -> its metrics, under BigQuery's names."""
 
 LOWER_IS_BETTER = frozenset(
     "log_loss brier_score mean_absolute_error mean_squared_error mean_squared_log_error "
@@ -464,24 +482,25 @@ LOWER_IS_BETTER = frozenset(
     "mean_absolute_percentage_error davies_bouldin_index mean_squared_distance".split()
 )
 
-_AT = 10
+_NDCG_ROWS = 10
 """Rows of each group that ndcg looks at."""
 
 
 def metrics_of(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
-    """The metrics of a fitted estimator on some rows; None for one that they do not define.
+    """Compute the metrics of a fitted estimator on some rows; None for an undefined metric.
 
     Args:
-        classes: how many there are; labels are their numbers.
+        part: rows whose labels are the codes of classes, or numbers.
+        classes: the number of classes; 0 without classes.
     """
     if task == "classify":
-        return _of_classes(_told(estimator.predict_proba, part), part, classes)
+        return _score_classes(_predict_all(estimator.predict_proba, part), part, classes)
     if task == "regress":
-        return _of_numbers(_told(estimator.predict, part).reshape(-1), part)
+        return _score_numbers(_predict_all(estimator.predict, part).reshape(-1), part)
     if task == "rank":
-        return {"ndcg": _ndcg(np.asarray(estimator.predict(part.X)).reshape(-1), part)}
+        return {"ndcg": _score_ranks(np.asarray(estimator.predict(part.X)).reshape(-1), part)}
     if task == "cluster":
-        return _of_clusters(estimator, part)
+        return _score_clusters(estimator, part)
     if task == "project":
         if not hasattr(estimator, "explained_variance_ratio_"):
             return {}
@@ -490,44 +509,49 @@ def metrics_of(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
     return {"outlier_share": float(outliers.mean())}
 
 
-def _told(method: Any, part: Part) -> Any:
-    """What an estimator says of all rows, float64."""
+def _predict_all(method: Any, part: Part) -> Any:
+    """Return predictions for all rows as float64, computed block by block if the rows are in a
+    file."""
     if not isinstance(part.X, Blocks):
         return np.asarray(method(part.X), np.float64)
     return np.concatenate([np.asarray(method(block), np.float64) for block in part.X.blocks()])
 
 
-def _of_classes(proba: Any, part: Part, classes: int) -> Metrics:
-    """Of a binary classifier for its second class at 0.5; means over the classes else."""
-    proba /= proba.sum(axis=1, keepdims=True)  # of float32 they may not add up to 1
+def _score_classes(proba: Any, part: Part, classes: int) -> Metrics:
+    """Compute the metrics of a classifier.
+
+    With two classes they concern the second class at a threshold of 0.5; otherwise they are means
+    over the classes.
+    """
+    proba /= proba.sum(axis=1, keepdims=True)  # Probabilities in float32 may not add up to 1.
     predicted = (proba[:, 1] > 0.5).astype(int) if classes == 2 else proba.argmax(axis=1)
     return class_metrics(np.asarray(part.y), predicted, classes, part.weight, proba=proba)
 
 
-def _of_numbers(predicted: Any, part: Part) -> Metrics:
+def _score_numbers(predicted: Any, part: Part) -> Metrics:
     return number_metrics(np.asarray(part.y), predicted, part.weight)
 
 
-def _ndcg(scores: Any, part: Part) -> float | None:
-    """The mean over the groups that have more than one row."""
+def _score_ranks(scores: Any, part: Part) -> float | None:
+    """Return the mean ndcg over the groups with more than one row."""
     from sklearn.metrics import ndcg_score
 
     if part.group is None or part.y is None:
         return None
     ends = np.flatnonzero(np.diff(part.group)) + 1
     groups = zip(np.split(part.y, ends), np.split(scores, ends), strict=True)
-    found = [ndcg_score([y], [score], k=_AT) for y, score in groups if len(y) > 1]
-    return float(np.mean(found)) if found else None
+    scores_by_group = [ndcg_score([y], [score], k=_NDCG_ROWS) for y, score in groups if len(y) > 1]
+    return float(np.mean(scores_by_group)) if scores_by_group else None
 
 
-def _of_clusters(estimator: Any, part: Part) -> Metrics:
+def _score_clusters(estimator: Any, part: Part) -> Metrics:
     from sklearn.metrics import davies_bouldin_score
 
     labels = estimator.predict(part.X)
     distances = estimator.transform(part.X).min(axis=1)
     dense = part.X.toarray() if hasattr(part.X, "toarray") else part.X
-    several = 1 < len(np.unique(labels)) < len(labels)
+    is_defined = 1 < len(np.unique(labels)) < len(labels)
     return {
-        "davies_bouldin_index": float(davies_bouldin_score(dense, labels)) if several else None,
+        "davies_bouldin_index": float(davies_bouldin_score(dense, labels)) if is_defined else None,
         "mean_squared_distance": float(np.mean(np.square(distances))),
     }

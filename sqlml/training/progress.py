@@ -1,10 +1,13 @@
-"""Draw a bar of the rows that were read, then of the rounds that were fitted.
+"""Progress bars and the log of a training: rows as they are read, then rounds as they are fitted.
 
-tqdm draws it in a terminal or a notebook, and nowhere else; without tqdm there is no bar.
+tqdm draws the bar in a terminal or a notebook. Without tqdm, or elsewhere, there is no bar.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -12,7 +15,7 @@ from sqlml.long_work import cover_line, stage, uncover_line, watched_stream
 from sqlml.terminal import escape_controls
 
 LEAST_SECONDS = 1.0
-"""Nothing is drawn before."""
+"""Seconds before a bar is drawn."""
 
 
 class Progress:
@@ -25,10 +28,12 @@ class Progress:
         """Draw a bar for the next piece of work.
 
         Args:
-            total: how many units it has; None if nobody knows.
+            what: the name of the work.
+            total: its number of units; None if it is unknown.
+            unit: the name of a unit.
         """
         self.close()
-        stage(what)  # says it where no unit is ever counted
+        stage(what)  # Names the work even if no unit is ever counted.
         make_bar = _find_bar()
         if make_bar is not None:
             self._bar = make_bar(
@@ -36,7 +41,7 @@ class Progress:
             )
 
     def add(self, units: int, note: str = "") -> None:
-        """Count units as done, and show `note` behind the bar."""
+        """Count finished units, and show `note` after the bar."""
         if self._bar is not None:
             cover_line()
             if note:
@@ -52,7 +57,7 @@ class Progress:
 
 
 def _find_bar() -> Any:
-    """Return what makes a bar of text; None where nobody would see it."""
+    """Return the constructor of a text bar, or None if nobody would see one."""
     stream = watched_stream()
     if stream is None:
         return None
@@ -61,3 +66,56 @@ def _find_bar() -> Any:
     except ImportError:
         return None
     return partial(tqdm, file=stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One boosting round, or one pass over the rows.
+
+    loss, eval_loss: on the rows fitted to and on the held-out rows, in the library's own metric;
+    None if the library does not report them. seconds: time since the previous round, or None.
+    """
+
+    iteration: int
+    loss: float | None
+    eval_loss: float | None
+    seconds: float | None
+
+
+@dataclass(slots=True)
+class TrainingLog:
+    """The rounds of a training so far, in order.
+
+    progress: draws them. metric: the library's name for the losses.
+    """
+
+    progress: Progress = field(default_factory=Progress)
+    metric: str = ""
+    rounds: list[Round] = field(default_factory=list)
+    _last: float = field(default_factory=time.perf_counter)
+
+    def start(self, rounds: int | None) -> None:
+        """Start the first of at most `rounds` rounds; None if their number is unknown."""
+        self.progress.begin("fitting", rounds, "round")
+        self._last = time.perf_counter()
+
+    def round(self, loss: float | None, eval_loss: float | None) -> None:
+        """Log a round that has just ended."""
+        now = time.perf_counter()
+        self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, now - self._last))
+        self._last = now
+        losses = {"loss": loss, "eval_loss": eval_loss}
+        note = ", ".join(f"{name} {v:.4g}" for name, v in losses.items() if v is not None)
+        self.progress.add(1, note)
+
+    def restore(self, metric: str, losses: Iterable[tuple[float | None, float | None]]) -> None:
+        """Restore the rounds that another process finished."""
+        self.metric = metric
+        for loss, eval_loss in losses:
+            self.past(loss, eval_loss)
+        self.progress.add(len(self.rounds), "")
+        self._last = time.perf_counter()
+
+    def past(self, loss: float | None, eval_loss: float | None) -> None:
+        """Log a round that the library reports only after the training."""
+        self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))

@@ -23,7 +23,7 @@ from sqlml.statements.options import AT_CREATION, STORED
 from sqlml.tools import cli
 from sqlml.tools.shell.output_modes import MODES
 from sqlml.training.model_types import MODEL_TYPES
-from sqlml.training.options.own_options import ALIASES, OWN
+from sqlml.training.options.sqlml_options import ALIASES, OWN
 from sqlml.training.transform.preprocessor_forms import FORMS as PREPROCESSORS
 from tests.support.documents import DOCS, ROOT, blocks, sections, text_of
 

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import sqlml
 from sqlml.errors import BindError
-from sqlml.training.storage.column_statistics import MOST_SEEN, Codes, Numbers
+from sqlml.training.column_statistics import MOST_SEEN, Codes, Numbers
 
 
 def made(seed: int, rows: int, shift: float) -> pd.DataFrame:

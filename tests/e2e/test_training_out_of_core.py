@@ -19,9 +19,9 @@ from sklearn.linear_model import SGDRegressor
 
 import sqlml
 from sqlml import errors
+from sqlml.training import row_store
 from sqlml.training.fitting import fit_xgboost
-from sqlml.training.reading import rows
-from sqlml.training.storage import row_store
+from sqlml.training.rows import read_rows
 from tests.support.trained_by_hand import rows_of
 
 
@@ -66,7 +66,7 @@ def test_xgboost_makes_the_same_trees_out_of_core(
     trained(con, "whole", label, options)
     monkeypatch.setattr(row_store, "block_rows", lambda *_: 1700)
     trained(con, "blocks", label, f"{options}, out_of_core = true")
-    monkeypatch.setattr(rows, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(read_rows, "MOST_IN_MEMORY", 100)
     trained(con, "file", label, options)
     hashes = "SELECT program FROM sqlml.catalog_versions"
     assert len(set(con.execute(hashes).fetchall())) == 1
@@ -220,7 +220,7 @@ def test_texts_are_learned_from_in_memory_unless_asked_not_to(
     con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = "SELECT a, 'some words of ' || id AS note, over FROM t"
-    monkeypatch.setattr(rows, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(read_rows, "MOST_IN_MEMORY", 100)
     options = "model_type = 'boosted_tree_classifier', label = 'over', n_estimators = 2"
     told = con.execute(f"CREATE MODEL m OPTIONS ({options}) AS {query}").fetchall()
     assert int(dict(told)["rows"].replace(",", "")) > 4000
@@ -232,9 +232,9 @@ def test_rows_that_take_much_memory_go_to_a_file_and_the_definition_says_so(
     con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = "model_type = 'logistic_reg'"
-    monkeypatch.setattr(rows, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(read_rows, "MOST_IN_MEMORY", 100)
     assert trained(con, "whole", "over", options)["notices"] == []  # a quarter of memory_limit
-    monkeypatch.setattr(rows, "SHARES", {"sklearn": 0.0})
+    monkeypatch.setattr(read_rows, "SHARES", {"sklearn": 0.0})
     (notice,) = trained(con, "m", "over", options)["notices"]
     assert notice.startswith("SGDClassifier learns block by block instead of LogisticRegression")
     monkeypatch.undo()
@@ -277,7 +277,7 @@ def test_a_disk_without_room_for_bins_is_told_before_they_are_made(
 
 def test_files_of_bins_go_with_a_process_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from sqlml.training.storage.row_store import VanishingFolder\n"
+        "import sys, time; from sqlml.training.row_store import VanishingFolder\n"
         "with VanishingFolder(sys.argv[1]) as folder:\n"
         "    open(folder.path + '/bins', 'w').close(); print('made', flush=True); time.sleep(60)"
     )

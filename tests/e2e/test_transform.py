@@ -310,7 +310,7 @@ def test_buckets_encoders_and_crosses(shop: sqlml.Session) -> None:
         ("ml_quantile_bucketize(tenure, 1) OVER () AS x", "buckets from 2"),
         (
             "ml_quantile_bucketize(tenure, id) OVER () AS x",
-            "takes constants behind its first argument, not id",
+            "takes constants after its first argument, not id",
         ),
         ("1 + ml_multi_hot_encoder(words) OVER () AS x", "stands alone in TRANSFORM"),
         ("[[words]] AS w", "no column that a model can learn from"),
@@ -353,7 +353,7 @@ SIZES = "ml_ngrams takes one or two sizes in order, from 1 to 100, not "
             "ml_feature_cross({'plan': plan, 'side': side}, 'z')",
             "takes a degree of at least 2, not",
         ),
-        ("ml_feature_cross({'plan': plan, 'side': side}, id)", "behind its first argument, not id"),
+        ("ml_feature_cross({'plan': plan, 'side': side}, id)", "after its first argument, not id"),
         ("ml_feature_cross({'plan': plan})", "takes a struct of at least two columns: ml_feature_"),
         ("ml_feature_cross(plan, id)", "takes a struct of at least two columns"),
         ("ml_imputer(plan, 'mean') OVER ()", "the mean of numbers only, and plan has type VARCHAR"),
@@ -435,7 +435,7 @@ def test_what_changes_with_the_time_zone_of_the_session_is_refused(
     shop: sqlml.Session, item: str
 ) -> None:
     con = shop.cursor()
-    says = r"'x' would .* TimeZone: write \(zoned AT TIME ZONE 'UTC'\) in place of zoned"
+    says = r"'x' would .* TimeZone: write \(zoned AT TIME ZONE 'UTC'\) instead of zoned"
     with pytest.raises(errors.ParseError, match=says):
         con.execute(f"CREATE MODEL r TRANSFORM ({item} AS x) OPTIONS ({TREE}) AS {ZONED}")
 

@@ -21,7 +21,7 @@ from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.session.session import Session
-from sqlml.training.cascades.parts import CONFIDENCE
+from sqlml.training.cascades.last_estimator import CONFIDENCE
 from sqlml.training.cascades.small_model import confident
 
 LEARN = (

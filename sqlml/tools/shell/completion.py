@@ -21,7 +21,7 @@ from sqlml.tools.shell.dot_commands import COMMANDS
 from sqlml.tools.shell.output_modes import MODES
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.training.options.estimator_parameters import parameter_names
-from sqlml.training.options.own_options import ALIASES, OWN
+from sqlml.training.options.sqlml_options import ALIASES, OWN
 from sqlml.types import fold
 
 # The words of sqlml's statements and functions, which the prompt completes and colours.

@@ -1,4 +1,4 @@
-"""`real_loss`: what a small model costs on rows that somebody names, today."""
+"""The measured loss of a small model on the rows of a query."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 from sqlml.catalog.small_models import Cascade, TopKFilter
 from sqlml.ir.program import Program
-from sqlml.training.cascades.parts import CONFIDENCE, Rows, answers
+from sqlml.training.cascades.last_estimator import CONFIDENCE, Rows, answers
 from sqlml.training.cascades.threshold import most_loss
 from sqlml.types import Array
 
 
 @dataclass(frozen=True, slots=True)
 class RealLoss:
-    """What a small model got wrong on `rows` rows.
+    """Errors of a small model on some rows.
 
-    loss: of accuracy, or the share of the best K that are not among them; allowed: what it may be.
-    differing: answers that differ from the full model's. agrees: no more is lost than is allowed,
-    as far as so few rows can tell.
+    rows: their number. loss: of accuracy, or the share of the best K rows that are missing.
+    allowed: the promised loss. differing: predictions that differ from the full model's. agrees:
+    the loss is not significantly larger than promised.
     """
 
     rows: int
@@ -31,36 +31,38 @@ class RealLoss:
 
 
 def loss_of_cascade(program: Program, cascade: Cascade, rows: Rows, labels: Array) -> RealLoss:
-    """By how much the accuracy of a model falls with its cascade.
+    """Measure the decrease of a model's accuracy with its cascade.
 
     Args:
         rows: input of the model -> (n,) values.
-        labels: (n,) int, the place of each row's true label among the model's.
+        labels: (n,) int, the index of each row's true label among the model's.
     """
     small = answers(cascade.small, "label", rows)[:, 0]
     full = answers(program, "label", rows)[:, 0]
-    given = np.where(small < 0, full, small)
-    lost = int(((full == labels) & (given != labels)).sum())
-    won = int(((full != labels) & (given == labels)).sum())
+    combined = np.where(small < 0, full, small)
+    lost = int(((full == labels) & (combined != labels)).sum())
+    won = int(((full != labels) & (combined == labels)).sum())
     n, allowed = labels.size, cascade.facts.accuracy_loss
-    least = -most_loss(won, lost, n)  # the lower bound: how much is lost for sure
-    return RealLoss(n, (lost - won) / n, allowed, int((given != full).sum()), least <= allowed)
+    certain_loss = -most_loss(won, lost, n)  # The lower bound of the loss.
+    return RealLoss(
+        n, (lost - won) / n, allowed, int((combined != full).sum()), certain_loss <= allowed
+    )
 
 
-def loss_of_filter(program: Program, found: TopKFilter, rows: Rows) -> RealLoss:
-    """Which share of a model's best K rows its filter leaves out.
+def loss_of_filter(program: Program, top_k_filter: TopKFilter, rows: Rows) -> RealLoss:
+    """Measure the share of a model's best K rows that its filter leaves out.
 
     Args:
         rows: input of the model -> (n,) values.
     """
-    facts = found.facts
+    facts = top_k_filter.facts
     full = answers(program, facts.output, rows)[:, facts.column]
-    guess = answers(found.small, CONFIDENCE, rows)[:, 0]
+    small_scores = answers(top_k_filter.small, CONFIDENCE, rows)[:, 0]
     k = min(facts.k, full.size)
     share = facts.ratio * facts.k / facts.rows
     count = max(math.ceil(facts.ratio * facts.k), math.ceil(share * full.size))
-    kept = np.argsort(-guess, kind="stable")[:count]
-    least = np.partition(full, -k)[-k]  # rows that tie with the k-th are as good
-    missed = k - min(k, int((full[kept] >= least).sum()))
+    remaining = np.argsort(-small_scores, kind="stable")[:count]
+    least = np.partition(full, -k)[-k]  # Rows that tie with the k-th are as good.
+    missed = k - min(k, int((full[remaining] >= least).sum()))
     allowed = 1 - facts.precision
     return RealLoss(full.size, missed / k, allowed, missed, k - missed >= facts.precision * k)

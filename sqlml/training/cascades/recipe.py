@@ -1,5 +1,5 @@
-"""`Recipe`: how a model's last estimator is made, kept with the model so that a small one can be
-trained like it."""
+"""The recipe of a model's last estimator: its class and parameters, stored to train small models
+alike."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import numpy as np
 from sqlml.errors import MissingDependencyError, UnsupportedModelError
 from sqlml.importers.registry import COMPOSITES, IMPORTERS, class_path
 
-_PLAIN = (type(None), bool, int, float, str)
+_JSON_TYPES = (type(None), bool, int, float, str)
 _LIBRARIES = ("sklearn", "xgboost", "lightgbm", "catboost")
 """Packages whose estimators follow scikit-learn's conventions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The class of an estimator, and its parameters that are not the class's own defaults.
+    """The class of an estimator, and its parameters that differ from the defaults.
 
     Values are None, booleans, numbers, strings, and lists and dicts of these.
     """
@@ -31,14 +31,14 @@ class Recipe:
     parameters: Mapping[str, Any]
 
     @classmethod
-    def of(cls, told: Any) -> Recipe:
-        """What `to_dict` made.
+    def of(cls, stored: Any) -> Recipe:
+        """Return the recipe from its stored form (`to_dict`).
 
         Raises:
-            UnsupportedModelError: it is something else.
+            UnsupportedModelError: the stored form is damaged.
         """
         try:
-            path, parameters = told["class"], told["parameters"]
+            path, parameters = stored["class"], stored["parameters"]
         except (TypeError, KeyError):
             path, parameters = None, None
         if not isinstance(path, str) or not isinstance(parameters, Mapping):
@@ -46,10 +46,10 @@ class Recipe:
         return cls(path, parameters)
 
     def regression(self) -> Recipe:
-        """The recipe of the regression of the same kind; this one if it is a regression.
+        """Return the recipe of the corresponding regression; a regression's recipe is its own.
 
         Raises:
-            UnsupportedModelError: there is none of the kind.
+            UnsupportedModelError: no regression corresponds to it.
         """
         name = self.path.rpartition(".")[2]
         path = _REGRESSIONS.get(name, self.path)
@@ -57,18 +57,18 @@ class Recipe:
             raise UnsupportedModelError(f"no regression is known that is like a {name}")
         if path == _RIDGE and path != self.path:
             return Recipe(path, {})
-        kept = {k: v for k, v in self.parameters.items() if k not in _OF_CLASSES}
-        return Recipe(path, MappingProxyType(kept))
+        parameters = {k: v for k, v in self.parameters.items() if k not in _CLASS_PARAMETERS}
+        return Recipe(path, MappingProxyType(parameters))
 
     def to_dict(self) -> dict[str, Any]:
-        """As the catalog keeps it."""
+        """Return the form that the catalog stores."""
         return {"class": self.path, "parameters": dict(self.parameters)}
 
     def estimator(self) -> Any:
-        """A new estimator, not fitted.
+        """Create the estimator, not fitted.
 
         Raises:
-            UnsupportedModelError: sqlml imports no such class, or it may not have a parameter.
+            UnsupportedModelError: sqlml does not import the class, or a parameter is not allowed.
             MissingDependencyError: its library is not installed.
         """
         module, _, name = self.path.rpartition(".")
@@ -85,47 +85,47 @@ class Recipe:
         except AttributeError:
             raise UnsupportedModelError(f"this {package} has no {name}") from None
         try:
-            plain = kind().get_params()
-        except TypeError:  # it holds others, which a recipe cannot say
+            defaults = kind().get_params()
+        except TypeError:  # It contains other estimators, which a recipe cannot describe.
             raise UnsupportedModelError(f"no model is trained as a {self.path}") from None
-        known = {*inspect.signature(kind.__init__).parameters, *plain} - _FORBIDDEN
-        odd = sorted(self.parameters.keys() - known)
-        if odd:
-            raise UnsupportedModelError(f"no {name} is trained with parameter {odd[0]!r}")
-        if any(_is_several(value) for value in self.parameters.values()):
+        allowed = {*inspect.signature(kind.__init__).parameters, *defaults} - _FORBIDDEN
+        unknown = sorted(self.parameters.keys() - allowed)
+        if unknown:
+            raise UnsupportedModelError(f"no {name} is trained with parameter {unknown[0]!r}")
+        if any(_has_separators(value) for value in self.parameters.values()):
             raise UnsupportedModelError(f"what the catalog says of the {name} is damaged")
-        kept = {k: v for k, v in self.parameters.items() if k not in _OF_A_RUN}
+        parameters = {k: v for k, v in self.parameters.items() if k not in _RUN_PARAMETERS}
         try:
-            return kind(**{**kept, **_QUIET.get(package, {})})
-        except Exception as error:  # a library raises what it likes
+            return kind(**{**parameters, **_QUIET.get(package, {})})
+        except Exception as error:  # A library may raise any exception.
             raise UnsupportedModelError(
                 f"no {name} can be made as the model was: {type(error).__name__}: {error}"
             ) from error
 
 
 def recipe_of(model: Any) -> Recipe | None:
-    """How the last estimator of a fitted object was made; None if that cannot be written down."""
-    last = _last(model)
+    """Return the recipe of a fitted object's last estimator, or None if it cannot be stored."""
+    last = _find_last_estimator(model)
     path = class_path(last)
     if path.split(".")[0] not in _LIBRARIES or not hasattr(last, "get_params"):
         return None
     try:
-        given = last.get_params(deep=False)
-    except Exception:  # an object from a file may lack what its class expects
+        parameters = last.get_params(deep=False)
+    except Exception:  # An object from a file may lack attributes that its class expects.
         return None
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(type(last).__init__).parameters.items()
     }
-    chosen = {}
-    for name, value in given.items():
-        if name in _OF_A_RUN or _same(value, defaults.get(name)):
+    changed = {}
+    for name, value in parameters.items():
+        if name in _RUN_PARAMETERS or _equals_default(value, defaults.get(name)):
             continue
-        plain = _plain(value)
-        if plain is _ODD:
+        stored_value = _to_json_value(value)
+        if stored_value is _UNSUPPORTED:
             return None
-        chosen[name] = plain
-    return Recipe(path, MappingProxyType(chosen))
+        changed[name] = stored_value
+    return Recipe(path, MappingProxyType(changed))
 
 
 _RIDGE = "sklearn.linear_model._ridge.Ridge"
@@ -155,35 +155,35 @@ _REGRESSIONS: Mapping[str, str] = MappingProxyType(
         "CatBoostClassifier": "catboost.core.CatBoostRegressor",
     }
 )
-"""The name of a classifier's class -> the regression that is like it."""
+"""Class name of a classifier -> the path of the corresponding regression."""
 
 _NO_REGRESSION = frozenset("CategoricalNB GaussianNB NearestCentroid".split())
 
-_OF_CLASSES = frozenset(
+_CLASS_PARAMETERS = frozenset(
     "auto_class_weights class_weight class_weights criterion loss loss_function objective "
     "probability scale_pos_weight".split()
 )
-"""Parameters that concern classes, or are of another meaning to a regression."""
+"""Parameters that concern classes, or mean something else to a regression."""
 
-_OF_A_RUN = frozenset(
+_RUN_PARAMETERS = frozenset(
     "allow_writing_files callbacks early_stopping_rounds eval_metric logging_level missing n_jobs "
     "silent thread_count train_dir verbose verbose_eval verbosity".split()
 )
-"""Parameters that say how a model is fitted, not what it becomes."""
+"""Parameters that affect the fitting, but not the fitted model."""
 
 _FORBIDDEN = frozenset(
     "callbacks input_borders kwargs memory output_borders save_snapshot self snapshot_file "
     "train_dir".split()
 )
-"""Parameters that name files or run code: the recipe may come from a stranger's database."""
+"""Parameters that name files or run code: the recipe may come from an untrusted database."""
 
 
-def _is_several(value: Any) -> bool:
-    """Whether it holds a string that LightGBM would read as more than one parameter."""
+def _has_separators(value: Any) -> bool:
+    """Return whether a value contains a string that LightGBM would read as several parameters."""
     if isinstance(value, list):
-        return any(map(_is_several, value))
+        return any(map(_has_separators, value))
     if isinstance(value, dict):
-        return any(map(_is_several, [*value, *value.values()]))
+        return any(map(_has_separators, [*value, *value.values()]))
     return isinstance(value, str) and any(c.isspace() or c == "=" for c in value)
 
 
@@ -194,40 +194,42 @@ _QUIET: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "xgboost": {"verbosity": 0},
     }
 )
-"""Package -> what keeps its estimators from writing files and to the terminal."""
+"""Package -> parameters that keep its estimators from writing files and output."""
 
-_ODD: Any = object()
+_UNSUPPORTED: Any = object()
 
 
-def _last(model: Any) -> Any:
-    """The estimator at the end: of a pipeline its last step, of a stack its final estimator."""
+def _find_last_estimator(model: Any) -> Any:
+    """Return the last step of a pipeline, the final estimator of a stack, and so on recursively."""
     while True:
         steps = getattr(model, "steps", None)
         if isinstance(steps, list) and steps:
             model = steps[-1][1]
             continue
-        inner = next((getattr(model, n, None) for n in _INNER if getattr(model, n, None)), None)
+        inner = next(
+            (getattr(model, n, None) for n in _INNER_ESTIMATORS if getattr(model, n, None)), None
+        )
         if inner is None:
             return model
         model = inner
 
 
-_INNER = ("best_estimator_", "final_estimator_", "classifier_")
-"""Where searches, stacks and what numbers classes keep the estimator that answers."""
+_INNER_ESTIMATORS = ("best_estimator_", "final_estimator_", "classifier_")
+"""Attributes in which searches, stacks and encoders of classes hold their predicting estimator."""
 
 
-def _same(value: Any, default: Any) -> bool:
+def _equals_default(value: Any, default: Any) -> bool:
     return type(value) is type(default) and bool(value == default or value is default)
 
 
-def _plain(value: Any) -> Any:
-    """A value of a parameter as JSON has it, or `_ODD`."""
+def _to_json_value(value: Any) -> Any:
+    """Return a parameter's value as JSON represents it, or `_UNSUPPORTED`."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, list | tuple):
-        items = [_plain(item) for item in value]
-        return _ODD if any(item is _ODD for item in items) else items
+        items = [_to_json_value(item) for item in value]
+        return _UNSUPPORTED if any(item is _UNSUPPORTED for item in items) else items
     if isinstance(value, dict):
-        held = {str(key): _plain(item) for key, item in value.items()}
-        return _ODD if any(item is _ODD for item in held.values()) else held
-    return value if isinstance(value, _PLAIN) else _ODD
+        mapping = {str(key): _to_json_value(item) for key, item in value.items()}
+        return _UNSUPPORTED if any(item is _UNSUPPORTED for item in mapping.values()) else mapping
+    return value if isinstance(value, _JSON_TYPES) else _UNSUPPORTED

@@ -1,4 +1,10 @@
-"""`small_model`: a model of the same class as another, over some of its features."""
+"""Small models: estimators of the same class as a model's last one, fitted to some of its features.
+
+Without scikit-learn, numpy fits the estimators in `CLOSED_FORMS`. They have the names and
+attributes of scikit-learn's, which is all that the importers read. The formulas are those of
+Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, equations 3.6 and 3.44, and
+of scikit-learn's `naive_bayes.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,7 @@ from sqlml.importers.frame import Outputs
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.training.cascades.parts import (
+from sqlml.training.cascades.last_estimator import (
     CONFIDENCE,
     LastEstimator,
     Rows,
@@ -24,109 +30,106 @@ from sqlml.training.cascades.parts import (
 from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Array, Labels
 
-# `closed_form`: estimators that numpy fits, since a formula says what they learn.
-#
-# They have the names and attributes of scikit-learn's, which is all that the importers read.
-# The formulas are those of Hastie, Tibshirani and Friedman, The Elements of Statistical Learning,
-# equations 3.6 and 3.44, and of scikit-learn's `naive_bayes.py`.
-
 
 def closed_form(path: str, parameters: Mapping[str, Any], matrix: Any, target: Array) -> Any:
-    """The estimator of a class and parameters, fitted; None if no formula says how.
+    """Fit an estimator by a formula, or return None if there is none.
 
     Args:
         path: of scikit-learn's class.
-        matrix: (n, k), an array. target: (n,) numbers, or codes of classes from 0 on.
+        matrix: (n, k), an array.
+        target: (n,) numbers, or codes of classes from 0.
     """
     fit = CLOSED_FORMS.get(path)
     if fit is None or not isinstance(matrix, np.ndarray):
         return None
     try:
-        learned = fit(matrix.astype(np.float64), target, **parameters)
-    except (TypeError, np.linalg.LinAlgError):  # a parameter that changes the formula
+        attributes = fit(matrix.astype(np.float64), target, **parameters)
+    except (TypeError, np.linalg.LinAlgError):  # A parameter changes the formula.
         return None
     module, _, name = path.rpartition(".")
-    made = type(name, (), {"__module__": module, "get_params": lambda _, deep: parameters})()
-    for attribute, value in {**learned, "n_features_in_": matrix.shape[1]}.items():
-        setattr(made, attribute, value)
-    return made
+    estimator = type(name, (), {"__module__": module, "get_params": lambda _, deep: parameters})()
+    for attribute, value in {**attributes, "n_features_in_": matrix.shape[1]}.items():
+        setattr(estimator, attribute, value)
+    return estimator
 
 
-def _linear_regression(x: Array, y: Array, *, fit_intercept: bool = True) -> dict[str, Any]:
+def _fit_linear_regression(x: Array, y: Array, *, fit_intercept: bool = True) -> dict[str, Any]:
     return _least_squares(x, y, fit_intercept, lambda a, b: np.linalg.lstsq(a, b)[0])
 
 
-def _ridge(x: Array, y: Array, *, alpha: float = 1.0, fit_intercept: bool = True) -> dict[str, Any]:
-    def solved(a: Array, b: Array) -> Array:
+def _fit_ridge(
+    x: Array, y: Array, *, alpha: float = 1.0, fit_intercept: bool = True
+) -> dict[str, Any]:
+    def solve(a: Array, b: Array) -> Array:
         weights: Array = np.linalg.solve(a.T @ a + alpha * np.eye(a.shape[1]), a.T @ b)
         return weights
 
-    return _least_squares(x, y, fit_intercept, solved)
+    return _least_squares(x, y, fit_intercept, solve)
 
 
 def _least_squares(
-    x: Array, y: Array, centred: bool, solve: Callable[[Array, Array], Array]
+    x: Array, y: Array, is_centred: bool, solve: Callable[[Array, Array], Array]
 ) -> dict[str, Any]:
-    middle, mean = (x.mean(axis=0), y.mean()) if centred else (np.zeros(x.shape[1]), 0.0)
+    middle, mean = (x.mean(axis=0), y.mean()) if is_centred else (np.zeros(x.shape[1]), 0.0)
     weights = solve(x - middle, y - mean)
     return {"coef_": weights, "intercept_": float(mean - middle @ weights)}
 
 
-def _gaussian(x: Array, y: Array, *, var_smoothing: float = 1e-9) -> dict[str, Any]:
+def _fit_gaussian(x: Array, y: Array, *, var_smoothing: float = 1e-9) -> dict[str, Any]:
     members = [x[y == c] for c in range(int(y.max()) + 1)]
     least = var_smoothing * x.var(axis=0).max()
     return {
-        "theta_": np.array([own.mean(axis=0) for own in members]),
-        "var_": np.array([own.var(axis=0) + least for own in members]),
-        "class_prior_": np.array([len(own) for own in members]) / len(y),
+        "theta_": np.array([rows.mean(axis=0) for rows in members]),
+        "var_": np.array([rows.var(axis=0) + least for rows in members]),
+        "class_prior_": np.array([len(rows) for rows in members]) / len(y),
         "classes_": np.arange(len(members)),
     }
 
 
-def _multinomial(
+def _fit_multinomial(
     x: Array, y: Array, *, alpha: float = 1.0, fit_prior: bool = True
 ) -> dict[str, Any]:
-    counts = _counts(x, y) + alpha
+    counts = _sum_by_class(x, y) + alpha
     return {
         "feature_log_prob_": np.log(counts) - np.log(counts.sum(axis=1, keepdims=True)),
-        **_priors(y, fit_prior),
+        **_class_priors(y, fit_prior),
     }
 
 
-def _bernoulli(
+def _fit_bernoulli(
     x: Array, y: Array, *, alpha: float = 1.0, binarize: float | None = 0.0, fit_prior: bool = True
 ) -> dict[str, Any]:
-    given = x if binarize is None else (x > binarize).astype(np.float64)
-    counts = _counts(given, y) + alpha
+    binarized = x if binarize is None else (x > binarize).astype(np.float64)
+    counts = _sum_by_class(binarized, y) + alpha
     members = np.bincount(y)[:, None] + 2 * alpha
     return {
         "feature_log_prob_": np.log(counts) - np.log(members),
         "binarize": binarize,
-        **_priors(y, fit_prior),
+        **_class_priors(y, fit_prior),
     }
 
 
-def _counts(x: Array, y: Array) -> Array:
-    """(classes, k): the sums of the rows of each class."""
+def _sum_by_class(x: Array, y: Array) -> Array:
+    """Return the (classes, k) sums of the rows of each class."""
     return np.array([x[y == c].sum(axis=0) for c in range(int(y.max()) + 1)])
 
 
-def _priors(y: Array, fitted: bool) -> dict[str, Any]:
+def _class_priors(y: Array, is_fitted: bool) -> dict[str, Any]:
     members = np.bincount(y)
-    shares = members / y.size if fitted else np.full(members.size, 1 / members.size)
+    shares = members / y.size if is_fitted else np.full(members.size, 1 / members.size)
     return {"class_log_prior_": np.log(shares), "classes_": np.arange(members.size)}
 
 
 CLOSED_FORMS: Mapping[str, Callable[..., dict[str, Any]]] = MappingProxyType(
     {
-        "sklearn.linear_model._base.LinearRegression": _linear_regression,
-        "sklearn.linear_model._ridge.Ridge": _ridge,
-        "sklearn.naive_bayes.GaussianNB": _gaussian,
-        "sklearn.naive_bayes.MultinomialNB": _multinomial,
-        "sklearn.naive_bayes.BernoulliNB": _bernoulli,
+        "sklearn.linear_model._base.LinearRegression": _fit_linear_regression,
+        "sklearn.linear_model._ridge.Ridge": _fit_ridge,
+        "sklearn.naive_bayes.GaussianNB": _fit_gaussian,
+        "sklearn.naive_bayes.MultinomialNB": _fit_multinomial,
+        "sklearn.naive_bayes.BernoulliNB": _fit_bernoulli,
     }
 )
-"""scikit-learn's class -> how it is fitted: (n, k) float64, (n,), parameters -> attributes."""
+"""scikit-learn's class -> its fit: (n, k) float64, (n,), parameters -> attributes."""
 
 
 def small_classifier(
@@ -137,25 +140,30 @@ def small_classifier(
     rows: Rows,
     labels: Array,
 ) -> Program:
-    """A classifier of the same labels over the columns at `places`, with outputs `label`, the place
-    of a label among the model's, and `CONFIDENCE`.
+    """Train a classifier of the same labels on the columns at `places`.
+
+    Its outputs are `label`, an index of the model's labels, and `CONFIDENCE`.
 
     Args:
         rows: to train on.
-        labels: (n,) int, the place of each row's label among the model's.
+        labels: (n,) int, the index of each row's label among the model's.
 
     Raises:
         UnsupportedModelError: it cannot be trained, or sqlml cannot import it.
         MissingDependencyError: its library is not installed.
     """
     matrix = feature_matrix(program, last, places, rows)
-    known, codes = np.unique(labels, return_inverse=True)
-    estimator = _fitted(recipe, matrix, codes)
-    b, made = with_estimator(program, last, places, estimator, not isinstance(matrix, np.ndarray))
-    label = made.values["label"]
-    if known.size < len(program.labels[0]) or not np.array_equal(known, np.arange(known.size)):
-        label = b.op("reshape", b.op("take", known.astype(np.int64)[:, None], label), shape=(1,))
-    return verify(b.build({"label": label, CONFIDENCE: _confidence(b, made)}))
+    present, codes = np.unique(labels, return_inverse=True)
+    estimator = _fit_estimator(recipe, matrix, codes)
+    b, outputs = with_estimator(
+        program, last, places, estimator, not isinstance(matrix, np.ndarray)
+    )
+    label = outputs.values["label"]
+    if present.size < len(program.labels[0]) or not np.array_equal(
+        present, np.arange(present.size)
+    ):
+        label = b.op("reshape", b.op("take", present.astype(np.int64)[:, None], label), shape=(1,))
+    return verify(b.build({"label": label, CONFIDENCE: _confidence(b, outputs)}))
 
 
 def small_scorer(
@@ -166,30 +174,32 @@ def small_scorer(
     rows: Rows,
     scores: Array,
 ) -> Program:
-    """A regression of `scores` (n,) over the columns at `places`, with the one output `score`.
+    """Train a regression of `scores` (n,) on the columns at `places`, with the output `CONFIDENCE`.
 
     Raises:
         UnsupportedModelError, MissingDependencyError: as `small_classifier`.
     """
     matrix = feature_matrix(program, last, places, rows)
-    estimator = _fitted(recipe, matrix, scores)
-    b, made = with_estimator(program, last, places, estimator, not isinstance(matrix, np.ndarray))
-    return verify(b.build({CONFIDENCE: b.cast(made.values["label"], "float64")}))
+    estimator = _fit_estimator(recipe, matrix, scores)
+    b, outputs = with_estimator(
+        program, last, places, estimator, not isinstance(matrix, np.ndarray)
+    )
+    return verify(b.build({CONFIDENCE: b.cast(outputs.values["label"], "float64")}))
 
 
-def _fitted(recipe: Recipe, matrix: Any, target: Array) -> Any:
+def _fit_estimator(recipe: Recipe, matrix: Any, target: Array) -> Any:
     try:
         estimator = recipe.estimator()
     except MissingDependencyError:
-        made = closed_form(recipe.path, recipe.parameters, matrix, target)
-        if made is None:
+        fitted = closed_form(recipe.path, recipe.parameters, matrix, target)
+        if fitted is None:
             raise
-        return made
+        return fitted
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             return estimator.fit(matrix, target)
-    except Exception as error:  # a library raises what it likes
+    except Exception as error:  # A library may raise any exception.
         reason = (str(error).splitlines() or [""])[0]
         raise UnsupportedModelError(
             f"no small {type(estimator).__name__} can be trained on these features: "
@@ -197,25 +207,25 @@ def _fitted(recipe: Recipe, matrix: Any, target: Array) -> Any:
         ) from error
 
 
-def _confidence(b: Builder, made: Outputs) -> Value:
-    """How sure a classifier is: its largest probability; without probabilities its distance from
-    the other class, or the largest score."""
-    if "proba" in made.values:
-        return b.cast(b.op("max", made.values["proba"], axis=1), "float64")
-    if "score" not in made.values:
+def _confidence(b: Builder, outputs: Outputs) -> Value:
+    """Return a classifier's confidence: its largest probability, or the size of its largest
+    score."""
+    if "proba" in outputs.values:
+        return b.cast(b.op("max", outputs.values["proba"], axis=1), "float64")
+    if "score" not in outputs.values:
         raise UnsupportedModelError(
-            "the model gives neither probabilities nor scores, so that nobody knows how sure a "
-            "small one is"
+            "the model has neither probabilities nor scores, so the confidence of a small model "
+            "is unknown"
         )
-    score = made.values["score"]
-    sure = b.op("abs", score) if score.type.width == 1 else b.op("max", score, axis=1)
-    return b.cast(sure, "float64")
+    score = outputs.values["score"]
+    confidence = b.op("abs", score) if score.type.width == 1 else b.op("max", score, axis=1)
+    return b.cast(confidence, "float64")
 
 
 def confident(small: Program, threshold: float, labels: tuple[Labels, ...]) -> Program:
-    """A small classifier whose label is -1 unless it is surer than `threshold`."""
+    """Return a small classifier whose label is -1 unless its confidence exceeds `threshold`."""
     b = Builder(small.nodes)
-    label, sure = (b.value(small.outputs[name]) for name in ("label", CONFIDENCE))
-    unsure = b.constant(np.full(1, -1, np.int64))
-    made = b.op("where", b.op("gt", sure, threshold), label, unsure)
-    return b.build({"label": made}, labels)
+    label, confidence = (b.value(small.outputs[name]) for name in ("label", CONFIDENCE))
+    no_answer = b.constant(np.full(1, -1, np.int64))
+    answer = b.op("where", b.op("gt", confidence, threshold), label, no_answer)
+    return b.build({"label": answer}, labels)

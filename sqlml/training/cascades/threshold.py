@@ -1,4 +1,9 @@
-"""`lowest_threshold`: from which confidence on a small model may answer for the full one."""
+"""Thresholds of cascades and ratios of top-K filters that hold with statistical confidence.
+
+Bounds of a share that was counted in trials are exact (Clopper and Pearson, 1934). An interval of
+95% is two-sided: the true share lies below it in at most 2.5% of all samples, and above it in at
+most 2.5%.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +26,7 @@ LEVEL = 0.95
 
 
 def interval(successes: int, trials: int, level: float = LEVEL) -> tuple[float, float]:
-    """Bounds of the true share of successes.
+    """Return bounds of the true share of successes.
 
     >>> low, high = interval(72, 72)
     >>> round(low, 3), high
@@ -32,20 +37,22 @@ def interval(successes: int, trials: int, level: float = LEVEL) -> tuple[float, 
 
 
 def least_share(successes: int, trials: int, tail: float) -> float:
-    """What the true share of successes lies below in at most the share `tail` of all samples."""
+    """Return the bound below which the true share lies in at most the share `tail` of all
+    samples."""
     return 1 - most_share(trials - successes, trials, tail)
 
 
 @lru_cache(maxsize=4096)
 def most_share(successes: int, trials: int, tail: float) -> float:
-    """What the true share of successes lies above in at most the share `tail` of all samples."""
+    """Return the bound above which the true share lies in at most the share `tail` of all
+    samples."""
     if successes >= trials:
         return 1.0
-    return _root(lambda p: tail - at_most(successes, trials, p))
+    return _find_root(lambda p: tail - at_most(successes, trials, p))
 
 
 def at_most(successes: int, trials: int, share: float) -> float:
-    """The probability of so many successes or fewer in `trials` of this share."""
+    """Return the probability of at most so many successes in trials with this share."""
     if successes >= trials or share <= 0:
         return 1.0
     if share >= 1:
@@ -57,7 +64,7 @@ def at_most(successes: int, trials: int, share: float) -> float:
 
 @lru_cache(maxsize=8)
 def most_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> int:
-    """The most failures in `trials` for which the interval lies above `share`; -1 if none do.
+    """Return the most failures for which the interval lies above `share`; -1 if there are none.
 
     >>> [next(n for n in range(500) if most_failures(n) >= f) for f in range(5)]
     [72, 110, 142, 173, 202]
@@ -70,14 +77,14 @@ def most_failures(trials: int, share: float = LEVEL, level: float = LEVEL) -> in
 
 @lru_cache(maxsize=8)
 def _log_choices(n: int) -> Array:
-    """log(n over k) for k = 0 to n."""
+    """Return log(n over k) for k from 0 to n."""
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
-    made: Array = logs[n] - logs - logs[::-1]
-    return made
+    log_choices: Array = logs[n] - logs - logs[::-1]
+    return log_choices
 
 
-def _root(rising: Callable[[float], float]) -> float:
-    """Where a rising function of a share crosses zero."""
+def _find_root(rising: Callable[[float], float]) -> float:
+    """Return the zero of an increasing function on [0, 1], by bisection."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -89,15 +96,15 @@ def _root(rising: Callable[[float], float]) -> float:
 
 
 STEPS = 200
-"""So many shares of confident rows are tried, from few rows to all."""
+"""Upper bound on the thresholds that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The rows of which the small model is surer than `confidence` take its label.
+    """A threshold on the confidence above which the small model's label is used.
 
-    confident: the share of such rows. loss: by how much the accuracy fell on the rows held out;
-    most_loss: what it is at most, with the certainty that was asked for.
+    confidence: the threshold. confident: the share of rows above it. loss: the decrease in accuracy
+    on the held-out rows. most_loss: its upper bound, at the requested confidence level.
     """
 
     confidence: float
@@ -109,49 +116,56 @@ class Threshold:
 def lowest_threshold(
     confidence: Array, small_right: Array, full_right: Array, loss: float, level: float = LEVEL
 ) -> Threshold | None:
-    """The lowest threshold with which the accuracy falls by at most `loss`; None if there is none.
+    """Return the lowest threshold whose loss of accuracy is at most `loss`, or None.
 
-    Thresholds are tried from the highest on, and the first that may lose more ends the search, so
-    that a wrong one is taken no more often than (1 - level) / 2, however many are tried.
+    Thresholds are tried in descending order, and the first that may lose more ends the search. A
+    wrong one is therefore returned with a probability of at most (1 - level) / 2, however many are
+    tried.
 
     Args:
-        confidence: (n,) of the small model's answers for rows that nobody trained on.
-        small_right, full_right: (n,) bool, which answers are right.
+        confidence: (n,) of the small model on held-out rows.
+        small_right, full_right: (n,) bool, which predictions are correct.
     """
     n = confidence.size
     order = np.argsort(-confidence, kind="stable")
-    order = order[: n - int(np.isnan(confidence).sum())]  # of the others no threshold is sure
-    sure = confidence[order]
-    if not sure.size:
+    order = order[: n - int(np.isnan(confidence).sum())]  # NaN is sorted last.
+    sorted_confidence = confidence[order]
+    if not sorted_confidence.size:
         return None
     lost = np.cumsum((full_right & ~small_right)[order])
     won = np.cumsum((small_right & ~full_right)[order])
-    ends = np.flatnonzero(np.append(sure[1:] < sure[:-1], True))  # equal confidences go together
+    ends = np.flatnonzero(
+        np.append(sorted_confidence[1:] < sorted_confidence[:-1], True)
+    )  # Equal confidences share a threshold.
     if ends.size > STEPS:
         ends = ends[np.linspace(0, ends.size - 1, STEPS).astype(int)]
-    found = None
+    lowest = None
     for end in ends:
         most = most_loss(int(lost[end]), int(won[end]), n, level)
         if most > loss:
             break
-        below = float(sure[end + 1] if end + 1 < sure.size else np.nextafter(sure[end], -np.inf))
-        found = Threshold(below, (int(end) + 1) / n, (int(lost[end]) - int(won[end])) / n, most)
-    return found
+        below = float(
+            sorted_confidence[end + 1]
+            if end + 1 < sorted_confidence.size
+            else np.nextafter(sorted_confidence[end], -np.inf)
+        )
+        lowest = Threshold(below, (int(end) + 1) / n, (int(lost[end]) - int(won[end])) / n, most)
+    return lowest
 
 
 def most_loss(lost: int, won: int, rows: int, level: float = LEVEL) -> float:
-    """The upper bound of a loss in accuracy: of the share of rows on which the full model alone is
-    right, less that on which the small one is.
+    """Return the upper bound of a loss of accuracy.
 
-    The exact upper bound of the one share less the exact lower bound of the other, each with half
-    of the risk: of rare rows approximate intervals promise too much.
+    It is the exact upper bound of the share of rows where only the full model is correct, minus the
+    exact lower bound of the share where only the small one is, each with half of the risk.
+    Approximate intervals would be too optimistic about rare rows.
     """
     tail = (1 - level) / 4
     return most_share(lost, rows, tail) - least_share(won, rows, tail)
 
 
 def rows_needed(loss: float, level: float = LEVEL) -> int:
-    """How many rows must be held out to show that at most `loss` is lost, where none was.
+    """Return how many rows must be held out to bound the loss, if no row is lost.
 
     >>> rows_needed(0.001)
     4380
@@ -159,22 +173,20 @@ def rows_needed(loss: float, level: float = LEVEL) -> int:
     return math.ceil(math.log((1 - level) / 4) / math.log1p(-loss))
 
 
-# `smallest_ratio`: how many rows a top-K filter must leave for the full model (Willump, 4.2).
-
-
 TRIALS = 200
-"""So many queries are tried at most."""
+"""Upper bound on the queries that are tried."""
 
 FEWEST = 72
-"""So many queries must be tried to show anything, where none of them fails."""
+"""Minimum number of queries that proves anything, if none of them fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The full model ranks the best `ratio` * K rows of the small one.
+    """The rows that a filter leaves: the full model ranks the best `ratio` * K rows of the small
+    one.
 
-    trials: the queries that were tried, and how many of them were less precise than asked for;
-    interval: of the share of those that were precise enough.
+    trials: the queries that were tried. failures: those with too little precision. interval: of the
+    share with sufficient precision.
     """
 
     ratio: float
@@ -192,16 +204,14 @@ def smallest_ratio(
     precision: float,
     random: np.random.Generator,
 ) -> Ratio:
-    """The smallest ratio with which top-K queries are precise enough.
+    """Return the smallest ratio with which top-K queries are precise enough (Willump, 4.2).
 
-    That is so if the 95% interval on the share of queries of which the precision is at least
-    `precision` lies above 95%. Tables of `rows` rows are tried that have no row in common: Willump
-    draws them at random, but then all of them have the same best rows, so that one lucky draw of
-    rows to hold out decides them all.
+    The 95% interval of the share of queries with a precision of at least `precision` must lie above
+    95%. The queries are tried on disjoint tables of `rows` rows. Willump draws the tables at
+    random, but then all of them have the same best rows, and one lucky draw decides them all.
 
     Args:
-        small, full: (n,) the scores of both models for rows that nobody trained on; n is at least
-            `FEWEST` * rows.
+        small, full: (n,) scores of both models for held-out rows; n is at least `FEWEST` * rows.
     """
     trials = min(small.size // rows, TRIALS)
     tables = random.permutation(small.size)[: trials * rows].reshape(trials, rows)
@@ -213,10 +223,11 @@ def smallest_ratio(
 
 
 def rank_needed(small: Array, full: Array, k: int, needed: int) -> int:
-    """How many of the small model's best rows hold `needed` of the full model's best `k`."""
+    """Return how many of the small model's best rows contain `needed` of the full model's best
+    `k`."""
     k = min(k, full.size)
     needed = min(needed, k)
-    least = np.partition(full, -k)[-k]  # rows that tie with the k-th are as good
+    least = np.partition(full, -k)[-k]  # Rows that tie with the k-th are as good.
     order = np.argsort(-small, kind="stable")
     good = np.cumsum(full[order] >= least)
     return int(np.searchsorted(good, needed)) + 1

@@ -1,1 +1,9 @@
-"""Estimators of our own, which stored models name by their paths."""
+"""Estimators of sqlml that follow scikit-learn's conventions.
+
+`dnn.py` has deep neural networks on torch, which is imported with this module only.
+`encoded_target.py` has a classifier that encodes its classes as integers. Both take arrays or
+frames, as scikit-learn's estimators do.
+
+Stored models name these classes by their paths: they must not move. A new estimator needs an
+importer (`sqlml/importers/`), and a `Trainer` in `model_types.py` to be available in SQL.
+"""

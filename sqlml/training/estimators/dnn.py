@@ -1,9 +1,14 @@
-"""`DNNClassifier` and `DNNRegressor`: deep neural networks as estimators, trained by skorch."""
+"""Deep neural networks as scikit-learn estimators: a multilayer perceptron of torch, trained by
+torch's skorch wrapper.
+
+Stored models name these classes by their path, so they must not move.
+"""
 
 from __future__ import annotations
 
 import copy
 import io
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,11 +23,25 @@ from skorch import NeuralNet
 from skorch.callbacks import Callback
 from skorch.helper import predefined_split
 from torch import nn
+from torch.utils.checkpoint import checkpoint_sequential
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
 
 from sqlml.errors import ConfigError
-from sqlml.training.estimators.multilayer_perceptron import ACTIVATIONS, MultilayerPerceptron
 from sqlml.types import Array
+
+ACTIVATIONS: Mapping[str, type[nn.Module]] = MappingProxyType(
+    {
+        "elu": nn.ELU,
+        "gelu": nn.GELU,
+        "relu": nn.ReLU,
+        "relu6": nn.ReLU6,
+        "selu": nn.SELU,
+        "sigmoid": nn.Sigmoid,
+        "silu": nn.SiLU,
+        "tanh": nn.Tanh,
+    }
+)
+"""Name -> the activation function of the hidden layers."""
 
 OPTIMIZERS: Mapping[str, Any] = MappingProxyType(
     {
@@ -33,20 +52,65 @@ OPTIMIZERS: Mapping[str, Any] = MappingProxyType(
         "sgd": torch.optim.SGD,
     }
 )
-"""Name -> the class of torch."""
+"""Name -> the optimizer's class in torch."""
 
 MEMORY = ("all", "sublinear")
-"""Which activations training keeps."""
+"""The activations that training stores: all, or at sqrt(n) of n layers."""
 
 OnRound = Callable[[float, float | None], None]
-"""Called after each epoch with the losses of the rows fitted to and of those held out."""
+"""Called after each epoch with the losses on the fitted and on the held-out rows."""
 
-_PREDICTED = 65_536
+_SCORED_ROWS = 65_536
 """Rows that are scored at a time."""
 
 
+class MultilayerPerceptron(nn.Module):
+    """Hidden layers, each with an activation and dropout, and an output layer.
+
+    Args:
+        inputs: the number of columns.
+        outputs: the number of outputs per row.
+        hidden_units: widths of the hidden layers.
+        activation: a name in ACTIVATIONS.
+        dropout: share of a hidden layer's outputs that a training step omits.
+        memory: "all" stores all activations in training. "sublinear" stores those at about sqrt(n)
+            of n hidden layers and recomputes the others (Chen et al., "Training Deep Nets with
+            Sublinear Memory Cost").
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        hidden_units: Sequence[int],
+        activation: str = "relu",
+        dropout: float = 0.0,
+        memory: str = "all",
+    ) -> None:
+        super().__init__()
+        hidden = []
+        for width in hidden_units:
+            layers = [nn.Linear(inputs, width), ACTIVATIONS[activation]()]
+            hidden.append(nn.Sequential(*layers, *([nn.Dropout(dropout)] if dropout else [])))
+            inputs = width
+        self.hidden = nn.Sequential(*hidden)
+        self.last = nn.Linear(inputs, outputs)
+        self.memory = memory
+
+    def forward(self, X: Any, weight: Any = None) -> Any:
+        """Return (n, outputs) for X (n, inputs); `weight` is only used by the loss."""
+        values = X.to(self.last.weight.dtype)
+        if self.training and self.memory == "sublinear" and len(self.hidden) > 1:
+            segments = math.isqrt(len(self.hidden) - 1) + 1
+            checkpoint: Any = checkpoint_sequential  # It has no type annotations.
+            values = checkpoint(self.hidden, segments, values, use_reentrant=False)
+        else:
+            values = self.hidden(values)
+        return self.last(values)
+
+
 class _Rows(Dataset[Any]):
-    """Rows as torch reads them: a list of places -> float32 numbers and targets of a batch."""
+    """A torch dataset: a list of row indices -> float32 features and targets of a batch."""
 
     def __init__(self, X: Any, y: Array, weight: Array | None) -> None:
         self.X = X
@@ -57,58 +121,59 @@ class _Rows(Dataset[Any]):
         return len(self.y)
 
     def __getitem__(self, places: Any) -> Any:
-        X = _tensor(self.X[places])
+        X = _to_tensor(self.X[places])
         return (X if self.weight is None else {"X": X, "weight": self.weight[places]}), self.y[
             places
         ]
 
 
-def _tensor(X: Any) -> Any:
-    """Rows as a tensor of float32 numbers."""
+def _to_tensor(X: Any) -> Any:
+    """Return rows as a dense float32 tensor."""
     dense = X.toarray() if issparse(X) else np.asarray(X)
     return torch.from_numpy(np.ascontiguousarray(dense, np.float32))
 
 
-def _batches(dataset: Any, batch_size: int, shuffle: bool = False) -> Any:
-    """A DataLoader that fetches a batch at once."""
+def _make_loader(dataset: Any, batch_size: int, shuffle: bool = False) -> Any:
+    """Return a DataLoader that fetches a batch at once."""
     order = RandomSampler(dataset) if shuffle else SequentialSampler(dataset)
     return DataLoader(dataset, sampler=BatchSampler(order, batch_size, False), batch_size=None)
 
 
 class _Net(NeuralNet):  # type: ignore[misc]
-    """A net whose loss is the mean by the weights of the rows."""
+    """A network whose loss is weighted by the weights of the rows."""
 
     def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Any:
-        """The loss of a batch."""
-        made = y_pred.squeeze(-1) if y_pred.shape[-1] == 1 else y_pred
+        """Return the loss of a batch."""
+        predictions = y_pred.squeeze(-1) if y_pred.shape[-1] == 1 else y_pred
         if not isinstance(X, dict):
-            return self.criterion_(made, y_true)
-        losses = type(self.criterion_)(reduction="none")(made, y_true)
+            return self.criterion_(predictions, y_true)
+        losses = type(self.criterion_)(reduction="none")(predictions, y_true)
         return (losses * X["weight"]).sum() / X["weight"].sum()
 
 
-class _Stop(Exception):
-    """The losses have stopped improving."""
+class _StopTraining(Exception):
+    """Raised when the losses no longer improve."""
 
 
-class _Rounds(Callback):  # type: ignore[misc]
-    """Tells each epoch's losses, and keeps the module of the best one.
+class _RoundCallback(Callback):  # type: ignore[misc]
+    """A callback that reports the losses of each epoch, and saves the module of the best epoch.
 
-    skorch's own EarlyStopping raises KeyboardInterrupt, which a user's Ctrl-C cannot be told from.
+    skorch's own EarlyStopping raises KeyboardInterrupt, which is indistinguishable from a user's
+    Ctrl-C.
     """
 
-    def __init__(self, told: OnRound | None, patience: int | None) -> None:
-        self.told = told
+    def __init__(self, on_round: OnRound | None, patience: int | None) -> None:
+        self.on_round = on_round
         self.patience = patience
         self.before = 0
         self.best: tuple[float, int, Any] | None = None
 
     def on_epoch_end(self, net: Any, **_: Any) -> None:
-        """An epoch has ended.
+        """Report an epoch that has ended.
 
         Raises:
-            _Stop: `patience` epochs have brought no gain.
-            ConfigError: the weights have grown beyond all bounds.
+            _StopTraining: `patience` epochs brought no improvement.
+            ConfigError: the loss is not finite.
         """
         epoch, last = self.before + len(net.history), net.history[-1]
         if not np.isfinite(last["train_loss"]):
@@ -117,22 +182,22 @@ class _Rounds(Callback):  # type: ignore[misc]
                 f"than {net.lr}"
             )
         loss = last.get("valid_loss")
-        if self.told is not None:
-            self.told(float(last["train_loss"]), None if loss is None else float(loss))
+        if self.on_round is not None:
+            self.on_round(float(last["train_loss"]), None if loss is None else float(loss))
         if loss is None or self.patience is None:
             return
         if self.best is None or loss < self.best[0]:
             self.best = float(loss), epoch, copy.deepcopy(net.module_.state_dict())
         elif epoch - self.best[1] >= self.patience:
-            raise _Stop
+            raise _StopTraining
 
 
 @dataclass(frozen=True, slots=True)
 class Epochs:
-    """Some epochs of a training that may be interrupted between them.
+    """A segment of a training that may be interrupted between segments.
 
-    number: of this part of the training; it decides what is drawn at random. count: of epochs.
-    state: `state_` of the estimator after the part before; None for the first.
+    number: of the segment, which seeds its random draws. count: of epochs. state: `state_` of the
+    estimator after the previous segment; None for the first.
     """
 
     number: int
@@ -141,14 +206,17 @@ class Epochs:
 
 
 class _DNN(BaseEstimator):  # type: ignore[misc]
-    """What both networks have.
+    """The common part of both networks.
 
     Args:
-        hidden_units: widths of the hidden layers. activation: the function behind each, see
-            ACTIVATIONS. dropout: the share of a hidden layer's numbers that a step leaves out.
-        optimizer: see OPTIMIZERS. lr: its step. weight_decay: its penalty on squared weights.
-        batch_size: rows of a step. max_epochs: passes over all rows. memory: see
-            MultilayerPerceptron. random_state: decides the first weights, the order and dropout.
+        hidden_units: widths of the hidden layers.
+        activation: of the hidden layers, see ACTIVATIONS.
+        dropout: share of a hidden layer's outputs that a training step omits.
+        optimizer: see OPTIMIZERS. lr: its learning rate. weight_decay: its penalty on squared
+            weights.
+        batch_size: rows of a step. max_epochs: passes over all rows.
+        memory: see MultilayerPerceptron.
+        random_state: seeds the initial weights, the order of rows, and dropout.
 
     Attributes:
         module_: the trained MultilayerPerceptron.
@@ -157,7 +225,7 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
     WORDS: ClassVar[Mapping[str, Collection[str]]] = MappingProxyType(
         {"activation": ACTIVATIONS.keys(), "optimizer": OPTIMIZERS.keys(), "memory": MEMORY}
     )
-    """Parameter -> the words that it may have."""
+    """Parameter -> its allowed values."""
 
     def __init__(
         self,
@@ -184,15 +252,17 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def _check(self) -> None:
-        """Refuse parameters that torch would not, or not by name.
+        """Reject invalid parameters with the names of the options.
 
         Raises:
-            ConfigError: one has a value that it cannot have.
+            ConfigError: a parameter has an invalid value.
         """
-        for name, known in self.WORDS.items():
+        for name, allowed in self.WORDS.items():
             value = getattr(self, name)
-            if value not in known:
-                raise ConfigError(f"option {name} must be one of {', '.join(known)}, not {value!r}")
+            if value not in allowed:
+                raise ConfigError(
+                    f"option {name} must be one of {', '.join(allowed)}, not {value!r}"
+                )
         widths = list(self.hidden_units)
         if not all(type(w) is int and 0 < w <= 1 << 16 for w in widths) or len(widths) > 1024:
             raise ConfigError(
@@ -210,12 +280,12 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         outputs: int,
         criterion: Any,
         patience: int | None,
-        told: OnRound | None,
+        on_round: OnRound | None,
         epochs: Epochs | None,
     ) -> None:
         self._check()
         data, *held_out = parts
-        rounds = _Rounds(told, patience if held_out else None)
+        rounds = _RoundCallback(on_round, patience if held_out else None)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             net = _Net(
@@ -232,9 +302,9 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
                 lr=self.lr,
                 batch_size=self.batch_size,
                 max_epochs=self.max_epochs,
-                iterator_train=_batches,
+                iterator_train=_make_loader,
                 iterator_train__shuffle=True,
-                iterator_valid=_batches,
+                iterator_valid=_make_loader,
                 train_split=predefined_split(held_out[0]) if held_out else None,
                 callbacks=[("rounds", rounds)],
                 callbacks__print_log=None,
@@ -249,10 +319,10 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
                     net.module_.load_state_dict(state["module"])
                     net.optimizer_.load_state_dict(state["optimizer"])
                     rounds.before, rounds.best = state["epochs"], state["best"]
-            with suppress(_Stop):  # unlike fit, fit_loop lets Ctrl-C through
+            with suppress(_StopTraining):  # Unlike fit, fit_loop does not catch Ctrl-C.
                 net.fit_loop(data, epochs=self.max_epochs if epochs is None else epochs.count)
         if epochs is not None:
-            self.state_ = _bytes(
+            self.state_ = _serialize(
                 module=net.module_.state_dict(),
                 optimizer=net.optimizer_.state_dict(),
                 epochs=rounds.before + len(net.history),
@@ -264,24 +334,24 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = data.X.shape[1]
 
     def _scores(self, X: Any) -> Any:
-        """(n, outputs) what the network returns, a tensor."""
+        """Return the (n, outputs) tensor of the network's outputs."""
         with torch.inference_mode():
             count = X.shape[0]
-            parts = [
-                self.module_(_tensor(X[row : row + _PREDICTED]))
-                for row in range(0, max(count, 1), _PREDICTED)
+            blocks = [
+                self.module_(_to_tensor(X[row : row + _SCORED_ROWS]))
+                for row in range(0, max(count, 1), _SCORED_ROWS)
             ]
-            return torch.cat(parts)
+            return torch.cat(blocks)
 
 
-def _bytes(**state: Any) -> bytes:
+def _serialize(**state: Any) -> bytes:
     content = io.BytesIO()
     torch.save(state, content)
     return content.getvalue()
 
 
 class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
-    """A deep neural network that tells classes: by cross-entropy.
+    """A deep neural network that predicts classes, trained with cross-entropy.
 
     Attributes:
         classes_: (k,) the classes.
@@ -300,46 +370,50 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
         """Fit to rows X (n, k) with classes y (n,).
 
         Args:
-            held_out: rows, classes and weights that early stopping looks at. patience: epochs
-                without a gain on them after which the best one is taken. told: see OnRound.
-            epochs: only these, of a training in parts.
+            sample_weight: (n,) weights of the rows, or None.
+            held_out: rows, classes and weights for early stopping, or None.
+            patience: epochs without improvement on them after which the best epoch is restored.
+            told: see OnRound.
+            epochs: only this segment of the training; None for all epochs.
 
         Raises:
-            ConfigError: a parameter has a value that it cannot have.
+            ConfigError: a parameter has an invalid value.
         """
         self.classes_ = np.unique(np.asarray(y))
-        two = len(self.classes_) == 2
+        is_binary = len(self.classes_) == 2
 
         def rows(X: Any, y: Any, weight: Any) -> _Rows:
             codes = np.searchsorted(self.classes_, np.asarray(y))
-            return _Rows(X, codes.astype(np.float32 if two else np.int64), weight)
+            return _Rows(X, codes.astype(np.float32 if is_binary else np.int64), weight)
 
-        parts = [rows(X, y, sample_weight), *([rows(*held_out)] if held_out else [])]
-        criterion = nn.BCEWithLogitsLoss if two else nn.CrossEntropyLoss
-        self._fit(parts, 1 if two else len(self.classes_), criterion, patience, told, epochs)
+        datasets = [rows(X, y, sample_weight), *([rows(*held_out)] if held_out else [])]
+        criterion = nn.BCEWithLogitsLoss if is_binary else nn.CrossEntropyLoss
+        self._fit(
+            datasets, 1 if is_binary else len(self.classes_), criterion, patience, told, epochs
+        )
         return self
 
     def predict_proba(self, X: Any) -> Array:
-        """(n, k) probabilities of the classes, float32."""
+        """Return the (n, k) probabilities of the classes, float32."""
         scores = self._scores(X)
         if scores.shape[1] > 1:
-            made: Array = torch.softmax(scores, -1).numpy()
-            return made
+            proba: Array = torch.softmax(scores, -1).numpy()
+            return proba
         second = torch.sigmoid(scores)
         both: Array = torch.cat([1 - second, second], 1).numpy()
         return both
 
     def predict(self, X: Any) -> Array:
-        """(n,) the class with the largest probability, the first of equal ones."""
-        made: Array = self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return made
+        """Return the (n,) classes with the largest probability, the first of equal ones."""
+        labels: Array = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return labels
 
 
 class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
-    """A deep neural network that tells numbers: by squared error.
+    """A deep neural network that predicts numbers, trained with squared error.
 
-    It learns the label standardised, less its mean and divided by its standard deviation; its
-    losses are in these units. After training, the last layer returns the label's own units.
+    It learns the standardized label, and its losses are in these units. After training, the last
+    layer is rescaled to the units of the label.
     """
 
     def fit(
@@ -352,10 +426,10 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
         told: OnRound | None = None,
         epochs: Epochs | None = None,
     ) -> Self:
-        """Fit to rows X (n, k) with numbers y (n,); see DNNClassifier.fit.
+        """Fit to rows X (n, k) with numbers y (n,); see `DNNClassifier.fit`.
 
         Raises:
-            ConfigError: a parameter has a value that it cannot have.
+            ConfigError: a parameter has an invalid value.
         """
         targets = np.asarray(y, np.float64)
         mean = float(np.average(targets, weights=sample_weight))
@@ -365,8 +439,8 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
             scaled = (np.asarray(y, np.float64) - mean) / spread
             return _Rows(X, scaled.astype(np.float32), weight)
 
-        parts = [rows(X, targets, sample_weight), *([rows(*held_out)] if held_out else [])]
-        self._fit(parts, 1, nn.MSELoss, patience, told, epochs)
+        datasets = [rows(X, targets, sample_weight), *([rows(*held_out)] if held_out else [])]
+        self._fit(datasets, 1, nn.MSELoss, patience, told, epochs)
         last = self.module_.last
         with torch.no_grad():
             last.weight.mul_(spread)
@@ -374,6 +448,6 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Array:
-        """(n,) numbers, float32."""
-        made: Array = self._scores(X)[:, 0].numpy()
-        return made
+        """Return (n,) numbers, float32."""
+        predictions: Array = self._scores(X)[:, 0].numpy()
+        return predictions

@@ -1,7 +1,8 @@
-"""`EncodedTargetClassifier`: a classifier that learns the numbers of its classes, and says names.
+"""A classifier that encodes its classes as integers.
 
-scikit-learn has TransformedTargetRegressor, and nothing like it for classifiers; XGBoost takes only
-the classes 0, 1, 2 .., and all libraries sort and compare names row by row.
+scikit-learn only has TransformedTargetRegressor. XGBoost requires the classes 0, 1, 2, ..., and all
+libraries spend time on sorting and comparing class names. Stored models name this class by its
+path, so it must not move.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from sklearn.utils.metaestimators import available_if
 from sqlml.types import Array
 
 
-def _inside(method: str) -> Callable[[Any], bool]:
-    """Whether the classifier inside has a method."""
+def _has_method(method: str) -> Callable[[Any], bool]:
+    """Return a test of whether the inner classifier has a method."""
     return lambda model: hasattr(getattr(model, "classifier_", model.classifier), method)
 
 
 class EncodedTargetClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Fit `classifier` to the places of the labels among the sorted classes.
+    """Fit `classifier` to the indices of the labels among the sorted classes.
 
     Attributes:
-        classes_: (k,) the classes. classifier_: the fitted classifier, whose classes are 0 to k-1.
+        classes_: (k,) the classes.
+        classifier_: the fitted classifier, whose classes are 0 to k - 1.
     """
 
     def __init__(self, classifier: Any) -> None:
@@ -35,36 +37,39 @@ class EncodedTargetClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
         """Fit a clone of the classifier.
 
         Args:
-            X: what the classifier takes. y: (n,) labels.
-            parameters: those of the classifier's fit.
+            X: the classifier's input.
+            y: (n,) labels.
+            parameters: of the classifier's fit.
         """
         self.classes_, codes = np.unique(np.asarray(y), return_inverse=True)
         self.classifier_ = clone(self.classifier).fit(X, codes, **parameters)
         return self
 
     def predict(self, X: Any) -> Array:
-        """(n,) labels."""
-        made: Array = self.classes_[np.asarray(self.classifier_.predict(X)).reshape(-1).astype(int)]
-        return made
+        """Return (n,) labels."""
+        labels: Array = self.classes_[
+            np.asarray(self.classifier_.predict(X)).reshape(-1).astype(int)
+        ]
+        return labels
 
-    @available_if(_inside("predict_proba"))  # type: ignore[untyped-decorator]
+    @available_if(_has_method("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
-        """(n, k) probabilities of the classes."""
-        made: Array = self.classifier_.predict_proba(X)
-        return made
+        """Return the (n, k) probabilities of the classes."""
+        proba: Array = self.classifier_.predict_proba(X)
+        return proba
 
-    @available_if(_inside("decision_function"))  # type: ignore[untyped-decorator]
+    @available_if(_has_method("decision_function"))  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Array:
-        """(n,) or (n, k) margins of the classes."""
-        made: Array = self.classifier_.decision_function(X)
-        return made
+        """Return the (n,) or (n, k) margins of the classes."""
+        margins: Array = self.classifier_.decision_function(X)
+        return margins
 
     @property
     def feature_names_in_(self) -> Any:
-        """Names of the columns that the classifier was fitted to."""
+        """The names of the columns that the classifier was fitted to."""
         return self.classifier_.feature_names_in_
 
     @property
     def n_features_in_(self) -> Any:
-        """How many there are."""
+        """The number of columns that the classifier was fitted to."""
         return self.classifier_.n_features_in_

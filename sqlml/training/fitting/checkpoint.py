@@ -1,11 +1,10 @@
-"""`Checkpoint`: training that goes on after a kill, and makes the model that it would have made.
+"""Checkpoints: training that resumes after a kill, and yields the model of an undisturbed training.
 
-Of a search, the trials are saved that have ended (`tuning.py`).
-
-With a checkpoint, rounds are made in segments, each from what the one before has saved. So one that
-was killed, and begins anew with the last saved segment, does what an undisturbed one does, whatever
-the library draws or rounds on the way. Segments grow with the rounds so far: what it costs to begin
-them stays in proportion.
+With a checkpoint, rounds are fitted in segments, and each segment starts from the saved content of
+the previous one. A training that resumes from the last saved segment therefore repeats exactly what
+an undisturbed one does, including random draws and rounding. Segments grow with the number of
+rounds so far, which keeps the cost of starting them proportional. A search saves its finished
+trials (`tuning.py`).
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from __future__ import annotations
 import io
 import json
 import os
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -30,75 +28,23 @@ from sqlml.importers.xgboost import document
 from sqlml.importers.xgboost.document import read_document
 from sqlml.importers.xgboost.forest import compact
 from sqlml.training.options.request import Request
-from sqlml.training.progress import Progress
-from sqlml.training.storage.row_store import Blocks, Part, blocks_of
+from sqlml.training.progress import TrainingLog
+from sqlml.training.row_store import Blocks, Part, blocks_of
 
-# `TrainingLog`: what happened in each round of training.
+MIN_SEGMENT = 10
+"""Minimum number of trees in a segment; later segments have a quarter of the trees so far."""
 
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One round of boosting, or one pass over the rows.
-
-    loss, eval_loss: of the rows fitted to and those held out, in the library's own metric; None
-    where the library tells none. seconds: since the round before, or None.
-    """
-
-    iteration: int
-    loss: float | None
-    eval_loss: float | None
-    seconds: float | None
-
-
-@dataclass(slots=True)
-class TrainingLog:
-    """The rounds so far, in order; `metric` is what the losses are, as the library calls it.
-
-    progress: shows them.
-    """
-
-    progress: Progress = field(default_factory=Progress)
-    metric: str = ""
-    rounds: list[Round] = field(default_factory=list)
-    _last: float = field(default_factory=time.perf_counter)
-
-    def start(self, rounds: int | None) -> None:
-        """The first round begins; there are so many at most, if that is known."""
-        self.progress.begin("fitting", rounds, "round")
-        self._last = time.perf_counter()
-
-    def round(self, loss: float | None, eval_loss: float | None) -> None:
-        """A round has ended."""
-        now = time.perf_counter()
-        self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, now - self._last))
-        self._last = now
-        told = {"loss": loss, "eval_loss": eval_loss}
-        self.progress.add(1, ", ".join(f"{k} {v:.4g}" for k, v in told.items() if v is not None))
-
-    def restore(self, metric: str, losses: Iterable[tuple[float | None, float | None]]) -> None:
-        """Rounds had ended in another process."""
-        self.metric = metric
-        for loss, eval_loss in losses:
-            self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))
-        self.progress.add(len(self.rounds), "")
-        self._last = time.perf_counter()
-
-    def past(self, loss: float, eval_loss: float | None) -> None:
-        """A round had ended before anybody could tell."""
-        self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))
-
-
-LEAST = 10
-"""Trees of a segment, at least; later ones have a quarter of the trees before."""
-
-_HEAD = b"sqlml training 1\n"
-_DIGEST = 32
+_HEADER = b"sqlml training 1\n"
+_DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Saved:
-    """What a segment has saved: losses of its rounds and those before, as `TrainingLog` has them,
-    and what its library goes on from."""
+    """The content of a checkpoint.
+
+    metric, losses: of all rounds so far, as in `TrainingLog`. content: the state from which the
+    library resumes.
+    """
 
     metric: str
     losses: tuple[tuple[float | None, float | None], ...]
@@ -107,52 +53,54 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A file in a folder of the user, for one training on one set of rows."""
+    """A file in a folder of the user that belongs to one training on one set of rows."""
 
     path: Path
 
     @classmethod
     def of(cls, folder: str, identity: str, parts: Iterable[Part | None]) -> Checkpoint:
-        """The one in a folder.
+        """Return the checkpoint of a training in a folder, and create the folder.
 
         Args:
-            identity: the statement and its options. parts: the rows; others make another file.
+            identity: the statement and its options.
+            parts: the rows; different rows have a different file.
 
         Raises:
-            ConfigError: others can write to the folder, or it cannot be made.
+            ConfigError: others can write to the folder, or it cannot be created.
         """
         digest = sha256(identity.encode())
         for part in parts:
-            for array in () if part is None else _arrays(part):
+            for array in () if part is None else _read_arrays(part):
                 digest.update(np.ascontiguousarray(array).data)
         _make_private(folder)
         return cls(Path(folder) / f"training-{digest.hexdigest()[:32]}.checkpoint")
 
     def load(self) -> Saved | None:
-        """Return what was saved last; None if nothing was, it is damaged, or not the user's own."""
+        """Return the saved content; None if there is none, it is damaged, or the file is not the
+        user's."""
         try:
             content = own_files.read(self.path)
         except OSError:
             return None
-        body, digest = content[:-_DIGEST], content[-_DIGEST:]
-        if not body.startswith(_HEAD) or sha256(body).digest() != digest:
+        body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+        if not body.startswith(_HEADER) or sha256(body).digest() != digest:
             return None
-        head, _, rest = body.removeprefix(_HEAD).partition(b"\n")
+        head, _, rest = body.removeprefix(_HEADER).partition(b"\n")
         try:
-            about = json.loads(head)
-            losses = tuple((_loss(a), _loss(b)) for a, b in about["losses"])
-            return Saved(str(about["metric"]), losses, rest)
+            header = json.loads(head)
+            losses = tuple((_parse_loss(a), _parse_loss(b)) for a, b in header["losses"])
+            return Saved(str(header["metric"]), losses, rest)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
 
     def save(self, saved: Saved) -> None:
-        """Replace what was saved, at once or not at all.
+        """Replace the saved content atomically.
 
         Raises:
-            ConfigError: the disk is full, or the folder not writable.
+            ConfigError: the disk is full, or the folder is not writable.
         """
         head = json.dumps({"metric": saved.metric, "losses": saved.losses}).encode()
-        body = _HEAD + head + b"\n" + saved.content
+        body = _HEADER + head + b"\n" + saved.content
         try:
             own_files.replace(self.path, body + sha256(body).digest())
         except OSError as error:
@@ -161,16 +109,17 @@ class Checkpoint:
             ) from error
 
     def remove(self) -> None:
-        """The training is done."""
-        for left in self.path.parent.glob(f"{self.path.name}*"):  # a kill may leave half a file
-            left.unlink(missing_ok=True)
+        """Remove the file once the training is finished."""
+        # A killed process may also leave an incomplete file with a longer name.
+        for path in self.path.parent.glob(f"{self.path.name}*"):
+            path.unlink(missing_ok=True)
 
 
 def _make_private(folder: str) -> None:
-    """Make a folder that nobody else can write to.
+    """Create a folder that nobody else can write to.
 
     Raises:
-        ConfigError: it cannot be made, or others can write to it.
+        ConfigError: it cannot be created, or others can write to it.
     """
     if not hasattr(os, "geteuid"):
         raise ConfigError(
@@ -190,64 +139,72 @@ def _make_private(folder: str) -> None:
         ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFormat:
+    """A library's way to save a model in a checkpoint.
+
+    package: reads the content of a checkpoint. dump, load: convert a model to this content, and
+    back. growth, least: the length of segments, see `split_rounds`.
+    """
+
+    package: str
+    dump: Callable[[Any], bytes]
+    load: Callable[[bytes], Any]
+    growth: float = 0.25
+    least: int = MIN_SEGMENT
+
+
 Segment = Callable[[int, int, Any], Any]
-"""Number of a segment, rounds to make, the model so far (None at first) -> the model with those
-rounds, or with fewer if training has ended early."""
+"""Number of a segment, rounds to fit, the model so far (None at first) -> the model with these
+rounds, or with fewer if training stopped early."""
 
 
-def in_segments(
+def fit_in_segments(
     checkpoint: Checkpoint | None,
     log: TrainingLog,
     rounds: int,
     segment: Segment,
-    dump: Callable[[Any], bytes],
-    load: Callable[[bytes], Any],
-    package: str = "",
-    growth: float = 0.25,
-    least: int = LEAST,
+    model_format: ModelFormat,
 ) -> Any:
-    """Make all rounds of a model: in one go without a checkpoint, otherwise from the last segment.
+    """Fit all rounds of a model: at once without a checkpoint, otherwise from the last saved
+    segment.
 
-    A checkpoint whose content is damaged is stepped over.
-
-    Args:
-        log: gets a round for each that is made, and those that had been. dump, load: a model as
-            the checkpoint keeps it, and back. package: reads the content of a checkpoint.
-            growth, least: how long segments are.
+    A damaged checkpoint is ignored. The log receives the rounds that are fitted, and those that are
+    restored.
     """
     if checkpoint is None:
         return segment(0, rounds, None)
     model = None
     saved = checkpoint.load()
-    if saved is not None and is_readable(package, saved.content):
+    if saved is not None and is_readable(model_format.package, saved.content):
         log.restore(saved.metric, saved.losses)
-        model = load(saved.content)
+        model = model_format.load(saved.content)
     resumes = model is not None
-    for number, start, end in segments(rounds, growth, least):
+    for number, start, end in split_rounds(rounds, model_format.growth, model_format.least):
         if end <= len(log.rounds):
             continue
         if start != len(log.rounds):
-            break  # it had ended early
+            break  # Training had stopped early.
         try:
-            content = dump(segment(number, end - start, model))
+            content = model_format.dump(segment(number, end - start, model))
         except Exception as error:
             if not resumes or isinstance(error, SqlmlError):
                 raise
             # The library refuses to continue from this content, so training starts over.
             log.rounds.clear()
             checkpoint.remove()
-            return in_segments(checkpoint, log, rounds, segment, dump, load, package, growth, least)
+            return fit_in_segments(checkpoint, log, rounds, segment, model_format)
         resumes = False
         losses = tuple((r.loss, r.eval_loss) for r in log.rounds)
         checkpoint.save(Saved(log.metric, losses, content))
-        model = load(content)
+        model = model_format.load(content)
     return model
 
 
 def is_readable(package: str, content: bytes) -> bool:
     """Return whether a library can read the content of a checkpoint.
 
-    Damaged content can end the process that reads it, so that a process of its own tries first.
+    Damaged content can crash the process that reads it, so a child process tries first.
     """
     try:
         with Child(f"{__name__}:read_content", package.encode(), content):
@@ -259,7 +216,7 @@ def is_readable(package: str, content: bytes) -> bool:
 def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None]:
     """Read the content of a checkpoint: the child's part of `is_readable`.
 
-    The importers check more than the libraries, which would read beyond a row's features.
+    The importers check more than the libraries, which may read beyond the features of a row.
     """
     if package == b"xgboost":
         import xgboost
@@ -277,11 +234,15 @@ def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None
     yield b""
 
 
-def segments(rounds: int, growth: float, least: int) -> Iterator[tuple[int, int, int]]:
-    """(number, start, end) of the segments of so many rounds.
+def split_rounds(rounds: int, growth: float, least: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, start, end) of the segments of a number of rounds.
 
-    >>> list(segments(25, 0.25, 10))
+    >>> list(split_rounds(25, 0.25, 10))
     [(0, 0, 10), (1, 10, 20), (2, 20, 25)]
+
+    Args:
+        growth: the length of a segment relative to the rounds before it.
+        least: the minimum length of a segment.
     """
     start = number = 0
     while start < rounds:
@@ -290,12 +251,12 @@ def segments(rounds: int, growth: float, least: int) -> Iterator[tuple[int, int,
         start, number = end, number + 1
 
 
-def _arrays(part: Part) -> Iterator[Any]:
-    """Yield the numbers of a part, some at a time."""
+def _read_arrays(part: Part) -> Iterator[Any]:
+    """Yield the arrays of a part, block by block."""
     for block in part.X.blocks() if isinstance(part.X, Blocks) else (part.X,):
-        if hasattr(block, "indptr"):  # sparse
+        if hasattr(block, "indptr"):
             yield from (block.indptr, block.indices, block.data)
-        elif hasattr(block, "columns"):  # a frame, with names of categories
+        elif hasattr(block, "columns"):
             from pandas.util import hash_pandas_object
 
             yield hash_pandas_object(block, index=False).to_numpy()
@@ -304,27 +265,24 @@ def _arrays(part: Part) -> Iterator[Any]:
     yield from (values for values in (part.y, part.weight, part.group) if values is not None)
 
 
-def _loss(value: Any) -> float | None:
-    """Return a loss as it was saved.
+def _parse_loss(value: Any) -> float | None:
+    """Return a saved loss.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not a number or None.
     """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise TypeError(f"{value!r} is no loss")
+        raise TypeError(f"{value!r} is not a loss")
     return value
-
-
-# `Fitting`: what a library fits to what.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fitting:
-    """What is fitted to what.
+    """The arguments of a fit.
 
-    parameters: of the estimator. categories: places of the columns of X that are categories.
-    held_out: None if no rows are. memory_limit: the engine's, in bytes. classes: how many the label
-    has. checkpoint: where rounds are saved, or None.
+    parameters: of the estimator. categories: indices of the columns of X that are categories.
+    held_out: None if no rows are held out. memory_limit: of the engine, in bytes. classes: the
+    number of classes of the label. checkpoint: saves the rounds, or None.
     """
 
     request: Request
@@ -339,5 +297,5 @@ class Fitting:
 
     @property
     def patience(self) -> int | None:
-        """The rounds without a gain after which training ends; None: all rounds are made."""
+        """Rounds without improvement after which training stops; None if all rounds are fitted."""
         return None if self.held_out is None else self.request.early_stopping_rounds

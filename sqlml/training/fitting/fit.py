@@ -1,4 +1,7 @@
-"""Fit an estimator as its library does it, with rows held out and rounds logged."""
+"""Fit an estimator by its library, log its rounds, and describe the errors of libraries.
+
+`FITTERS` maps each library to its function; those of XGBoost and LightGBM have files of their own.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,23 @@ import numpy as np
 
 from sqlml.errors import ConfigError
 from sqlml.long_work import stage
-from sqlml.training.fitting.checkpoint import Fitting, in_segments
+from sqlml.training.fitting.checkpoint import Fitting, ModelFormat, fit_in_segments
 from sqlml.training.fitting.fit_lightgbm import fit_lightgbm
 from sqlml.training.fitting.fit_xgboost import fit_xgboost
-from sqlml.training.model_types import BlockEstimator, block_estimator
-from sqlml.training.storage.row_store import Blocks, Part, sample
+from sqlml.training.model_types import BlockEstimator, find_block_estimator
+from sqlml.training.row_store import Blocks, Part, sample
 from sqlml.types import Array
-
-# `fit_catboost`: trees by CatBoost.
 
 
 def fit_catboost(fitting: Fitting) -> Any:
-    """Trees by CatBoost, from a Pool that knows its categories."""
+    """Fit an estimator of CatBoost to a Pool that declares its categories."""
     import catboost
 
     log, held_out = fitting.log, fitting.held_out
     raised: list[BaseException] = []
 
     class Logging:
-        """A round is logged with the losses that CatBoost has computed."""
+        """A callback that logs the losses of each round."""
 
         def after_iteration(self, info: Any) -> bool:
             last = {
@@ -40,8 +41,8 @@ def fit_catboost(fitting: Fitting) -> Any:
             losses = {side: values[-1] for side, (_, values) in last.items()}
             try:
                 log.round(losses.get("learn"), losses.get("validation"))
-            except BaseException as error:  # which CatBoost would wrap
-                raised.append(error)
+            except BaseException as error:
+                raised.append(error)  # CatBoost would wrap it, so it is raised after the fit.
             return not raised
 
     def pool(part: Part) -> Any:
@@ -51,8 +52,8 @@ def fit_catboost(fitting: Fitting) -> Any:
 
     parameters = dict(fitting.parameters)
     if fitting.categories:
-        # A clone of the estimator is fitted to a frame, which does not say which columns these are.
-        # CatBoost copies a list, which scikit-learn's clone refuses.
+        # A clone of the estimator is fitted to a frame, which does not declare categories.
+        # CatBoost would copy a list, and scikit-learn's clone rejects copied parameters.
         parameters["cat_features"] = tuple(fitting.categories)
     estimator = fitting.request.trainer.estimator_class()(**parameters)
     options: dict[str, Any] = {}
@@ -66,125 +67,128 @@ def fit_catboost(fitting: Fitting) -> Any:
     return estimator
 
 
-# `fit_by_blocks`: an estimator of scikit-learn learns from rows block by block, by partial_fit.
+MAX_PASSES = 20
+"""Upper bound on the passes over the rows unless max_iter is set."""
 
+_PASS_OPTIONS = ("max_iter", "max_iterations")
 
-PASSES = 20
-"""Over the rows at most, unless max_iter says otherwise."""
+MIN_GAIN = 1e-3
+"""Share by which a pass must reduce the loss unless tol is set; two idle passes in a row end the
+fit."""
 
-_NAMES_OF_PASSES = ("max_iter", "max_iterations")
+BLOCK_STRETCHES = 16
+"""Stretches of neighbouring rows in a block; several of them counter a misleading order of the
+rows."""
 
-GAIN = 1e-3
-"""A pass that lowers the loss by a smaller share is idle, and two in a row are the last; `tol` says
-it otherwise."""
-
-SEGMENTS = 16
-"""Stretches of neighbouring rows that make a block: rows may be in an order that misleads."""
-
-_MEASURED = 20_000
-"""Rows that the loss is measured on after each pass."""
+_LOSS_ROWS = 20_000
+"""Rows on which the loss is measured after each pass."""
 
 
 def fit_by_blocks(fitting: Fitting) -> Any:
-    """The estimator that learns in place of the one that was asked for.
+    """Fit the estimator that replaces the requested one for blocks of rows, by partial_fit.
 
-    In each pass the rows come in another order: blocks are put together from stretches of rows that
-    lie apart. After it, the loss of a sample is logged; passes end when it hardly falls twice.
+    Each pass reads the rows in a different order, in blocks of stretches that lie apart. After each
+    pass the loss of a sample is logged; the fit ends when it hardly decreases twice.
     """
     request, data, log = fitting.request, fitting.fitted, fitting.log
-    given, rows = fitting.parameters, data.X.shape[0]
-    kind = block_estimator(request.trainer.path, given)
-    assert kind is not None
-    named = not request.given.keys().isdisjoint(_NAMES_OF_PASSES)  # not a default of a solver
-    asked = given["max_iter"] if named else PASSES
-    passes = max(asked, 1) if kind.passes else 1
+    parameters, rows = fitting.parameters, data.X.shape[0]
+    replacement = find_block_estimator(request.trainer.path, parameters)
+    assert replacement is not None
+    # Ignore the default that a solver has for max_iter.
+    has_option = not request.given.keys().isdisjoint(_PASS_OPTIONS)
+    max_passes = parameters["max_iter"] if has_option else MAX_PASSES
+    passes = max(max_passes, 1) if replacement.gains_by_passes else 1
     log.start(passes)
-    made = _estimator(kind, {"random_state": request.seed, **given}, rows)
-    draw = np.random.default_rng(request.seed)
-    measured = [sample(part, _MEASURED) for part in (data, fitting.held_out) if part is not None]
+    estimator = _make_block_estimator(
+        replacement, {"random_state": request.seed, **parameters}, rows
+    )
+    random = np.random.default_rng(request.seed)
+    samples = [sample(part, _LOSS_ROWS) for part in (data, fitting.held_out) if part is not None]
     idle = 0
     for number in range(passes):
-        for X, y, weight in _shuffled(data, draw):
-            if number == 0 and hasattr(made, "eta0") and not hasattr(made, "t_"):
-                made.set_params(eta0=_step(X))
+        for X, y, weight in _shuffle_blocks(data, random):
+            if number == 0 and hasattr(estimator, "eta0") and not hasattr(estimator, "t_"):
+                estimator.set_params(eta0=_first_step(X))
             arguments: dict[str, Any] = {} if weight is None else {"sample_weight": weight}
             if fitting.classes:
                 arguments["classes"] = np.arange(fitting.classes)
-            made.partial_fit(X, *(() if y is None else (y,)), **arguments)
-        losses = [_loss(made, part, fitting.classes) for part in measured]
-        log.metric = _metric(fitting)
+            estimator.partial_fit(X, *(() if y is None else (y,)), **arguments)
+        losses = [_compute_loss(estimator, part, fitting.classes) for part in samples]
+        log.metric = _name_loss(fitting)
         log.round(losses[0], losses[1] if len(losses) > 1 else None)
-        idle = 0 if _gains(fitting, given.get("tol", GAIN)) else idle + 1
+        idle = 0 if _has_gained(fitting, parameters.get("tol", MIN_GAIN)) else idle + 1
         if idle == 2:
             break
-    return made
+    return estimator
 
 
-def _estimator(kind: BlockEstimator, given: Any, rows: int) -> Any:
-    module, _, name = kind.path.rpartition(".")
-    return getattr(import_module(module), name)(**kind.parameters(given, rows))
+def _make_block_estimator(replacement: BlockEstimator, parameters: Any, rows: int) -> Any:
+    module, _, name = replacement.path.rpartition(".")
+    return getattr(import_module(module), name)(**replacement.parameters(parameters, rows))
 
 
-def _shuffled(part: Part, draw: np.random.Generator) -> Iterator[tuple[Any, Any, Any]]:
-    """All rows in blocks, each of stretches that lie apart: X, y or None, weight or None."""
-    size = max(part.X.block_rows // SEGMENTS, 1)
-    starts = draw.permutation(np.arange(0, len(part.X), size))
-    for first in range(0, len(starts), SEGMENTS):
-        places = [(s, min(s + size, len(part.X))) for s in starts[first : first + SEGMENTS]]
-        others = (
-            None if v is None else np.concatenate([v[a:b] for a, b in places])
+def _shuffle_blocks(part: Part, random: np.random.Generator) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield all rows in blocks of stretches that lie apart: X, y or None, weight or None."""
+    size = max(part.X.block_rows // BLOCK_STRETCHES, 1)
+    starts = random.permutation(np.arange(0, len(part.X), size))
+    for first in range(0, len(starts), BLOCK_STRETCHES):
+        stretches = [
+            (s, min(s + size, len(part.X))) for s in starts[first : first + BLOCK_STRETCHES]
+        ]
+        targets_and_weights = (
+            None if v is None else np.concatenate([v[a:b] for a, b in stretches])
             for v in (part.y, part.weight)
         )
-        yield (part.X.stretches(places), *others)
+        yield (part.X.stretches(stretches), *targets_and_weights)
 
 
-def _step(X: Any) -> float:
-    """The first step of a descent: a longer one than twice this could overshoot for a square loss
-    (Bottou, Stochastic gradient descent tricks, 2012)."""
+def _first_step(X: Any) -> float:
+    """Return the first step of a gradient descent.
+
+    A step of more than twice this length could overshoot with a squared loss (Bottou, Stochastic
+    gradient descent tricks, 2012).
+    """
     squares = X.multiply(X).sum(axis=1) if hasattr(X, "multiply") else np.square(X).sum(axis=1)
     return float(0.5 / max(np.mean(squares), 1.0))
 
 
-def _metric(fitting: Fitting) -> str:
+def _name_loss(fitting: Fitting) -> str:
     tasks = {"classify": "log_loss", "regress": "mean_squared_error"}
     return tasks.get(fitting.request.task, "mean_squared_distance")
 
 
-def _loss(estimator: Any, part: Part, classes: int) -> float:
-    """Of some rows, by the mean of what the estimator lowers."""
+def _compute_loss(estimator: Any, part: Part, classes: int) -> float:
+    """Return the mean loss of some rows, by the objective of the estimator."""
     from sklearn import metrics
 
     if classes:
-        known = np.arange(classes)
+        codes = np.arange(classes)
         proba = estimator.predict_proba(part.X)
-        return float(metrics.log_loss(part.y, proba, sample_weight=part.weight, labels=known))
+        return float(metrics.log_loss(part.y, proba, sample_weight=part.weight, labels=codes))
     if part.y is not None:
-        told = estimator.predict(part.X)
-        return float(metrics.mean_squared_error(part.y, told, sample_weight=part.weight))
+        predictions = estimator.predict(part.X)
+        return float(metrics.mean_squared_error(part.y, predictions, sample_weight=part.weight))
     if hasattr(estimator, "inertia_"):
         return float(-estimator.score(part.X) / part.X.shape[0])
-    back: Array = estimator.inverse_transform(estimator.transform(part.X))
-    return float(np.mean(np.square(np.asarray(part.X) - back).sum(axis=1)))
+    restored: Array = estimator.inverse_transform(estimator.transform(part.X))
+    return float(np.mean(np.square(np.asarray(part.X) - restored).sum(axis=1)))
 
 
-def _gains(fitting: Fitting, least: float) -> bool:
-    """Whether the last pass has lowered the loss by this share of the best before."""
+def _has_gained(fitting: Fitting, least: float) -> bool:
+    """Return whether the last pass reduced the loss by this share of the best loss before it."""
     losses = [r.loss for r in fitting.log.rounds if r.loss is not None]
     return len(losses) < 2 or losses[-1] < min(losses[:-1]) * (1 - least)
 
 
-# `fit_sklearn`: whatever scikit-learn trains.
-
-
 def fit_sklearn(fitting: Fitting) -> Any:
-    """An estimator of scikit-learn, or what learns from blocks in its place."""
+    """Fit an estimator of scikit-learn, or its replacement if the rows are in blocks."""
     data, held_out = fitting.fitted, fitting.held_out
     if isinstance(data.X, Blocks):
         return fit_by_blocks(fitting)
     kind = fitting.request.trainer.estimator_class()
     parameters, options = dict(fitting.parameters), {}
-    histograms = fitting.request.trainer.stops_early
-    if histograms:
+    has_rounds = fitting.request.trainer.stops_early
+    if has_rounds:
         parameters["categorical_features"] = fitting.categories or None
         parameters["early_stopping"] = fitting.patience is not None
         if fitting.patience is not None and held_out is not None:
@@ -197,7 +201,7 @@ def fit_sklearn(fitting: Fitting) -> Any:
     estimator = kind(**parameters)
     arguments = (data.X,) if data.y is None else (data.X, data.y)
     estimator.fit(*arguments, **options)
-    if histograms and fitting.patience is not None:
+    if has_rounds and fitting.patience is not None:
         for loss, eval_loss in zip(
             estimator.train_score_[1:], estimator.validation_score_[1:], strict=True
         ):
@@ -206,56 +210,48 @@ def fit_sklearn(fitting: Fitting) -> Any:
     return estimator
 
 
-# `fit_torch`: networks by torch.
-
-
 def fit_torch(fitting: Fitting) -> Any:
-    """A network by torch, epoch by epoch."""
+    """Fit a network of torch, epoch by epoch."""
     from sqlml.training.estimators.dnn import Epochs
 
     data, held_out = fitting.fitted, fitting.held_out
     fitting.log.metric = "loss"
     estimator = fitting.request.trainer.estimator_class()(**fitting.parameters)
-    rest = None if held_out is None else (held_out.X, held_out.y, held_out.weight)
-    told = fitting.patience, fitting.log.round
+    holdout = None if held_out is None else (held_out.X, held_out.y, held_out.weight)
+    stopping = fitting.patience, fitting.log.round
 
     def segment(number: int, rounds: int, state: Any) -> Any:
         epochs = None if fitting.checkpoint is None else Epochs(number, rounds, state)
-        return estimator.fit(data.X, data.y, data.weight, rest, *told, epochs)
+        return estimator.fit(data.X, data.y, data.weight, holdout, *stopping, epochs)
 
     if fitting.checkpoint is None:
         return segment(0, estimator.max_epochs, None)
-    state = in_segments(
+    state = fit_in_segments(
         fitting.checkpoint,
         fitting.log,
         estimator.max_epochs,
         segment,
-        lambda made: bytes(made.state_),
-        lambda state: state,
-        package="torch",
-        growth=0,
-        least=1,
+        ModelFormat("torch", lambda made: bytes(made.state_), bytes, growth=0, least=1),
     )
-    made = segment(0, 0, state)
-    del made.state_  # which only another part would need
-    return made
-
-
-# `cannot_be_trained`: what a library says of a training that failed, in one line.
+    network = segment(0, 0, state)
+    del network.state_  # Only a further segment would need it.
+    return network
 
 
 def cannot_be_trained(kind: str, error: BaseException, hint: str = "") -> ConfigError:
-    """Return the error of a training that the library has ended.
+    """Return the error for a training that its library has ended.
 
     Args:
-        kind: the name of the estimator. error: whatever the library has raised. hint: what to do.
+        kind: the name of the estimator.
+        error: raised by the library.
+        hint: advice to the user.
     """
     message = f"{kind} cannot be trained: {type(error).__name__}: {reason(str(error))}"
     return ConfigError(f"{message.removesuffix('.')}; {hint}" if hint else message)
 
 
 def reason(text: str) -> str:
-    """A library's message in one line, without times, source files and stack traces.
+    """Shorten a library's message to one line without times, source files and stack traces.
 
     >>> reason("[16:50:03] /workspace/src/gbm/gbm.cc:24: Unknown gbm type DART\\nStack trace:\\n..")
     'Unknown gbm type DART'
@@ -266,37 +262,37 @@ def reason(text: str) -> str:
     """
     text = text.split("\nStack trace")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
-    # what fits several times quotes what the fits have raised, the exception last
+    # An estimator that fits others quotes their tracebacks, which end with the exception.
     line = lines[-1] if "Traceback (most recent call last)" in text else lines[0]
-    for pattern, instead in _CUT:
-        line = pattern.sub(instead, line).strip()
+    for pattern, replacement in _MESSAGE_RULES:
+        line = pattern.sub(replacement, line).strip()
     return line
 
 
-_CUT = (
+_MESSAGE_RULES = (
     (re.compile(r"\[\d\d:\d\d:\d\d\]\s*"), ""),
     (re.compile(r"\S*\.(?:c|cc|cpp|cu|cuh|h|hpp):\d+:\s*"), ""),
     (re.compile(r"\s+at \S+, line \d+\s*\.?$"), ""),
     (re.compile(r"Check failed: \((.+?)\) ([<>=!]+) \((.+?)\)$"), r"\1 must be \2 \3"),
     (re.compile(r"Check failed: (?:[^:]|::)*:\s*(?=\S)"), ""),
 )
-"""What is cut from a line -> what stands in its place."""
+"""Patterns in a message -> their replacements."""
 
 
 def fit(fitting: Fitting) -> Any:
-    """Return the fitted estimator.
+    """Fit the estimator of a request, and return it.
 
     Raises:
-        Exception: whatever the library raises.
+        Exception: any exception of the library.
     """
     names = ("n_estimators", "iterations", "max_iter", "max_epochs")
     rounds = next((fitting.parameters[n] for n in names if n in fitting.parameters), None)
     fitting.log.start(rounds)
-    made = FITTERS[fitting.request.trainer.package](fitting)
+    estimator = FITTERS[fitting.request.trainer.package](fitting)
     stage("measuring it")
     if fitting.checkpoint is not None:
         fitting.checkpoint.remove()
-    return made
+    return estimator
 
 
 FITTERS: Mapping[str, Callable[[Fitting], Any]] = MappingProxyType(
@@ -308,4 +304,4 @@ FITTERS: Mapping[str, Callable[[Fitting], Any]] = MappingProxyType(
         "torch": fit_torch,
     }
 )
-"""Package of an estimator -> what fits it."""
+"""Package of an estimator -> the function that fits it."""

@@ -1,4 +1,4 @@
-"""`fit_xgboost`: trees, or a linear model, by XGBoost."""
+"""XGBoost: fit trees, or a linear model, block by block, with the bins in memory or in a file."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ import numpy as np
 
 from sqlml.errors import ConfigError
 from sqlml.interruption import interruption_after
-from sqlml.training.fitting.checkpoint import Fitting, in_segments
+from sqlml.training.fitting.checkpoint import Fitting, ModelFormat, fit_in_segments
 from sqlml.training.model_types import makes_bins
-from sqlml.training.storage.row_store import Part, StoredRows, VanishingFolder, blocks_of
+from sqlml.training.row_store import Part, StoredRows, VanishingFolder, blocks_of
 
 
 def fit_xgboost(fitting: Fitting) -> Any:
-    """By XGBoost's own train, from a matrix that it makes block by block."""
+    """Fit an estimator of XGBoost by `xgboost.train`, from a matrix that is built block by
+    block."""
     with ExitStack() as stack:
-        return _fit(_folder_of_bins(fitting, stack), fitting)
+        return _fit_estimator(_open_bin_folder(fitting, stack), fitting)
 
 
-def _fit(folder: str | None, fitting: Fitting) -> Any:
+def _fit_estimator(folder: str | None, fitting: Fitting) -> Any:
     import xgboost
     from xgboost.callback import EarlyStopping, TrainingCallback
 
     log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
 
     class Logging(TrainingCallback):
-        """A round is logged with the losses that XGBoost has computed."""
+        """A callback that logs the losses of each round."""
 
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             sides = [list(metrics.items())[-1] for metrics in evals_log.values()]
@@ -48,22 +49,23 @@ def _fit(folder: str | None, fitting: Fitting) -> Any:
         ]
     kind = fitting.request.trainer.estimator_class()
     estimator = kind(**parameters)
-    options = _options_of_xgboost(estimator, fitting)
+    options = _train_options(estimator, fitting)
     types = parameters.get("feature_types")
-    matrix = _xgboost_matrix(data, types, estimator, folder)
+    matrix = _build_matrix(data, types, estimator, folder)
     sides = [(matrix, "training")]
     if held_out is not None:
-        sides.append((_xgboost_matrix(held_out, types, estimator, folder, matrix), "held_out"))
-    if not fitting.request.trainer.stops_early:  # a forest is made in one round
+        sides.append((_build_matrix(held_out, types, estimator, folder, matrix), "held_out"))
+    if not fitting.request.trainer.stops_early:  # A forest is fitted in one round.
         sides = []
 
     def segment(number: int, rounds: int, model: Any) -> Any:
         callbacks: list[Any] = [Logging()]
         if fitting.patience is not None:
             stop = EarlyStopping(rounds=fitting.patience)
-            for epoch, past in enumerate(log.rounds):  # as if it had seen them
-                seen: Any = {"held_out": {log.metric: [past.eval_loss]}}
-                stop.after_iteration(model, epoch, seen)
+            # Replay the rounds of earlier segments.
+            for epoch, past_round in enumerate(log.rounds):
+                losses: Any = {"held_out": {log.metric: [past_round.eval_loss]}}
+                stop.after_iteration(model, epoch, losses)
             callbacks.append(stop)
         return xgboost.train(
             {**options, "random_state": fitting.request.seed + number},
@@ -75,23 +77,23 @@ def _fit(folder: str | None, fitting: Fitting) -> Any:
             xgb_model=model,
         )
 
+    def dump(booster: Any) -> bytes:
+        return bytes(booster.save_raw("ubj"))
+
     def load(content: bytes) -> Any:
         return xgboost.Booster(options, model_file=bytearray(content))
 
     rounds = estimator.get_num_boosting_rounds()
     checkpoint = fitting.checkpoint if sides else None
-    booster = in_segments(checkpoint, log, rounds, segment, _ubjson, load, "xgboost")
+    model_format = ModelFormat("xgboost", dump, load)
+    booster = fit_in_segments(checkpoint, log, rounds, segment, model_format)
     # Without early_stopping_rounds, so that a clone can be fitted with no rows held out.
     estimator.load_model(booster.save_raw("ubj"))
     return estimator
 
 
-def _ubjson(booster: Any) -> bytes:
-    return bytes(booster.save_raw("ubj"))
-
-
-def _options_of_xgboost(estimator: Any, fitting: Fitting) -> dict[str, Any]:
-    """The parameters as the estimator's own fit hands them to train."""
+def _train_options(estimator: Any, fitting: Fitting) -> dict[str, Any]:
+    """Return the parameters that the estimator's own fit passes to train."""
     options: dict[str, Any] = estimator.get_xgb_params()
     if fitting.classes == 2 and options.get("objective") is None:
         options["objective"] = "binary:logistic"
@@ -102,24 +104,26 @@ def _options_of_xgboost(estimator: Any, fitting: Fitting) -> dict[str, Any]:
     return options
 
 
-def _xgboost_matrix(
+def _build_matrix(
     part: Part, types: Any, estimator: Any, folder: str | None, reference: Any = None
 ) -> Any:
-    """The rows as XGBoost's estimators hold them: a byte a number where it counts in bins.
+    """Build XGBoost's matrix of the rows: quantized, one byte per number, if the method uses bins.
 
     Args:
-        folder: for files of bins; None: they are kept in memory.
+        types: of the features, or None.
+        folder: the folder of the bins; None to store them in memory.
+        reference: the matrix whose bins are used, or None.
     """
     import xgboost
 
     options = {"nthread": estimator.n_jobs, "enable_categorical": types is not None}
-    of_rows = {"label": part.y, "weight": part.weight, "qid": part.group}
-    given = {name: v for name, v in of_rows.items() if v is not None}
+    columns = {"label": part.y, "weight": part.weight, "qid": part.group}
+    row_columns = {name: v for name, v in columns.items() if v is not None}
     if not makes_bins(estimator.get_xgb_params()):
-        return xgboost.DMatrix(part.X, feature_types=types, **given, **options)
+        return xgboost.DMatrix(part.X, feature_types=types, **row_columns, **options)
 
     class Rows(xgboost.DataIter):
-        """The rows, as often as XGBoost asks for them."""
+        """An iterator over the rows, which XGBoost restarts as needed."""
 
         def __init__(self) -> None:
             prefix = None if folder is None else os.path.join(folder, "bins")
@@ -138,22 +142,23 @@ def _xgboost_matrix(
                 return False
             rows = slice(self._row, self._row + len(block))
             self._row = rows.stop
-            own = {name: v[rows] for name, v in given.items()}
-            input_data(data=_columns(block), feature_types=types, **own)
+            block_columns = {name: v[rows] for name, v in row_columns.items()}
+            input_data(data=_to_arrow(block), feature_types=types, **block_columns)
             return True
 
     bins = getattr(estimator, "max_bin", None)
     kind = xgboost.QuantileDMatrix if folder is None else xgboost.ExtMemQuantileDMatrix
-    # XGBoost calls `next` from native code, where Python would print a Ctrl-C and forget it, so
-    # that the matrix would lack the rows that follow.
+    # XGBoost calls `next` from native code. Python would print a KeyboardInterrupt there and
+    # continue, and the matrix would lack the remaining rows.
     with interruption_after() as interruption:
         matrix = kind(Rows(), max_bin=bins, ref=reference, **options)
     matrix.feature_names = None
     return matrix
 
 
-def _columns(block: Any) -> Any:
-    """Rows as columns of Arrow, which XGBoost reads in less time; sparse ones as they are."""
+def _to_arrow(block: Any) -> Any:
+    """Convert dense rows to Arrow columns, which XGBoost reads faster; return sparse rows
+    unchanged."""
     import pyarrow as pa
 
     if not isinstance(block, np.ndarray):
@@ -162,33 +167,33 @@ def _columns(block: Any) -> Any:
     return pa.table(columns, names=[f"f{k}" for k in range(len(columns))])
 
 
-_BYTES_OF_BINS = 2
-"""Bytes that XGBoost keeps of a number: its bin, by rows and by columns."""
+_BIN_BYTES = 2
+"""Bytes that XGBoost stores per number: its bin, by rows and by columns."""
 
-_BYTES_OF_A_ROW = 8
-"""Bytes that XGBoost's files have for a row besides."""
+_ROW_BYTES = 8
+"""Further bytes per row in XGBoost's files."""
 
-_SHARE_OF_BINS = 0.25
-"""Of memory_limit that bins may take in memory."""
+_BIN_MEMORY_SHARE = 0.25
+"""Share of memory_limit that the bins may take in memory."""
 
 
-def _folder_of_bins(fitting: Fitting, stack: ExitStack) -> str | None:
-    """Where bins are kept that do not fit into memory; None: they do.
+def _open_bin_folder(fitting: Fitting, stack: ExitStack) -> str | None:
+    """Return a folder for bins that do not fit into memory, or None if they fit.
 
-    The folder goes when the stack is left.
+    The folder is removed when the stack is closed.
 
     Raises:
-        ConfigError: there is no room for them, of which XGBoost would abort the process.
+        ConfigError: the disk has too little room, in which case XGBoost would abort the process.
     """
     X, held_out = fitting.fitted.X, fitting.held_out
     if not isinstance(X, StoredRows) or not sys.executable:
         return None
-    nbytes = X.shape[0] * X.shape[1] * _BYTES_OF_BINS
-    if not fitting.request.out_of_core and nbytes <= _SHARE_OF_BINS * fitting.memory_limit:
+    nbytes = X.shape[0] * X.shape[1] * _BIN_BYTES
+    if not fitting.request.out_of_core and nbytes <= _BIN_MEMORY_SHARE * fitting.memory_limit:
         return None
     rows = len(X) + (0 if held_out is None else len(held_out.X))
-    wide = fitting.parameters.get("max_bin", 0) > 256  # two bytes each
-    needed = 1.1 * rows * (X.shape[1] * _BYTES_OF_BINS * (2 if wide else 1) + _BYTES_OF_A_ROW)
+    width = 2 if fitting.parameters.get("max_bin", 0) > 256 else 1
+    needed = 1.1 * rows * (X.shape[1] * _BIN_BYTES * width + _ROW_BYTES)
     folder = X.store.folder or tempfile.gettempdir()
     if shutil.disk_usage(folder).free < needed:
         raise ConfigError(

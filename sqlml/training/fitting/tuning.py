@@ -1,8 +1,8 @@
-"""`tuned`: parameters that are searched for, by optuna, on the rows held out.
+"""Hyperparameter search by optuna, on the held-out rows.
 
-Each trial fits the estimator; trials that are worse than the median of others after as many rounds
-end early. What a trial draws depends on its number and on the trials before, so that a search that
-was interrupted and goes on, with a checkpoint, makes those that an undisturbed one makes.
+Each trial fits the estimator. A trial ends early if it is worse than the median of other trials
+after as many rounds. The draws of a trial depend on its number and on the previous trials only, so
+that a search that resumes from a checkpoint makes the trials of an undisturbed one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import numpy as np
 
 from sqlml.errors import ConfigError, MissingDependencyError
 from sqlml.scorer.evaluate import Metrics
-from sqlml.training.fitting.checkpoint import Checkpoint, Saved, TrainingLog
+from sqlml.training.fitting.checkpoint import Checkpoint, Saved
 from sqlml.training.model_types import LOWER_IS_BETTER, METRICS
-from sqlml.training.options.estimator_parameters import Candidates, Searched
+from sqlml.training.options.estimator_parameters import Candidates, SearchSpace
 from sqlml.training.options.request import Request
+from sqlml.training.progress import TrainingLog
 
 STARTING_TRIALS = 5
-"""Trials that are all made before others are compared with them."""
+"""Trials that are completed before later ones are compared with them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +39,8 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tuned:
-    """The best fit, its parameters, and all trials as `TrainingFacts.trials` has them."""
+    """The result of a search: the best fit, its parameters, and all trials as in
+    `TrainingFacts.trials`."""
 
     fit: Fit
     parameters: Mapping[str, Any]
@@ -47,11 +49,11 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """A trial that has ended.
+    """A finished trial.
 
-    drawn: what optuna has drawn, by parameter: a number, or the place of a candidate. status:
-    succeeded, pruned or fail. value: of the objective, if it has succeeded. losses: of the rows
-    held out after each round. reason: why it has failed.
+    drawn: parameter -> the value that optuna has drawn: a number, or the index of a candidate.
+    status: succeeded, pruned or fail. value: of the objective, if it has succeeded. losses: on the
+    held-out rows after each round. reason: of the failure.
     """
 
     drawn: Mapping[str, Any]
@@ -63,52 +65,53 @@ class Trial:
 
 
 Fitter = Callable[[Mapping[str, Any], TrainingLog], Fit]
-"""Parameters, and where the rounds go -> a fit."""
+"""Parameters, and the log of the rounds -> a fit."""
 
 
-def tuned(
+def tune(
     fitter: Fitter, request: Request, log: TrainingLog, checkpoint: Checkpoint | None
 ) -> Tuned:
     """Search for the parameters that the request leaves open.
 
     Args:
-        log: shows the progress. checkpoint: where trials are saved as they end.
+        log: its progress bar shows the search.
+        checkpoint: saves the trials as they end.
 
     Raises:
-        ConfigError: an unknown objective, all trials have failed, or the checkpoint is damaged.
+        ConfigError: the objective is unknown, all trials have failed, or the checkpoint is damaged.
         MissingDependencyError: optuna is not installed.
     """
-    optuna = _optuna()
-    objective = _objective(request)
-    trials = [] if checkpoint is None else _saved_trials(checkpoint)[: request.num_trials]
-    study = _study(optuna, request, objective)
+    optuna = _import_optuna()
+    objective = _choose_objective(request)
+    trials = [] if checkpoint is None else _load_trials(checkpoint)[: request.num_trials]
+    study = _create_study(optuna, request, objective)
     for trial in trials:
-        study.add_trial(_known(optuna, trial, request))
+        study.add_trial(_restore_trial(optuna, trial, request))
     best: tuple[int, Fit] | None = None
     while len(trials) < request.num_trials:
-        study.sampler = _sampler(optuna, request.seed, len(trials))
-        trial, fit = _made(optuna, study, fitter, request, log, objective)
+        study.sampler = _create_sampler(optuna, request.seed, len(trials))
+        trial, fit = _run_trial(optuna, study, fitter, request, log, objective)
         trials.append(trial)
-        if fit is not None and _best(trials, objective) == len(trials) - 1:
+        if fit is not None and _find_best(trials, objective) == len(trials) - 1:
             best = len(trials) - 1, fit
         if checkpoint is not None:
-            checkpoint.save(_as_saved(trials))
-    chosen = _best(trials, objective)
-    if chosen is None:
+            checkpoint.save(_encode_trials(trials))
+    best_index = _find_best(trials, objective)
+    if best_index is None:
         reason = next((t.reason for t in reversed(trials) if t.reason), "")
         raise ConfigError(f"no trial was completed; the last error: {reason}")
-    parameters = request.parameters_with(_values(trials[chosen].drawn, request))
-    if best is not None and best[0] == chosen:
+    parameters = request.trial_parameters(_parameter_values(trials[best_index].drawn, request))
+    if best is not None and best[0] == best_index:
         fit = best[1]
     else:
         fit = fitter(parameters, TrainingLog(log.progress))
     if checkpoint is not None:
         checkpoint.remove()
-    told = [_told(n, t, chosen, request) for n, t in enumerate(trials)]
-    return Tuned(fit, parameters, tuple(told))
+    descriptions = [_describe_trial(n, t, best_index, request) for n, t in enumerate(trials)]
+    return Tuned(fit, parameters, tuple(descriptions))
 
 
-def _made(
+def _run_trial(
     optuna: Any,
     study: Any,
     fitter: Fitter,
@@ -116,65 +119,67 @@ def _made(
     log: TrainingLog,
     objective: str,
 ) -> tuple[Trial, Fit | None]:
-    """The next trial, and its fit if it has succeeded."""
-    drawing = study.ask({n: _distribution(optuna, s) for n, s in request.searched.items()})
-    made = Trial(dict(drawing.params))
-    rounds = _Pruned(optuna, drawing, log)
+    """Run the next trial; return it, and its fit if it has succeeded."""
+    optuna_trial = study.ask(
+        {n: _make_distribution(optuna, s) for n, s in request.searched.items()}
+    )
+    trial = Trial(dict(optuna_trial.params))
+    trial_log = _TrialLog(optuna, optuna_trial, log)
     start = time.perf_counter()
     fit = None
     state = optuna.trial.TrialState
     try:
-        fit = fitter(request.parameters_with(_values(made.drawn, request)), rounds)
+        fit = fitter(request.trial_parameters(_parameter_values(trial.drawn, request)), trial_log)
         value = fit.metrics.get(objective)
         if value is None or math.isnan(value):
             fit = None
             raise ConfigError(f"the rows held out do not define {objective}")
-        study.tell(drawing, value)
-        made = replace(made, value=value)
+        study.tell(optuna_trial, value)
+        trial = replace(trial, value=value)
     except ConfigError as error:
-        study.tell(drawing, state=state.FAIL)
-        made = replace(made, status="fail", reason=str(error))
+        study.tell(optuna_trial, state=state.FAIL)
+        trial = replace(trial, status="fail", reason=str(error))
     except optuna.TrialPruned:
-        study.tell(drawing, state=state.PRUNED)
-        made = replace(made, status="pruned")
+        study.tell(optuna_trial, state=state.PRUNED)
+        trial = replace(trial, status="pruned")
     seconds = time.perf_counter() - start
-    return replace(made, losses=tuple(rounds.reported), seconds=seconds), fit
+    return replace(trial, losses=tuple(trial_log.reported), seconds=seconds), fit
 
 
-def _best(trials: list[Trial], objective: str) -> int | None:
-    """The place of the best trial, the first of equal ones; None if none has succeeded."""
+def _find_best(trials: list[Trial], objective: str) -> int | None:
+    """Return the index of the best trial, the first of equal ones; None if none has succeeded."""
     sign = 1 if objective in LOWER_IS_BETTER else -1
-    found = [(sign * t.value, n) for n, t in enumerate(trials) if t.value is not None]
-    return min(found)[1] if found else None
+    scores = [(sign * t.value, n) for n, t in enumerate(trials) if t.value is not None]
+    return min(scores)[1] if scores else None
 
 
-def _objective(request: Request) -> str:
-    """The metric that is made as good as possible."""
-    known = METRICS[request.task]
+def _choose_objective(request: Request) -> str:
+    """Return the metric that the search optimizes."""
+    metrics = METRICS[request.task]
     defaults = {"classify": "log_loss", "regress": "r2_score"}
-    objective = request.objective or defaults.get(request.task, known[0])
-    if objective not in known:
-        raise ConfigError(f"unknown objective {objective!r}; objectives: {', '.join(known)}")
+    objective = request.objective or defaults.get(request.task, metrics[0])
+    if objective not in metrics:
+        raise ConfigError(f"unknown objective {objective!r}; objectives: {', '.join(metrics)}")
     return objective
 
 
-def _study(optuna: Any, request: Request, objective: str) -> Any:
-    """A study that knows no trial yet."""
+def _create_study(optuna: Any, request: Request, objective: str) -> Any:
     return optuna.create_study(
-        sampler=_sampler(optuna, request.seed, 0),
+        sampler=_create_sampler(optuna, request.seed, 0),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTING_TRIALS),
         direction="minimize" if objective in LOWER_IS_BETTER else "maximize",
     )
 
 
-def _sampler(optuna: Any, seed: int, number: int) -> Any:
-    """What draws a trial: it knows nothing but the trials before."""
-    (own,) = np.random.SeedSequence([seed, number]).generate_state(1)
-    return optuna.samplers.TPESampler(seed=int(own))
+def _create_sampler(optuna: Any, seed: int, number: int) -> Any:
+    """Return the sampler of a trial, which depends on the seed and the number of the trial only."""
+    (trial_seed,) = np.random.SeedSequence([seed, number]).generate_state(1)
+    return optuna.samplers.TPESampler(seed=int(trial_seed))
 
 
-def _distribution(optuna: Any, searched: Searched) -> Any:
-    """What optuna draws: a number, or the place of a candidate."""
+def _make_distribution(optuna: Any, searched: SearchSpace) -> Any:
+    """Return the distribution that optuna draws from: of numbers, or of the indices of
+    candidates."""
     kinds = optuna.distributions
     if isinstance(searched, Candidates):
         return kinds.CategoricalDistribution(range(len(searched.values)))
@@ -184,39 +189,41 @@ def _distribution(optuna: Any, searched: Searched) -> Any:
     return kinds.FloatDistribution(low, high, log=searched.is_wide)
 
 
-def _values(drawn: Mapping[str, Any], request: Request) -> dict[str, Any]:
-    """The values of the parameters that were drawn."""
-    made = {}
+def _parameter_values(drawn: Mapping[str, Any], request: Request) -> dict[str, Any]:
+    """Return the values of the parameters that were drawn."""
+    values = {}
     for name, value in drawn.items():
         searched = request.searched[name]
-        made[name] = searched.values[value] if isinstance(searched, Candidates) else value
-    return made
+        values[name] = searched.values[value] if isinstance(searched, Candidates) else value
+    return values
 
 
-def _known(optuna: Any, trial: Trial, request: Request) -> Any:
-    """A trial as optuna has it."""
+def _restore_trial(optuna: Any, trial: Trial, request: Request) -> Any:
+    """Convert a finished trial to optuna's."""
     states = optuna.trial.TrialState
     state = {"succeeded": states.COMPLETE, "pruned": states.PRUNED, "fail": states.FAIL}
     last = trial.losses[-1] if trial.losses and trial.status == "pruned" else None
     return optuna.trial.create_trial(
         state=state[trial.status],
         params=dict(trial.drawn),
-        distributions={n: _distribution(optuna, s) for n, s in request.searched.items()},
+        distributions={n: _make_distribution(optuna, s) for n, s in request.searched.items()},
         value=trial.value if trial.status == "succeeded" else last,
         intermediate_values={n + 1: loss for n, loss in enumerate(trial.losses)},
     )
 
 
-def _as_saved(trials: list[Trial]) -> Saved:
-    told = [[dict(t.drawn), t.status, t.value, list(t.losses), t.seconds, t.reason] for t in trials]
-    return Saved("trials", (), json.dumps(told).encode())
+def _encode_trials(trials: list[Trial]) -> Saved:
+    records = [
+        [dict(t.drawn), t.status, t.value, list(t.losses), t.seconds, t.reason] for t in trials
+    ]
+    return Saved("trials", (), json.dumps(records).encode())
 
 
-def _saved_trials(checkpoint: Checkpoint) -> list[Trial]:
-    """The trials that the checkpoint has.
+def _load_trials(checkpoint: Checkpoint) -> list[Trial]:
+    """Return the trials of the checkpoint.
 
     Raises:
-        ConfigError: it is damaged.
+        ConfigError: the checkpoint is damaged.
     """
     saved = checkpoint.load()
     if saved is None:
@@ -232,8 +239,8 @@ def _saved_trials(checkpoint: Checkpoint) -> list[Trial]:
     ]
 
 
-class _Pruned(TrainingLog):
-    """The rounds of a trial, which ends early where it is worse than others were."""
+class _TrialLog(TrainingLog):
+    """The rounds of a trial, which ends early if other trials were better."""
 
     def __init__(self, optuna: Any, trial: Any, log: TrainingLog) -> None:
         super().__init__(log.progress)
@@ -242,10 +249,10 @@ class _Pruned(TrainingLog):
         self.reported: list[float] = []
 
     def round(self, loss: float | None, eval_loss: float | None) -> None:
-        """A round has ended.
+        """Log a round that has just ended.
 
         Raises:
-            optuna.TrialPruned: others were better after as many rounds.
+            optuna.TrialPruned: other trials were better after as many rounds.
         """
         super().round(loss, eval_loss)
         if eval_loss is None:
@@ -258,22 +265,22 @@ class _Pruned(TrainingLog):
 
 
 def is_end_of_trial(error: BaseException) -> bool:
-    """Whether it ends a trial that is worse than others, or wraps what does."""
-    inner: BaseException | None = error
-    while inner is not None:
-        if type(inner).__name__ == "TrialPruned":
+    """Return whether an error ends a trial early, or wraps an error that does."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ == "TrialPruned":
             return True
-        inner = inner.__cause__ or inner.__context__
+        cause = cause.__cause__ or cause.__context__
     return False
 
 
-def _told(number: int, trial: Trial, best: int, request: Request) -> tuple[Any, ...]:
-    parameters = json.dumps(_values(trial.drawn, request))
-    ended = trial.value, trial.status, trial.seconds
-    return (number + 1, parameters, *ended, number == best)
+def _describe_trial(number: int, trial: Trial, best: int, request: Request) -> tuple[Any, ...]:
+    parameters = json.dumps(_parameter_values(trial.drawn, request))
+    outcome = trial.value, trial.status, trial.seconds
+    return (number + 1, parameters, *outcome, number == best)
 
 
-def _optuna() -> Any:
+def _import_optuna() -> Any:
     try:
         import optuna
     except ImportError:

@@ -1,1 +1,12 @@
-"""What a training statement asks for: options read, checked and completed."""
+"""Options: what OPTIONS (...) of a training statement may say, checked and completed.
+
+The options of a statement go in; a `Request` comes out, or a ConfigError that names the option and
+suggests what to write instead.
+
+Read first: `request.py`, the sequence of checks; `sqlml_options.py`, the table of sqlml's own
+options; `estimator_parameters.py`, the parameters of the libraries. `splits.py` has the rules by
+which rows are held out.
+
+To add an option, add it to `OWN` (`sqlml_options.py`) and to `Request.from_sqlml_options`, and
+document it in docs/reference.
+"""

@@ -1,4 +1,8 @@
-"""`checked_parameters`: the parameters of a library's estimator, as the library knows them."""
+"""Parameters of a library's estimator: which a statement may set, their types, and their values.
+
+`check_parameters` converts values, `check_search` the ranges of a search, and `order_constraints`
+arranges monotone constraints by the estimator's columns.
+"""
 
 from __future__ import annotations
 
@@ -17,93 +21,87 @@ from sqlml.parsing.statements import Call
 from sqlml.suggestions import closest
 from sqlml.training.model_types import Trainer
 
-# `Searched`: the values among which a parameter is searched for: a range, or a list of them.
-
-
-WIDE = 10
-"""A range of numbers whose ends differ by so many times is searched by their logarithm."""
+WIDE_RATIO = 10
+"""Ratio of the ends of a range from which its logarithm is searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """hparam_range(low, high): both ends are among the values; of integers only integers are."""
+    """hparam_range(low, high): both ends are included; a range of integers holds integers only."""
 
     low: int | float
     high: int | float
 
     @property
     def is_wide(self) -> bool:
-        """Whether the logarithm is searched."""
-        return self.low > 0 and self.high / self.low >= WIDE
+        """Return whether the logarithm is searched."""
+        return self.low > 0 and self.high / self.low >= WIDE_RATIO
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """hparam_candidates([..])."""
+    """hparam_candidates([...])."""
 
     values: tuple[Any, ...]
 
 
-Searched = Range | Candidates
+SearchSpace = Range | Candidates
 
 
-def searched(name: str, call: Call) -> Searched:
-    """What an option's call says.
+def parse_search(name: str, call: Call) -> SearchSpace:
+    """Return the search space that an option's call describes.
 
     Raises:
-        ConfigError: it is another function, or has other arguments.
+        ConfigError: the function is unknown, or has other arguments.
     """
-    given = call.arguments
+    arguments = call.arguments
     if call.name == "hparam_range":
-        numbers = [n for n in given if isinstance(n, int | float) and not isinstance(n, bool)]
-        if len(given) == len(numbers) == 2 and numbers[0] < numbers[1]:
+        numbers = [n for n in arguments if isinstance(n, int | float) and not isinstance(n, bool)]
+        if len(arguments) == len(numbers) == 2 and numbers[0] < numbers[1]:
             return Range(numbers[0], numbers[1])
         raise ConfigError(f"option {name}: write hparam_range(low, high) of two numbers in order")
     if call.name == "hparam_candidates":
-        if len(given) == 1 and isinstance(given[0], tuple) and given[0]:
-            return Candidates(given[0])
-        raise ConfigError(f"option {name}: write hparam_candidates([..]) of one value or more")
+        if len(arguments) == 1 and isinstance(arguments[0], tuple) and arguments[0]:
+            return Candidates(arguments[0])
+        raise ConfigError(f"option {name}: write hparam_candidates([...]) of one value or more")
     raise ConfigError(
         f"option {name}: unknown function {call.name}; functions: hparam_range, hparam_candidates"
     )
 
 
-# `monotone`: constraints on how a prediction may move with a feature.
-#
-# A statement gives them in the order of the query's features, `[1, 0, -1]` or `'(1, 0, -1)'`, or
-# by their names, `{'age': 1}`. Estimators number the columns that they get, in another order.
-
-
-NAMES = ("monotone_constraints", "monotone_constraint", "monotonic_cst", "mc")
-"""What the libraries call them."""
+MONOTONE_OPTIONS = ("monotone_constraints", "monotone_constraint", "monotonic_cst", "mc")
+"""The libraries' names for monotone constraints."""
 
 Constraints = tuple[int, ...] | tuple[tuple[str, int], ...]
-"""1 for a feature with which predictions may only rise, -1 only fall, 0 neither: of all features in
-the order of the query, or of some by name."""
+"""Directions of a prediction: 1 if it may only rise with a feature, -1 if it may only fall, 0 if
+free.
+
+They apply to all features in the order of the query, or to named features.
+"""
 
 _DIRECTIONS = (-1, 0, 1)
 
 
-def constraints(option: str, value: Any) -> Constraints:
-    """The constraints that a statement gives.
+def parse_constraints(option: str, value: Any) -> Constraints:
+    """Return the monotone constraints of a statement, such as [1, 0], '(1, 0)' or {'age': 1}.
 
-    Args:
-        option: as it is called there.
-
-    >>> constraints("monotone_constraints", "(1, 0)"), constraints("m", [["age", -1]])
+    >>> parse_constraints("monotone_constraints", "(1, 0)"), parse_constraints("m", [["age", -1]])
     ((1, 0), (('age', -1),))
 
+    Args:
+        option: the name in the statement, for errors.
+
     Raises:
-        ConfigError: these are none.
+        ConfigError: the value is not a list of constraints.
     """
-    given: Any = value
+    items: Any = value
     if isinstance(value, str) and re.fullmatch(r"\s*\(?[\s\d,+-]*\)?\s*", value):
-        given = [int(number) for number in re.findall(r"[+-]?\d+", value)]
-    if isinstance(given, list | tuple) and given:
-        if all(type(v) is int and v in _DIRECTIONS for v in given):
-            return tuple(given)
-        pairs = [tuple(v) for v in given if isinstance(v, list | tuple) and len(v) == 2]
-        if len(pairs) == len(given) and all(
+        items = [int(number) for number in re.findall(r"[+-]?\d+", value)]
+    if isinstance(items, list | tuple) and items:
+        if all(type(v) is int and v in _DIRECTIONS for v in items):
+            return tuple(items)
+        pairs = [tuple(v) for v in items if isinstance(v, list | tuple) and len(v) == 2]
+        if len(pairs) == len(items) and all(
             isinstance(name, str) and type(v) is int and v in _DIRECTIONS for name, v in pairs
         ):
             return tuple(pairs)
@@ -113,67 +111,69 @@ def constraints(option: str, value: Any) -> Constraints:
     )
 
 
-def ordered(
+def order_constraints(
     parameters: Mapping[str, Any],
     library: str,
     query: Sequence[str],
     columns: Sequence[str | None],
     numbers: Collection[str],
 ) -> dict[str, Any]:
-    """The parameters of an estimator, with constraints in the order of its columns.
+    """Arrange the monotone constraints among an estimator's parameters by its columns.
 
     Args:
-        query: the features in the order of the query. columns: of which feature each column is;
-            None: of one that takes no constraint. numbers: those features that are numbers.
+        library: the package of the estimator.
+        query: the features in the order of the query.
+        columns: the feature of each column of the estimator; None for one without constraint.
+        numbers: the features that are numbers.
 
     Raises:
-        ConfigError: there are more or fewer constraints than features, or one is of another column
-            or of a category.
+        ConfigError: the number of constraints differs from that of the features, or a constraint is
+            on an unknown column or a category.
     """
-    made = dict(parameters)
-    for option in NAMES:
-        if made.get(option) is None:
+    ordered_parameters = dict(parameters)
+    for option in MONOTONE_OPTIONS:
+        if ordered_parameters.get(option) is None:
             continue
-        named = _named(option, made[option], query, numbers)
-        found = [0 if name is None else named.get(name, 0) for name in columns]
-        # a list that CatBoost is given is not the one it has, and scikit-learn would not clone it
-        text = f"({','.join(map(str, found))})"
-        made[option] = text if library in ("xgboost", "catboost") else found
-    return made
+        directions = _constraints_by_name(option, ordered_parameters[option], query, numbers)
+        by_column = [0 if name is None else directions.get(name, 0) for name in columns]
+        # CatBoost copies a list, and scikit-learn's clone rejects copied parameters.
+        text = f"({','.join(map(str, by_column))})"
+        ordered_parameters[option] = text if library in ("xgboost", "catboost") else by_column
+    return ordered_parameters
 
 
-def _named(
-    option: str, given: Constraints, query: Sequence[str], numbers: Collection[str]
+def _constraints_by_name(
+    option: str, constraints: Constraints, query: Sequence[str], numbers: Collection[str]
 ) -> dict[str, int]:
-    """Feature -> its constraint."""
-    by_place = [one for one in given if not isinstance(one, tuple)]
-    if by_place and len(by_place) != len(query):
+    """Return the direction of each feature that has one."""
+    by_position = [item for item in constraints if not isinstance(item, tuple)]
+    if by_position and len(by_position) != len(query):
         raise ConfigError(
-            f"option {option} has {len(by_place)} values, and the model has {len(query)} "
+            f"option {option} has {len(by_position)} values, and the model has {len(query)} "
             f"features: {', '.join(query)}"
         )
-    named = dict(one for one in given if isinstance(one, tuple))
-    named |= dict(zip(query, by_place, strict=False))
-    for name, direction in named.items():
+    directions = dict(item for item in constraints if isinstance(item, tuple))
+    directions |= dict(zip(query, by_position, strict=False))
+    for name, direction in directions.items():
         if name not in query:
             near = closest(name, query)
             hint = f"did you mean {near!r}?" if near else f"features: {', '.join(query)}"
             raise ConfigError(f"option {option}: the model has no feature {name!r}; {hint}")
         if direction and name not in numbers:
             raise ConfigError(
-                f"option {option}: column {name!r} is a category, with which predictions neither "
-                "rise nor fall; write 0"
+                f"option {option}: column {name!r} is a category, which has no order for "
+                "predictions to follow; write 0"
             )
-    return named
+    return directions
 
 
-def _names(text: str) -> frozenset[str]:
+def _split_names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
 ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "xgboost": _names(
+        "xgboost": _split_names(
             "base_score booster colsample_bylevel colsample_bynode colsample_bytree device "
             "eval_metric gamma grow_policy importance_type interaction_constraints learning_rate "
             "max_bin max_cat_threshold max_cat_to_onehot max_delta_step max_depth max_leaves "
@@ -181,8 +181,8 @@ ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
             "num_parallel_tree objective reg_alpha reg_lambda sampling_method scale_pos_weight "
             "subsample tree_method validate_parameters"
         ),
-        # The names are LightGBM's first ones; all others in its own table mean the same.
-        "lightgbm": _names(
+        # These are LightGBM's primary names; `parameter_aliases` maps the others to them.
+        "lightgbm": _split_names(
             "alpha auc_mu_weights bagging_by_query bagging_fraction bagging_freq bagging_seed "
             "bin_construct_sample_cnt boost_from_average boosting cat_l2 cat_smooth "
             "cegb_penalty_feature_coupled cegb_penalty_feature_lazy cegb_penalty_split "
@@ -204,7 +204,7 @@ ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
             "skip_drop stochastic_rounding top_rate tweedie_variance_power uniform_drop "
             "use_quantized_grad xgboost_dart_mode"
         ),
-        "catboost": _names(
+        "catboost": _split_names(
             "allow_const_label approx_on_full_history bagging_temperature best_model_min_trees "
             "boost_from_average boosting_type bootstrap_type border_count colsample_bylevel "
             "combinations_ctr counter_calc_method ctr_description ctr_history_unit "
@@ -225,7 +225,7 @@ ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
             "sparse_features_conflict_fraction store_all_simple_ctr subsample target_border "
             "task_type thread_count use_best_model used_ram_limit"
         ),
-        "sklearn": _names(
+        "sklearn": _split_names(
             "C algorithm bootstrap ccp_alpha contamination copy copy_X copy_x criterion dual "
             "fit_intercept init interaction_cst intercept_scaling iterated_power l1_ratio "
             "l2_regularization learning_rate loss max_bins max_depth max_features max_iter "
@@ -236,20 +236,20 @@ ALLOWED: Mapping[str, frozenset[str]] = MappingProxyType(
             # linear_reg with l1_reg or l2_reg is Ridge, Lasso or ElasticNet, which have these.
             "alpha selection precompute"
         ),
-        "torch": _names(
+        "torch": _split_names(
             "activation batch_size dropout hidden_units lr max_epochs memory optimizer weight_decay"
         ),
     }
 )
 """Package -> the parameters that a statement may set.
 
-A definition may come from a stranger's database, and libraries have parameters that read and write
-files, open sockets, or run code. So one that is not listed is refused, also one that a later
-version of a library adds. What the statement says elsewhere (label, seed, early_stopping_rounds,
-class_weights), or the rows say, is not listed either.
+A definition may come from an untrusted database, and libraries have parameters that read and write
+files, open sockets, or run code. A parameter that is not listed is therefore rejected, even if a
+later version of a library adds it. Parameters that follow from other options (label, seed,
+early_stopping_rounds, class_weights) or from the rows are not listed either.
 """
 
-OF_XGBOOST = _names(
+XGBOOST_EXTRAS = _split_names(
     "updater max_cached_hist_node seed_per_iteration "
     "rate_drop one_drop skip_drop sample_type normalize_type "
     "feature_selector top_k "
@@ -258,12 +258,15 @@ OF_XGBOOST = _names(
     "lambdarank_score_normalization lambdarank_unbiased lambdarank_bias_norm "
     "ndcg_exp_gain"
 )
-"""XGBoost's parameters of boosters, linear models and objectives, which its estimators take without
-naming them."""
+"""XGBoost's parameters of boosters, linear models and objectives, which its estimators accept
+without declaring them."""
 
-_WORD_OF_LIGHTGBM = re.compile(r"[\w.,:;@+\-()\[\]]*")
-"""Texts that LightGBM reads as one value: it puts all parameters into one text with spaces between
-them, in which another text could set parameters that are not allowed."""
+_LIGHTGBM_WORD = re.compile(r"[\w.,:;@+\-()\[\]]*")
+"""Strings that LightGBM reads as one value.
+
+It joins all parameters into one string separated by spaces, so that any other string could set
+parameters that are not allowed.
+"""
 
 
 @lru_cache(maxsize=64)
@@ -278,79 +281,80 @@ def parameter_names(trainer: Trainer) -> frozenset[str]:
         return frozenset(n for n, first in _lightgbm_names().items() if first in allowed)
     names = set(inspect.signature(kind.__init__).parameters)
     names |= set(getattr(kind(), "get_params", dict)())
-    return frozenset(names & allowed) | (OF_XGBOOST if trainer.package == "xgboost" else set())
+    return frozenset(names & allowed) | (XGBOOST_EXTRAS if trainer.package == "xgboost" else set())
 
 
 @lru_cache(maxsize=64)
 def parameter_aliases(trainer: Trainer) -> Mapping[str, str]:
-    """Return other names of parameters by the library's own table, name -> the estimator's name.
+    """Return the library's own other names of parameters, mapped to the estimator's names.
 
-    LightGBM would ignore a name of which the estimator sets another one to its default.
+    LightGBM would ignore a name if the estimator sets another name of the same parameter.
     """
     if trainer.package != "lightgbm":
         return MappingProxyType({})
     first_names = _lightgbm_names()
-    own = inspect.signature(trainer.estimator_class().__init__).parameters
-    of_estimator = {first_names[name]: name for name in own if name in first_names}
-    return MappingProxyType({n: of_estimator.get(f, f) for n, f in first_names.items()})
+    declared = inspect.signature(trainer.estimator_class().__init__).parameters
+    declared_names = {first_names[name]: name for name in declared if name in first_names}
+    return MappingProxyType({n: declared_names.get(f, f) for n, f in first_names.items()})
 
 
 @lru_cache(maxsize=1)
 def _lightgbm_names() -> Mapping[str, str]:
-    """Return all names of LightGBM's parameters -> its first names."""
-    from lightgbm.basic import _ConfigAliases  # its table of names has no public door
+    """Return all names of LightGBM's parameters, mapped to its primary names."""
+    from lightgbm.basic import _ConfigAliases  # The table of names has no public interface.
 
     table = _ConfigAliases._get_all_param_aliases()
     names = {alias: first for first, aliases in table.items() for alias in (first, *aliases)}
     return MappingProxyType({"importance_type": "importance_type", **names})
 
 
-def checked_parameters(
+def check_parameters(
     trainer: Trainer, given: Mapping[str, Any], written: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The parameters with their values as the estimator takes them.
+    """Convert the values of parameters to the types that the estimator takes.
 
     Args:
-        written: name of a parameter -> what the statement calls it, for errors.
+        written: parameter -> its name in the statement, for errors.
 
     Raises:
-        ConfigError: a value of another type, or one that it cannot have.
+        ConfigError: a value is of the wrong type, or not allowed.
     """
-    return {n: _checked(trainer, n, v, written.get(n, n)) for n, v in given.items()}
+    return {n: _check_parameter(trainer, n, v, written.get(n, n)) for n, v in given.items()}
 
 
-def checked_search(trainer: Trainer, name: str, searched: Searched, written: str) -> Searched:
-    """The values among which a parameter is searched for, as the estimator takes them.
+def check_search(trainer: Trainer, name: str, space: SearchSpace, written: str) -> SearchSpace:
+    """Convert a search space to the type of the parameter.
 
     Raises:
-        ConfigError: as `checked_parameters`.
+        ConfigError: as `check_parameters`.
     """
-    if isinstance(searched, Candidates):
-        return Candidates(tuple(_checked(trainer, name, v, written) for v in searched.values))
-    kind = _types(trainer).get(name)
+    if isinstance(space, Candidates):
+        return Candidates(tuple(_check_parameter(trainer, name, v, written) for v in space.values))
+    kind = _parameter_types(trainer).get(name)
     if kind not in (None, int, float):
         raise ConfigError(
-            f"option {written} must be {_WORDS[kind]}: search for it with hparam_candidates([..])"
+            f"option {written} must be {_TYPE_NAMES[kind]}: search for it with "
+            "hparam_candidates([...])"
         )
-    low, high = searched.low, searched.high
+    low, high = space.low, space.high
     if kind is not None:
-        low = _checked(trainer, name, low, written)
-        high = _checked(trainer, name, high, written)
+        low = _check_parameter(trainer, name, low, written)
+        high = _check_parameter(trainer, name, high, written)
     elif name in COUNTS:
         _check_count(name, low, written)
     return Range(low, high)
 
 
-def _checked(trainer: Trainer, name: str, value: Any, written: str) -> Any:
+def _check_parameter(trainer: Trainer, name: str, value: Any, written: str) -> Any:
     if value is None:
         return value
-    if name in NAMES:
-        return constraints(written, value)
+    if name in MONOTONE_OPTIONS:
+        return parse_constraints(written, value)
     if name == "hidden_units" and type(value) is int:
         value = (value,)
-    if isinstance(value, str):
-        value = _word(trainer, name, value, written)
-    value = _typed(name, value, _types(trainer).get(name), written)
+    elif isinstance(value, str):
+        value = _normalize_word(trainer, name, value, written)
+    value = _convert_type(name, value, _parameter_types(trainer).get(name), written)
     if name in COUNTS:
         _check_count(name, value, written)
     if trainer.package == "lightgbm":
@@ -359,22 +363,22 @@ def _checked(trainer: Trainer, name: str, value: Any, written: str) -> Any:
 
 
 def _check_words(value: Any, written: str) -> None:
-    """Refuse texts that LightGBM would read as several parameters.
+    """Reject strings that LightGBM would read as several parameters.
 
     Raises:
-        ConfigError: there is one.
+        ConfigError: the value contains one.
     """
     if isinstance(value, list | tuple):
         for item in value:
             _check_words(item, written)
-    elif isinstance(value, str) and not _WORD_OF_LIGHTGBM.fullmatch(value):
+    elif isinstance(value, str) and not _LIGHTGBM_WORD.fullmatch(value):
         raise ConfigError(
             f"option {written} must be a word of LightGBM's without spaces, not "
             f"{option_text(value)}"
         )
 
 
-def _typed(name: str, value: Any, kind: type | None, written: str) -> Any:
+def _convert_type(name: str, value: Any, kind: type | None, written: str) -> Any:
     if kind is None:
         return list(value) if isinstance(value, tuple) else value
     if kind is float and type(value) in (int, float):
@@ -382,7 +386,7 @@ def _typed(name: str, value: Any, kind: type | None, written: str) -> Any:
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if type(value) is not kind:
-        raise ConfigError(f"option {written} must be {_WORDS[kind]}, not {option_text(value)}")
+        raise ConfigError(f"option {written} must be {_TYPE_NAMES[kind]}, not {option_text(value)}")
     return value
 
 
@@ -390,14 +394,14 @@ COUNTS = frozenset(
     "n_estimators iterations max_iter max_epochs n_components num_parallel_tree n_clusters "
     "batch_size".split()
 )
-"""Parameters that count something of which there must be one at least."""
+"""Parameters that count something, and must be at least 1."""
 
 
 def _check_count(name: str, value: Any, written: str) -> None:
-    """Refuse a count of none, of which some libraries would make an empty model.
+    """Reject a count below 1, with which some libraries would train an empty model.
 
     Raises:
-        ConfigError: it is one.
+        ConfigError: the value is below 1.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
@@ -408,11 +412,11 @@ def _check_count(name: str, value: Any, written: str) -> None:
         raise ConfigError(f"option {written} must be at least 1, not {value}")
 
 
-def _word(trainer: Trainer, name: str, value: str, written: str) -> str:
-    """A word as the library spells it: BigQuery writes 'DART', 'RELU', 'FULL' ..
+def _normalize_word(trainer: Trainer, name: str, value: str, written: str) -> str:
+    """Spell a keyword as the library does, since BigQuery writes 'DART', 'RELU' or 'FULL'.
 
     Raises:
-        ConfigError: the library has no such word.
+        ConfigError: the library has no such keyword.
     """
     if trainer.path.endswith(".KMeans") and name == "init":
         if value.lower() == "custom":
@@ -421,19 +425,20 @@ def _word(trainer: Trainer, name: str, value: str, written: str) -> str:
                 "'kmeans++' or 'random'"
             )
         value = "k-means++" if value.lower() == "kmeans++" else value
-    known = _known_words(trainer, name)
-    found = next((word for word in known if word.lower() == value.lower()), None)
-    if known and found is None:
-        listed = ", ".join(sorted(known))
-        raise ConfigError(f"option {written} must be one of {listed}, not {option_text(value)}")
-    if found is not None:
-        return found
-    upper = trainer.package in ("xgboost", "lightgbm") and value.isupper()
-    return value.lower() if upper else value
+    allowed = _allowed_words(trainer, name)
+    match = next((word for word in allowed if word.lower() == value.lower()), None)
+    if allowed and match is None:
+        names = ", ".join(sorted(allowed))
+        raise ConfigError(f"option {written} must be one of {names}, not {option_text(value)}")
+    if match is not None:
+        return match
+    is_upper = trainer.package in ("xgboost", "lightgbm") and value.isupper()
+    return value.lower() if is_upper else value
 
 
-def _known_words(trainer: Trainer, name: str) -> list[str]:
-    """The words that a parameter may have; none if it may have others, or nobody knows."""
+def _allowed_words(trainer: Trainer, name: str) -> list[str]:
+    """Return the keywords that a parameter may have; none if it may have others, or they are
+    unknown."""
     if trainer.package not in ("sklearn", "torch"):
         return []
     kind = trainer.estimator_class()
@@ -442,23 +447,23 @@ def _known_words(trainer: Trainer, name: str) -> list[str]:
     allowed = getattr(kind, "_parameter_constraints", {}).get(name)
     if not isinstance(allowed, list) or str in allowed:
         return []
-    words = [word for one in allowed for word in getattr(one, "options", ())]
+    words = [word for item in allowed for word in getattr(item, "options", ())]
     return [word for word in words if isinstance(word, str)]
 
 
-_WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
+_TYPE_NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 
 
 @lru_cache(maxsize=64)
-def _types(trainer: Trainer) -> Mapping[str, type]:
-    """The types that the estimator's annotations or constraints state for its parameters.
+def _parameter_types(trainer: Trainer) -> Mapping[str, type]:
+    """Return the types of parameters by the estimator's annotations or constraints.
 
-    Those with several are left out: the estimator itself checks them.
+    Parameters with several types are omitted: the estimator checks them itself.
     """
     kind = trainer.estimator_class()
     if trainer.package == "sklearn":
-        return _of_constraints(getattr(kind, "_parameter_constraints", {}))
-    made: dict[str, type] = {}
+        return _constraint_types(getattr(kind, "_parameter_constraints", {}))
+    types: dict[str, type] = {}
     for base in reversed(kind.__mro__):
         try:
             hints = typing.get_type_hints(base.__init__)
@@ -466,22 +471,26 @@ def _types(trainer: Trainer) -> Mapping[str, type]:
             continue
         for name, hint in hints.items():
             union = typing.get_origin(hint) in (typing.Union, UnionType)
-            plain = set(typing.get_args(hint) if union else (hint,)) - {type(None)}
-            if len(plain) == 1 and plain <= _WORDS.keys():
-                made[name] = plain.pop()
-    return made
+            classes = set(typing.get_args(hint) if union else (hint,)) - {type(None)}
+            if len(classes) == 1 and classes <= _TYPE_NAMES.keys():
+                types[name] = classes.pop()
+    return types
 
 
-def _of_constraints(constraints: Mapping[str, Any]) -> Mapping[str, type]:
+def _constraint_types(constraints: Mapping[str, Any]) -> Mapping[str, type]:
     import numbers
 
     by_class: dict[Any, type] = {numbers.Integral: int, numbers.Real: float}
-    made: dict[str, type] = {}
+    types: dict[str, type] = {}
     for name, allowed in constraints.items():
         if not isinstance(allowed, list):
             continue
-        kinds = {by_class.get(getattr(one, "type", None)) for one in allowed if one is not None}
-        kinds |= {bool for one in allowed if one == "boolean"}
+        kinds = {
+            by_class.get(getattr(constraint, "type", None))
+            for constraint in allowed
+            if constraint is not None
+        }
+        kinds |= {bool for constraint in allowed if constraint == "boolean"}
         if len(kinds) == 1 and None not in kinds:
-            made[name] = typing.cast(type, kinds.pop())
-    return made
+            types[name] = typing.cast(type, kinds.pop())
+    return types

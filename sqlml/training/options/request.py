@@ -1,8 +1,8 @@
-"""`Request`: what OPTIONS (..) of a training statement ask for, checked before any work.
+"""The request of a training statement: its OPTIONS (...), checked and completed before any work.
 
-An option is one of sqlml's own (`OWN`), one that is kept with every model (positive_class,
-backend, ..), or a parameter of the library's estimator; BigQuery's names mean the same (`ALIASES`,
-and `names` of each `Trainer`).
+An option belongs to sqlml (`OWN`), is stored with every model (positive_class, backend, ...), or is
+a parameter of the library's estimator. Other names for them, such as BigQuery's, are in `ALIASES`
+and in `names` of each `Trainer`.
 """
 
 from __future__ import annotations
@@ -19,66 +19,63 @@ from sqlml.suggestions import closest
 from sqlml.training.model_types import (
     METRICS,
     MODEL_TYPES,
-    OF_PASSES,
+    PASS_OPTIONS,
     SUPERVISED,
     Task,
     Trainer,
-    model_type_of,
-    trainer_of,
+    find_model_type,
+    find_trainer,
 )
 from sqlml.training.options.estimator_parameters import (
     Candidates,
     Range,
-    Searched,
-    checked_parameters,
-    checked_search,
+    SearchSpace,
+    check_parameters,
+    check_search,
     parameter_aliases,
     parameter_names,
-    searched,
+    parse_search,
 )
-from sqlml.training.options.own_options import (
+from sqlml.training.options.splits import Split, parse_split
+from sqlml.training.options.sqlml_options import (
     ALIASES,
     OWN,
     Options,
-    check_known,
-    class_weights,
-    own_options,
-    without_foreign,
+    check_parameter_names,
+    drop_unsupported,
+    parse_class_weights,
+    read_sqlml_options,
 )
-from sqlml.training.options.splits import Split, checked_split
 from sqlml.types import fold
 
-# `regularised`: the regularisation of linear models, in scikit-learn's words or BigQuery's.
-#
-# scikit-learn has a class for each kind of linear regression, and one for logistic regression.
+PENALTIES = ("l1_reg", "l2_reg")
+"""Options for the weights of the coefficients' absolute values and squares."""
 
 
-WEIGHTS = ("l1_reg", "l2_reg")
-"""What the sums of the coefficients' absolute values and squares weigh."""
-
-
-def regularised(
+def apply_regularisation(
     model_type: str, trainer: Trainer, options: Mapping[str, Any]
 ) -> tuple[Trainer, dict[str, Any]]:
-    """The estimator with that regularisation, and the options with its parameters.
+    """Return the estimator with the requested regularisation, and the options with its parameters.
+
+    scikit-learn has a class for each kind of linear regression, and one for logistic regression.
 
     Args:
-        options: without those of sqlml's own. If one of `WEIGHTS` is searched for, they are still
-            among the options that are returned: each trial has its own `penalty`.
+        options: without sqlml's own. If one of `PENALTIES` is searched for, they stay in the
+            returned options, because each trial computes its own `penalty_parameters`.
 
     Raises:
-        ConfigError: a weight that is no positive number.
+        ConfigError: a weight is not a number of at least 0.
     """
     if model_type not in ("linear_reg", "logistic_reg"):
         return trainer, dict(options)
-    rest = {name: value for name, value in options.items() if name not in WEIGHTS}
-    weights = {name: options[name] for name in WEIGHTS if name in options}
+    rest = {name: value for name, value in options.items() if name not in PENALTIES}
+    weights = {name: options[name] for name in PENALTIES if name in options}
     searched = {name for name, value in weights.items() if isinstance(value, Call)}
-    fixed = {n: checked_weight(n, v) for n, v in weights.items() if n not in searched}
+    fixed = {n: check_penalty(n, v) for n, v in weights.items() if n not in searched}
     if model_type == "linear_reg":
-        asked = searched | {name for name, value in fixed.items() if value}
-        trainer = _linear(trainer, asked, rest)
-        if trainer.path.endswith("ElasticNet") and not asked:
+        requested = searched | {name for name, value in fixed.items() if value}
+        trainer = _choose_linear_model(trainer, requested, rest)
+        if trainer.path.endswith("ElasticNet") and not requested:
             rest.setdefault("alpha", 1.0)
         if not trainer.path.endswith(_PENALISED):
             weights = {}
@@ -87,38 +84,41 @@ def regularised(
     if searched:
         return trainer, {**rest, **weights, **fixed}
     if weights:
-        made = penalty(trainer.path, fixed)
-        rest = {**made, **rest}
+        parameters = penalty_parameters(trainer.path, fixed)
+        rest = {**parameters, **rest}
     return trainer, rest
 
 
 _PENALISED = ("ElasticNet", "Lasso", "Ridge")
 
 
-def penalty(path: str, weights: Mapping[str, float]) -> dict[str, Any]:
-    """The parameters of an estimator with those `WEIGHTS`; one that is not there is 0.
+def penalty_parameters(path: str, weights: Mapping[str, float]) -> dict[str, Any]:
+    """Return the parameters of an estimator for the weights in `PENALTIES`; a missing weight is 0.
 
-    >>> penalty("sklearn.linear_model.LogisticRegression", {"l1_reg": 1.0, "l2_reg": 3.0})
+    >>> penalty_parameters("sklearn.linear_model.LogisticRegression", {"l1_reg": 1.0, "l2_reg":
+        3.0})
     {'C': 0.25, 'l1_ratio': 0.25, 'solver': 'saga'}
     """
-    l1, l2 = (weights.get(name, 0.0) for name in WEIGHTS)
+    l1, l2 = (weights.get(name, 0.0) for name in PENALTIES)
     total = l1 + l2
-    share = l1 / total if total else 0.0
+    l1_share = l1 / total if total else 0.0
     if path.endswith("LogisticRegression"):
-        made = {"C": 1 / total if total else float("inf"), "l1_ratio": share}
-        return {**made, "solver": "saga"} if l1 else made
+        parameters = {"C": 1 / total if total else float("inf"), "l1_ratio": l1_share}
+        return {**parameters, "solver": "saga"} if l1 else parameters
     if path.endswith("ElasticNet"):
-        return {"alpha": total, "l1_ratio": share if total else 0.5}
+        return {"alpha": total, "l1_ratio": l1_share if total else 0.5}
     return {"alpha": l1 if path.endswith("Lasso") else l2}
 
 
-def _linear(trainer: Trainer, asked: set[str], options: Mapping[str, Any]) -> Trainer:
-    """The linear regression that has those weights, or these options."""
-    if len(asked) == 2 or options.get("l1_ratio") is not None:
+def _choose_linear_model(
+    trainer: Trainer, penalties: set[str], options: Mapping[str, Any]
+) -> Trainer:
+    """Return the trainer of the linear regression that has these penalties or options."""
+    if len(penalties) == 2 or options.get("l1_ratio") is not None:
         name = "ElasticNet"
-    elif "l1_reg" in asked:
+    elif "l1_reg" in penalties:
         name = "Lasso"
-    elif asked or options.get("alpha") is not None:
+    elif penalties or options.get("alpha") is not None:
         name = "Ridge"
     else:
         return trainer
@@ -126,11 +126,11 @@ def _linear(trainer: Trainer, asked: set[str], options: Mapping[str, Any]) -> Tr
     return replace(trainer, path=path, seed="random_state", defaults=MappingProxyType({}))
 
 
-def checked_weight(name: str, value: Any) -> float:
-    """A weight.
+def check_penalty(name: str, value: Any) -> float:
+    """Return a penalty as a float.
 
     Raises:
-        ConfigError: it is no number of at least 0.
+        ConfigError: it is not a number of at least 0.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ConfigError(f"option {name} must be a number of at least 0, not {option_text(value)}")
@@ -138,41 +138,41 @@ def checked_weight(name: str, value: Any) -> float:
 
 
 NUM_TRIALS = 20
-"""Fits of a search, unless the statement says otherwise."""
+"""Default number of trials in a search."""
 
 EARLY_STOPPING_ROUNDS = 10
-"""Rounds without a gain on the held-out rows after which boosting ends."""
+"""Default number of rounds without improvement on the held-out rows after which boosting stops."""
 
 SEED = 0
 
 ENCODINGS = ("one_hot", "target")
-"""How categories become numbers where the estimator knows none."""
+"""Encodings of categories for estimators that do not support them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """What is to be trained.
+    """The checked options of a training.
 
     Attributes:
-        model_type, task, library, trainer: what, and by which estimator.
-        given: all options as the statement has them, under sqlml's names.
-        parameters: of the estimator, under its own names, the seed included.
-        label, weight, group: columns.
-        split, seed: which rows are held out.
-        early_stopping_rounds: None: all rounds are made.
-        class_weights: a class as it is written -> its weight; "balanced"; or None.
-        encoding: of categories; None: by their number.
+        model_type, task, library, trainer: the model, and the estimator that is trained.
+        given: all options of the statement, under sqlml's names.
+        parameters: of the estimator, under its own names, including the seed.
+        label, weight, group: names of columns.
+        split, seed: decide which rows are held out.
+        early_stopping_rounds: None to fit all rounds.
+        class_weights: text of a class -> its weight; "balanced"; or None.
+        encoding: of categories; None to choose by their number.
         standardize: whether numbers are scaled for estimators that need it.
-        leaks: whether a feature that equals the label is an error.
-        searched, num_trials, objective: parameters to search for, in how many trials, and the
-            metric that is best.
-        written: option of sqlml's own -> what the statement calls it.
-        weights: of the regularisation, where another of them is searched for.
-        held_out_for: an error, if rows must be held out and none are; None: they need not be.
-        checkpoint: a folder where rounds are saved.
-        out_of_core: whether rows are read in blocks from a file; None: if they need it.
-        num_workers: that train together, in Spark; None: one in each executor.
-        kept: options that are kept with the model.
+        leaks: "warn" or "error" for a feature that equals the label.
+        searched, num_trials, objective: search spaces by parameter, and the number of trials and
+            the metric of the search.
+        written: name of an option -> its spelling in the statement.
+        fixed_penalties: penalties that are not searched for, if others are.
+        held_out_for: the error to raise if no rows are held out; None if that is allowed.
+        checkpoint: the folder in which rounds are saved.
+        out_of_core: whether rows are read in blocks from a file; None to decide by their size.
+        num_workers: workers that train together in Spark; None for one in each executor.
+        kept: options that are stored with the model.
     """
 
     model_type: str
@@ -192,8 +192,8 @@ class Request:
     standardize: bool = True
     leaks: str = "warn"
     keep_estimator: bool = True
-    searched: Mapping[str, Searched] = field(default_factory=lambda: MappingProxyType({}))
-    weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    searched: Mapping[str, SearchSpace] = field(default_factory=lambda: MappingProxyType({}))
+    fixed_penalties: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     held_out_for: str | None = None
     written: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     num_trials: int = 0
@@ -204,7 +204,7 @@ class Request:
     kept: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
-    def of_own(
+    def from_sqlml_options(
         cls,
         own: Mapping[str, Any],
         model_type: str,
@@ -213,10 +213,10 @@ class Request:
         given: Mapping[str, Any],
         kept: Collection[str],
     ) -> Request:
-        """What the options of sqlml's own ask for.
+        """Return the request that sqlml's options describe.
 
         Raises:
-            ConfigError: they do not fit each other.
+            ConfigError: the options contradict each other.
         """
         return cls(
             model_type,
@@ -228,10 +228,10 @@ class Request:
             label=own.get("label"),
             weight=own.get("weight"),
             group=own.get("group"),
-            split=_split(own, task),
+            split=_parse_split(own, task),
             seed=own.get("seed", SEED),
             early_stopping_rounds=_early_stopping_rounds(own, trainer),
-            class_weights=class_weights(own.get("class_weights")),
+            class_weights=parse_class_weights(own.get("class_weights")),
             encoding=own.get("encoding"),
             standardize=own.get("standardize", True),
             leaks=own.get("leaks", "warn"),
@@ -246,16 +246,19 @@ class Request:
 
     @property
     def has_label(self) -> bool:
-        """Whether the model learns from a label."""
+        """Return whether the model learns from a label."""
         return self.task in SUPERVISED
 
     @property
     def reads_blocks(self) -> bool:
-        """Whether not all rows have to be in memory; LightGBM keeps them to go on with trees."""
-        keeps = self.checkpoint is not None and self.trainer.package == "lightgbm"
-        trees = self.trainer.package in ("xgboost", "lightgbm")
-        open_ones = self.searched.keys() & {"tree_method", "booster"} if trees else self.searched
-        allowed = self.out_of_core is not False and not keeps and not open_ones
+        """Return whether training can read the rows in blocks instead of all at once."""
+        # LightGBM needs all rows in memory to continue from saved trees.
+        if self.checkpoint is not None and self.trainer.package == "lightgbm":
+            return False
+        undecided = set(self.searched)
+        if self.trainer.package in ("xgboost", "lightgbm"):
+            undecided &= {"tree_method", "booster"}
+        allowed = self.out_of_core is not False and not undecided
         return allowed and self.trainer.reads_blocks(self.parameters)
 
     @property
@@ -264,232 +267,271 @@ class Request:
         named = (self.label, self.weight, self.group, self.split.column)
         return frozenset(name for name in named if name is not None)
 
-    def parameters_with(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The estimator's parameters of a trial.
+    def trial_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the estimator's parameters for a trial.
 
         Args:
-            values: those of the parameters that are searched for.
+            values: of the parameters that are searched for.
         """
-        own = {name: value for name, value in values.items() if name not in WEIGHTS}
-        made = {**self.parameters, **checked_parameters(self.trainer, own)}
-        if len(own) == len(values):
-            return made
-        return {**penalty(self.trainer.path, {**self.weights, **values}), **made}
+        estimator_values = {name: value for name, value in values.items() if name not in PENALTIES}
+        parameters = {**self.parameters, **check_parameters(self.trainer, estimator_values)}
+        if len(estimator_values) == len(values):
+            return parameters
+        return {
+            **penalty_parameters(self.trainer.path, {**self.fixed_penalties, **values}),
+            **parameters,
+        }
 
     def with_columns(self, columns: Mapping[str, str]) -> Request:
-        """The request with the names of columns as the query spells them.
+        """Return the request with column names spelled as in the query.
 
         Args:
             columns: folded name -> name.
 
         Raises:
-            MissingColumnError: the query lacks one of them.
+            MissingColumnError: the query lacks a column.
         """
-        found: dict[str, Any] = {
-            name: _column(self.written.get(name, name), getattr(self, name), columns)
+        names: dict[str, Any] = {
+            name: _find_column(self.written.get(name, name), getattr(self, name), columns)
             for name in ("label", "weight", "group")
             if getattr(self, name) is not None
         }
         split = self.split
         if split.column is not None:
             option = self.written.get("split_column", "split_column")
-            column = _column(option, split.column, columns)
+            column = _find_column(option, split.column, columns)
             split = replace(split, column=column)
-        return replace(self, split=split, **found)
+        return replace(self, split=split, **names)
 
 
-def _column(option: str, name: str, columns: Mapping[str, str]) -> str:
+def _find_column(option: str, name: str, columns: Mapping[str, str]) -> str:
     if fold(name) in columns:
         return columns[fold(name)]
-    near = closest(name, columns.values())
-    hint = f"did you mean {near!r}?" if near else f"its columns: {', '.join(columns.values())}"
+    suggestion = closest(name, columns.values())
+    hint = (
+        f"did you mean {suggestion!r}?"
+        if suggestion
+        else f"its columns: {', '.join(columns.values())}"
+    )
     raise MissingColumnError(f"option {option}: the query has no column {name!r}; {hint}")
 
 
 def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
-    """What options ask for.
+    """Parse the options of a training statement.
 
     Args:
-        options: as the statement has them; their names are folded.
-        kept: names of options that are kept with any model.
+        options: of the statement, with folded names.
+        kept: names of options that are stored with any model.
 
     Raises:
-        ConfigError: one is unknown, of the wrong type, or of another type of model.
+        ConfigError: an option is unknown, of the wrong type, or belongs to another type of model.
         MissingDependencyError: no library that trains such models is installed.
     """
-    given = _with_objective(Options.of(options)).renamed(ALIASES)
-    model_type, kind = model_type_of(given.values.get("model_type"))
-    own = own_options(given, OWN)
-    library, trainer = trainer_of(model_type, own.get("library"))
-    rest = without_foreign(given.without((*OWN, *kept)), model_type)
-    trainer, values = regularised(model_type, trainer, rest.values)
-    rest = rest.having(values).renamed(trainer.names).renamed(parameter_aliases(trainer))
-    folded = {name.lower(): name for name in parameter_names(trainer)}  # C, of options folded
-    rest = rest.renamed({name: folded.get(name.lower(), name) for name in rest.values})
-    passes = _passes(rest, own, trainer)
-    rest = rest.without(passes)
-    calls = {n: searched(rest.written.get(n, n), v) for n, v in rest.only_calls()}
-    weights = rest.only(WEIGHTS).values if calls.keys() & set(WEIGHTS) else {}
-    check_known(rest.without(weights), model_type, library, trainer, kept)
-    _check_own(own, given, model_type, kind.task, trainer)
-    fixed = dict(rest.without((*calls, *weights)).values)
-    if trainer.seed is not None:
-        fixed.setdefault(trainer.seed, own.get("seed", SEED))
-    parameters = checked_parameters(trainer, {**trainer.defaults, **fixed}, rest.written)
-    calls = {n: _checked_search(trainer, n, s, rest.written) for n, s in calls.items()}
-    _check_searched(calls, own)
-    made = Request.of_own(own, model_type, kind.task, trainer, given.values, kept)
-    if calls and made.split.method == "none":
-        raise ConfigError(NONE_TO_SEARCH)
-    if made.checkpoint is not None and not calls and not trainer.goes_on:
-        raise ConfigError(_cannot_resume(model_type, library))
-    made = replace(
-        made,
-        library=library,
-        written=given.written,
-        given=MappingProxyType({**given.values, "model_type": model_type, "library": library}),
-        parameters=MappingProxyType({**parameters, **passes}),
-        weights=MappingProxyType({n: v for n, v in weights.items() if n not in calls}),
-        searched=MappingProxyType(calls),
-        num_trials=own.get("num_trials", NUM_TRIALS if calls else 0),
-        held_out_for=NONE_TO_SEARCH if calls else None,
+    renamed = _rename_objective(Options.from_mapping(options)).rename(ALIASES)
+    model_type, definition = find_model_type(renamed.values.get("model_type"))
+    sqlml_values = read_sqlml_options(renamed, OWN)
+    library, trainer = find_trainer(model_type, sqlml_values.get("library"))
+    unchecked = drop_unsupported(renamed.exclude((*OWN, *kept)), model_type)
+    trainer, values = apply_regularisation(model_type, trainer, unchecked.values)
+    unchecked = (
+        unchecked.replace_values(values).rename(trainer.names).rename(parameter_aliases(trainer))
     )
-    if made.out_of_core and not made.reads_blocks:
+    # The names of options are folded, and some parameters, such as C, are not in lower case.
+    folded = {name.lower(): name for name in parameter_names(trainer)}
+    unchecked = unchecked.rename(
+        {name: folded.get(name.lower(), name) for name in unchecked.values}
+    )
+    pass_options = _take_pass_options(unchecked, sqlml_values, trainer)
+    unchecked = unchecked.exclude(pass_options)
+    searches = {n: parse_search(unchecked.written.get(n, n), v) for n, v in unchecked.list_calls()}
+    penalties = unchecked.select(PENALTIES).values if searches.keys() & set(PENALTIES) else {}
+    check_parameter_names(unchecked.exclude(penalties), model_type, library, trainer, kept)
+    _check_sqlml_options(sqlml_values, renamed, model_type, definition.task, trainer)
+    fixed_parameters = dict(unchecked.exclude((*searches, *penalties)).values)
+    if trainer.seed is not None:
+        fixed_parameters.setdefault(trainer.seed, sqlml_values.get("seed", SEED))
+    parameters = check_parameters(
+        trainer, {**trainer.defaults, **fixed_parameters}, unchecked.written
+    )
+    searches = {n: _check_search(trainer, n, s, unchecked.written) for n, s in searches.items()}
+    _check_search_options(searches, sqlml_values)
+    request = Request.from_sqlml_options(
+        sqlml_values, model_type, definition.task, trainer, renamed.values, kept
+    )
+    request = replace(
+        request,
+        library=library,
+        written=renamed.written,
+        given=MappingProxyType({**renamed.values, "model_type": model_type, "library": library}),
+        parameters=MappingProxyType({**parameters, **pass_options}),
+        fixed_penalties=MappingProxyType({n: v for n, v in penalties.items() if n not in searches}),
+        searched=MappingProxyType(searches),
+        num_trials=sqlml_values.get("num_trials", NUM_TRIALS if searches else 0),
+        held_out_for=NO_HOLDOUT_ERROR if searches else None,
+    )
+    _check_feasible(request)
+    return request
+
+
+def _check_feasible(request: Request) -> None:
+    """Reject a search without held-out rows, and trainings that cannot resume or read blocks."""
+    trainer = request.trainer
+    if request.searched and request.split.method == "none":
+        raise ConfigError(NO_HOLDOUT_ERROR)
+    if request.checkpoint is not None and not request.searched and not trainer.can_resume:
+        raise ConfigError(_explain_no_resume(request.model_type, request.library))
+    if request.out_of_core and not request.reads_blocks:
         raise ConfigError(
             f"{trainer.path.rpartition('.')[2]} needs all rows in memory with these options; these "
             "can be trained out of core: boosted trees and forests by xgboost, boosted trees by "
             "lightgbm, linear_reg, logistic_reg, kmeans, and pca with a number of components"
         )
-    return made
 
 
-NONE_TO_SEARCH = (
+NO_HOLDOUT_ERROR = (
     "a search compares rows that are held out, and none are: set split = 'random', or leave out "
     "hparam_range and hparam_candidates"
 )
+"""The error of a search without held-out rows."""
 
 
-def _checked_search(
-    trainer: Trainer, name: str, values: Searched, written: Mapping[str, str]
-) -> Searched:
-    """The values of a search as the estimator takes them.
+def _check_search(
+    trainer: Trainer, name: str, values: SearchSpace, written: Mapping[str, str]
+) -> SearchSpace:
+    """Convert a search space to the type of its parameter.
 
     Raises:
-        ConfigError: it does not take one of them.
+        ConfigError: the estimator rejects a value.
     """
-    if name not in WEIGHTS:
-        return checked_search(trainer, name, values, written.get(name, name))
+    if name not in PENALTIES:
+        return check_search(trainer, name, values, written.get(name, name))
     if isinstance(values, Candidates):
-        return Candidates(tuple(checked_weight(name, v) for v in values.values))
-    return Range(checked_weight(name, values.low), checked_weight(name, values.high))
+        return Candidates(tuple(check_penalty(name, v) for v in values.values))
+    return Range(check_penalty(name, values.low), check_penalty(name, values.high))
 
 
-def _cannot_resume(model_type: str, library: str) -> str:
-    able = [name for name, t in MODEL_TYPES[model_type].trainers.items() if t.goes_on]
-    libraries = f"; libraries that can: {', '.join(able)}" if able else "; leave out checkpoint"
+def _explain_no_resume(model_type: str, library: str) -> str:
+    capable = [name for name, t in MODEL_TYPES[model_type].trainers.items() if t.can_resume]
+    libraries = (
+        f"; libraries that can: {', '.join(capable)}" if capable else "; leave out checkpoint"
+    )
     return f"{model_type} models by {library} cannot resume from a checkpoint{libraries}"
 
 
-def _passes(rest: Options, own: Mapping[str, Any], trainer: Trainer) -> dict[str, Any]:
-    """The options of passes over rows out of core, if the estimator itself makes none.
+def _take_pass_options(
+    rest: Options, sqlml_values: Mapping[str, Any], trainer: Trainer
+) -> dict[str, Any]:
+    """Return the options that limit passes over rows out of core, unless the estimator has them
+    itself.
 
     Raises:
         ConfigError: one is of the wrong type.
     """
-    found = {name: rest.values[name] for name in OF_PASSES if name in rest.values}
-    if not own.get("out_of_core") or found.keys() <= parameter_names(trainer):
+    pass_options = {name: rest.values[name] for name in PASS_OPTIONS if name in rest.values}
+    if not sqlml_values.get("out_of_core") or pass_options.keys() <= parameter_names(trainer):
         return {}
-    for name, value in found.items():
-        kinds, words = OF_PASSES[name]
-        right = isinstance(value, kinds) and not isinstance(value, bool)
-        if not right or float(value) < 0:
+    for name, value in pass_options.items():
+        types, description = PASS_OPTIONS[name]
+        is_valid = isinstance(value, types) and not isinstance(value, bool)
+        if not is_valid or float(value) < 0:
             raise ConfigError(
-                f"option {rest.written[name]} must be {words}, not {option_text(value)}"
+                f"option {rest.written[name]} must be {description}, not {option_text(value)}"
             )
-    return found
+    return pass_options
 
 
-def _with_objective(options: Options) -> Options:
-    """`objective` is that of the search, where one is made and it names a metric of ours, and the
-    library's own else."""
+def _rename_objective(options: Options) -> Options:
+    """Rename `objective` to tuning_objective if it names a metric and the statement searches.
+
+    Otherwise `objective` is the library's own parameter.
+    """
     searches = any(isinstance(value, Call) for value in options.values.values())
     objective = options.values.get("objective")
-    word = objective.lower() if isinstance(objective, str) else objective
-    if not searches or not any(word in names for names in METRICS.values()):
+    metric = objective.lower() if isinstance(objective, str) else objective
+    if not searches or not any(metric in names for names in METRICS.values()):
         return options
-    return options.renamed({"objective": "tuning_objective"})
+    return options.rename({"objective": "tuning_objective"})
 
 
-def _check_searched(calls: Mapping[str, Searched], own: Mapping[str, Any]) -> None:
-    if own.get("num_trials") is not None and not calls:
+def _check_search_options(
+    searches: Mapping[str, SearchSpace], sqlml_values: Mapping[str, Any]
+) -> None:
+    if sqlml_values.get("num_trials") is not None and not searches:
         raise ConfigError(
             "num_trials needs a parameter to search for, such as max_depth = hparam_range(2, 8)"
         )
-    if own.get("num_trials", 1) < 1:
+    if sqlml_values.get("num_trials", 1) < 1:
         raise ConfigError("num_trials must be at least 1")
-    if own.get("tuning_objective") is not None and not calls:
+    if sqlml_values.get("tuning_objective") is not None and not searches:
         raise ConfigError("tuning_objective needs a parameter to search for")
 
 
-def _check_own(
-    own: Mapping[str, Any], given: Options, model_type: str, task: Task, trainer: Trainer
+def _check_sqlml_options(
+    sqlml_values: Mapping[str, Any], given: Options, model_type: str, task: Task, trainer: Trainer
 ) -> None:
-    """Refuse options of sqlml's own that do not fit the type of model, or each other."""
+    """Reject options of sqlml that do not fit the type of model, or each other."""
     written = given.written
-    if task in SUPERVISED and own.get("label") is None:
+    if task in SUPERVISED and sqlml_values.get("label") is None:
         raise ConfigError(f"training {model_type} models needs the option label")
     for name in ("label", "class_weights", "early_stop", "early_stopping_rounds"):
-        if own.get(name) is not None and task not in SUPERVISED:
+        if sqlml_values.get(name) is not None and task not in SUPERVISED:
             raise ConfigError(
                 f"{model_type} models have no option {written[name]}: they take no label"
             )
-    if own.get("class_weights") is not None and task != "classify":
+    if sqlml_values.get("class_weights") is not None and task != "classify":
         raise ConfigError(
             f"{model_type} models have no option {written['class_weights']}: they have no classes"
         )
-    if own.get("weight") is not None and task in ("rank", "project"):
+    if sqlml_values.get("weight") is not None and task in ("rank", "project"):
         raise ConfigError(f"{model_type} models have no option {written['weight']}")
-    if (own.get("group") is None) == (task == "rank"):
+    if (sqlml_values.get("group") is None) == (task == "rank"):
         raise ConfigError(
             f"training {model_type} models needs the option group, the column of the query that a "
             "row belongs to"
             if task == "rank"
             else f"{model_type} models have no option group; boosted_tree_ranker models have"
         )
-    for name, words in (("encoding", ENCODINGS), ("leaks", ("warn", "error"))):
-        if own.get(name) not in (None, *words):
+    for name, keywords in (("encoding", ENCODINGS), ("leaks", ("warn", "error"))):
+        if sqlml_values.get(name) not in (None, *keywords):
             raise ConfigError(
                 f"option {written[name]} must be {OWN[name][1]}, not "
                 f"{option_text(given.values[name])}"
             )
-    if own.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):
+    if sqlml_values.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):
         raise ConfigError(
             f"this library takes categories as they are; leave {written['encoding']} out"
         )
-    columns = [own[n] for n in ("label", "weight", "group", "split_column") if own.get(n)]
+    columns = [
+        sqlml_values[n] for n in ("label", "weight", "group", "split_column") if sqlml_values.get(n)
+    ]
     for column in columns:
         if columns.count(column) > 1:
             raise ConfigError(f"column {column!r} cannot be two of label, weight, group and split")
 
 
-def _split(own: Mapping[str, Any], task: Task) -> Split:
-    """As asked for; what learns from no label is fitted to all rows unless a split is named."""
-    found = checked_split(own.get("split"), own.get("eval_fraction"), own.get("split_column"))
-    automatic = found.method == "auto" and found.fraction is None
-    return Split("none") if automatic and task not in SUPERVISED else found
+def _parse_split(sqlml_values: Mapping[str, Any], task: Task) -> Split:
+    """Return the split; models without a label are fitted to all rows unless a split is
+    requested."""
+    split = parse_split(
+        sqlml_values.get("split"),
+        sqlml_values.get("eval_fraction"),
+        sqlml_values.get("split_column"),
+    )
+    is_automatic = split.method == "auto" and split.fraction is None
+    return Split("none") if is_automatic and task not in SUPERVISED else split
 
 
-def _early_stopping_rounds(own: Mapping[str, Any], trainer: Trainer) -> int | None:
-    rounds = own.get("early_stopping_rounds")
-    asked = own.get("early_stop", rounds is not None)
-    if rounds is not None and (rounds < 1 or not asked):
+def _early_stopping_rounds(sqlml_values: Mapping[str, Any], trainer: Trainer) -> int | None:
+    rounds = sqlml_values.get("early_stopping_rounds")
+    is_requested = sqlml_values.get("early_stop", rounds is not None)
+    if rounds is not None and (rounds < 1 or not is_requested):
         raise ConfigError(
             "early_stopping_rounds must be at least 1"
             if rounds < 1
             else "early_stopping_rounds needs early_stop = true"
         )
-    if asked and not trainer.stops_early:
+    if is_requested and not trainer.stops_early:
         raise ConfigError(f"{trainer.path.rpartition('.')[2]} does not stop early; leave it out")
-    if not trainer.stops_early or own.get("early_stop") is False:
+    if not trainer.stops_early or sqlml_values.get("early_stop") is False:
         return None
     return rounds or EARLY_STOPPING_ROUNDS

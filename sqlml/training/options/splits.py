@@ -1,8 +1,8 @@
-"""`Split`: which rows a model is evaluated on, and never fitted to.
+"""The split into rows that a model is fitted to and held-out rows that it is evaluated on.
 
-A row is held out by a hash of its values without the label, or by the value of a column. Equal
-rows are numbered, and their places lie evenly apart, so that the share of them is held out. Two
-runs over the same rows hold out the same ones, in whatever order they come.
+A row is held out by a hash of its values without the label, or by the value of a column. Equal rows
+are numbered, and their positions are spread evenly, so that the requested share of them is held
+out. Two runs over the same rows hold out the same ones, in whatever order the rows come.
 """
 
 from __future__ import annotations
@@ -21,29 +21,32 @@ Method = Literal["auto", "random", "seq", "custom", "none"]
 
 METHODS: tuple[Method, ...] = ("auto", "random", "seq", "custom", "none")
 
-FEW, MANY, ENOUGH = 500, 50_000, 10_000
-"""Method auto holds out no rows below `FEW`, a fifth of them up to `MANY`, and `ENOUGH` above, as
-BigQuery does."""
+MIN_ROWS, MAX_SHARE_ROWS, MAX_HELD_OUT = 500, 50_000, 10_000
+"""Method auto holds out no rows of fewer than `MIN_ROWS`, a fifth of up to `MAX_SHARE_ROWS`, and
+`MAX_HELD_OUT` of more, as BigQuery does."""
 
 FRACTION = 0.2
-"""The share that is held out unless the statement says otherwise."""
+"""Default share of held-out rows."""
 
 BITS = 31
-"""Bits of a place: so few that the number of a row times `STEP` fits into a BIGINT."""
+"""Bits of a position: the number of a row times `STEP` must fit into a BIGINT."""
 
 STEP = 1_327_217_885
-"""The distance between the places of equal rows, the golden section of all places: multiples of it
-are spread most evenly (Knuth, The Art of Computer Programming, section 6.4, theorem S)."""
+"""Distance between the positions of equal rows: the golden section of the range.
+
+Its multiples are spread most evenly (Knuth, The Art of Computer Programming, section 6.4, theorem
+S).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How rows are held out.
+    """A rule by which rows are held out.
 
-    method: by a hash of the row (random), those with the greatest values of a column (seq), those
-    where a BOOLEAN column is true (custom), none, or as the number of rows asks for (auto).
-    fraction: the share that is held out; None unless it was given. column: that of seq and custom;
-    for random, and auto, a column of places that the rows have already, as in Spark.
+    method: by a hash of the row (random), the largest values of a column (seq), the rows where a
+    BOOLEAN column is true (custom), none, or by the number of rows (auto). fraction: the share that
+    is held out; None unless it was set. column: of seq and custom; for random and auto a column
+    with the positions of the rows, as in Spark.
     """
 
     method: Method = "auto"
@@ -51,7 +54,7 @@ class Split:
     column: str | None = None
 
     def settled(self, rows: int) -> Split:
-        """The split for a number of rows: no longer auto, and with its fraction.
+        """Return the split for a number of rows: no longer auto, and with its fraction.
 
         >>> Split().settled(100_000)
         Split(method='random', fraction=0.1, column=None)
@@ -63,36 +66,38 @@ class Split:
             return Split(method, self.fraction, self.column)
         if self.method != "auto":
             return Split(self.method, FRACTION, self.column)
-        if rows < FEW:
+        if rows < MIN_ROWS:
             return Split("none")
-        return Split("random", FRACTION if rows <= MANY else ENOUGH / rows, self.column)
+        return Split(
+            "random", FRACTION if rows <= MAX_SHARE_ROWS else MAX_HELD_OUT / rows, self.column
+        )
 
     @property
     def bound(self) -> int:
-        """The place below which split random holds rows out."""
+        """The position below which split random holds rows out."""
         return int((self.fraction or 0.0) * 2**BITS)
 
     @property
     def reads_hashes(self) -> bool:
-        """Whether the keys of rows are unsigned integers."""
+        """Return whether the key expressions are unsigned integers."""
         return self.method in ("auto", "random")
 
     def trained(self, rows: int) -> int:
-        """Of seq how many rows are trained on."""
+        """Return the number of rows that seq trains on."""
         return rows - round(rows * (self.fraction or 0.0))
 
-    def keys(
+    def key_expressions(
         self, columns: Mapping[str, str], label: str | None, group: str | None, seed: int
     ) -> tuple[str, ...]:
         """Return the SQL expressions of a row that decide whether it is held out.
 
-        There are none if all rows are trained on. One is the place of a row, or a column. Two are
-        the hash of a row without its label, and what puts equal rows in order: the hash of the
-        label.
+        There are none if all rows are trained on. One expression is the position of a row, or a
+        column. Two are the hash of a row without its label, and the hash of the label, which orders
+        equal rows.
 
         Args:
-            columns: of the query, name -> type. label, group: columns; rows of a group stay
-                together.
+            columns: of the query, name -> type.
+            label, group: names of columns; the rows of a group stay together.
         """
         if self.method == "none":
             return ()
@@ -100,18 +105,22 @@ class Split:
             return (DUCKDB.quote_name(self.column),)
         if group is not None:
             text = f"CAST({DUCKDB.quote_name(group)} AS VARCHAR)"
-            return (_first_place(DUCKDB.call("hash", text, str(seed))),)
+            return (_base_position(DUCKDB.call("hash", text, str(seed))),)
         features = {n: kind for n, kind in columns.items() if fold(n) != fold(label or "")}
-        labels = hashed_columns({n: kind for n, kind in columns.items() if n not in features})
-        row = DUCKDB.call("hash", *hashed_columns(features), str(seed))
+        labels = hash_arguments({n: kind for n, kind in columns.items() if n not in features})
+        row = DUCKDB.call("hash", *hash_arguments(features), str(seed))
         return row, DUCKDB.call("hash", *labels) if labels else "CAST(0 AS UBIGINT)"
 
-    def side_sql(self, rows: str, keys: Sequence[str], last: str | None, *, held_out: bool) -> str:
+    def select_side(
+        self, rows: str, keys: Sequence[str], last: str | None, *, held_out: bool
+    ) -> str:
         """Return the query of one side of the rows; the split is settled.
 
         Args:
-            rows: in brackets, with an alias. keys: as `keys` gives them. last: the last value that
-                seq trains on, as a literal or a query. held_out: which side.
+            rows: in parentheses, with an alias.
+            keys: as returned by `key_expressions`.
+            last: the last value that seq trains on, as a literal or a query.
+            held_out: whether the held-out side is selected.
         """
         if not keys:
             return f"SELECT * FROM {rows} WHERE {'false' if held_out else 'true'}"
@@ -125,37 +134,37 @@ class Split:
                 fitted = f"{key} >= {self.bound}"
             return f"SELECT * FROM {rows} WHERE {f'NOT ({fitted})' if held_out else fitted}"
         # The hashes are columns, so that the engine numbers the rows without their other columns.
-        listed = ", ".join(f"{key} AS {name}" for key, name in zip(keys, _KEYS, strict=True))
+        key_columns = ", ".join(f"{key} AS {name}" for key, name in zip(keys, _KEYS, strict=True))
         order = f"PARTITION BY {_KEYS[0]} ORDER BY {_KEYS[1]}"
-        number = DUCKDB.operator("-", f"{builtin('row_number')}() OVER ({order})", "1")
-        place = DUCKDB.operator(
-            "+", _first_place(_KEYS[0]), DUCKDB.operator("*", number, str(STEP))
+        row_number = DUCKDB.operator("-", f"{builtin('row_number')}() OVER ({order})", "1")
+        position = DUCKDB.operator(
+            "+", _base_position(_KEYS[0]), DUCKDB.operator("*", row_number, str(STEP))
         )
-        place = DUCKDB.operator("%", place, str(2**BITS))
+        position = DUCKDB.operator("%", position, str(2**BITS))
         return (
-            f"SELECT * EXCLUDE ({', '.join(_KEYS)}) FROM (SELECT *, {listed} FROM {rows}) "
-            f"AS sqlml_hashed QUALIFY {place} {'<' if held_out else '>='} {self.bound}"
+            f"SELECT * EXCLUDE ({', '.join(_KEYS)}) FROM (SELECT *, {key_columns} FROM {rows}) "
+            f"AS sqlml_hashed QUALIFY {position} {'<' if held_out else '>='} {self.bound}"
         )
 
-    def held_out(self, keys: Sequence[Any]) -> Array:
+    def find_held_out(self, keys: Sequence[Any]) -> Array:
         """Return which rows are held out, (n,) bool.
 
         Args:
-            keys: of all rows, as `keys` gives them; (n,) numpy arrays of hashes and places, and
+            keys: of all rows, by `key_expressions`; (n,) numpy arrays of hashes and positions, and
                 pyarrow Arrays of columns. The split is settled.
 
         Raises:
-            ConfigError: the column of a custom split is no BOOLEAN, or that of seq has no value.
+            ConfigError: the column of a custom split is not BOOLEAN, or that of seq has no value.
         """
         if len(keys) > 1:
             rows, ties = keys
-            return _below(rows, ties, self.bound)
+            return _is_below(rows, ties, self.bound)
         (key,) = keys
         if self.method == "random":
             return np.asarray(key) < self.bound
-        return self._held_out_by(key)
+        return self._find_held_out_by(key)
 
-    def _held_out_by(self, values: Any) -> Array:
+    def _find_held_out_by(self, values: Any) -> Array:
         """Return which rows are held out by the values of a column, a pyarrow Array."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -165,15 +174,15 @@ class Split:
                 raise ConfigError(
                     f"split_column {self.column!r} must be a BOOLEAN for split custom"
                 )
-            return np.asarray(pc.fill_null(values, True))  # NULL as in BigQuery
+            return np.asarray(pc.fill_null(values, True))  # BigQuery holds NULL out, too.
         count = len(values)
         if values.null_count == count:
             raise ConfigError(f"split_column {self.column!r} is NULL in all rows")
-        trained = self.trained(count)
-        if trained >= count:
+        fitted_count = self.trained(count)
+        if fitted_count >= count:
             return np.zeros(count, bool)
-        order = pc.sort_indices(values)  # NULL last
-        last = values[order[max(trained, 1) - 1].as_py()]
+        order = pc.sort_indices(values)  # NULL comes last.
+        last = values[order[max(fitted_count, 1) - 1].as_py()]
         if not last.is_valid:
             return np.asarray(pc.is_null(values))
         return np.asarray(pc.fill_null(pc.greater(values, last), True))
@@ -181,54 +190,55 @@ class Split:
 
 _KEYS = ("sqlml_row_hash", "sqlml_label_hash")
 
-_AT_ONCE = 1 << 20
-"""Rows that are sorted at a time, about."""
+_PORTION_ROWS = 1 << 20
+"""Approximate number of rows that are sorted at a time."""
 
 
-def _first_place(row_hash: str) -> str:
-    """Return the SQL of the place of a row that has no equal one."""
+def _base_position(row_hash: str) -> str:
+    """Return the SQL of the position of a row that has no equal one."""
     return f"CAST({DUCKDB.operator('>>', row_hash, str(64 - BITS))} AS BIGINT)"
 
 
-def _below(rows: Array, ties: Array, bound: int) -> Array:
-    """Return which rows have a place below a bound, (n,) bool.
+def _is_below(rows: Array, ties: Array, bound: int) -> Array:
+    """Return which rows have a position below a bound, (n,) bool.
 
-    Rows are sorted in portions that hash alike, which keeps memory bounded.
+    Rows are sorted in portions of similar hashes, which keeps memory bounded.
 
     Args:
-        rows: (n,) uint64, equal for equal rows. ties: (n,) uint64, the order of equal ones.
+        rows: (n,) uint64, equal for equal rows.
+        ties: (n,) uint64, the order of equal rows.
     """
-    portions = min(1 << (len(rows) // _AT_ONCE).bit_length(), 256)
+    portions = min(1 << (len(rows) // _PORTION_ROWS).bit_length(), 256)
     first_bytes = rows.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, 7]
     portion_of = first_bytes // np.uint8(256 // portions) if portions > 1 else None
     below = np.empty(len(rows), bool)
     for portion in range(portions):
-        chosen = slice(None) if portion_of is None else np.flatnonzero(portion_of == portion)
-        hashes = rows[chosen]
-        places = (hashes >> np.uint64(64 - BITS)).astype(np.int64)
-        in_order = np.sort(hashes)
-        if (in_order[1:] == in_order[:-1]).any():
-            places += _numbers(hashes, ties[chosen]) * STEP
-            places %= 2**BITS
-        below[chosen] = places < bound
+        selected = slice(None) if portion_of is None else np.flatnonzero(portion_of == portion)
+        hashes = rows[selected]
+        positions = (hashes >> np.uint64(64 - BITS)).astype(np.int64)
+        sorted_hashes = np.sort(hashes)
+        if (sorted_hashes[1:] == sorted_hashes[:-1]).any():
+            positions += _number_ties(hashes, ties[selected]) * STEP
+            positions %= 2**BITS
+        below[selected] = positions < bound
     return below
 
 
-def _numbers(rows: Array, ties: Array) -> Array:
+def _number_ties(rows: Array, ties: Array) -> Array:
     """Number equal rows from 0 in the order of their ties, (n,) int64."""
     order = np.lexsort((ties, rows))
-    in_order = rows[order]
-    starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
+    sorted_rows = rows[order]
+    starts = np.flatnonzero(np.concatenate([[True], sorted_rows[1:] != sorted_rows[:-1]]))
     sizes = np.diff(np.concatenate([starts, [len(rows)]]))
     numbers = np.empty(len(rows), np.int64)
     numbers[order] = np.arange(len(rows)) - np.repeat(starts, sizes)
     return numbers
 
 
-def hashed_columns(columns: Mapping[str, str]) -> list[str]:
-    """Return the SQL expressions that make up a row, for its hash.
+def hash_arguments(columns: Mapping[str, str]) -> list[str]:
+    """Return the SQL expressions that are hashed for a row.
 
-    An ENUM is the text that it would be in a file, and not its number.
+    An ENUM is cast to text, so that its hash equals that of the same text from a file.
 
     Args:
         columns: name -> type.
@@ -240,28 +250,29 @@ def hashed_columns(columns: Mapping[str, str]) -> list[str]:
     ]
 
 
-def checked_split(method: str | None, fraction: float | None, column: str | None) -> Split:
-    """The split that options ask for.
+def parse_split(method: str | None, fraction: float | None, column: str | None) -> Split:
+    """Return the split that options describe.
 
     Raises:
-        ConfigError: an unknown method, a fraction that is none, or a column too many or too few.
+        ConfigError: the method is unknown, the fraction is out of range, or a column is missing or
+            superfluous.
     """
-    name = "auto" if method is None else _plain(method)
-    known = next((m for m in METHODS if m == name), None)
-    if known is None:
+    name = "auto" if method is None else _normalize_method(method)
+    parsed_method = next((m for m in METHODS if m == name), None)
+    if parsed_method is None:
         raise ConfigError(f"unknown split {method!r}; splits: {', '.join(METHODS)}")
     if fraction is not None and not 0 <= fraction < 1:
         raise ConfigError(f"eval_fraction must be at least 0 and below 1, not {fraction!r}")
-    if known in ("seq", "custom") and column is None:
-        raise ConfigError(f"split {known!r} needs the option split_column")
-    if known not in ("seq", "custom") and column is not None:
+    if parsed_method in ("seq", "custom") and column is None:
+        raise ConfigError(f"split {parsed_method!r} needs the option split_column")
+    if parsed_method not in ("seq", "custom") and column is not None:
         raise ConfigError("option split_column needs split = 'seq' or 'custom'")
-    if known in ("none", "custom") and fraction:
-        raise ConfigError(f"split {known!r} takes no eval_fraction")
-    return Split("none") if fraction == 0 else Split(known, fraction, column)
+    if parsed_method in ("none", "custom") and fraction:
+        raise ConfigError(f"split {parsed_method!r} takes no eval_fraction")
+    return Split("none") if fraction == 0 else Split(parsed_method, fraction, column)
 
 
-def _plain(method: str) -> str:
-    """A method by its own name: BigQuery says auto_split and no_split."""
+def _normalize_method(method: str) -> str:
+    """Return a method by sqlml's name: BigQuery writes auto_split and no_split."""
     name = method.lower().removesuffix("_split")
     return "none" if name == "no" else name

@@ -1,1 +1,12 @@
-"""TRANSFORM (..): expressions of a row, and preprocessing functions with their constants."""
+"""TRANSFORM (...): features computed from the columns of a training query.
+
+The items of TRANSFORM go in; row expressions come out, which are stored with the model and applied
+to every row that it scores. Values over all rows, such as a mean, are computed once and written
+into the expressions.
+
+Read first: `transform_items.py`, which compiles the items; `preprocessors.py`, the preprocessing
+functions. `preprocessor_forms.py` has their signatures, and `fitted_rows.py` the rows that they
+aggregate and the check of time zones.
+
+To add a function, add it to `PREPROCESSORS` and its signature to `FORMS`.
+"""

@@ -1,4 +1,10 @@
-"""`FittedRows`: the rows that a model is fitted to, as a query, for what is computed over them."""
+"""The fitted rows of a query, for values that TRANSFORM computes over them, and checks of time
+zones.
+
+The engine serializes its plan of the expressions (`json_serialize_plan`) with the type of each
+part, implicit casts, and the bodies of lambdas. An expression that reads or returns a TIMESTAMP
+WITH TIME ZONE must be known not to depend on the time zone of the session.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +29,7 @@ from sqlml.types import fold
 class FittedRows:
     """The rows of a query without those that are held out.
 
-    columns: name -> type. request: its split and seed say which rows are.
+    columns: name -> type. request: its split and seed decide which rows are held out.
     """
 
     host: RowHost
@@ -32,38 +38,43 @@ class FittedRows:
     request: Request
 
     def types(self, expressions: Sequence[RowExpression]) -> list[str]:
-        """The types that the engine gives to expressions over the query's columns.
+        """Return the engine's types of expressions over the query's columns.
 
         Raises:
-            duckdb.Error: it cannot bind one of them.
+            duckdb.Error: the engine cannot bind an expression.
         """
         if not expressions:
             return []
-        listed = ", ".join(
+        columns = ", ".join(
             f"{e.plain({c: DUCKDB.quote_name(c) for c in e.columns})} AS c{n}"
             for n, e in enumerate(expressions)
         )
-        query = f"SELECT {listed} FROM (\n{self.query}\n) AS sqlml_rows"
+        query = f"SELECT {columns} FROM (\n{self.query}\n) AS sqlml_rows"
         try:
             return [kind for _, kind in self.host.describe(query)]
-        except duckdb.Error as error:  # which shows the expressions as they are kept
+        except duckdb.Error as error:
+            # The excerpt would show the stored form of the expressions.
             raise type(error)(without_excerpt(error)) from None
 
     def ask(self, aggregates: str) -> tuple[Any, ...]:
-        """The values of aggregates over these rows."""
-        (found,) = self.host.read(f"SELECT {aggregates} FROM {self._fitted}")
-        return found
+        """Return the values of aggregates over these rows."""
+        (values,) = self.host.read(f"SELECT {aggregates} FROM {self._fitted}")
+        return values
 
     def most_frequent(self, lists: str, most: int) -> list[str]:
-        """The most frequent entries of lists of texts, an expression; of equally frequent ones the
-        first in order."""
+        """Return the most frequent entries of lists of texts, and the first in order of equally
+        frequent ones.
+
+        Args:
+            lists: an expression.
+        """
         item = f"{builtin('unnest')}({lists}) AS item"
         items = f"SELECT {item} FROM {self._fitted}"
-        found = self.host.read(
+        entries = self.host.read(
             f"SELECT item FROM ({items}) AS sqlml_items WHERE item IS NOT NULL GROUP BY item "
             f"ORDER BY {builtin('count')}(*) DESC, item LIMIT {most}"
         )
-        return [text for (text,) in found]
+        return [text for (text,) in entries]
 
     @cached_property
     def _rows(self) -> str:
@@ -74,11 +85,11 @@ class FittedRows:
 
     @cached_property
     def _fitted(self) -> str:
-        """The rows that are fitted to, in brackets."""
+        """The rows that are fitted to, in parentheses."""
         request = self.request
         names = {fold(name): name for name in self.columns}
         group = names.get(fold(request.group or ""))
-        keys = request.split.keys(self.columns, request.label, group, request.seed)
+        keys = request.split.key_expressions(self.columns, request.label, group, request.seed)
         ((count,),) = self.host.read(f"SELECT {builtin('count')}(*) FROM {self._rows}")
         split = request.split.settled(count)
         last = None
@@ -92,71 +103,66 @@ class FittedRows:
             last = f"CAST({'NULL' if value is None else DUCKDB.text(value)} AS {kind})"
         if split.method == "none":
             keys = ()
-        return f"({split.side_sql(self._rows, keys, last, held_out=False)}) AS sqlml_fitted"
+        return f"({split.select_side(self._rows, keys, last, held_out=False)}) AS sqlml_fitted"
 
 
-# `check_time_zones`: that expressions of TRANSFORM (..) give the same in any TimeZone.
-#
-# The engine binds them and tells its plan (`json_serialize_plan`), with the type of each part,
-# the casts that it adds by itself, and the bodies of lambdas. What takes or makes a TIMESTAMP
-# WITH TIME ZONE must be known not to ask for the session's own zone.
-
-
-_FREE = frozenset(
+_ZONE_FREE = frozenset(
     "timezone epoch epoch_ms epoch_us epoch_ns to_timestamp uuid_extract_timestamp "
     "struct_extract array_extract list_extract map_extract_value list_element struct_pack row "
     "list_value len list_transform array_transform list_apply array_apply apply "
     "list_filter array_filter filter list_reduce array_reduce reduce".split()
 )
-"""Functions that take or make times with a zone, whatever the session's own zone is."""
+"""Functions of times with a zone that do not depend on the zone of the session."""
 
 
-def check_time_zones(rows: FittedRows, made: Mapping[str, RowExpression]) -> None:
-    """Refuse expressions whose values change with the session's TimeZone.
+def check_time_zones(rows: FittedRows, expressions: Mapping[str, RowExpression]) -> None:
+    """Reject expressions whose values change with the session's TimeZone.
 
     Args:
-        made: the name of a feature -> its expression, which the engine can bind.
+        made: feature -> its expression, which the engine can bind.
 
     Raises:
-        ParseError: one of them is refused.
+        ParseError: an expression is rejected.
     """
-    if not made:
+    if not expressions:
         return
-    columns = list(dict.fromkeys(c for e in made.values() for c in e.columns))
+    columns = list(dict.fromkeys(c for e in expressions.values() for c in e.columns))
     places = {column: f"sqlml_c{n}" for n, column in enumerate(columns)}
-    inner = [f"CAST(NULL AS {_type(rows.columns[c])}) AS {places[c]}" for c in columns] or ["1"]
-    listed = ", ".join(f"{e.plain(places)} AS f{n}" for n, e in enumerate(made.values()))
-    query = f"SELECT {listed} FROM (SELECT {', '.join(inner)}) AS sqlml_rows"
-    ((told,),) = rows.host.read(f"SELECT {builtin('json_serialize_plan')}(?)", [query])
-    plan = json.loads(told)
+    columns_sql = [
+        f"CAST(NULL AS {_column_type(rows.columns[c])}) AS {places[c]}" for c in columns
+    ] or ["1"]
+    features = ", ".join(f"{e.plain(places)} AS f{n}" for n, e in enumerate(expressions.values()))
+    query = f"SELECT {features} FROM (SELECT {', '.join(columns_sql)}) AS sqlml_rows"
+    ((serialized,),) = rows.host.read(f"SELECT {builtin('json_serialize_plan')}(?)", [query])
+    plan = json.loads(serialized)
     if plan.get("error"):
         raise ParseError(f"TRANSFORM cannot be checked: {plan.get('error_message')}")
-    for name, tree in zip(made, plan["plans"][0]["expressions"], strict=True):
-        if _depends(tree):
-            raise ParseError(_refusal(rows, name, made[name]))
+    for name, tree in zip(expressions, plan["plans"][0]["expressions"], strict=True):
+        if _depends_on_zone(tree):
+            raise ParseError(_describe_fix(rows, name, expressions[name]))
 
 
-def _type(kind: str) -> str:
-    """The type of a column, without the names of an ENUM, which may be very many."""
+def _column_type(kind: str) -> str:
+    """Return the type of a column, with text instead of an ENUM, which may have very many names."""
     return "VARCHAR" if kind.startswith("ENUM(") else kind
 
 
-def _refusal(rows: FittedRows, name: str, made: RowExpression) -> str:
-    column = next((c for c in made.columns if rows.columns[c] in _ZONED), None)
+def _describe_fix(rows: FittedRows, name: str, expression: RowExpression) -> str:
+    column = next((c for c in expression.columns if rows.columns[c] in _ZONED), None)
     fix = "convert each TIMESTAMPTZ first, with AT TIME ZONE 'UTC'"
     if column is not None:
         quoted = column if column.isidentifier() else DUCKDB.quote_name(column)
-        fix = f"write ({quoted} AT TIME ZONE 'UTC') in place of {quoted}"
+        fix = f"write ({quoted} AT TIME ZONE 'UTC') instead of {quoted}"
     return f"feature {name!r} would change with the session's TimeZone: {fix}"
 
 
-def _depends(tree: Any) -> bool:
-    """Whether an expression of a plan, or a part of it, asks for the session's zone."""
-    return any(_asks(node) for node in _expressions(tree))
+def _depends_on_zone(tree: Any) -> bool:
+    """Return whether an expression of a plan, or a part of it, depends on the session's zone."""
+    return any(_reads_zone(node) for node in _expressions(tree))
 
 
 def _expressions(value: Any) -> Iterator[Mapping[str, Any]]:
-    """All expressions in a plan, the bodies of lambdas included."""
+    """Yield all expressions in a plan, including the bodies of lambdas."""
     if isinstance(value, Mapping):
         if "expression_class" in value:
             yield value
@@ -166,29 +172,31 @@ def _expressions(value: Any) -> Iterator[Mapping[str, Any]]:
             yield from _expressions(item)
 
 
-def _asks(node: Mapping[str, Any]) -> bool:
-    """Whether an expression by itself asks for the session's zone."""
+def _reads_zone(node: Mapping[str, Any]) -> bool:
+    """Return whether an expression itself, without its parts, depends on the session's zone."""
     children = [*node.get("children", ()), *([node["child"]] if "child" in node else ())]
-    taken, made = [_type_of(child) for child in children], _type_of(node)
-    zoned = any(map(_has_zone, (*taken, made)))
+    argument_types, result_type = [_type_of(child) for child in children], _type_of(node)
+    has_zone = any(map(_has_zone, (*argument_types, result_type)))
     if node["type"] == "OPERATOR_CAST":
-        return zoned and any(kind != made and kind != _NOTHING for kind in taken)
+        return has_zone and any(
+            kind != result_type and kind != _NULL_TYPE for kind in argument_types
+        )
     if node["expression_class"] == "BOUND_CONSTANT":
-        return zoned and not node["value"].get("is_null")
-    if node["type"] != "BOUND_FUNCTION" or not zoned:
+        return has_zone and not node["value"].get("is_null")
+    if node["type"] != "BOUND_FUNCTION" or not has_zone:
         return False
     name = str(node["name"] if "name" in node else node["qname"]["path"][-1])
-    if name == "timezone":  # of one argument it tells the session's own, of a TIME today's
-        return len(children) != 2 or '"TIME WITH TIME ZONE"' in made
-    return name not in _FREE
+    if name == "timezone":  # With one argument, or of a TIME, it reads the session's zone.
+        return len(children) != 2 or '"TIME WITH TIME ZONE"' in result_type
+    return name not in _ZONE_FREE
 
 
 def _type_of(node: Mapping[str, Any]) -> str:
-    """The type of an expression, nested ones in whole, as JSON."""
+    """Return the type of an expression, including nested types, as JSON."""
     return json.dumps(node.get("return_type") or node.get("value", {}).get("type"))
 
 
-_NOTHING = json.dumps({"id": "NULL", "type_info": None})
+_NULL_TYPE = json.dumps({"id": "NULL", "type_info": None})
 """The type of a NULL."""
 
 
@@ -196,5 +204,5 @@ _ZONED = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 
 
 def _has_zone(kind: str) -> bool:
-    """Whether a type, or one nested in it, has a time zone."""
+    """Return whether a type, or one nested in it, has a time zone."""
     return "TIME ZONE" in kind or "TIMESTAMPTZ" in kind

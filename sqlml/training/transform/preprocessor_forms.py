@@ -1,4 +1,4 @@
-"""`FORMS`: how each preprocessing function of TRANSFORM (..) is called, and what it takes."""
+"""Signatures of the preprocessing functions of TRANSFORM (...), and checks of their arguments."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sqlml.errors import ParseError
 from sqlml.suggestions import closest
 
 MOST_BUCKETS = 1000
-"""Buckets of quantiles."""
+"""The most buckets of quantiles."""
 
 LONGEST_NGRAM = 100
-"""Words of an n-gram."""
+"""The most words of an n-gram."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an argument may be.
+    """A kind of argument.
 
-    words: how messages call it. fits: whether it is one: a column by its type in the engine,
-    another argument by its value.
+    words: its description in messages. fits: tests the type of a column, or the value of another
+    argument.
     """
 
     words: str
@@ -34,10 +34,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a function is called.
+    """The signature of a function.
 
-    example: a call with all of its arguments. column: what the first argument may be. others: what
-    those behind it may be. needed: how many of these have to be given.
+    example: a call with all arguments. column: the kind of the first argument. others: the kinds of
+    the other arguments. needed: how many of those are required.
     """
 
     example: str
@@ -68,10 +68,10 @@ def _are_points(value: Any) -> bool:
 
 
 def _are_sizes(value: Any) -> bool:
-    """Sizes of n-grams: from the first to the last, or one alone."""
+    """Return whether a value is a range of n-gram sizes, or a single size."""
     sizes = value if isinstance(value, list) else [value, value]
-    whole = all(_is_integer(size, 1, LONGEST_NGRAM) for size in sizes)
-    return whole and len(sizes) == 2 and sizes[0] <= sizes[1]
+    are_integers = all(_is_integer(size, 1, LONGEST_NGRAM) for size in sizes)
+    return are_integers and len(sizes) == 2 and sizes[0] <= sizes[1]
 
 
 def _is_texts(kind: str) -> bool:
@@ -146,29 +146,29 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "ml_feature_cross": Form("ml_feature_cross({'a': a, 'b': b}, 2)", _STRUCT, (_DEGREE,)),
     }
 )
-"""Function in TRANSFORM -> its form."""
+"""Function in TRANSFORM -> its signature."""
 
 
-def form_of(name: str) -> Form:
-    """The form of a function.
+def find_form(name: str) -> Form:
+    """Look up the signature of a function.
 
     Raises:
-        ParseError: there is no such function.
+        ParseError: the function is unknown.
     """
     if name not in FORMS:
-        near = closest(name, FORMS)
-        hint = f"did you mean {near}?" if near else f"functions: {', '.join(FORMS)}"
+        suggestion = closest(name, FORMS)
+        hint = f"did you mean {suggestion}?" if suggestion else f"functions: {', '.join(FORMS)}"
         raise ParseError(f"unknown function {name}; {hint}")
     return FORMS[name]
 
 
 def check_count(name: str, given: int) -> None:
-    """Refuse a call with too few arguments, or too many, the column included.
+    """Check the number of arguments of a call, including the column.
 
     Raises:
-        ParseError: it is one, or there is no such function.
+        ParseError: there are too few or too many arguments, or the function is unknown.
     """
-    form = form_of(name)
+    form = find_form(name)
     least, most = 1 + form.needed, 1 + len(form.others)
     if least <= given <= most:
         return
@@ -178,21 +178,21 @@ def check_count(name: str, given: int) -> None:
 
 
 def check_values(name: str, values: Sequence[Any]) -> None:
-    """Refuse arguments behind the column that are none; NULL stands for a default.
+    """Check the arguments after the column; NULL stands for a default.
 
     Raises:
-        ParseError: one of them is.
+        ParseError: an argument is invalid.
     """
     form = FORMS[name]
-    for place, (value, kind) in enumerate(zip(values, form.others, strict=False)):
-        if value is None and place >= form.needed:
+    for position, (value, kind) in enumerate(zip(values, form.others, strict=False)):
+        if value is None and position >= form.needed:
             continue
         if not kind.fits(value):
             raise ParseError(f"{name} takes {kind.words}, not {shown_value(value)}: {form.example}")
 
 
 def shown_value(value: Any) -> str:
-    """A value as SQL writes it.
+    """Return a value in SQL notation.
 
     >>> shown_value([None, "a", True, 1.5])
     "[NULL, 'a', true, 1.5]"
@@ -205,29 +205,30 @@ def shown_value(value: Any) -> str:
 
 
 def check_column(name: str, column: str, kind: str) -> None:
-    """Refuse a column of a type that a function does not take.
+    """Check the type of a function's column.
 
     Args:
-        column: as messages show it. kind: its type in the engine.
+        column: as messages show it.
+        kind: its type in the engine.
 
     Raises:
-        ParseError: it is one.
+        ParseError: the function does not take this type.
     """
     form = FORMS[name]
     if not form.column.fits(kind):
-        fix = _fix(form.column, column, kind) or form.example
+        fix = _suggest_cast(form.column, column, kind) or form.example
         raise ParseError(f"{name} takes {form.column.words}, and {column} has type {kind}: {fix}")
 
 
-def _fix(wanted: Kind, column: str, kind: str) -> str | None:
-    """What makes of a column what is wanted; None if nothing does."""
-    text = STRINGS.fullmatch(kind)
-    if wanted is _NUMBER and text:
+def _suggest_cast(expected: Kind, column: str, kind: str) -> str | None:
+    """Return advice that converts a column to the expected kind, or None."""
+    is_text = STRINGS.fullmatch(kind)
+    if expected is _NUMBER and is_text:
         return f"write TRY_CAST({column} AS DOUBLE)"
-    if wanted in (_NUMBER, _VALUE) and kind.startswith(("DATE", "TIME", "INTERVAL")):
+    if expected in (_NUMBER, _VALUE) and kind.startswith(("DATE", "TIME", "INTERVAL")):
         return f"write epoch({column})"
-    if wanted in (_LIST, _TEXTS) and text:
+    if expected in (_LIST, _TEXTS) and is_text:
         return f"write string_split({column}, ' ')"
-    if wanted is _TEXTS and element(kind) is not None:
+    if expected is _TEXTS and element(kind) is not None:
         return f"write CAST({column} AS VARCHAR[])"
     return None

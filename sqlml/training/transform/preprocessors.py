@@ -1,7 +1,8 @@
-"""`Preprocessors`: BigQuery's preprocessing functions in TRANSFORM (..), as expressions of a row.
+"""BigQuery's preprocessing functions in TRANSFORM (...), compiled to row expressions.
 
-What they need to know of all rows, such as a mean, is computed once, over the rows that the model
-is fitted to, and written into the expression: training and serving cannot differ.
+Values that depend on all rows, such as a mean, are computed once over the fitted rows and written
+into the expression, so that training and scoring cannot differ. Add a function to `PREPROCESSORS`,
+and its signature to `FORMS`.
 """
 
 from __future__ import annotations
@@ -19,13 +20,6 @@ from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ConfigError, ParseError
 from sqlml.training.transform.preprocessor_forms import shown_value
 
-# `exact_moments`: a mean and a standard deviation that do not depend on the order of rows.
-#
-# An engine of several threads adds numbers in an order of its own, and the last bits of a sum of
-# doubles depend on it. Here the numbers are added as integers: shifted by the middle of their
-# range, scaled by a power of two, and rounded to 128 bits, each for itself.
-
-
 _BITS = 125
 """Bits of a sum in a HUGEINT."""
 
@@ -34,10 +28,15 @@ Ask = Callable[[str], tuple[Any, ...]]
 
 
 def exact_moments(ask: Ask, column: str) -> tuple[float, float]:
-    """The mean and the standard deviation (of the population) of a column; 0 without finite values.
+    """Return the mean and the population standard deviation of a column; 0 without finite values.
+
+    They do not depend on the order of rows, unlike sums of doubles by several threads. The numbers
+    are shifted by the middle of their range, scaled by a power of two, rounded to 128-bit integers,
+    and added exactly.
 
     Args:
-        ask: is called twice. column: an expression of type DOUBLE.
+        ask: is called twice.
+        column: an expression of type DOUBLE.
     """
     call = DUCKDB.call
     least, most, count = ask(", ".join(call(f, column) for f in ("min", "max", "count")))
@@ -47,32 +46,32 @@ def exact_moments(ask: Ask, column: str) -> tuple[float, float]:
     size = max(most - middle, middle - least)
     if size == 0:
         return float(least), 0.0
-    power = math.frexp(size)[1]  # so that the values below are in -1 .. 1
-    near = call("-", column, _number(middle))
-    unit = call("*", near, _number(2.0 ** -max(min(power, 1000), -1000)))
+    power = math.frexp(size)[1]  # Scales the values into the range from -1 to 1.
+    shifted = call("-", column, _double(middle))
+    normalized = call("*", shifted, _double(2.0 ** -max(min(power, 1000), -1000)))
     bits = _BITS - count.bit_length()
-    scaled = [call("*", value, _number(2.0**bits)) for value in (unit, call("*", unit, unit))]
+    scaled = [
+        call("*", value, _double(2.0**bits))
+        for value in (normalized, call("*", normalized, normalized))
+    ]
     total, squares = ask(", ".join(call("sum", f"CAST({v} AS HUGEINT)") for v in scaled))
-    mean, square = (Fraction(int(found), count * 2**bits) for found in (total, squares))
+    mean, square = (Fraction(int(total_of), count * 2**bits) for total_of in (total, squares))
     scale = Fraction(2) ** max(min(power, 1000), -1000)
     spread = max(square - mean * mean, Fraction(0))
     return float(Fraction(middle) + mean * scale), math.sqrt(spread) * float(scale)
 
 
-def _number(value: float) -> str:
-    return f"CAST('{value!r}' AS DOUBLE)"
-
-
 MOST_VALUES = 1000
-"""Categories that an encoder keeps unless it is told otherwise."""
+"""Default limit on the categories of an encoder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of a call, which are as the function's form wants them.
+    """The checked arguments of a call.
 
-    name: of the function. column: as it is kept. type: the column's, in the engine. shown: the
-    column in messages. values: of the other arguments, which are the same for all rows.
+    name: of the function. column: its stored expression. type: of the column, in the engine. shown:
+    the column in messages. values: of the other arguments, which are constant. ask: computes
+    aggregates over the fitted rows.
     """
 
     name: str
@@ -82,27 +81,27 @@ class Arguments:
     values: tuple[Any, ...]
     ask: Ask
 
-    def value(self, place: int, default: Any) -> Any:
-        """The value at a place, from 0; the default if it is not given."""
-        given = self.values[place] if place < len(self.values) else None
-        return default if given is None else given
+    def value(self, position: int, default: Any) -> Any:
+        """Return the argument at a position, from 0, or the default if it is missing or NULL."""
+        value = self.values[position] if position < len(self.values) else None
+        return default if value is None else value
 
     def number(self, aggregate: str) -> float:
-        """One number over all rows; 0 where there is none."""
-        (found,) = self.ask(aggregate)
-        return 0.0 if found is None else float(found)
+        """Return an aggregate over the fitted rows, or 0 if it is NULL."""
+        (value,) = self.ask(aggregate)
+        return 0.0 if value is None else float(value)
 
     def categories(self) -> list[str]:
-        """The most frequent values, in alphabetical order.
+        """Return the most frequent values in alphabetical order.
 
-        Arguments after the column: how many at most, and how often each at least.
+        The arguments after the column are the most values, and their minimum number of rows.
         """
         most, least = self.value(0, MOST_VALUES), self.value(1, 1)
         counts = f"{builtin('histogram')}(CAST({self.column} AS VARCHAR))"
-        (found,) = self.ask(f"{counts} FILTER (WHERE {self.column} IS NOT NULL)")
-        often = [(n, text) for text, n in (found or {}).items() if n >= least]
-        often.sort(key=lambda pair: (-pair[0], pair[1]))
-        return sorted(text for _, text in often[:most])
+        (histogram,) = self.ask(f"{counts} FILTER (WHERE {self.column} IS NOT NULL)")
+        frequent = [(n, text) for text, n in (histogram or {}).items() if n >= least]
+        frequent.sort(key=lambda pair: (-pair[0], pair[1]))
+        return sorted(text for _, text in frequent[:most])
 
 
 def _call(name: str, *arguments: str) -> str:
@@ -113,36 +112,36 @@ def _double(value: float) -> str:
     return f"CAST('{value!r}' AS DOUBLE)"
 
 
-def _scaled(column: str, middle: float, size: float) -> str:
-    """(x - middle) / size, where a size of 0 is 1, as scikit-learn has it."""
-    moved = _call("-", f"CAST({column} AS DOUBLE)", _double(middle))
-    return _call("/", moved, _double(size or 1.0))
+def _scale(column: str, middle: float, size: float) -> str:
+    """Return (x - middle) / size, with 1 instead of a size of 0, as scikit-learn does."""
+    shifted = _call("-", f"CAST({column} AS DOUBLE)", _double(middle))
+    return _call("/", shifted, _double(size or 1.0))
 
 
 def _standard_scaler(given: Arguments) -> str:
     column = f"CAST({given.column} AS DOUBLE)"
-    return _scaled(given.column, *exact_moments(given.ask, column))
+    return _scale(given.column, *exact_moments(given.ask, column))
 
 
 def _min_max_scaler(given: Arguments) -> str:
     column = f"CAST({given.column} AS DOUBLE)"
     least, most = given.ask(f"{_call('min', column)}, {_call('max', column)}")
-    return _scaled(given.column, least or 0.0, (most or 0.0) - (least or 0.0))
+    return _scale(given.column, least or 0.0, (most or 0.0) - (least or 0.0))
 
 
 def _max_abs_scaler(given: Arguments) -> str:
     column = f"CAST({given.column} AS DOUBLE)"
-    return _scaled(given.column, 0.0, given.number(_call("max", _call("abs", column))))
+    return _scale(given.column, 0.0, given.number(_call("max", _call("abs", column))))
 
 
 def _robust_scaler(given: Arguments) -> str:
     low, high = given.value(0, [25, 75])
-    centred, divided = given.value(1, True), given.value(2, True)
+    is_centred, is_scaled = given.value(1, True), given.value(2, True)
     column = f"CAST({given.column} AS DOUBLE)"
-    places = [low / 100, 0.5, high / 100]
-    (found,) = given.ask(_call("quantile_cont", column, f"[{', '.join(map(repr, places))}]"))
-    least, median, most = found or (0.0, 0.0, 0.0)
-    return _scaled(given.column, median if centred else 0.0, most - least if divided else 1.0)
+    levels = [low / 100, 0.5, high / 100]
+    (quantiles,) = given.ask(_call("quantile_cont", column, f"[{', '.join(map(repr, levels))}]"))
+    least, median, most = quantiles or (0.0, 0.0, 0.0)
+    return _scale(given.column, median if is_centred else 0.0, most - least if is_scaled else 1.0)
 
 
 def _mean(given: Arguments) -> float | None:
@@ -151,27 +150,31 @@ def _mean(given: Arguments) -> float | None:
 
 
 def _imputer(given: Arguments) -> str:
-    how = given.value(0, "mean")
+    strategy = given.value(0, "mean")
     is_number = NUMBERS.fullmatch(given.type) is not None and given.type != "BOOLEAN"
-    if how != "most_frequent" and not is_number:
+    if strategy != "most_frequent" and not is_number:
         raise ParseError(
-            f"{given.name} takes the {how} of numbers only, and {given.shown} has type "
+            f"{given.name} takes the {strategy} of numbers only, and {given.shown} has type "
             f"{given.type}: write ml_imputer({given.shown}, 'most_frequent') OVER ()"
         )
-    found = _mean(given) if how == "mean" else given.ask(_call(_AGGREGATES[how], given.column))[0]
-    if found is None:
+    filler = (
+        _mean(given)
+        if strategy == "mean"
+        else given.ask(_call(_AGGREGATES[strategy], given.column))[0]
+    )
+    if filler is None:
         return given.column
-    text = DUCKDB.quote_string(str(found))
+    text = DUCKDB.quote_string(str(filler))
     kind = "DOUBLE" if is_number else given.type
-    literal = text if isinstance(found, str) else f"CAST({text} AS {kind})"
+    literal = text if isinstance(filler, str) else f"CAST({text} AS {kind})"
     return f"COALESCE({given.column}, {literal})"
 
 
 _AGGREGATES = {"median": "median", "most_frequent": "mode"}
 
 
-def _binned(column: str, points: Sequence[float]) -> str:
-    """bin_1 below the first point, bin_2 from there, and so on."""
+def _assign_bins(column: str, points: Sequence[float]) -> str:
+    """Return bin_1 for values below the first point, bin_2 below the second, and so on."""
     cases = " ".join(
         f"WHEN {column} < {_double(float(point))} THEN 'bin_{n}'"
         for n, point in enumerate(points, 1)
@@ -187,31 +190,33 @@ def _bucketize(given: Arguments) -> str:
             f"{given.name} with exclude_boundaries leaves out the first and the last point, and "
             f"{shown_value(points)} has no others: give three points or more"
         )
-    return _binned(given.column, inner)
+    return _assign_bins(given.column, inner)
 
 
 def _quantile_bucketize(given: Arguments) -> str:
     count = given.value(0, 2)
-    places = ", ".join(repr(n / count) for n in range(1, count))
-    (found,) = given.ask(_call("quantile_cont", f"CAST({given.column} AS DOUBLE)", f"[{places}]"))
-    return _binned(given.column, sorted(set(found or ())))
+    levels = ", ".join(repr(n / count) for n in range(1, count))
+    (quantiles,) = given.ask(
+        _call("quantile_cont", f"CAST({given.column} AS DOUBLE)", f"[{levels}]")
+    )
+    return _assign_bins(given.column, sorted(set(quantiles or ())))
 
 
 def _one_hot_encoder(given: Arguments) -> str:
-    """The category, if it is one of those that are kept: the estimator makes columns of it."""
-    known = DUCKDB.texts(given.categories())
+    """Return the category if it is frequent, otherwise NULL: the estimator makes columns of it."""
+    frequent = DUCKDB.texts(given.categories())
     text = f"CAST({given.column} AS VARCHAR)"
-    return f"CASE WHEN {_call('list_contains', known, text)} THEN {text} END"
+    return f"CASE WHEN {_call('list_contains', frequent, text)} THEN {text} END"
 
 
 def _label_encoder(given: Arguments) -> str:
-    known = DUCKDB.texts(given.categories())
-    place = _call("list_position", known, f"CAST({given.column} AS VARCHAR)")
-    return f"COALESCE({place}, 0)"
+    frequent = DUCKDB.texts(given.categories())
+    position = _call("list_position", frequent, f"CAST({given.column} AS VARCHAR)")
+    return f"COALESCE({position}, 0)"
 
 
 def _hash_bucketize(given: Arguments) -> str:
-    """By md5, which is the same in all versions of the engine."""
+    """Return a bucket by md5, which is stable across versions of the engine."""
     count = given.value(0, 1)
     digits = _call("substr", _call("md5", f"CAST({given.column} AS VARCHAR)"), "1", "15")
     number = f"CAST({_call('||', DUCKDB.quote_string('0x'), digits)} AS BIGINT)"
@@ -221,17 +226,17 @@ def _hash_bucketize(given: Arguments) -> str:
 def _ngrams(given: Arguments) -> str:
     sizes = given.value(0, 1)
     low, high = sizes if isinstance(sizes, list) else (sizes, sizes)
-    between = DUCKDB.quote_string(given.value(1, " "))
-    parts = []
+    separator = DUCKDB.quote_string(given.value(1, " "))
+    ngrams = []
     for size in range(low, high + 1):
         last = _call("-", _call("len", given.column), str(size - 1))
         words = _call(
             "array_slice", given.column, "sqlml_p9", _call("+", "sqlml_p9", str(size - 1))
         )
-        joined = _call("list_aggregate", words, "'string_agg'", between)
+        joined = _call("list_aggregate", words, "'string_agg'", separator)
         starts = _call("generate_series", "1", last)
-        parts.append(_call("list_transform", starts, f"lambda sqlml_p9: {joined}"))
-    return parts[0] if len(parts) == 1 else _call("list_concat", *parts)
+        ngrams.append(_call("list_transform", starts, f"lambda sqlml_p9: {joined}"))
+    return ngrams[0] if len(ngrams) == 1 else _call("list_concat", *ngrams)
 
 
 PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = MappingProxyType(
@@ -249,46 +254,47 @@ PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = MappingProxyType(
         "ml_ngrams": _ngrams,
     }
 )
-"""Function in TRANSFORM -> what makes an expression of it."""
+"""Function in TRANSFORM -> the function that compiles it."""
 
 
 def multi_hot(given: Arguments) -> dict[str, str]:
-    """Category -> the expression of whether a list has it.
+    """Return, for each category, the expression that tests whether a list contains it.
 
     Raises:
         ConfigError: all lists are empty.
     """
     texts = f"CAST({given.column} AS VARCHAR[])"
-    found = listed_categories(given)
-    if not found:
+    categories = listed_categories(given)
+    if not categories:
         raise ConfigError(f"{given.name} finds no categories: all lists are empty")
-    return {text: _call("list_contains", texts, DUCKDB.quote_string(text)) for text in found}
+    return {text: _call("list_contains", texts, DUCKDB.quote_string(text)) for text in categories}
 
 
 def listed_categories(given: Arguments) -> list[str]:
-    """The most frequent entries of lists, in alphabetical order.
+    """Return the most frequent entries of lists in alphabetical order.
 
-    Arguments after the column: how many at most, and how often each is there at least.
+    The arguments after the column are the most entries, and their minimum count.
     """
     most, least = given.value(0, MOST_VALUES), given.value(1, 1)
     texts = _call("list", f"CAST({given.column} AS VARCHAR[])")
-    (found,) = given.ask(_call("list_aggregate", _call("flatten", texts), "'histogram'"))
-    often = sorted((-n, text) for text, n in (found or {}).items() if n >= least)
-    return sorted(text for _, text in often[:most])
+    (histogram,) = given.ask(_call("list_aggregate", _call("flatten", texts), "'histogram'"))
+    frequent = sorted((-n, text) for text, n in (histogram or {}).items() if n >= least)
+    return sorted(text for _, text in frequent[:most])
 
 
 def feature_cross(columns: Mapping[str, str], degree: int) -> dict[str, str]:
-    """The names of some columns -> the expression of their values side by side.
+    """Return the combinations of columns: joined names -> the expression of their joined values.
 
     Args:
-        columns: name -> the expression that reads it. degree: columns that are joined at most.
+        columns: name -> the expression that reads it.
+        degree: the most columns in a combination.
     """
-    made = {}
+    crosses = {}
     for size in range(2, min(degree, len(columns)) + 1):
         for names in combinations(columns, size):
             texts = [f"CAST({columns[name]} AS VARCHAR)" for name in names]
             joined = texts[0]
             for text in texts[1:]:
                 joined = _call("||", _call("||", joined, "'_'"), text)
-            made["_".join(names)] = joined
-    return made
+            crosses["_".join(names)] = joined
+    return crosses

@@ -1,4 +1,4 @@
-"""`transform_items`: what TRANSFORM (..) lists, as expressions of a row."""
+"""The items of TRANSFORM (...), compiled to row expressions."""
 
 from __future__ import annotations
 
@@ -35,48 +35,49 @@ from sqlml.training.transform.preprocessors import (
 from sqlml.types import fold
 
 Named = tuple[str, RowExpression | None]
-"""The name of a feature and the expression that makes it; None for a column as it is."""
+"""Name of a feature, and the expression that computes it; None for an unchanged column."""
 
-SEVERAL = ("ml_multi_hot_encoder", "ml_feature_cross")
-"""Functions that make several features, and stand alone."""
+MULTI_FEATURE_FUNCTIONS = ("ml_multi_hot_encoder", "ml_feature_cross")
+"""Functions that compute several features, and cannot be nested."""
 
 
 def transform_items(rows: FittedRows, texts: Sequence[str], named: set[str]) -> list[Named]:
-    """Name and expression of each feature, of yet unknown types.
+    """Return the name and expression of each feature, with types that are not known yet.
 
     Args:
-        texts: the items. named: columns that options name, folded, which a star leaves out.
+        texts: the items.
+        named: folded names of columns that options name, which a star leaves out.
 
     Raises:
-        ParseError: an item is no expression over a row, or has no name.
+        ParseError: an item is not a row expression, or has no name.
     """
-    made: list[Named] = []
-    listed = items_of(rows.host.read, texts)
-    plain = {fold(n) for i in listed if not i.star for n in (i.column or "", i.name)}
-    for item in listed:
+    features: list[Named] = []
+    items = items_of(rows.host.read, texts)
+    listed_names = {fold(n) for i in items if not i.star for n in (i.column or "", i.name)}
+    for item in items:
         if item.star:
             _check_excluded(rows, item)
-            gone = item.excluded | plain | named
-            made += [(name, None) for name in rows.columns if fold(name) not in gone]
-        elif called(item.tree) in SEVERAL:
-            made += _several(rows, item)
+            excluded = item.excluded | listed_names | named
+            features += [(name, None) for name in rows.columns if fold(name) not in excluded]
+        elif called(item.tree) in MULTI_FEATURE_FUNCTIONS:
+            features += _compile_multi_item(rows, item)
         else:
-            made.append(_one(rows, item))
-    return made
+            features.append(_compile_item(rows, item))
+    return features
 
 
 def _check_excluded(rows: FittedRows, item: Item) -> None:
     missing = item.excluded - {fold(name) for name in rows.columns}
     if missing:
-        known = ", ".join(list(rows.columns)[:30])
+        columns = ", ".join(list(rows.columns)[:30])
         raise ParseError(
             f"EXCLUDE names a column {min(missing)!r} that the query does not have; its columns: "
-            f"{known}"
+            f"{columns}"
         )
 
 
-def _one(rows: FittedRows, item: Item) -> Named:
-    sql, columns = _kept(rows, item)
+def _compile_item(rows: FittedRows, item: Item) -> Named:
+    sql, columns = _compile(rows, item)
     if not item.name:
         raise ParseError(f"give {item.text!r} in TRANSFORM a name with AS")
     if item.column is not None and fold(item.name) == fold(item.column):
@@ -84,59 +85,60 @@ def _one(rows: FittedRows, item: Item) -> Named:
     return item.name, RowExpression(sql, columns, "DOUBLE")
 
 
-def _several(rows: FittedRows, item: Item) -> list[Named]:
-    """The features of a function that makes several, called by the item's name and their own."""
+def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
+    """Return the features of a function that computes several, named after the item and
+    themselves."""
     name = str(called(item.tree))
     check_plain_call(item.tree)
     trees = argument_trees(item.tree)
     check_count(name, len(trees))
     if not item.name:
         raise ParseError(f"give {item.text!r} in TRANSFORM a name with AS")
-    fields = _fields(trees[0]) if name == "ml_feature_cross" else {}
-    values = tuple(_constant(rows, name, tree) for tree in trees[1:])
+    fields = _struct_fields(trees[0]) if name == "ml_feature_cross" else {}
+    values = tuple(_read_constant(rows, name, tree) for tree in trees[1:])
     check_values(name, values)
     if fields:
-        whole = [Item(field, tree, field) for field, tree in fields.items()]
-        joined = _together(rows, whole)
-        made = feature_cross(joined, values[0] if values and values[0] else 2)
-        columns = tuple(dict.fromkeys(c for i in whole for c in _kept(rows, i)[1]))
+        field_items = [Item(field, tree, field) for field, tree in fields.items()]
+        field_sql = _share_columns(rows, field_items)
+        expressions = feature_cross(field_sql, values[0] if values and values[0] else 2)
+        columns = tuple(dict.fromkeys(c for i in field_items for c in _compile(rows, i)[1]))
     else:
-        column, columns = _kept(rows, Item("", trees[0], item.text))
-        made = multi_hot(_arguments(rows, name, column, columns, values))
-    single = len(made) == 1
+        column, columns = _compile(rows, Item("", trees[0], item.text))
+        expressions = multi_hot(_bind_arguments(rows, name, column, columns, values))
+    single = len(expressions) == 1
     return [
         (item.name if single else f"{item.name}_{part}", RowExpression(sql, columns, "DOUBLE"))
-        for part, sql in made.items()
+        for part, sql in expressions.items()
     ]
 
 
-def _together(rows: FittedRows, items: Sequence[Item]) -> dict[str, str]:
-    """Expressions whose places stand for the columns of all of them."""
-    columns = tuple(dict.fromkeys(c for item in items for c in _kept(rows, item)[1]))
-    places = {column: f"sqlml_raw_{n}" for n, column in enumerate(columns)}
-    made = {}
+def _share_columns(rows: FittedRows, items: Sequence[Item]) -> dict[str, str]:
+    """Return expressions whose placeholders refer to the columns of all of them."""
+    columns = tuple(dict.fromkeys(c for item in items for c in _compile(rows, item)[1]))
+    placeholders = {column: f"sqlml_raw_{n}" for n, column in enumerate(columns)}
+    expressions = {}
     for item in items:
-        sql, own = _kept(rows, item)
-        made[item.name] = RowExpression(sql, own, "VARCHAR").plain(places)
-    return made
+        sql, item_columns = _compile(rows, item)
+        expressions[item.name] = RowExpression(sql, item_columns, "VARCHAR").plain(placeholders)
+    return expressions
 
 
-def _fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The columns that a struct names, by the names of its fields.
+def _struct_fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the columns of a struct by the names of its fields.
 
     Raises:
-        ParseError: it is no struct of at least two columns.
+        ParseError: it is not a struct of at least two columns.
     """
-    fields = argument_trees(tree) if called(tree) in _STRUCTS else []
-    named = {_field_name(field): field for field in fields}
-    if len(named) < 2 or "" in named:
+    fields = argument_trees(tree) if called(tree) in _STRUCT_FUNCTIONS else []
+    by_name = {_field_name(field): field for field in fields}
+    if len(by_name) < 2 or "" in by_name:
         example = FORMS["ml_feature_cross"].example
         raise ParseError(f"ml_feature_cross takes a struct of at least two columns: {example}")
-    return named
+    return by_name
 
 
-_STRUCTS = ("struct_pack", "row", "struct")
-"""What `{'a': a}`, `(a, b)` and `STRUCT(a, b)` call."""
+_STRUCT_FUNCTIONS = ("struct_pack", "row", "struct")
+"""Functions that `{'a': a}`, `(a, b)` and `STRUCT(a, b)` call."""
 
 
 def _field_name(tree: Mapping[str, Any]) -> str:
@@ -144,72 +146,75 @@ def _field_name(tree: Mapping[str, Any]) -> str:
     return str(tree.get("sqlml_name") or names[-1])
 
 
-def _kept(rows: FittedRows, item: Item) -> tuple[str, tuple[str, ...]]:
-    return kept(rows.host.read, item, list(rows.columns), partial(_preprocessed, rows))
+def _compile(rows: FittedRows, item: Item) -> tuple[str, tuple[str, ...]]:
+    return kept(rows.host.read, item, list(rows.columns), partial(_compile_call, rows))
 
 
-def _preprocessed(
+def _compile_call(
     rows: FittedRows, name: str, arguments: Sequence[str], columns: Sequence[str]
 ) -> str | None:
-    """What stands for the call of a preprocessing function."""
-    if name in SEVERAL:
+    """Return the expression that replaces the call of a preprocessing function."""
+    if name in MULTI_FEATURE_FUNCTIONS:
         raise ParseError(f"{name} makes several features, and stands alone in TRANSFORM")
     check_count(name, len(arguments))
     column, *others = arguments
-    values = tuple(_value(rows, name, text, columns) for text in others)
+    values = tuple(_evaluate(rows, name, text, columns) for text in others)
     check_values(name, values)
-    return PREPROCESSORS[name](_arguments(rows, name, column, tuple(columns), values))
+    return PREPROCESSORS[name](_bind_arguments(rows, name, column, tuple(columns), values))
 
 
-def _arguments(
+def _bind_arguments(
     rows: FittedRows, name: str, column: str, columns: tuple[str, ...], values: tuple[Any, ...]
 ) -> Arguments:
-    """The arguments of a call, whose column the function takes.
+    """Bind the arguments of a call, and check the type of its column.
 
     Args:
-        columns: those that places in `column` mean.
+        columns: those that placeholders in `column` refer to.
     """
-    made = RowExpression(column, columns, "DOUBLE")
-    (kind,) = rows.types([made])
-    written = _written(made)
-    check_column(name, written, kind)
-    return Arguments(name, column, kind, written, values, partial(_ask, rows, columns))
+    expression = RowExpression(column, columns, "DOUBLE")
+    (kind,) = rows.types([expression])
+    shown_column = _spell(expression)
+    check_column(name, shown_column, kind)
+    ask = partial(_compute_aggregates, rows, columns)
+    return Arguments(name, column, kind, shown_column, values, ask)
 
 
-def _ask(rows: FittedRows, columns: Sequence[str], aggregates: str) -> tuple[Any, ...]:
-    """Values over the rows that are fitted to, of expressions as they are kept."""
+def _compute_aggregates(
+    rows: FittedRows, columns: Sequence[str], aggregates: str
+) -> tuple[Any, ...]:
+    """Return aggregates of stored expressions over the fitted rows."""
     quoted = {name: DUCKDB.quote_name(name) for name in columns}
     return rows.ask(RowExpression(aggregates, tuple(columns), "DOUBLE").plain(quoted))
 
 
-def _constant(rows: FittedRows, name: str, tree: Mapping[str, Any]) -> Any:
-    """The value of an argument of a function."""
-    return _value(rows, name, *kept(rows.host.read, Item("", tree, ""), list(rows.columns)))
+def _read_constant(rows: FittedRows, name: str, tree: Mapping[str, Any]) -> Any:
+    """Return the value of a constant argument."""
+    return _evaluate(rows, name, *kept(rows.host.read, Item("", tree, ""), list(rows.columns)))
 
 
-def _value(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> Any:
-    """The value of an argument of a function, which reads no column.
+def _evaluate(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> Any:
+    """Return the value of a constant argument from its SQL.
 
     Raises:
-        ParseError: it reads one.
+        ParseError: it reads a column.
     """
     if "sqlml_raw_" in sql:
-        written = _written(RowExpression(sql, tuple(columns), "DOUBLE"))
+        argument = _spell(RowExpression(sql, tuple(columns), "DOUBLE"))
         example = FORMS[name].example
         raise ParseError(
-            f"{name} takes constants behind its first argument, not {written}: {example}"
+            f"{name} takes constants after its first argument, not {argument}: {example}"
         )
     ((value,),) = rows.host.read(f"SELECT {sql}")
-    return _plain(value)
+    return _convert_decimals(value)
 
 
-def _written(made: RowExpression) -> str:
-    """An expression as messages show it."""
-    return shown(made.plain({column: column for column in made.columns}))
+def _spell(expression: RowExpression) -> str:
+    """Return an expression as messages show it."""
+    return shown(expression.plain({column: column for column in expression.columns}))
 
 
-def _plain(value: Any) -> Any:
-    """A value with numbers in place of decimals."""
+def _convert_decimals(value: Any) -> Any:
+    """Replace decimals with floats."""
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_convert_decimals(item) for item in value]
     return float(value) if isinstance(value, Decimal) else value

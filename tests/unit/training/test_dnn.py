@@ -12,8 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sqlml.errors import ConfigError
-from sqlml.training.estimators.dnn import DNNClassifier, DNNRegressor
-from sqlml.training.estimators.multilayer_perceptron import MultilayerPerceptron
+from sqlml.training.estimators.dnn import DNNClassifier, DNNRegressor, MultilayerPerceptron
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(300, 5)).astype(np.float32)
@@ -118,7 +117,7 @@ def test_a_loss_without_bounds_is_told() -> None:
         DNNRegressor(**options).fit(X, X[:, 0])
 
 
-def kept(memory: str) -> tuple[float, list[Any], int]:
+def measure_memory(memory: str) -> tuple[float, list[Any], int]:
     """A step's loss and gradients, and the most bytes of activations that were kept for them."""
     torch.manual_seed(0)
     net = MultilayerPerceptron(64, 1, [64] * 64, "relu", 0.1, memory)
@@ -147,8 +146,8 @@ def kept(memory: str) -> tuple[float, list[Any], int]:
 
 
 def test_sublinear_memory_keeps_a_third_of_64_layers_and_changes_no_number() -> None:
-    loss, gradients, whole = kept("all")
-    same, others, part = kept("sublinear")
+    loss, gradients, whole = measure_memory("all")
+    same, others, part = measure_memory("sublinear")
     assert same == loss
     assert all(torch.equal(a, b) for a, b in zip(gradients, others, strict=True))
     assert whole > 64 * 4096 * 64 * 4

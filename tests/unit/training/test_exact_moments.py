@@ -27,16 +27,16 @@ COLUMNS = {
 @pytest.mark.parametrize("name", COLUMNS)
 def test_moments_are_those_of_numpy(name: str) -> None:
     values = COLUMNS[name]
-    found = []
+    moments = []
     for order in (values, values[::-1], DRAW.permutation(values)):
         with duckdb.connect() as con:
             con.register("t", pa.table({"x": order}))
-            found.append(exact_moments(_asking(con), "x"))
-    assert found[0] == found[1] == found[2]
+            moments.append(exact_moments(_asking(con), "x"))
+    assert moments[0] == moments[1] == moments[2]
     size = float(np.abs(values).max())
     exact = values.astype(np.longdouble)
-    assert found[0][0] == pytest.approx(float(exact.mean()), rel=1e-15, abs=1e-15 * size)
-    assert found[0][1] == pytest.approx(float(exact.std()), rel=1e-12, abs=1e-12 * size)
+    assert moments[0][0] == pytest.approx(float(exact.mean()), rel=1e-15, abs=1e-15 * size)
+    assert moments[0][1] == pytest.approx(float(exact.std()), rel=1e-12, abs=1e-12 * size)
 
 
 def test_columns_without_finite_values() -> None:

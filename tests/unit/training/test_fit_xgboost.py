@@ -1,4 +1,4 @@
-"""What XGBoost makes of rows, and a Ctrl-C while it reads them."""
+"""XGBoost's matrix of rows, and a Ctrl-C while it reads them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from xgboost import XGBClassifier
 
-from sqlml.training.fitting.fit_xgboost import _xgboost_matrix
-from sqlml.training.storage.row_store import Blocks, Part
+from sqlml.training.fitting.fit_xgboost import _build_matrix
+from sqlml.training.row_store import Blocks, Part
 from sqlml.types import Array
 
 
@@ -45,7 +45,7 @@ def test_an_interrupt_while_native_code_reads_rows_is_raised() -> None:
     before = signal.getsignal(signal.SIGINT)
     part = Part(InterruptedBlocks(1), y, None, None)
     with pytest.raises(KeyboardInterrupt):
-        _xgboost_matrix(part, None, XGBClassifier(), None)
+        _build_matrix(part, None, XGBClassifier(), None)
     assert signal.getsignal(signal.SIGINT) is before
-    matrix = _xgboost_matrix(part, None, XGBClassifier(), None)
+    matrix = _build_matrix(part, None, XGBClassifier(), None)
     assert matrix.num_row() == 200

@@ -1,4 +1,4 @@
-"""What libraries raise, in one line."""
+"""Messages of libraries, shortened to one line."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""How the preprocessing functions of TRANSFORM (..) are called."""
+"""Signatures of the preprocessing functions of TRANSFORM (...)."""
 
 from __future__ import annotations
 
 from sqlml.training.transform.preprocessor_forms import FORMS
 from sqlml.training.transform.preprocessors import PREPROCESSORS
-from sqlml.training.transform.transform_items import SEVERAL
+from sqlml.training.transform.transform_items import MULTI_FEATURE_FUNCTIONS
 
 
 def test_each_function_has_a_form_with_its_own_name() -> None:
-    assert {*FORMS} == {*PREPROCESSORS, *SEVERAL}
+    assert {*FORMS} == {*PREPROCESSORS, *MULTI_FEATURE_FUNCTIONS}
     assert all(form.example.startswith(f"{name}(") for name, form in FORMS.items())

@@ -9,10 +9,10 @@ from lightgbm.basic import _ConfigAliases
 
 from sqlml.errors import ConfigError
 from sqlml.parsing.statements import Call
-from sqlml.training.model_types import MODEL_TYPES, trainer_of
+from sqlml.training.model_types import MODEL_TYPES, find_trainer
 from sqlml.training.options.estimator_parameters import (
     ALLOWED,
-    OF_XGBOOST,
+    XGBOOST_EXTRAS,
     Candidates,
     Range,
     parameter_names,
@@ -25,21 +25,23 @@ BOOSTED = {"model_type": "boosted_tree_classifier", "label": "y"}
 LINEAR = {"model_type": "linear_reg", "label": "y"}
 
 
-def asked(**options: Any) -> Request:
+def parse_options(**options: Any) -> Request:
     return request_of(options, KEPT)
 
 
 def test_parameters_are_the_librarys_own() -> None:
-    made = asked(**BOOSTED, library="xgboost", max_depth=3, eta=0.5, positive_class="yes")
-    assert made.parameters == {
+    request = parse_options(
+        **BOOSTED, library="xgboost", max_depth=3, eta=0.5, positive_class="yes"
+    )
+    assert request.parameters == {
         "enable_categorical": True,
         "tree_method": "hist",
         "max_depth": 3,
         "learning_rate": 0.5,
         "random_state": 0,
     }
-    assert made.kept == {"positive_class": "yes"}
-    assert made.early_stopping_rounds == 10
+    assert request.kept == {"positive_class": "yes"}
+    assert request.early_stopping_rounds == 10
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_parameters_are_the_librarys_own() -> None:
     ],
 )
 def test_bigquerys_names_mean_the_same(library: str, depth: str, rounds: str) -> None:
-    made = asked(
+    request = parse_options(
         **{"model_type": "BOOSTED_TREE_CLASSIFIER", "input_label_cols": ("y",)},
         library=library,
         max_tree_depth=3,
@@ -64,10 +66,10 @@ def test_bigquerys_names_mean_the_same(library: str, depth: str, rounds: str) ->
         auto_class_weights=True,
         early_stop=False,
     )
-    assert made.parameters[depth] == 3 and made.parameters["learning_rate"] == 0.2
-    assert made.parameters[rounds] == 50
-    assert made.label == "y" and made.split == Split("seq", 0.1, "d")
-    assert made.class_weights == "balanced" and made.early_stopping_rounds is None
+    assert request.parameters[depth] == 3 and request.parameters["learning_rate"] == 0.2
+    assert request.parameters[rounds] == 50
+    assert request.label == "y" and request.split == Split("seq", 0.1, "d")
+    assert request.class_weights == "balanced" and request.early_stopping_rounds is None
 
 
 @pytest.mark.parametrize(
@@ -94,38 +96,42 @@ def test_bigquerys_names_mean_the_same(library: str, depth: str, rounds: str) ->
 def test_bigquerys_words_are_the_librarys(
     options: dict[str, Any], parameters: dict[str, Any]
 ) -> None:
-    assert asked(**options).parameters.items() >= parameters.items()
+    assert parse_options(**options).parameters.items() >= parameters.items()
 
 
 def test_bigquerys_names_of_sqlmls_own_options() -> None:
-    assert asked(**BOOSTED, instance_weight_col="w").weight == "w"
-    assert not asked(model_type="pca", scale_features=False).standardize
+    assert parse_options(**BOOSTED, instance_weight_col="w").weight == "w"
+    assert not parse_options(model_type="pca", scale_features=False).standardize
 
 
 def test_searched_values_are_read_as_plain_ones_are() -> None:
-    made = asked(
+    request = parse_options(
         **BOOSTED,
         booster_type=Call("hparam_candidates", (("GBTREE", "DART"),)),
         max_depth=Call("hparam_range", (2.0, 5)),
         eta=Call("hparam_range", (0, 1)),
     )
-    assert made.searched == {
+    assert request.searched == {
         "booster": Candidates(("gbtree", "dart")),
         "max_depth": Range(2, 5),
         "learning_rate": Range(0.0, 1.0),
     }
-    assert isinstance(made.searched["learning_rate"].low, float)
+    assert isinstance(request.searched["learning_rate"].low, float)
 
 
 def test_a_trial_has_its_own_regularisation() -> None:
     weights = {"l1_reg": 1, "l2_reg": Call("hparam_range", (0, 5))}
-    made = asked(**LINEAR, **weights)
-    assert made.trainer.path.endswith("ElasticNet")
-    assert made.parameters_with({"l2_reg": 3.0}).items() >= {"alpha": 4, "l1_ratio": 0.25}.items()
-    made = asked(model_type="logistic_reg", label="y", **weights)
-    assert made.parameters_with({"l2_reg": 3.0}).items() >= {"C": 0.25, "l1_ratio": 0.25}.items()
-    made = asked(model_type="logistic_reg", label="y", l2_reg=0)
-    assert made.parameters["C"] == float("inf"), "no regularisation, as it says"
+    request = parse_options(**LINEAR, **weights)
+    assert request.trainer.path.endswith("ElasticNet")
+    assert (
+        request.trial_parameters({"l2_reg": 3.0}).items() >= {"alpha": 4, "l1_ratio": 0.25}.items()
+    )
+    request = parse_options(model_type="logistic_reg", label="y", **weights)
+    assert (
+        request.trial_parameters({"l2_reg": 3.0}).items() >= {"C": 0.25, "l1_ratio": 0.25}.items()
+    )
+    request = parse_options(model_type="logistic_reg", label="y", l2_reg=0)
+    assert request.parameters["C"] == float("inf"), "no regularisation, as it says"
 
 
 @pytest.mark.parametrize(
@@ -141,15 +147,15 @@ def test_a_trial_has_its_own_regularisation() -> None:
 def test_regularisation_decides_the_linear_model(
     options: dict[str, Any], path: str, parameters: dict[str, Any]
 ) -> None:
-    made = asked(model_type="linear_reg", label="y", **options)
-    assert made.trainer.path.endswith(f".{path}")
-    assert {k: v for k, v in made.parameters.items() if k != "random_state"} == parameters
+    request = parse_options(model_type="linear_reg", label="y", **options)
+    assert request.trainer.path.endswith(f".{path}")
+    assert {k: v for k, v in request.parameters.items() if k != "random_state"} == parameters
 
 
 def test_regularisation_of_logistic_regression() -> None:
-    made = asked(model_type="logistic_reg", label="y", l1_reg=0.5, l2_reg=0.5)
-    assert made.parameters["C"] == 1.0 and made.parameters["l1_ratio"] == 0.5
-    assert made.parameters["solver"] == "saga"
+    request = parse_options(model_type="logistic_reg", label="y", l1_reg=0.5, l2_reg=0.5)
+    assert request.parameters["C"] == 1.0 and request.parameters["l1_ratio"] == 0.5
+    assert request.parameters["solver"] == "saga"
 
 
 @pytest.mark.parametrize(
@@ -260,14 +266,14 @@ def test_an_option_that_does_not_fit_is_named(options: dict[str, Any], says: str
 
 
 def test_a_model_without_a_label_holds_out_no_rows_unless_asked_to() -> None:
-    assert asked(model_type="kmeans").split == Split("none")
-    assert asked(model_type="kmeans", eval_fraction=0.1).split == Split("auto", 0.1)
+    assert parse_options(model_type="kmeans").split == Split("none")
+    assert parse_options(model_type="kmeans", eval_fraction=0.1).split == Split("auto", 0.1)
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_every_trainer_is_there(model_type: str) -> None:
     for library in MODEL_TYPES[model_type].trainers:
-        name, trainer = trainer_of(model_type, library)
+        name, trainer = find_trainer(model_type, library)
         assert name == library and hasattr(trainer.estimator_class(), "fit")
         assert set(trainer.names.values()).isdisjoint(trainer.names)
 
@@ -277,7 +283,7 @@ NAMES_OF_LIGHTGBM = _ConfigAliases._get_all_param_aliases()
 
 @pytest.mark.parametrize("first", sorted(NAMES_OF_LIGHTGBM.keys() - ALLOWED["lightgbm"]))
 def test_a_parameter_of_lightgbm_is_refused_by_all_of_its_names(first: str) -> None:
-    trainer = trainer_of("boosted_tree_classifier", "lightgbm")[1]
+    trainer = find_trainer("boosted_tree_classifier", "lightgbm")[1]
     assert not parameter_names(trainer) & set(NAMES_OF_LIGHTGBM[first])
 
 
@@ -287,7 +293,7 @@ def test_a_parameter_of_lightgbm_is_refused_by_all_of_its_names(first: str) -> N
 def test_files_and_machines_are_no_options(name: str) -> None:
     for library in ("lightgbm", "xgboost", "catboost", "sklearn"):
         with pytest.raises(ConfigError, match=f"unknown option '{name}'"):
-            asked(**BOOSTED, library=library, **{name: "1"})
+            parse_options(**BOOSTED, library=library, **{name: "1"})
 
 
 def test_every_parameter_is_one_of_a_list() -> None:
@@ -296,7 +302,7 @@ def test_every_parameter_is_one_of_a_list() -> None:
         for trainer in kind.trainers.values():
             if trainer.missing or trainer.package == "lightgbm":
                 continue
-            assert parameter_names(trainer) <= ALLOWED[trainer.package] | OF_XGBOOST
+            assert parameter_names(trainer) <= ALLOWED[trainer.package] | XGBOOST_EXTRAS
 
 
 @pytest.mark.parametrize(
@@ -311,14 +317,14 @@ def test_every_parameter_is_one_of_a_list() -> None:
     ],
 )
 def test_other_names_of_lightgbm_are_not_ignored(given: Any, parameter: Any) -> None:
-    made = asked(**BOOSTED, library="lightgbm", **given)
-    assert made.parameters.items() >= parameter.items()
-    assert not made.parameters.keys() & (given.keys() - parameter.keys())
+    request = parse_options(**BOOSTED, library="lightgbm", **given)
+    assert request.parameters.items() >= parameter.items()
+    assert not request.parameters.keys() & (given.keys() - parameter.keys())
 
 
 def test_two_names_of_one_parameter_are_refused() -> None:
     with pytest.raises(ConfigError, match="options eta and shrinkage_rate are the same"):
-        asked(**BOOSTED, library="lightgbm", eta=0.5, shrinkage_rate=0.1)
+        parse_options(**BOOSTED, library="lightgbm", eta=0.5, shrinkage_rate=0.1)
 
 
 @pytest.mark.parametrize(
@@ -328,4 +334,4 @@ def test_two_names_of_one_parameter_are_refused() -> None:
 def test_a_text_for_lightgbm_sets_no_other_parameter(name: str, text: str) -> None:
     for value in (text, (text,), Call("hparam_candidates", (("binary", text),))):
         with pytest.raises(ConfigError, match=f"option {name} must be a (word of|string)"):
-            asked(**BOOSTED, library="lightgbm", **{name: value})
+            parse_options(**BOOSTED, library="lightgbm", **{name: value})

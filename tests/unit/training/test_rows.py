@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from sqlml.errors import ConfigError
-from sqlml.training.storage import row_store
-from sqlml.training.storage.column_statistics import Classes, ColumnStatistics, Names
-from sqlml.training.storage.row_store import Buffer, Part, RowStore, StoredRows, sample
+from sqlml.training import row_store
+from sqlml.training.column_statistics import Classes, ColumnStatistics, Names
+from sqlml.training.row_store import Buffer, Part, RowStore, StoredRows, sample
 from sqlml.types import Labels
 
 

@@ -1,4 +1,5 @@
-"""Where scikit-learn is not installed, formulas fit the small models of some classes."""
+"""Closed forms of small models, which numpy fits without scikit-learn, against scikit-learn's
+own."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ def test_it_is_what_the_library_fits(estimator: Any) -> None:
     known = estimator.fit(x, y)
     recipe = recipe_of(known)
     assert recipe is not None and recipe.path == class_path(known)
-    made = closed_form(recipe.path, recipe.parameters, x, y)
-    ours, theirs = (sqlml.compile(import_model(m).program) for m in (made, known))
+    estimator = closed_form(recipe.path, recipe.parameters, x, y)
+    ours, theirs = (sqlml.compile(import_model(m).program) for m in (estimator, known))
     np.testing.assert_allclose(ours.predict(x), theirs.predict(x), rtol=1e-9, atol=1e-9)
     if classifies:
         np.testing.assert_allclose(ours.predict_proba(x), theirs.predict_proba(x), rtol=1e-9)

@@ -9,7 +9,7 @@ import pytest
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
 from sqlml.training.cascades.feature_groups import NOTHING, Group, Sources, feature_groups
-from sqlml.training.cascades.parts import LastEstimator, last_estimator
+from sqlml.training.cascades.last_estimator import LastEstimator, last_estimator
 from tests.unit.training.cascades.models import fitted
 
 
@@ -19,8 +19,8 @@ def grouped(name: str, sources: Sources = NOTHING, heavy_ns: float = 100.0) -> t
     last: LastEstimator = last_estimator(program)
 
     def cost(places: Sequence[int]) -> float:
-        wanted = [b for b in last.blocks if set(b.places) & set(places)]
-        nodes = frozenset[int]().union(*(b.nodes for b in wanted))
+        expected = [b for b in last.blocks if set(b.places) & set(places)]
+        nodes = frozenset[int]().union(*(b.nodes for b in expected))
         ops = [program.nodes[i].op for i in nodes]
         return heavy_ns * sum(op in ("count_tokens", "tree_ensemble", "nearest") for op in ops)
 

@@ -15,8 +15,8 @@ def test_interval_is_that_of_clopper_and_pearson() -> None:
         trials = int(random.integers(1, 5000))
         successes = int(random.integers(0, trials + 1))
         level = float(random.choice([0.9, 0.95, 0.999]))
-        wanted = binomtest(successes, trials).proportion_ci(level, method="exact")
-        assert interval(successes, trials, level) == pytest.approx(tuple(wanted), abs=1e-9)
+        expected = binomtest(successes, trials).proportion_ci(level, method="exact")
+        assert interval(successes, trials, level) == pytest.approx(tuple(expected), abs=1e-9)
 
 
 def test_at_most_is_the_binomial_distribution() -> None:

@@ -23,8 +23,8 @@ def test_no_other_set_within_the_budget_is_worth_more() -> None:
             if costs[list(subset)].sum() <= 1 + 1e-9
         )
         assert costs[list(chosen)].sum() <= 1 + 1e-9
-        held = sum(max(worth[i], 0) if costs[i] == 0 else worth[i] for i in chosen)
-        assert held >= best - 1e-9
+        total_worth = sum(max(worth[i], 0) if costs[i] == 0 else worth[i] for i in chosen)
+        assert total_worth >= best - 1e-9
 
 
 def test_free_features_are_always_taken_and_useless_ones_never() -> None:

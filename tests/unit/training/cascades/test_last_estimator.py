@@ -1,11 +1,11 @@
-"""Where the last estimator of a model begins, and the blocks of columns that it reads."""
+"""The last estimator of a model, and the blocks of columns that it reads."""
 
 from __future__ import annotations
 
 import pytest
 
 from sqlml.importers.registry import import_model
-from sqlml.training.cascades.parts import last_estimator
+from sqlml.training.cascades.last_estimator import last_estimator
 from tests.unit.training.cascades.models import MODELS, fitted
 
 BLOCKS = {

@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sqlml.catalog.small_models import Cascade
 from sqlml.errors import ConfigError
 from sqlml.importers.registry import import_model
+from sqlml.training.cascades.last_estimator import answers
 from sqlml.training.cascades.learn import NoGain, learn_cascade
-from sqlml.training.cascades.parts import answers
 from sqlml.training.cascades.recipe import recipe_of
 from tests.support.cascaded import features, model, table
 
@@ -35,20 +35,20 @@ def test_fresh_rows_lose_no_more_than_was_allowed() -> None:
     held = rows(frame)
     full = answers(model()[1], "label", held)[:, 0]
     for seed in range(1, 4):
-        found = learned(seed=seed)
-        assert isinstance(found, Cascade)
-        small = answers(found.small, "label", held)[:, 0]
+        result = learned(seed=seed)
+        assert isinstance(result, Cascade)
+        small = answers(result.small, "label", held)[:, 0]
         got = np.where(small >= 0, small, full)
         assert (full == labels).mean() - (got == labels).mean() <= LOSS
-        assert (small >= 0).mean() == pytest.approx(found.facts.confident, abs=0.03)
+        assert (small >= 0).mean() == pytest.approx(result.facts.confident, abs=0.03)
 
 
 def test_what_is_known_of_it() -> None:
-    found = learned()
-    assert isinstance(found, Cascade)
-    facts = found.facts
+    result = learned()
+    assert isinstance(result, Cascade)
+    facts = result.facts
     assert {g.name for g in facts.groups if g.chosen} == {"x"}
-    assert set(found.small.inputs) == {"x"}
+    assert set(result.small.inputs) == {"x"}
     assert facts.trained == 4_500 and facts.held_out == 1_500
     assert facts.label == "y" and facts.accuracy_loss == LOSS
     assert facts.loss <= facts.most_loss <= LOSS
@@ -66,21 +66,21 @@ def test_a_target_that_no_small_model_meets() -> None:
     recipe = recipe_of(fitted)
     assert recipe is not None
     program = import_model(fitted).program
-    found = learn_cascade(program, recipe, rows(frame), labels, query="", label="y", loss=LOSS)
-    assert isinstance(found, NoGain)
-    assert found.reason.endswith("of the time without it")
-    assert {g.name for g in found.groups} == {"x", "characters of t"}
+    result = learn_cascade(program, recipe, rows(frame), labels, query="", label="y", loss=LOSS)
+    assert isinstance(result, NoGain)
+    assert result.reason.endswith("of the time without it")
+    assert {g.name for g in result.groups} == {"x", "characters of t"}
 
 
 def test_nothing_is_gained_where_the_rest_of_the_query_takes_all_the_time() -> None:
     frame, labels = table(6_000, 1)
     recipe = recipe_of(model()[0])
     assert recipe is not None
-    found = learn_cascade(
+    result = learn_cascade(
         model()[1], recipe, rows(frame), labels, query="", label="y", loss=LOSS, base_ns=1e9
     )
-    assert isinstance(found, NoGain)
-    assert found.reason == "a query would take 1.00 of the time without it"
+    assert isinstance(result, NoGain)
+    assert result.reason == "a query would take 1.00 of the time without it"
 
 
 def test_too_few_rows_say_how_many_are_needed() -> None:

@@ -13,8 +13,8 @@ from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
 from sqlml.training.cascades.feature_groups import Sources
+from sqlml.training.cascades.last_estimator import CONFIDENCE, answers
 from sqlml.training.cascades.learn import NoGain, learn_filter
-from sqlml.training.cascades.parts import CONFIDENCE, answers
 from sqlml.training.cascades.recipe import Recipe, recipe_of
 
 NAMES = ["a", "b", "far"]
@@ -57,29 +57,29 @@ def learned(
 
 
 def test_fresh_queries_are_as_precise_as_was_asked_for() -> None:
-    found = learned()
-    assert isinstance(found, TopKFilter)
-    facts = found.facts
-    assert set(found.small.inputs) == {"a", "b"}
+    result = learned()
+    assert isinstance(result, TopKFilter)
+    facts = result.facts
+    assert set(result.small.inputs) == {"a", "b"}
     assert facts.rows == 200 and facts.trials == 100 and facts.low > 0.95
     rows = table(60_000, 99)
     full = answers(model()[1], "label", rows)[:, 0]
-    small = answers(found.small, CONFIDENCE, {n: rows[n] for n in "ab"})[:, 0]
+    small = answers(result.small, CONFIDENCE, {n: rows[n] for n in "ab"})[:, 0]
     random, precise = np.random.default_rng(5), []
     for _ in range(300):
         sample = random.choice(full.size, facts.rows, replace=False)
         best = set(sample[np.argsort(-full[sample])[:10]])
         left = sample[np.argsort(-small[sample])[: int(np.ceil(facts.ratio * 10))]]
-        kept = left[np.argsort(-full[left])[:10]]
-        precise.append(len(best & set(kept)) >= 9)
+        remaining = left[np.argsort(-full[left])[:10]]
+        precise.append(len(best & set(remaining)) >= 9)
     assert np.mean(precise) >= 0.95
     assert 1 <= facts.ratio < 20 and facts.gain > 2
 
 
 def test_nothing_is_gained_where_the_rest_of_the_query_takes_all_the_time() -> None:
     sources = Sources({name: frozenset({name}) for name in NAMES}, dict.fromkeys(NAMES, 1.0))
-    found = learned(sources=sources, base_ns=1e6)
-    assert isinstance(found, NoGain) and found.groups
+    result = learned(sources=sources, base_ns=1e6)
+    assert isinstance(result, NoGain) and result.groups
 
 
 def test_too_few_rows() -> None:
@@ -103,9 +103,9 @@ def test_too_few_rows() -> None:
 def test_regressions_are_like_their_classifiers(
     path: str, parameters: dict[str, object], regression: tuple[str, dict[str, object]]
 ) -> None:
-    found = Recipe(path, parameters).regression()
-    assert (found.path.rpartition(".")[2], dict(found.parameters)) == regression
-    assert type(found.estimator()).__name__ == regression[0]
+    result = Recipe(path, parameters).regression()
+    assert (result.path.rpartition(".")[2], dict(result.parameters)) == regression
+    assert type(result.estimator()).__name__ == regression[0]
 
 
 def test_a_classifier_without_a_regression() -> None:

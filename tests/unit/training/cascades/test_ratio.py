@@ -1,4 +1,4 @@
-"""How many rows a top-K filter keeps, and how precise it is on rows that were not looked at."""
+"""Ratios of top-K filters, and their precision on rows that were not used to find them."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ def test_queries_of_fresh_rows_are_precise_enough() -> None:
     random = np.random.default_rng(4)
     full = random.normal(size=160_000)
     small = full + random.normal(size=160_000) * 0.3
-    found = smallest_ratio(
+    ratio = smallest_ratio(
         small[:60_000], full[:60_000], k=20, rows=400, precision=0.95, random=random
     )
-    kept = math.ceil(found.ratio * 20)
+    remaining = math.ceil(ratio.ratio * 20)
     precise = []
     for _ in range(300):
         sample = random.choice(np.arange(60_000, 160_000), 400, replace=False)
         best = set(sample[np.argsort(-full[sample])[:20]])
-        left = sample[np.argsort(-small[sample])[:kept]]
+        left = sample[np.argsort(-small[sample])[:remaining]]
         precise.append(len(best & set(left)) >= 19)
     assert np.mean(precise) >= 0.95
-    assert found.interval[0] > 0.95 and found.trials == 150 and found.failures <= 2
-    assert 1 < found.ratio < 10
+    assert ratio.interval[0] > 0.95 and ratio.trials == 150 and ratio.failures <= 2
+    assert 1 < ratio.ratio < 10
 
 
 def test_a_perfect_small_model_needs_no_more_rows_than_k() -> None:
     random = np.random.default_rng(5)
     full = random.normal(size=20_000)
-    found = smallest_ratio(full * 2, full, k=10, rows=200, precision=1.0, random=random)
-    assert found.ratio == pytest.approx(1.0) and found.failures == 0
+    ratio = smallest_ratio(full * 2, full, k=10, rows=200, precision=1.0, random=random)
+    assert ratio.ratio == pytest.approx(1.0) and ratio.failures == 0

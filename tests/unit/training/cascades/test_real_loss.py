@@ -1,4 +1,4 @@
-"""What a filter leaves out, against counts by hand."""
+"""Measured losses of cascades and filters, against counts by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression
 from sqlml.catalog.small_models import FilterFacts, TopKFilter
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
-from sqlml.training.cascades.parts import CONFIDENCE
+from sqlml.training.cascades.last_estimator import CONFIDENCE
 from sqlml.training.cascades.real_loss import loss_of_filter
 
 KNOWN = {"query": "", "trained": 1, "held_out": 1, "exact_ns": 2.0, "expected_ns": 1.0}
@@ -25,8 +25,8 @@ def linear(names: list[str], weights: list[float]) -> Program:
 
 def top_k(k: int, ratio: float, rows: int) -> TopKFilter:
     """A filter that looks at column a alone."""
-    made = linear(["a"], [1.0])
-    small = replace(made, outputs={CONFIDENCE: made.outputs["label"]})
+    model = linear(["a"], [1.0])
+    small = replace(model, outputs={CONFIDENCE: model.outputs["label"]})
     measured = {"trials": 72, "failures": 0, "low": 0.95, "high": 1.0}
     asked = {"output": "label", "column": 0, "chosen": "", "k": k, "precision": 0.8}
     facts = FilterFacts(groups=(), ratio=ratio, rows=rows, **asked, **measured, **KNOWN)
@@ -44,9 +44,9 @@ def top_k(k: int, ratio: float, rows: int) -> TopKFilter:
 )
 def test_the_best_rows_that_a_filter_leaves_out(ratio: float, missed: int, agrees: bool) -> None:
     rows = {"a": -np.arange(100.0), "b": np.arange(100.0)}
-    found = loss_of_filter(linear(["a", "b"], [0.0, 1.0]), top_k(5, ratio, 100), rows)
-    assert (found.rows, found.differing, found.agrees) == (100, missed, agrees)
-    assert found.loss == missed / 5
+    loss = loss_of_filter(linear(["a", "b"], [0.0, 1.0]), top_k(5, ratio, 100), rows)
+    assert (loss.rows, loss.differing, loss.agrees) == (100, missed, agrees)
+    assert loss.loss == missed / 5
 
 
 def test_of_larger_tables_a_filter_keeps_as_large_a_share() -> None:
@@ -59,5 +59,5 @@ def test_of_larger_tables_a_filter_keeps_as_large_a_share() -> None:
 
 def test_fewer_rows_than_k() -> None:
     rows = {"a": np.arange(3.0), "b": np.arange(3.0)}
-    found = loss_of_filter(linear(["a", "b"], [0.0, 1.0]), top_k(5, 1.0, 100), rows)
-    assert (found.rows, found.loss, found.agrees) == (3, 0.0, True)
+    loss = loss_of_filter(linear(["a", "b"], [0.0, 1.0]), top_k(5, 1.0, 100), rows)
+    assert (loss.rows, loss.loss, loss.agrees) == (3, 0.0, True)

@@ -14,14 +14,14 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from sqlml.errors import MissingDependencyError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from sqlml.training.cascades.parts import CONFIDENCE, answers, last_estimator
+from sqlml.training.cascades.last_estimator import CONFIDENCE, answers, last_estimator
 from sqlml.training.cascades.recipe import Recipe, recipe_of
 from sqlml.training.cascades.small_model import confident, small_classifier, small_scorer
 from tests.unit.training.cascades.models import MODELS, arrays, fitted, rows
 
 
-def read(name: str, frame: pd.DataFrame) -> Any:
-    """What the model's last estimator reads of some rows, as its own library makes it."""
+def expected_matrix(name: str, frame: pd.DataFrame) -> Any:
+    """Return the matrix that the model's last estimator reads, computed by its own library."""
     model, columns = fitted(name), MODELS[name][1]
     if name == "boosted":
         return frame[columns].to_numpy()
@@ -40,9 +40,9 @@ def test_the_same_class_on_the_same_columns_says_the_same(name: str) -> None:
     held = arrays(frame[columns])
     small = small_classifier(program, last, places, recipe, held, labels)
 
-    wanted = recipe.estimator().fit(read(name, frame)[:, places], labels)
+    wanted = recipe.estimator().fit(expected_matrix(name, frame)[:, places], labels)
     fresh, _ = rows(300, seed=4)
-    held, matrix = arrays(fresh[columns]), read(name, fresh)
+    held, matrix = arrays(fresh[columns]), expected_matrix(name, fresh)
     assert (answers(small, "label", held)[:, 0] == wanted.predict(matrix[:, places])).all()
     sure = wanted.predict_proba(matrix[:, places]).max(axis=1)
     np.testing.assert_allclose(answers(small, CONFIDENCE, held)[:, 0], sure, rtol=1e-5)

@@ -24,9 +24,9 @@ def test_confident_rows_lose_at_most_what_was_allowed() -> None:
     fresh = models(400_000, random)
     lost = []
     for _ in range(200):
-        found = lowest_threshold(*models(4_000, random), loss=0.01)
-        assert found is not None
-        sure = fresh[0] > found.confidence
+        threshold = lowest_threshold(*models(4_000, random), loss=0.01)
+        assert threshold is not None
+        sure = fresh[0] > threshold.confidence
         lost.append((np.where(sure, fresh[2], False) & ~fresh[1]).mean())
         lost[-1] -= (sure & fresh[1] & ~fresh[2]).mean()
     assert np.mean(np.array(lost) > 0.01) <= 0.05
@@ -37,32 +37,32 @@ def test_the_lowest_threshold_is_taken() -> None:
     confidence = np.linspace(0, 1, 2_000)
     right = np.ones(2_000, bool)
     wrong_below = confidence >= 0.4
-    found = lowest_threshold(confidence, wrong_below, right, loss=0.01)
-    assert found is not None
-    assert found.confident == pytest.approx(0.6, abs=0.02)
-    assert found.confidence < 0.41
-    assert found.loss <= found.most_loss <= 0.01
-    assert (confidence > found.confidence).mean() == found.confident
+    threshold = lowest_threshold(confidence, wrong_below, right, loss=0.01)
+    assert threshold is not None
+    assert threshold.confident == pytest.approx(0.6, abs=0.02)
+    assert threshold.confidence < 0.41
+    assert threshold.loss <= threshold.most_loss <= 0.01
+    assert (confidence > threshold.confidence).mean() == threshold.confident
 
 
 def test_rows_of_one_confidence_go_together() -> None:
     confidence = np.repeat([0.9, 0.6], 1_000)
     right = np.ones(2_000, bool)
     small = np.concatenate([right[:1_000], right[1_000:] & False])
-    found = lowest_threshold(confidence, small, right, loss=0.01)
-    assert found is not None and found.confident == 0.5 and found.confidence == 0.6
+    threshold = lowest_threshold(confidence, small, right, loss=0.01)
+    assert threshold is not None and threshold.confident == 0.5 and threshold.confidence == 0.6
     assert lowest_threshold(confidence, ~right, right, loss=0.01) is None
 
 
 def test_all_rows_may_be_confident() -> None:
     right = np.ones(2_000, bool)
-    found = lowest_threshold(np.linspace(0.5, 1, 2_000), right, right, loss=0.01)
-    assert found is not None and found.confident == 1.0
-    assert 0.4999 < found.confidence < 0.5, "the catalog keeps no infinity"
+    threshold = lowest_threshold(np.linspace(0.5, 1, 2_000), right, right, loss=0.01)
+    assert threshold is not None and threshold.confident == 1.0
+    assert 0.4999 < threshold.confidence < 0.5, "the catalog keeps no infinity"
     nothing = np.full(500, np.nan)
     known = np.concatenate([np.linspace(0.5, 1, 1_500), nothing])
-    found = lowest_threshold(known, right, right, loss=0.01)
-    assert found is not None and found.confident == 0.75
+    threshold = lowest_threshold(known, right, right, loss=0.01)
+    assert threshold is not None and threshold.confident == 0.75
     assert lowest_threshold(nothing, right[:500], right[:500], loss=0.01) is None
 
 

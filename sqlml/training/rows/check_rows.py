@@ -1,4 +1,4 @@
-"""`check_rows`: what is wrong with the rows, before any work: errors, and notices for the user."""
+"""Checks of training rows before any work: errors, and notices of what may be unintended."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ConfigError
-from sqlml.training.features.columns import TrainingColumn
+from sqlml.training.column_statistics import Classes, ColumnStatistics
 from sqlml.training.options.request import Request
-from sqlml.training.reading.rows import TrainingRows, spelled_name
-from sqlml.training.storage.column_statistics import Classes, ColumnStatistics
-from sqlml.training.storage.row_store import StoredRows
+from sqlml.training.row_store import StoredRows
+from sqlml.training.rows.read_rows import TrainingRows, quote_if_needed
+from sqlml.training.rows.training_columns import TrainingColumn
 from sqlml.types import Array, class_literal
 
 MOST_CLASSES = 1000
 
-_SAMPLE = 100_000
-"""Rows among which a leak or a key is looked for first."""
+_SAMPLE_ROWS = 100_000
+"""Rows that are first searched for a leak or a key."""
 
 _KEY_SHARE = 0.9
-"""A column of names is a key if it has so many of them per row."""
+"""Share of distinct values from which a column of categories is a key."""
 
-_FEWEST_KEYS = 100
-"""Rows below which a key cannot be told from any other column."""
+_MIN_KEY_ROWS = 100
+"""Minimum number of rows for recognizing a key."""
 
 
 _NUMBER = re.compile(r"\s*[+-]?(0|[1-9]\d*|(?=\.\d))(\.\d*)?([eE][+-]?\d+)?\s*", re.ASCII)
-"""A text that is a number; one with zeros in front is rather a code."""
+"""Texts that are numbers, without leading zeros, which are typical of codes."""
 
 
 def check_rows(
     rows: TrainingRows, request: Request, texts: Collection[str], label_type: str | None
 ) -> list[str]:
-    """Return notices of what may be unintended.
+    """Check the rows, and return notices of what may be unintended.
 
     Args:
-        texts: names of features that are texts, which may be different in all rows.
-        label_type: the SQL type of the label; None without one.
+        texts: names of features that hold texts, which may differ in all rows.
+        label_type: the SQL type of the label; None without a label.
 
     Raises:
         ConfigError: nothing can be learned from these rows, or a feature equals the label and the
@@ -50,8 +50,8 @@ def check_rows(
     if rows.unlabelled:
         notices.append(f"{rows.unlabelled:,} rows were left out: their label is NULL")
     if rows.kept:
-        listed = ", ".join(map(repr, rows.kept[:10]))
-        notices.append(f"only held-out rows had the classes {listed}: they are trained on")
+        classes = ", ".join(map(repr, rows.kept[:10]))
+        notices.append(f"only held-out rows had the classes {classes}: they are trained on")
     if rows.held_out is None and rows.split.method != "none":
         notices.append("no rows are held out: metrics are those of the rows that are trained on")
     if request.task == "regress" and _has_one_label(rows):
@@ -71,17 +71,22 @@ def check_rows(
                 f"row{left_out}"
             )
         elif _equals_label(rows, feature, request):
-            found = f"column {feature.name!r} tells the label {request.label!r} exactly"
-            if request.leaks == "error":
-                raise ConfigError(
-                    f"{found}: leave it out of the query, or set leaks = 'warn' if that is intended"
-                )
-            notices.append(f"{found}: a leak? leave it out of the query if it is")
+            notices.append(_report_leak(feature.name, request))
     return notices
 
 
+def _report_leak(name: str, request: Request) -> str:
+    """Return a notice of a feature that determines the label, or raise it as an error."""
+    leak = f"column {name!r} tells the label {request.label!r} exactly"
+    if request.leaks == "error":
+        raise ConfigError(
+            f"{leak}: leave it out of the query, or set leaks = 'warn' if that is intended"
+        )
+    return f"{leak}: a leak? leave it out of the query if it is"
+
+
 def check_label(request: Request, label_type: str | None) -> list[str]:
-    """Return a notice of a label that suits another type of model better."""
+    """Return a notice if a label suits another type of model better."""
     if request.task != "regress" or label_type != "BOOLEAN":
         return []
     classifier = "logistic_reg"
@@ -94,13 +99,13 @@ def check_label(request: Request, label_type: str | None) -> list[str]:
 
 
 def _check_values(rows: TrainingRows, feature: TrainingColumn, request: Request) -> list[str]:
-    """Return notices of what becomes of a feature's values."""
+    """Return a notice if a feature's values are treated in a way that may be unintended."""
     statistics = rows.statistics[feature.name]
     names = rows.names.get(feature.name, ())
-    made = feature.expression is not None
-    if feature.type.startswith("VARCHAR") and not made and len(names) > 2:
+    is_computed = feature.expression is not None
+    if feature.type.startswith("VARCHAR") and not is_computed and len(names) > 2:
         if all(map(_NUMBER.fullmatch, names)):
-            number = f"CAST({spelled_name(feature.name)} AS DOUBLE)"
+            number = f"CAST({quote_if_needed(feature.name)} AS DOUBLE)"
             return [
                 f"column {feature.name!r} holds numbers as texts, which are learned from as "
                 f"categories: write {number} in the query if their size matters"
@@ -117,7 +122,7 @@ def _check_values(rows: TrainingRows, feature: TrainingColumn, request: Request)
 
 
 def keys_of(rows: TrainingRows) -> frozenset[str]:
-    """The names of features whose values are names of single rows."""
+    """Return the names of categorical features that are keys of the rows."""
     return frozenset(f.name for f in rows.features if f.role == "category" and _is_key(rows, f))
 
 
@@ -140,13 +145,13 @@ def _has_one_label(rows: TrainingRows) -> bool:
 
 
 def check_classes(classes: Classes, everything: int, request: Request) -> None:
-    """Refuse classes that nothing can be learned of.
+    """Reject classes that nothing can be learned about.
 
     Args:
         everything: the number of rows that are trained on.
 
     Raises:
-        ConfigError: one class, too many of them, or more than rows.
+        ConfigError: there is one class, or there are too many, or every row has its own.
     """
     label, count = request.label, len(classes)
     if count == 1:
@@ -169,72 +174,76 @@ def check_classes(classes: Classes, everything: int, request: Request) -> None:
 
 
 def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
-    """Whether nearly every row has a value of its own, and the values are names or integers."""
+    """Return whether a feature has a distinct value in nearly every row."""
     statistics = rows.statistics[feature.name]
-    if feature.role == "category" or statistics.rows - statistics.nulls < _FEWEST_KEYS:
+    if feature.role == "category" or statistics.rows - statistics.nulls < _MIN_KEY_ROWS:
         return is_key(statistics, feature.type, np.empty(0))
-    return is_key(statistics, feature.type, _column(rows, feature, _SAMPLE))
+    return is_key(statistics, feature.type, _read_column(rows, feature, _SAMPLE_ROWS))
 
 
 def is_key(statistics: ColumnStatistics, kind: str, sample: Array) -> bool:
-    """Whether nearly every row has a value of its own, and the values are names or integers.
+    """Return whether a column of categories or integers has a distinct value in nearly every row.
 
     Args:
-        kind: the SQL type of the column. sample: (n,) some of its values, if they are numbers.
+        kind: the SQL type of the column.
+        sample: (n,) some of its values, if they are numbers.
     """
     present = statistics.rows - statistics.nulls
-    if present < _FEWEST_KEYS:
+    if present < _MIN_KEY_ROWS:
         return False
     if statistics.distinct is not None:
         return statistics.distinct >= _KEY_SHARE * present
     if not kind.endswith("INT") and kind != "INTEGER":
         return False
-    return len(np.unique(sample)) == len(sample) >= _FEWEST_KEYS
+    return len(np.unique(sample)) == len(sample) >= _MIN_KEY_ROWS
 
 
 def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request) -> bool:
-    """Whether a feature and the label tell each other."""
+    """Return whether a feature and the label determine each other."""
     label = rows.fitted.label
     if label is None or request.task == "rank":
         return False
     classes = None if rows.classes is None else len(rows.classes)
-    for most in (_SAMPLE, rows.fitted.rows):
-        values = _column(rows, feature, most)
-        if not tell_each_other(values, label[: len(values)], classes):
+    for count in (_SAMPLE_ROWS, rows.fitted.rows):
+        values = _read_column(rows, feature, count)
+        if not determine_each_other(values, label[: len(values)], classes):
             return False
     return True
 
 
-def tell_each_other(values: Array, label: Array, classes: int | None) -> bool:
-    """Whether a feature and the label are the same under other names.
+def determine_each_other(values: Array, label: Array, classes: int | None) -> bool:
+    """Return whether a feature and the label are the same except for the names of the values.
 
     Args:
-        values: (n,) numbers, or the codes of categories. label: (n,) numbers, or those of classes.
-        classes: how many there are; None for numbers.
+        values: (n,) numbers, or the codes of categories.
+        label: (n,) numbers, or the codes of classes.
+        classes: the number of classes; None if the label is a number.
     """
     if classes is None:
         return np.array_equal(values, label.astype(values.dtype))
-    found, places = np.unique(values, return_inverse=True)
-    if not 2 <= len(found) <= classes:
+    distinct, codes = np.unique(values, return_inverse=True)
+    if not 2 <= len(distinct) <= classes:
         return False
-    pairs = np.unique(places.astype(np.int64) * classes + label)
-    return len(found) == len(pairs) == len(np.unique(label))
+    pairs = np.unique(codes.astype(np.int64) * classes + label)
+    return len(distinct) == len(pairs) == len(np.unique(label))
 
 
-def _column(rows: TrainingRows, feature: TrainingColumn, most: int) -> Array:
-    """(n,) values of a feature in the first `most` rows that are fitted to, or in fewer of a file,
-    if not all are asked for: numbers, or the codes of categories."""
-    held: Any = rows.fitted.features
-    place = rows.features.index(feature)
-    if isinstance(held, StoredRows):
-        whole = most >= len(held) > len(held.first)
-        column: Array = held.column(place) if whole else held.first[:, place]
+def _read_column(rows: TrainingRows, feature: TrainingColumn, most: int) -> Array:
+    """Return the (n,) numbers or category codes of a feature in the first `most` fitted rows.
+
+    If the rows are in a file, the result may be shorter unless all rows are requested.
+    """
+    features: Any = rows.fitted.features
+    index = rows.features.index(feature)
+    column: Array
+    if isinstance(features, StoredRows):
+        reads_all = most >= len(features) > len(features.first)
+        column = features.column(index) if reads_all else features.first[:, index]
+    elif isinstance(features, np.ndarray):
+        column = features[:, index]
     else:
-        column = held[:, place] if isinstance(held, np.ndarray) else held[feature.name]
+        column = features[feature.name]
     return column[:most]
-
-
-# `check_frame`: what a frame of training rows looks like, and what may be unintended in it.
 
 
 def check_frame(
@@ -245,20 +254,21 @@ def check_frame(
     classes: int | None,
     request: Request,
 ) -> tuple[list[ColumnStatistics], list[str]]:
-    """Statistics of the features of a pandas frame, and notices.
+    """Check a pandas frame of training rows; return statistics of its features, and notices.
 
     Args:
-        types: name -> SQL type of its columns.
-        label: (n,) numbers, or those of classes. classes: how many there are; None for numbers.
+        types: column -> SQL type.
+        label: (n,) numbers, or the codes of classes; None without a label.
+        classes: the number of classes; None if the label is a number.
 
     Raises:
         ConfigError: a feature equals the label, and the option `leaks` is 'error'.
     """
-    found, notices = [], []
+    columns, notices = [], []
     for name in features:
-        values, names = _values(frame[name])
+        values, names = _to_codes(frame[name])
         statistics = ColumnStatistics(name, types[name])
-        found.append(statistics)
+        columns.append(statistics)
         if values is None:
             statistics.rows, statistics.nulls = len(frame), int(frame[name].isna().sum())
             continue
@@ -273,19 +283,17 @@ def check_frame(
             notices.append(
                 f"column {name!r} is like a key, with a value of its own in nearly every row"
             )
-        elif label is not None and tell_each_other(values, label, classes):
-            told = f"column {name!r} tells the label {request.label!r} exactly"
-            if request.leaks == "error":
-                raise ConfigError(
-                    f"{told}: leave it out of the query, or set leaks = 'warn' if that is intended"
-                )
-            notices.append(f"{told}: a leak? leave it out of the query if it is")
-    return found, notices
+        elif label is not None and determine_each_other(values, label, classes):
+            notices.append(_report_leak(name, request))
+    return columns, notices
 
 
-def _values(column: Any) -> tuple[Array | None, tuple[str, ...]]:
-    """(n,) float64 numbers with NaN, or int64 codes of texts, -1 for NULL, and these texts; None of
-    other values."""
+def _to_codes(column: Any) -> tuple[Array | None, tuple[str, ...]]:
+    """Return a column as float64 numbers with NaN, or as int64 codes with -1 for NULL and their
+    names.
+
+    The array is None for other types of values.
+    """
     import pandas as pd
 
     if pd.api.types.is_bool_dtype(column) or pd.api.types.is_numeric_dtype(column):
@@ -296,9 +304,9 @@ def _values(column: Any) -> tuple[Array | None, tuple[str, ...]]:
     ):
         return None, ()
     codes, names = pd.factorize(column)
-    return codes.astype(np.int64), tuple(map(_as_sql, names))
+    return codes.astype(np.int64), tuple(map(_to_sql_text, names))
 
 
-def _as_sql(value: Any) -> str:
-    """A text, or a truth as the engine writes one."""
+def _to_sql_text(value: Any) -> str:
+    """Return a text, or a BOOLEAN as the engine writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -7,7 +7,7 @@ import pytest
 
 from sqlml.importers.registry import import_model
 from sqlml.ir.ops import verify
-from sqlml.training.cascades.parts import (
+from sqlml.training.cascades.last_estimator import (
     SHUFFLED,
     answers,
     feature_matrix,

@@ -1,1 +1,0 @@
-"""What a model learns from: columns, their parts, and the pipeline that makes numbers of them."""

@@ -1,0 +1,331 @@
+"""Options of a training statement that belong to sqlml, and errors for options that do not apply.
+
+All other options are parameters of the library's estimator, or are stored with every model. Add an
+option to `OWN`, and read it in `Request.from_sqlml_options`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.errors import ConfigError
+from sqlml.parsing.statement_parts import option_text
+from sqlml.parsing.statements import Call
+from sqlml.suggestions import closest
+from sqlml.training.column_statistics import class_name
+from sqlml.training.model_types import MODEL_TYPES, Trainer
+from sqlml.training.options.estimator_parameters import parameter_names
+
+OWN: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
+    {
+        "model_type": ((str,), "the name of a model type"),
+        "library": ((str,), "the name of a library"),
+        "label": ((str,), "the name of a column"),
+        "split": ((str,), "auto, random, seq, custom or none"),
+        "eval_fraction": ((float, int), "a number"),
+        "split_column": ((str,), "the name of a column"),
+        "seed": ((int,), "an integer from 0 to 4294967295"),
+        "early_stop": ((bool,), "true or false"),
+        "early_stopping_rounds": ((int,), "an integer"),
+        "class_weights": ((str, tuple), "'balanced' or a list such as [('yes', 2.0), ('no', 1.0)]"),
+        "weight": ((str,), "the name of a column"),
+        "group": ((str,), "the name of a column"),
+        "encoding": ((str,), "'one_hot' or 'target'"),
+        "standardize": ((bool,), "true or false"),
+        "leaks": ((str,), "'warn' or 'error'"),
+        "keep_estimator": ((bool,), "true or false"),
+        "num_trials": ((int,), "an integer"),
+        "tuning_objective": ((str,), "the name of a metric"),
+        "checkpoint": ((str,), "the path of a folder"),
+        "out_of_core": ((bool,), "true or false"),
+        "num_workers": ((int,), "an integer"),
+    }
+)
+"""Option -> the types of its value, and their description in errors."""
+
+ALIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "input_label_cols": "label",
+        "data_split_method": "split",
+        "data_split_eval_fraction": "eval_fraction",
+        "data_split_col": "split_column",
+        "auto_class_weights": "class_weights",
+        "instance_weight_col": "weight",
+        "category_encoding_method": "encoding",
+        "standardize_features": "standardize",
+        "scale_features": "standardize",
+        "random_seed": "seed",
+        "random_state": "seed",
+        "hparam_tuning_objectives": "tuning_objective",
+    }
+)
+"""Other names of the options in `OWN`, most of them BigQuery's."""
+
+ESTIMATOR_OPTIONS = (
+    *("label", "split", "eval_fraction", "split_column", "seed", "weight", "leaks"),
+    "keep_estimator",
+)
+"""Options for training an estimator that is passed from Python."""
+
+MOST_SEED = 2**32 - 1
+"""The largest seed that all libraries accept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options with their values, and their names in the statement.
+
+    values: name -> value. written: name -> its spelling in the statement, for errors.
+    """
+
+    values: Mapping[str, Any]
+    written: Mapping[str, str]
+
+    @classmethod
+    def from_mapping(cls, options: Mapping[str, Any]) -> Options:
+        """Return the options of a statement or of a call from Python."""
+        values = {n: _freeze(v) for n, v in options.items()}
+        return cls(MappingProxyType(values), MappingProxyType({n: n for n in values}))
+
+    def rename(self, names: Mapping[str, str]) -> Options:
+        """Return the options under other names.
+
+        Args:
+            names: name -> its replacement.
+
+        Raises:
+            ConfigError: two options have the same meaning.
+        """
+        values: dict[str, Any] = {}
+        written: dict[str, str] = {}
+        for name, value in self.values.items():
+            new_name, spelling = names.get(name, name), self.written.get(name, name)
+            if new_name in values:
+                raise ConfigError(
+                    f"options {written[new_name]} and {spelling} are the same; give one of them"
+                )
+            values[new_name], written[new_name] = value, spelling
+        return Options(MappingProxyType(values), MappingProxyType(written))
+
+    def select(self, names: Collection[str]) -> Options:
+        """Return the options with these names."""
+        return self.replace_values({n: v for n, v in self.values.items() if n in names})
+
+    def exclude(self, names: Collection[str]) -> Options:
+        """Return the options with other names."""
+        return self.replace_values({n: v for n, v in self.values.items() if n not in names})
+
+    def list_calls(self) -> list[tuple[str, Call]]:
+        """Return the options whose value is a function call."""
+        return [(n, v) for n, v in self.values.items() if isinstance(v, Call)]
+
+    def replace_values(self, values: Mapping[str, Any]) -> Options:
+        """Return options with these values and the same spellings."""
+        return Options(MappingProxyType(dict(values)), self.written)
+
+
+def _freeze(value: Any) -> Any:
+    """Convert lists and dicts from Python to the tuples that statements have."""
+    if isinstance(value, Mapping):
+        return tuple((name, _freeze(v)) for name, v in value.items())
+    return tuple(_freeze(v) for v in value) if isinstance(value, list | tuple) else value
+
+
+def read_sqlml_options(options: Options, names: Collection[str]) -> dict[str, Any]:
+    """Return the checked values of sqlml's options.
+
+    Args:
+        names: the options that this kind of training has.
+
+    Raises:
+        ConfigError: a value is of the wrong type.
+    """
+    selected = options.select(names).values
+    return {n: _check_value(n, v, options.written[n]) for n, v in selected.items()}
+
+
+def _check_value(name: str, value: Any, written: str) -> Any:
+    """Convert and check the value of an option in `OWN`.
+
+    Raises:
+        ConfigError: it is of the wrong type.
+    """
+    if (
+        name in ("label", "tuning_objective")
+        and isinstance(value, tuple | list)
+        and len(value) == 1
+    ):
+        (value,) = value  # BigQuery writes input_label_cols = ['churned'].
+    if name == "class_weights" and isinstance(value, bool):
+        value = "balanced" if value else None  # BigQuery's auto_class_weights is a BOOLEAN.
+    if name in _KEYWORD_OPTIONS and isinstance(value, str):
+        value = value.lower()
+    if name == "encoding" and isinstance(value, str):
+        value = value.removesuffix("_encoding")
+    if name == "checkpoint" and isinstance(value, str) and (not value or "\0" in value):
+        description = OWN[name][1]
+        raise ConfigError(f"option {written} must be {description}, not {option_text(value)}")
+    types, description = OWN[name]
+    is_valid = isinstance(value, types) and (not isinstance(value, bool) or bool in types)
+    if name == "seed":
+        is_valid = is_valid and 0 <= value <= MOST_SEED
+    if not is_valid and not (name == "class_weights" and value is None):
+        raise ConfigError(f"option {written} must be {description}, not {option_text(value)}")
+    return value
+
+
+_KEYWORD_OPTIONS = frozenset({"class_weights", "encoding", "leaks", "library", "tuning_objective"})
+"""Options whose values are keywords, which BigQuery writes in capitals."""
+
+
+def parse_class_weights(value: Any) -> Mapping[str, float] | str | None:
+    """Return the weight of each class by the class's text; "balanced"; or None.
+
+    Raises:
+        ConfigError: the value is not a list of weights.
+    """
+    if value is None or value == "balanced":
+        return value  # type: ignore[no-any-return]
+    description = OWN["class_weights"][1]
+    error = ConfigError(f"option class_weights must be {description}, not {option_text(value)}")
+    if isinstance(value, str):
+        raise error
+    weights: dict[str, float] = {}
+    for pair in value:
+        arguments = getattr(pair, "arguments", pair)  # BigQuery writes STRUCT('yes', 2.0).
+        is_pair = isinstance(arguments, tuple) and len(arguments) == 2
+        if (
+            not is_pair
+            or isinstance(arguments[1], bool)
+            or not isinstance(arguments[1], float | int)
+        ):
+            raise error
+        if not 0 <= arguments[1] < float("inf"):
+            raise ConfigError(f"the weight of class {arguments[0]!r} must be a positive number")
+        weights[class_name(arguments[0])] = float(arguments[1])
+    return MappingProxyType(weights)
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedOption:
+    """An option of BigQuery that has no effect here.
+
+    reason: why, and what to do. accepted: values that describe the actual behaviour.
+    """
+
+    reason: str
+    accepted: tuple[str, ...] = ()
+
+
+_STEPS = UnsupportedOption("the solver chooses its own steps; leave it out")
+_LINEAR = MappingProxyType(
+    {
+        "optimize_strategy": UnsupportedOption(
+            "scikit-learn's solvers find the optimum in their own way; leave it out, or write "
+            "'auto_strategy'",
+            ("auto_strategy",),
+        ),
+        "learn_rate": _STEPS,
+        "learn_rate_strategy": _STEPS,
+        "ls_init_learn_rate": _STEPS,
+    }
+)
+_KMEANS = MappingProxyType(
+    {
+        "distance_type": UnsupportedOption(
+            "k-means measures Euclidean distances; for cosine distances, divide each row by its "
+            "length in the query and set standardize = false",
+            ("euclidean",),
+        ),
+        "kmeans_init_col": UnsupportedOption(
+            "k-means cannot start from rows of your choice; set kmeans_init_method to 'kmeans++' "
+            "or 'random'"
+        ),
+    }
+)
+UNSUPPORTED: Mapping[str, Mapping[str, UnsupportedOption]] = MappingProxyType(
+    {"linear_reg": _LINEAR, "logistic_reg": _LINEAR, "kmeans": _KMEANS}
+)
+"""Model type -> its options in BigQuery that have no effect here."""
+
+_ONE_STEP = (
+    "linear_reg models are solved in one step unless l1_reg or l2_reg is above 0; leave it out"
+)
+
+
+def drop_unsupported(options: Options, model_type: str) -> Options:
+    """Drop unsupported options whose value describes the actual behaviour.
+
+    Raises:
+        ConfigError: another value.
+    """
+    unsupported = UNSUPPORTED.get(model_type, {})
+    for name, value in options.values.items():
+        if name not in unsupported:
+            continue
+        if not isinstance(value, str) or value.lower() not in unsupported[name].accepted:
+            raise ConfigError(f"option {options.written[name]}: {unsupported[name].reason}")
+    return options.exclude(unsupported)
+
+
+def check_parameter_names(
+    parameters: Options, model_type: str, library: str, trainer: Trainer, kept: Collection[str]
+) -> None:
+    """Reject parameters that the estimator does not have.
+
+    The error suggests the library or the type of model that has the option, or the nearest name.
+
+    Args:
+        kept: names of options that are stored with any model.
+
+    Raises:
+        ConfigError: a parameter is unknown.
+    """
+    names = parameter_names(trainer)
+    for name in parameters.values:
+        if name in names:
+            continue
+        written = parameters.written[name]
+        if trainer.path.endswith(".LinearRegression") and name == "max_iter":
+            raise ConfigError(f"option {written}: {_ONE_STEP}")
+        owners = list(_find_owners(written))
+        libraries = [library for other, library in owners if other == model_type]
+        if libraries and library not in libraries:
+            choice = " or ".join(f"'{library_name}'" for library_name in libraries)
+            raise ConfigError(
+                f"option {written} belongs to {model_type} models by {' and '.join(libraries)}, "
+                f"not to those by {library}; set library = {choice}"
+            )
+        families = list(dict.fromkeys(_model_family(other) for other, _ in owners))
+        if families and not libraries:
+            raise ConfigError(
+                f"option {written} belongs to {_join_names(families)} models, not to {model_type} "
+                f"models by {library}"
+            )
+        known_names = {*OWN, *ALIASES, *kept, *trainer.names, *names} - {written}
+        suggestion = closest(written, sorted(known_names))
+        hint = f"; did you mean {suggestion}?" if suggestion else ""
+        raise ConfigError(f"unknown option {written!r} of {model_type} models by {library}{hint}")
+
+
+def _find_owners(name: str) -> Iterator[tuple[str, str]]:
+    """Yield the model types and libraries that have an option of this name."""
+    for model_type, kind in MODEL_TYPES.items():
+        for library, trainer in kind.trainers.items():
+            is_listed = name in trainer.names or name in UNSUPPORTED.get(model_type, {})
+            if is_listed or name in parameter_names(trainer):
+                yield model_type, library
+
+
+def _model_family(model_type: str) -> str:
+    """Return boosted_tree for boosted_tree_classifier, and the like."""
+    for suffix in ("_classifier", "_regressor", "_ranker"):
+        model_type = model_type.removesuffix(suffix)
+    return model_type
+
+
+def _join_names(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)

@@ -1,1 +1,0 @@
-"""Rows of a query: read, held out, checked, and shaped as estimators take them."""

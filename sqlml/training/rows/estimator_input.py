@@ -1,0 +1,324 @@
+"""Rows in the form that estimators take: frames, matrices, encoded blocks and weights.
+
+`whole_model` combines the fitted parts into one model, and `held_out_query` selects the held-out
+rows of a past training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sqlml.catalog.model import TrainingFacts
+from sqlml.dialects.duckdb import DUCKDB
+from sqlml.errors import ArtifactError, ConfigError
+from sqlml.host import RowHost
+from sqlml.training.column_statistics import Classes, class_name, class_named
+from sqlml.training.options.request import Request
+from sqlml.training.options.splits import parse_split
+from sqlml.training.row_store import Blocks, Part, StoredRows
+from sqlml.training.rows.feature_pipeline import FeatureGroups, feature_transformer
+from sqlml.training.rows.read_rows import Side, TrainingRows
+from sqlml.types import Array, fold
+
+
+def whole_model(transformer: Any, estimator: Any, classes: Classes | None) -> Any:
+    """Combine a fitted transformer and a fitted estimator into a model that predicts class names.
+
+    Args:
+        classes: of the label; the estimator was fitted to their codes.
+    """
+    from sklearn.base import clone
+    from sklearn.pipeline import Pipeline
+
+    from sqlml.training.estimators.encoded_target import EncodedTargetClassifier
+
+    model = Pipeline([("features", transformer), ("model", estimator)])
+    if classes is None or classes.is_numbered():
+        return model
+    classifier = EncodedTargetClassifier(clone(model))
+    values = classes.values()
+    classifier.classes_ = np.array(values, object if isinstance(values[0], str) else None)
+    classifier.classifier_ = model
+    return classifier
+
+
+def held_out_part(rows: TrainingRows, groups: FeatureGroups, request: Request) -> Part:
+    """Return the held-out rows with all features of the query."""
+    side = rows.held_out
+    assert side is not None
+    names = [feature.name for feature in rows.features]
+    return part_of(side, build_frame(rows, side, names, groups.texts), request, rows)
+
+
+def part_of(
+    side: Side, X: Any, request: Request, rows: TrainingRows, weighs_classes: bool = False
+) -> Part:
+    """Return a side of the rows in the form that an estimator takes.
+
+    Args:
+        weighs_classes: whether weights include those of the classes.
+
+    Raises:
+        ConfigError: all weights are 0.
+    """
+    weight = side.weight
+    if weighs_classes and request.class_weights is not None and rows.classes is not None:
+        per_class = class_weights(request, rows)
+        row_weights = per_class[side.label]
+        weight = row_weights if weight is None else weight * row_weights
+    if weighs_classes and weight is not None and not weight.any():
+        raise ConfigError("all rows to train on have a weight of 0")
+    return Part(X, side.label, weight, side.group)
+
+
+def class_weights(request: Request, rows: TrainingRows) -> Any:
+    """Return the (k,) weights of the classes.
+
+    Raises:
+        ConfigError: a weight is set for an unknown class.
+    """
+    values = [] if rows.classes is None else rows.classes.values()
+    if request.class_weights == "balanced" or request.class_weights is None:
+        counts = np.bincount(np.asarray(rows.fitted.label), minlength=len(values))
+        return counts.sum() / (len(values) * counts)
+    weights = {}
+    for name, weight in dict(request.class_weights).items():  # type: ignore[arg-type]
+        value = class_named(name, values)
+        if value is None:
+            class_names = ", ".join(map(class_name, values[:20]))
+            raise ConfigError(
+                f"option class_weights: unknown class {name!r}; classes: {class_names}"
+            )
+        weights[value] = weight
+    return np.array([weights.get(value, 1.0) for value in values])
+
+
+def select_matrix(rows: TrainingRows, side: Side, groups: FeatureGroups) -> Any:
+    """Return the (n, k) features in the order of the groups, without a copy if all are used."""
+    order = [f.name for f in rows.features]
+    indices = [order.index(name) for name in groups.names]
+    features: Any = side.features
+    if indices == list(range(len(order))):
+        return features
+    if isinstance(features, StoredRows):
+        return replace(features, columns=tuple(indices))
+    return features[:, indices]
+
+
+def build_frame(
+    rows: TrainingRows,
+    side: Side,
+    names: Collection[str],
+    texts: Collection[str] = (),
+    part: slice = slice(None),
+) -> Any:
+    """Return a pandas frame of some features, with categories as texts and NaN for NULL.
+
+    Args:
+        texts: features in which "" replaces NULL.
+        part: the rows to return.
+    """
+    import pandas as pd
+
+    order = [f.name for f in rows.features]
+    features: Any = side.features
+    if isinstance(features, StoredRows):
+        features = features.array() if part == slice(None) else features.first
+    # Code -1 of a missing category selects the last text.
+    is_matrix = isinstance(features, np.ndarray)
+    columns = {}
+    for name in (name for name in rows.order if name in names):
+        values = features[part, order.index(name)] if is_matrix else features[name][part]
+        if name in rows.names:
+            codes = np.where(np.isnan(values), -1, values).astype(int) if is_matrix else values
+            missing = "" if name in texts else np.nan
+            texts_by_code = np.array([*rows.names[name], missing], object)
+            values = pd.Series(texts_by_code[codes], dtype=object)
+        columns[name] = values
+    return pd.DataFrame(columns, copy=False)
+
+
+_MAX_DENSE_COLUMNS = 1000
+"""Columns up to which encoded rows are dense: gradient descent learns an intercept 100 times slower
+from sparse rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedBlocks(Blocks):
+    """Rows of a file as scikit-learn's estimators take them: scaled and one-hot, dense or sparse
+    float64.
+
+    source: numbers, then category codes. transformer: as in `feature_pipeline.py`, fitted without
+    loading all rows. dense: whether rows with categories are dense.
+    """
+
+    source: StoredRows
+    transformer: Any
+    groups: FeatureGroups
+    dense: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and columns."""
+        return len(self.source), self.rows(0, 1).shape[1]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def block_rows(self) -> int:
+        """The number of rows in a block: that of the source, or fewer if encoding adds many
+        columns."""
+        expansion = max(self.rows(0, 1).shape[1] // self.source.shape[1], 1) if self.dense else 1
+        return max(self.source.block_rows // expansion, 1)
+
+    def rows(self, start: int, stop: int) -> Any:
+        """Return the encoded rows from `start` to `stop`."""
+        return self.stretches([(start, stop)])
+
+    def stretches(self, stretches: Sequence[tuple[int, int]]) -> Any:
+        """Return the encoded rows of several (start, stop) stretches."""
+        block = np.concatenate([self.source.rows(start, stop) for start, stop in stretches])
+        numbers, few = self.groups.numbers, self.groups.few
+        encoded = []
+        if numbers:
+            scaler = self.transformer.named_transformers_["number"]
+            encoded.append(scaler.transform(_to_frame(block[:, : len(numbers)], numbers)))
+        if not few:
+            return encoded[0]
+        from scipy import sparse
+
+        encoder = self.transformer.named_transformers_["category"]
+        encoded.append(_encode_one_hot(block[:, len(numbers) :], encoder.categories_))
+        matrix = sparse.hstack([sparse.csr_matrix(part) for part in encoded], format="csr")
+        return matrix.toarray() if self.dense else matrix
+
+
+def encode_blocks(
+    source: StoredRows, groups: FeatureGroups, names: Any, order: Sequence[str], request: Request
+) -> EncodedBlocks:
+    """Fit a transformer block by block, and return the encoded rows.
+
+    Args:
+        source: the features in the order of the groups.
+        names: the categories of each column.
+        order: of the columns in the query.
+    """
+    counts, means = _count_and_average(source)
+    transformer = feature_transformer(groups, names, request)
+    has_gaps = counts < len(source)
+    transformer.fit(_build_example(groups, names, order, has_gaps))
+    if groups.numbers:
+        step = transformer.named_transformers_["number"]
+        imputer = step.steps[0][1] if request.standardize else step
+        imputer.statistics_ = means[: len(groups.numbers)]
+        if request.standardize:
+            step.steps[1] = (step.steps[1][0], _fit_scaler(source, groups, imputer))
+    blocks = EncodedBlocks(source, transformer, groups, dense=False)
+    dense = request.task == "project" or blocks.shape[1] <= _MAX_DENSE_COLUMNS
+    return replace(blocks, dense=dense)
+
+
+def _count_and_average(source: StoredRows) -> tuple[Array, Array]:
+    """Return the (k,) counts and means of the present values of each column; a mean is 0 without
+    any."""
+    counts, total = np.zeros(source.shape[1]), np.zeros(source.shape[1])
+    for block in source.blocks():
+        missing = np.isnan(block)
+        counts += len(block) - missing.sum(axis=0)
+        total += np.where(missing, 0.0, block).sum(axis=0)
+    return counts, total / np.maximum(counts, 1)
+
+
+def _fit_scaler(source: StoredRows, groups: FeatureGroups, imputer: Any) -> Any:
+    """Fit a StandardScaler to the imputed numbers."""
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler()
+    for block in source.blocks():
+        frame = _to_frame(block[:, : len(groups.numbers)], groups.numbers)
+        scaler.partial_fit(imputer.transform(frame))
+    return scaler
+
+
+def _build_example(groups: FeatureGroups, names: Any, order: Sequence[str], gaps: Array) -> Any:
+    """Return a frame with every category, and a missing value in each column that has some."""
+    import pandas as pd
+
+    categories = [[*names[n], *([np.nan] if gaps[len(groups.numbers) + k] else [])]
+             for k, n in enumerate(groups.few)]  # fmt: skip
+    rows = max([2, *map(len, categories)])
+    columns: dict[str, Any] = {}
+    for k, name in enumerate(groups.numbers):
+        columns[name] = np.zeros(rows)
+        columns[name][:1] = np.nan if gaps[k] else 0.0
+    for name, values in zip(groups.few, categories, strict=True):
+        columns[name] = pd.Series([values[n % len(values)] for n in range(rows)], dtype=object)
+    return pd.DataFrame({name: columns[name] for name in order if name in columns})
+
+
+def _to_frame(block: Array, names: Sequence[str]) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(block, columns=list(names), copy=False)
+
+
+def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
+    """Return the (n, k) sparse matrix of OneHotEncoder for category codes.
+
+    Args:
+        codes: (n, c) codes in the order of the categories, NaN for NULL, which is the last category
+            of a column that has it.
+    """
+    from scipy import sparse
+
+    first = np.cumsum([0, *(len(c) for c in categories)])
+    last = first[1:] - 1
+    missing = np.isnan(codes)
+    columns = np.where(missing, last, np.where(missing, 0, codes) + first[:-1])
+    has_null = np.array([c[-1] != c[-1] for c in categories])
+    is_encoded = ~missing | has_null
+    ends = np.concatenate([[0], np.cumsum(is_encoded.sum(axis=1))])
+    ones = np.ones(int(ends[-1]))
+    shape = (len(codes), int(first[-1]))
+    return sparse.csr_matrix((ones, columns[is_encoded].astype(np.int32), ends), shape)
+
+
+def held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
+    """Return the query, in parentheses, for the held-out rows of a training among the current rows.
+
+    It is None if all rows were trained on. A split by time trains on as many rows as it did then.
+
+    Raises:
+        ArtifactError: the stored split is damaged.
+        ParseError: the stored query is invalid.
+        duckdb.Error: the engine can no longer bind the query.
+    """
+    columns = dict(host.describe(facts.query))
+    try:
+        split = parse_split(**facts.split)
+    except (AttributeError, TypeError, ConfigError) as error:
+        raise ArtifactError(
+            f"the catalog's split of the training is damaged ({error}); train the model again"
+        ) from None
+    label = facts.label
+    names = {fold(name): name for name in columns}
+    label = None if label is None else names.get(fold(label))
+    group = facts.options.get("group")
+    keys = split.key_expressions(columns, label, None if group is None else str(group), facts.seed)
+    if not keys or not facts.held_out:
+        return None
+    has_label = "true" if label is None else f"{DUCKDB.quote_name(label)} IS NOT NULL"
+    rows = f"(SELECT * FROM (\n{facts.query}\n) AS sqlml_query WHERE {has_label}) AS sqlml_rows"
+    last = None
+    if split.method == "seq":
+        (key,) = keys
+        last = (
+            f"(SELECT {key} FROM {rows} ORDER BY {key} NULLS LAST "
+            f"LIMIT 1 OFFSET {max(facts.rows, 1) - 1})"
+        )
+    return f"({split.select_side(rows, keys, last, held_out=True)})"

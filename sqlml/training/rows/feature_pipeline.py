@@ -1,0 +1,249 @@
+"""The feature pipeline: a ColumnTransformer from the columns of a query to an estimator's input.
+
+EXPLAIN MODEL prints it, and `con.estimator('m')` returns it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.training.options.request import Request
+from sqlml.training.rows.training_columns import TrainingColumn
+
+MAX_TERMS = 20_000
+"""Upper bound on the terms of a text column, the most frequent ones."""
+
+TOPICS = 50
+"""Numbers per text for estimators that cannot use thousands of columns."""
+
+_MIN_WORDS = 3.0
+"""Average words per value from which a column holds texts."""
+
+_SAMPLE_TEXTS = 1000
+
+
+def are_texts(values: Sequence[str]) -> bool:
+    """Return whether values consist of several words, as TfidfVectorizer counts them, with spaces.
+
+    A UUID or an e-mail address is a single word.
+
+    >>> are_texts(["a fine day today", "it rains and rains"]), are_texts(["New York", "A G T"])
+    (True, False)
+    >>> are_texts(["ann.smith@example.org", "bob.miller@example.org"])
+    False
+    """
+    some = _sample_texts(values)
+    counts = [min(len(_WORD.findall(text)), len(text.split())) for text in some]
+    return bool(some) and sum(counts) >= _MIN_WORDS * len(some) and len(_find_words(some)) > 1
+
+
+def make_vectorizer(values: Sequence[str], sparse: bool, seed: int) -> Any:
+    """Return a vectorizer of texts: term weights, or topics (latent semantic analysis) if not
+    `sparse`."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline
+
+    words = TfidfVectorizer(max_features=MAX_TERMS)
+    if sparse:
+        return words
+    topics = max(
+        min(TOPICS, len(_find_words(_sample_texts(values))) // 4), 1
+    )  # Some may be held out.
+    return make_pipeline(words, TruncatedSVD(topics, random_state=seed))
+
+
+_WORD = re.compile(r"(?u)\b\w\w+\b")
+"""TfidfVectorizer's own pattern."""
+
+
+def _sample_texts(values: Sequence[str]) -> Sequence[str]:
+    return values[:: max(len(values) // _SAMPLE_TEXTS, 1)]
+
+
+def _find_words(texts: Sequence[str]) -> set[str]:
+    return {word for text in texts for word in _WORD.findall(text.lower())}
+
+
+MOST_NATIVE: Mapping[str, int] = MappingProxyType(
+    {"xgboost": 1000, "lightgbm": 1000, "sklearn": 254, "catboost": 254}
+)
+"""Package -> the most categories of a column that its trees take natively.
+
+Columns with more become means of the label. scikit-learn's histograms have no more bins; CatBoost
+would compute statistics of its own, which sqlml does not import.
+"""
+
+MAX_ONE_HOT = 50
+"""The most categories of a column that become columns of 0 and 1."""
+
+FOLDS = 5
+"""Folds of the rows; each one gets the means of the label over the others."""
+
+MISSING = "NULL"
+"""Name of a missing category for CatBoost, whose categories are all names."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureGroups:
+    """The features by their treatment, each group in the order of the query.
+
+    numbers: numbers. few: categories that the estimator takes natively, or that become columns of 0
+    and 1. many: categories that become means of the label. texts: columns of several words.
+    """
+
+    numbers: tuple[str, ...]
+    few: tuple[str, ...]
+    many: tuple[str, ...]
+    texts: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All features in the order of the estimator's input."""
+        return (*self.numbers, *self.few, *self.many, *self.texts)
+
+
+def group_features(
+    features: Sequence[TrainingColumn],
+    names: Mapping[str, Sequence[str]],
+    texts: Collection[str],
+    request: Request,
+) -> FeatureGroups:
+    """Group the features by their treatment.
+
+    Args:
+        names: the categories of each column.
+        texts: the features that hold texts.
+    """
+    numbers = tuple(f.name for f in features if f.role == "number")
+    categories = [f.name for f in features if f.role == "category"]
+    limit = _max_categories(request)
+    few = tuple(name for name in categories if len(names[name]) <= limit and name not in texts)
+    many = tuple(name for name in categories if name not in few and name not in texts)
+    return FeatureGroups(numbers, few, many, tuple(n for n in categories if n in texts))
+
+
+def find_text_columns(
+    features: Sequence[TrainingColumn],
+    names: Mapping[str, Sequence[str]],
+    keys: Collection[str],
+    request: Request,
+) -> frozenset[str]:
+    """Return the features that hold texts: several words, and nearly all different or too many for
+    categories.
+
+    Args:
+        keys: the features with nearly all different values.
+    """
+    limit = _max_categories(request)
+    return frozenset(
+        f.name
+        for f in features
+        if f.role == "category"
+        and request.trainer.features != "named"  # CatBoost reads texts itself.
+        and (f.name in keys or len(names[f.name]) > limit)
+        and are_texts(names[f.name])
+    )
+
+
+def learns_in_blocks(
+    groups: FeatureGroups, names: Mapping[str, Sequence[str]], request: Request
+) -> bool:
+    """Return whether the features can be computed block by block.
+
+    That excludes means of the label, weights of terms, and the most frequent of many categories.
+    """
+    merges_rare = request.trainer.features == "scaled" and not request.has_label
+    has_rare = merges_rare and any(len(names[name]) >= MAX_ONE_HOT for name in groups.few)
+    return not (groups.many or groups.texts or has_rare)
+
+
+def _max_categories(request: Request) -> float:
+    """Return the most categories of a column that does not become means of the label."""
+    if not request.has_label:
+        return float("inf")
+    if request.encoding is not None:
+        return 0 if request.encoding == "target" else float("inf")
+    if request.trainer.features in ("ordinal", "named"):
+        return MOST_NATIVE[request.trainer.package]
+    return MAX_ONE_HOT
+
+
+def feature_transformer(
+    groups: FeatureGroups, names: Mapping[str, Sequence[str]], request: Request
+) -> Any:
+    """Return a ColumnTransformer that is not fitted."""
+    from sklearn.compose import ColumnTransformer
+
+    style = request.trainer.features
+    steps: list[tuple[str, Any, list[str] | str]] = []
+    if groups.numbers:
+        numbers = _make_scaler(request) if style == "scaled" else "passthrough"
+        steps.append(("number", numbers, list(groups.numbers)))
+    if groups.few:
+        categories = [np.array(names[name], object) for name in groups.few]
+        steps.append(("category", _make_encoder(style, categories, request), list(groups.few)))
+    if groups.many:
+        steps.append(("target", _make_target_encoder(request), list(groups.many)))
+    is_linear = request.model_type in ("linear_reg", "logistic_reg")
+    steps += [
+        (f"text_{n}", make_vectorizer(names[name], is_linear, request.seed), name)
+        for n, name in enumerate(groups.texts)
+    ]
+    transformer = ColumnTransformer(steps)
+    return transformer.set_output(transform="pandas") if style == "named" else transformer
+
+
+def _make_scaler(request: Request) -> Any:
+    """Return steps that impute numbers by their means, mark imputed ones, and scale them if
+    requested."""
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    imputer = SimpleImputer(add_indicator=True, keep_empty_features=True)
+    return make_pipeline(imputer, StandardScaler()) if request.standardize else imputer
+
+
+def _make_target_encoder(request: Request) -> Any:
+    """Return a TargetEncoder, which gives training rows the means of other folds."""
+    import sklearn
+    from sklearn.model_selection import KFold, StratifiedKFold
+    from sklearn.preprocessing import TargetEncoder
+
+    is_classifier = request.task == "classify"
+    kind = "auto" if is_classifier else "continuous"
+    if tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9):
+        return TargetEncoder(target_type=kind, random_state=request.seed)
+    folds = (StratifiedKFold if is_classifier else KFold)(
+        n_splits=FOLDS, shuffle=True, random_state=request.seed
+    )
+    return TargetEncoder(target_type=kind, cv=folds)
+
+
+def _make_encoder(style: str, known: list[Any], request: Request) -> Any:
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+
+    if style == "named":
+        return SimpleImputer(strategy="constant", fill_value=MISSING)
+    if style == "ordinal":
+        return OrdinalEncoder(
+            categories=known,
+            handle_unknown="use_encoded_value",
+            unknown_value=np.nan,
+            encoded_missing_value=np.nan,
+        )
+    # scikit-learn's trees do not support missing values in a sparse matrix.
+    options = {"sparse_output": style == "scaled"}
+    if request.has_label:
+        return OneHotEncoder(handle_unknown="ignore", **options)
+    return OneHotEncoder(
+        handle_unknown="infrequent_if_exist", max_categories=MAX_ONE_HOT, **options
+    )

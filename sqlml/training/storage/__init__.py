@@ -1,1 +1,0 @@
-"""Rows, names and classes as they are kept while a model is trained."""

@@ -1,0 +1,401 @@
+"""Train a type of model on the rows of a query.
+
+::
+
+    query -> columns -> rows, split, checked -> features -> estimator, fitted -> metrics
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from importlib.metadata import version
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.dialects.type_names import NUMBERS, UNTYPED
+from sqlml.errors import ConfigError, SqlmlError
+from sqlml.host import RowHost
+from sqlml.scorer.evaluate import Metrics
+from sqlml.training.fitting.checkpoint import Checkpoint, Fitting
+from sqlml.training.fitting.fit import cannot_be_trained, fit
+from sqlml.training.fitting.tuning import Fit, is_end_of_trial, tune
+from sqlml.training.model_types import SUPERVISED, find_block_estimator, metrics_of
+from sqlml.training.options import estimator_parameters
+from sqlml.training.options.request import Request
+from sqlml.training.options.splits import Split
+from sqlml.training.progress import TrainingLog
+from sqlml.training.row_store import Part, StoredRows, sample
+from sqlml.training.rows.check_rows import check_rows, keys_of
+from sqlml.training.rows.estimator_input import (
+    build_frame,
+    encode_blocks,
+    held_out_part,
+    part_of,
+    select_matrix,
+    whole_model,
+)
+from sqlml.training.rows.feature_pipeline import (
+    FOLDS,
+    FeatureGroups,
+    feature_transformer,
+    find_text_columns,
+    group_features,
+    learns_in_blocks,
+)
+from sqlml.training.rows.read_rows import SHARES, MemoryGuard, TrainingRows, read_rows
+from sqlml.training.rows.training_columns import TrainingColumns, read_columns
+from sqlml.types import Labels
+
+MOST_MEASURED = 100_000
+"""Rows on which metrics are computed if none are held out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """A trained model with the facts that are stored with it.
+
+    model: the fitted pipeline. labels: its classes in their SQL type, or None. rows, held_out:
+    numbers of rows fitted to and held out. metrics: on the held-out rows, or on the fitted ones if
+    none are held out. statistics: of the features. notices: for the user. held_out_rows: reads the
+    held-out rows, X as a pandas frame, to compare another model; None without any. columns: of the
+    query. trials: of a search, as in `TrainingFacts.trials`.
+    """
+
+    model: Any
+    labels: Labels | None
+    request: Request
+    split: Split
+    rows: int
+    held_out: int
+    metrics: Metrics
+    log: TrainingLog
+    statistics: tuple[Mapping[str, Any], ...]
+    notices: tuple[str, ...]
+    versions: Mapping[str, str]
+    seconds: float
+    held_out_rows: Callable[[], Part] | None
+    columns: TrainingColumns
+    trials: tuple[tuple[Any, ...], ...] = ()
+
+
+def train(
+    host: RowHost,
+    query: str,
+    request: Request,
+    transform: Sequence[str] | None = None,
+    *,
+    inlines: bool = True,
+    identity: str = "",
+) -> Trained:
+    """Train the requested model on the rows of a query.
+
+    Args:
+        transform: the items of TRANSFORM (...).
+        inlines: whether queries can compute features where the model will score.
+        identity: the query as the user wrote it, which identifies a search or a checkpoint; "" for
+            `query`.
+
+    Raises:
+        ConfigError: the rows do not suit the model, or the library rejects them.
+        ParseError: the query is invalid.
+        duckdb.PermissionException: the engine's settings forbid the folder of a checkpoint.
+    """
+    start = time.perf_counter()
+    if request.checkpoint is not None:
+        host.check_access(os.path.join(request.checkpoint, "training.checkpoint"))
+    columns, request = read_columns(host, query, request, transform)
+    if not inlines:
+        columns = columns.drop_expressions()
+    if not columns.features:
+        raise ConfigError("the query has no column that a model can learn from")
+    log = TrainingLog()
+    try:
+        trained = _train(host, query, columns, request, log, inlines, identity or query)
+        return replace(trained, seconds=time.perf_counter() - start)
+    finally:
+        log.progress.close()
+
+
+def _train(
+    host: RowHost,
+    query: str,
+    columns: TrainingColumns,
+    request: Request,
+    log: TrainingLog,
+    inlines: bool,
+    identity: str,
+) -> Trained:
+    rows = read_rows(host, query, columns, request, log.progress)
+    if rows.held_out is None and request.held_out_for is not None:
+        raise ConfigError(request.held_out_for)
+    keys = keys_of(rows)
+    texts = find_text_columns(rows.features, rows.names, keys, request)
+    label_type = None if columns.label is None else columns.label.type
+    notices = [*_report_left_out(columns, inlines), *check_rows(rows, request, texts, label_type)]
+    features = [
+        f
+        for f in rows.features
+        if not rows.statistics[f.name].is_empty and (f.name not in keys or f.name in texts)
+    ]
+    if not features:
+        raise ConfigError("the query has no column that a model can learn from")
+    filled_texts = [name for name in texts if rows.statistics[name].nulls]
+    if filled_texts and not inlines:
+        raise ConfigError(
+            f"column {filled_texts[0]!r} holds texts and NULLs: write "
+            f"coalesce({filled_texts[0]}, '') in the query"
+        )
+    groups = group_features(features, rows.names, texts, request)
+    request, more_notices = _settle_storage(rows, groups, request)
+    notices += more_notices
+    try:
+        prepared = _prepare_rows(rows, groups, request)
+    except ValueError as error:  # raised by a transformer
+        raise ConfigError(f"the columns cannot be learned from: {error}") from error
+    trials: tuple[tuple[Any, ...], ...] = ()
+    if request.searched:
+        search = tune(prepared.fit, request, log, prepared.open_checkpoint(identity))
+        fit_result, trials = search.fit, search.trials
+    else:
+        fit_result = prepared.fit(request.parameters, log, prepared.open_checkpoint(identity))
+    held_out_rows = None
+    if rows.held_out is not None:
+        held_out_rows = partial(held_out_part, rows, groups, request)
+    return Trained(
+        model=whole_model(prepared.transformer, fit_result.estimator, rows.classes),
+        labels=None if rows.classes is None else rows.classes.labels(),
+        request=request,
+        split=rows.split,
+        rows=rows.fitted.rows,
+        held_out=0 if rows.held_out is None else rows.held_out.rows,
+        metrics=fit_result.metrics,
+        log=fit_result.log,
+        statistics=tuple(rows.statistics[f.name].to_dict() for f in features),
+        notices=tuple(notices),
+        versions=versions_of(request),
+        seconds=0.0,  # `train` sets the seconds.
+        held_out_rows=held_out_rows,
+        columns=columns.fill_texts(filled_texts),
+        trials=trials,
+    )
+
+
+def _settle_storage(
+    rows: TrainingRows, groups: FeatureGroups, request: Request
+) -> tuple[Request, list[str]]:
+    """Return the request as it is stored, and notices, if rows are in a file and the library would
+    train another model in memory: training again needs the same storage."""
+    package = request.trainer.package
+    if package not in SHARES or not _stays_in_file(rows, groups, request):
+        return request, []
+    notices = []
+    replacement = find_block_estimator(request.trainer.path, request.parameters)
+    if replacement is not None and not request.out_of_core:
+        trained_name, requested_name = (
+            p.rpartition(".")[2] for p in (replacement.path, request.trainer.path)
+        )
+        notices.append(
+            f"{trained_name} learns block by block instead of {requested_name}, because the rows "
+            "would take much of memory_limit; out_of_core = false keeps them in memory"
+        )
+    options = MappingProxyType({**request.given, "out_of_core": True})
+    return replace(request, given=options, out_of_core=True), notices
+
+
+def _report_left_out(columns: TrainingColumns, inlines: bool) -> list[str]:
+    """Return notices of columns that are not features, though no option names them."""
+    notices = []
+    for column in columns.left_out:
+        if column.type in UNTYPED:
+            notices.append(f"column {column.name!r} has no value in any row and is left out")
+            continue
+        is_list = NUMBERS.fullmatch(column.type.removesuffix("[]")) is not None
+        reason = (" of different lengths" if is_list else "") if inlines else " in Spark"
+        notices.append(
+            f"column {column.name!r} is left out: models do not learn from {column.type}{reason}"
+        )
+    return notices
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PreparedRows:
+    """Rows in the form that the estimator takes, and the fitted transformer.
+
+    categories: indices of the columns that the estimator treats as categories.
+    """
+
+    rows: TrainingRows
+    request: Request
+    transformer: Any
+    X: Any
+    fitted: Part
+    held_out: Part | None
+    categories: list[int]
+    groups: FeatureGroups
+
+    def open_checkpoint(self, query: str) -> Checkpoint | None:
+        """Return the checkpoint of this training, or None.
+
+        Raises:
+            ConfigError: others can write to the folder.
+        """
+        request = self.request
+        if request.checkpoint is None:
+            return None
+        excluded = ("checkpoint", "num_trials")  # A search may resume with more trials.
+        options = sorted(repr(item) for item in request.given.items() if item[0] not in excluded)
+        versions = versions_of(request)
+        if request.searched:
+            versions["optuna"] = version("optuna")
+        identity = repr((query, options, sorted(versions.items())))
+        return Checkpoint.of(request.checkpoint, identity, (self.fitted, self.held_out))
+
+    def fit(
+        self,
+        parameters: Mapping[str, Any],
+        log: TrainingLog,
+        checkpoint: Checkpoint | None = None,
+    ) -> Fit:
+        """Fit the estimator with some parameters, and compute its metrics.
+
+        Raises:
+            ConfigError: the library rejects the parameters or the rows.
+        """
+        request, rows = self.request, self.rows
+        try:
+            classes = 0 if rows.classes is None else len(rows.classes)
+            fitting = Fitting(
+                request,
+                _order_constraints(parameters, self),
+                self.categories,
+                self.fitted,
+                self.held_out,
+                log,
+                rows.memory_limit,
+                classes,
+                checkpoint,
+            )
+            estimator = fit(fitting)
+            measured = self.held_out
+            if measured is None:
+                measured = sample(part_of(rows.fitted, self.X, request, rows), MOST_MEASURED)
+            elif request.task not in SUPERVISED:  # These metrics need all rows at once.
+                measured = sample(measured, MOST_MEASURED)
+            return Fit(estimator, metrics_of(estimator, measured, request.task, classes), log)
+        except SqlmlError:
+            raise
+        except Exception as error:  # A library may raise any exception.
+            if is_end_of_trial(error):
+                raise
+            kind = request.trainer.path.rpartition(".")[2]
+            raise cannot_be_trained(kind, error) from error
+
+
+def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _PreparedRows:
+    """Fit the transformer, and transform the rows for the estimator.
+
+    Raises:
+        ConfigError: the rows do not suit it.
+    """
+    if groups.many:
+        _check_folds(rows, groups.many[0])
+    transformer = feature_transformer(groups, rows.names, request)
+    if not learns_in_blocks(groups, rows.names, request):
+        _check_fits_memory(rows, groups, request)
+    if request.trainer.features == "scaled" and _stays_in_file(rows, groups, request):
+        source: Any = select_matrix(rows, rows.fitted, groups)
+        X: Any = encode_blocks(source, groups, rows.names, rows.order, request)
+        transformer, held_X = X.transformer, None
+        if rows.held_out is not None:
+            held_X = replace(X, source=select_matrix(rows, rows.held_out, groups))
+    elif request.trainer.features == "ordinal" and not (groups.many or groups.texts):
+        transformer.fit(build_frame(rows, rows.fitted, groups.names, part=slice(0, 1)))
+        X = select_matrix(rows, rows.fitted, groups)
+        held_X = None if rows.held_out is None else select_matrix(rows, rows.held_out, groups)
+    else:
+        frame = build_frame(rows, rows.fitted, groups.names, groups.texts)
+        supervised = () if rows.fitted.label is None else (rows.fitted.label,)
+        X = transformer.fit_transform(frame, *supervised)
+        held_X = None
+        if rows.held_out is not None:
+            held_X = transformer.transform(
+                build_frame(rows, rows.held_out, groups.names, groups.texts)
+            )
+    fitted = part_of(rows.fitted, X, request, rows, weighs_classes=True)
+    held_out = None if rows.held_out is None else part_of(rows.held_out, held_X, request, rows)
+    first = len(groups.numbers)
+    categories = list(range(first, first + len(groups.few)))
+    is_native = request.trainer.features in ("ordinal", "named")
+    parts = fitted, held_out, categories if is_native else []
+    return _PreparedRows(rows, request, transformer, X, *parts, groups)
+
+
+def _order_constraints(parameters: Mapping[str, Any], prepared: _PreparedRows) -> dict[str, Any]:
+    """Return the parameters with constraints in the order of the estimator's columns.
+
+    Raises:
+        ConfigError: constraints do not match the features.
+    """
+    query = [name for name in prepared.rows.order if name in prepared.groups.names]
+    numbers = prepared.groups.numbers  # Their columns come first.
+    columns = [*numbers, *[None] * (prepared.fitted.X.shape[1] - len(numbers))]
+    package = prepared.request.trainer.package
+    return estimator_parameters.order_constraints(parameters, package, query, columns, numbers)
+
+
+def _check_folds(rows: TrainingRows, column: str) -> None:
+    """Reject fewer rows than there are folds for means of the label.
+
+    Raises:
+        ConfigError: there are fewer, or fewer of each class.
+    """
+    label, row_count = rows.fitted.label, rows.fitted.rows
+    if rows.classes is not None and label is not None:
+        row_count = int(np.bincount(label).max())
+    if row_count < FOLDS:
+        raise ConfigError(
+            f"column {column!r} has too many names for so few rows: its names become means of the "
+            f"label, which takes {FOLDS} rows{' of a class' if rows.classes is not None else ''}; "
+            "set encoding = 'one_hot'"
+        )
+
+
+def _stays_in_file(rows: TrainingRows, groups: FeatureGroups, request: Request) -> bool:
+    """Return whether rows are in a file, and can be read from it block by block."""
+    return isinstance(rows.fitted.features, StoredRows) and learns_in_blocks(
+        groups, rows.names, request
+    )
+
+
+def _check_fits_memory(rows: TrainingRows, groups: FeatureGroups, request: Request) -> None:
+    """Reject rows in a file that must be in memory, but do not fit.
+
+    Raises:
+        ConfigError: they do not fit, or the request keeps them in the file.
+    """
+    if not isinstance(rows.fitted.features, StoredRows):
+        return
+    name = next(iter((*groups.many, *groups.texts, *groups.few)))
+    if request.out_of_core:
+        raise ConfigError(
+            f"column {name!r} has {len(rows.names[name]):,} different texts, and is learned from "
+            "with all rows in memory: leave out out_of_core, or group them in the query"
+        )
+    width = len(rows.features) * 8 * 2  # The rows, and the transformed rows.
+    count = rows.fitted.rows + (0 if rows.held_out is None else rows.held_out.rows)
+    MemoryGuard(request, width, rows.memory_limit).check(count)
+
+
+def versions_of(request: Request) -> dict[str, str]:
+    """Return the versions of the libraries that train the model."""
+    packages = dict.fromkeys(
+        ("duckdb", "numpy", "sklearn", request.trainer.package, *request.trainer.packages)
+    )
+    return {name: str(import_module(name).__version__) for name in packages}
