@@ -10,14 +10,8 @@ from types import MappingProxyType
 from sqlml.catalog.model import Model, TrainingFacts
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError
-from sqlml.explaining.model_facts import (
-    Weight,
-    feature_facts,
-    importances,
-    tree_nodes,
-    trees_of,
-    weights,
-)
+from sqlml.explaining.feature_facts import feature_facts, importances
+from sqlml.explaining.weights_and_trees import Weight, tree_nodes, trees_of, weights
 from sqlml.planner.binding.context import Context
 from sqlml.planner.syntax.literal_table import Table, literal_table
 from sqlml.planner.syntax.table_form import TableForm

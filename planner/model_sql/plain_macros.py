@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.model import Transform
-from sqlml.catalog.plain_macros import helper
+from sqlml.catalog.scoring_macros import helper
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.type_names import DATETIMES, NUMBERS, UNTYPED
 from sqlml.errors import SqlmlError

@@ -1,1 +1,19 @@
-"""The model catalog: ordinary tables in the database's own schema `sqlml`."""
+"""The model catalog: versions of models in ordinary tables of a database's own schema `sqlml`.
+
+In: a `Reference` ("churn", "churn/3", "db.churn@live") and a connection. Out: a `Model` with its
+Program, features, options and training facts. Changes go through `ModelChanges` and
+`VersionChanges`, each in the user's transaction.
+
+Read first:
+
+* `tables.py`: the stored format, also described in docs/format.md.
+* `model.py`: the types `Model`, `NewVersion` and `Reference`.
+* `lookup.py` and `model_changes.py`: lookups and changes.
+
+A database may come from a stranger, so `connection.py` refuses altered tables, and every stored
+text is checked as it is read. `scoring_macros.py` keeps the macros with which clients without sqlml
+score.
+
+To store something new about a version, add a table to `tables.py` (old files lack it until the
+first write), write it in `writer.py`, and read it in `lookup.py`.
+"""

@@ -1,7 +1,8 @@
-"""`Connection`: DuckDB as the catalog reads and writes it.
+"""The DuckDB connection as the catalog uses it: transactions, checks of the tables, and model
+stamps.
 
-A failed `execute` aborts an open transaction on 2.0, a failed `sql` (which only binds) does not, so
-all questions go through `sql`.
+A failed `execute` aborts an open transaction on DuckDB 2.0, but a failed `sql`, which only binds,
+does not. All queries therefore go through `sql`.
 """
 
 from __future__ import annotations
@@ -22,231 +23,29 @@ from sqlml.errors import CatalogError, ConfigError, ConflictError
 from sqlml.interruption import interruption_after
 from sqlml.types import fold, is_unicode
 
-# `atomic`: a change of a catalog whole or not at all, tried again where another one was faster.
-
-
-_ATTEMPTS = 10
-_CONFLICTS = (duckdb.TransactionException, duckdb.CatalogException)
-
-
-def atomic(native: duckdb.DuckDBPyConnection, is_open: bool, work: Callable[[], None]) -> None:
-    """Run `work` in the transaction that `is_open`, or else in one of its own that it ends.
-
-    All or nothing: a Ctrl-C meanwhile is raised afterwards.
-
-    Raises:
-        ConflictError: another transaction changes the same models.
-    """
-    if is_open:
-        try:
-            with interruption_after():
-                work()
-        except _CONFLICTS as error:
-            raise _conflict(error, "ROLLBACK, and try again") from None
-        return
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            with interruption_after():
-                _in_own_transaction(native, work)
-            return
-        except _CONFLICTS as error:
-            # Two connections may make the catalog's schema at the same moment.
-            if "conflict" not in str(error).lower() or attempt == _ATTEMPTS:
-                raise _conflict(error, "try again") from None
-            time.sleep(0.01 * attempt)
-
-
-def _in_own_transaction(native: duckdb.DuckDBPyConnection, work: Callable[[], None]) -> None:
-    native.execute("BEGIN TRANSACTION")
-    try:
-        work()
-    except BaseException:
-        native.execute("ROLLBACK")
-        raise
-    native.execute("COMMIT")
-
-
-def _conflict(error: duckdb.Error, advice: str) -> Exception:
-    """What to raise for an error of a change: one about a conflict names no tables of ours."""
-    if "conflict" not in str(error).lower():
-        return error
-    return ConflictError(f"another transaction changes the same models; {advice}")
-
-
-# `sound_tables`: the tables of a catalog, which run nothing when they are read or written.
-#
-# A database may come from a stranger. Instead of a table of ours it may hold a view, whose query
-# the engine would run, or a table with generated columns, defaults, checks or indexes of
-# expressions, or with triggers (DuckDB 2.0). Only tables that are as `tables.py` makes them are
-# used.
-
+IS_TWO = hasattr(duckdb.DuckDBPyConnection, "complete")
+"""True on DuckDB 2.0, which streams results, supports triggers, and can reopen a file whose log has
+a type in a schema of that log. This is the only switch between 1.5 and 2.0."""
 
 Read = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
-"""Rows of a query with parameters."""
-
-_OF = f"WHERE {folded('database_name')} = {folded('?')} AND {folded('schema_name')} = 'sqlml'"
-_SCHEMA = f"SELECT 1 FROM system.main.duckdb_schemas() {_OF}"
-_DEFINED = f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {_OF}"
-_TRIGGERS = f"SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers() {_OF}"
-_VIEWS = f"SELECT view_name FROM system.main.duckdb_views() {_OF}"
-
-_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
-_KEY = re.compile(r",?\s*\bprimary key\b\s*(\([^)]*\))?")
-_NAME = re.compile(r"exists \{schema\}\.(\w+)\s*(\(.*\))", re.DOTALL)
-
-
-def sound_tables(read: Read, database: str, triggers: bool) -> frozenset[str]:
-    """The names of those tables of ours that the schema `sqlml` of a database has.
-
-    Args:
-        read: asks the engine, in the user's transaction.
-        database: the database's name.
-        triggers: whether the engine knows triggers.
-
-    Raises:
-        CatalogError: one of them is not as sqlml makes it; what it is instead, and what to do.
-    """
-    if not read(_SCHEMA, [database]):
-        return frozenset()  # a tenth of the time that a first look at its tables takes
-    ask, values = _DEFINED, [database]
-    if triggers:
-        ask, values = f"{_DEFINED} UNION ALL {_TRIGGERS}", [database, database]
-    found = [(fold(str(name)), str(text), count) for name, text, count in read(ask, values)]
-    tables = {name: (text, count) for name, text, count in found if count >= 0 and name in _SHAPES}
-    for name, (text, count) in tables.items():
-        if _shape(text[text.find("(") :].removesuffix(";")) != _SHAPES[name]:
-            raise _unsound(database, name, f"is {_short(text)}")
-        if count != ("PRIMARY KEY" in text):
-            raise _unsound(database, name, "has an index that sqlml did not make")
-    for name, trigger, count in found:
-        if count < 0 and name in _SHAPES:
-            raise _unsound(database, name, f"has the trigger {trigger!r}")
-    if len(tables) < len(_SHAPES):
-        for (view,) in read(_VIEWS, [database]):
-            if fold(str(view)) in _SHAPES:
-                raise _unsound(database, str(view), "is a view")
-    return frozenset(tables)
-
-
-def _unsound(database: str, name: str, found: str) -> CatalogError:
-    return CatalogError(
-        f"the model catalog of database {database!r} has been altered and could run someone "
-        f"else's SQL: sqlml.{name} {found}; inspect it with duckdb.connect and undo the change, "
-        "or DROP SCHEMA sqlml CASCADE and create the models again"
-    )
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 300 else f"{text[:297]}..."
-
-
-def _shape(columns: str) -> str:
-    """Columns and types of a table as the engine or we write them.
-
-    Keys and NOT NULL, which only refuse rows, are left out. The engine quotes a name that is a
-    keyword, or not a word: one that is not ours keeps its quotes, whatever it holds.
-
-    >>> _shape('("key" VARCHAR PRIMARY KEY, version INTEGER NOT NULL, PRIMARY KEY("key"))')
-    '(key varchar,version integer)'
-    >>> _shape('("key" VARCHAR, "primary key" INTEGER)')
-    '(key varchar,"primary key" integer)'
-    """
-    plain = " ".join(_QUOTED.sub(_unquoted, fold(columns)).split())
-    if '"' not in plain:
-        plain = _KEY.sub("", plain).replace(" not null", "")
-    return re.sub(r"\s*([(),])\s*", r"\1", plain)
-
-
-def _unquoted(quoted: re.Match[str]) -> str:
-    """A quoted name without its quotes, if it is one of ours."""
-    return quoted[1] if quoted[1] in _OUR_WORDS else quoted[0]
-
-
-def _shapes() -> Mapping[str, str]:
-    made = {}
-    for statement in _ALL:
-        found = _NAME.search(" ".join(statement.split()).replace("EXISTS", "exists"))
-        if found is not None:
-            made[found[1]] = _shape(found[2])
-    return MappingProxyType(made)
-
-
-_ALL = (*TABLES, *TRAINING_TABLES, *MACRO_TABLES, CHOOSERS)
-
-_OUR_WORDS = frozenset(re.findall(r"\w+", fold(" ".join(_ALL))))
-_OUR_WORDS -= {"primary", "not", "null"}
-"""Words of our own definitions, without the keywords that `_shape` leaves out."""
-
-_SHAPES = _shapes()
-"""Table -> its columns and types."""
-
-OUR_TABLES = frozenset(_SHAPES)
-"""The names of the tables of a catalog."""
-
-
-IS_TWO = hasattr(duckdb.DuckDBPyConnection, "complete")
-"""Whether this is DuckDB 2.0: it streams results, tables may have triggers, and a file opens again
-whose log has a type in a schema of that log. All that differs between 1.5 and 2.0 asks this."""
-
-
-_READ_ONLY = re.compile(r'on database "(.*)" which is attached in read-only mode')
-
-
-def read_only_database(name: str) -> CatalogError:
-    """Return the error for a change of the models of a database that is read-only."""
-    return CatalogError(
-        f"the database {name!r} was opened read-only, so its models cannot be changed; open it "
-        "without read_only=True, or attach it without READ_ONLY"
-    )
-
-
-def lacks_our_table(error: duckdb.Error, texts: Sequence[str] = ()) -> bool:
-    """Return whether the engine misses a table of a model catalog, which `texts` do not name."""
-    missing = re.search(r"Table with name (\w+) does not exist", str(error))
-    if missing is None or fold(missing[1]) not in OUR_TABLES:
-        return False
-    return not any(fold(missing[1]) in fold(text) for text in texts)
-
-
-def damaged_catalog(error: duckdb.Error) -> CatalogError:
-    """Return the error for a model catalog that is not as sqlml leaves it."""
-    cause = without_excerpt(error).partition("\n")[0]
-    return CatalogError(
-        f"the model catalog is damaged ({cause}); DROP SCHEMA sqlml CASCADE and create the models "
-        "again"
-    )
-
-
-def _check_unicode(value: Any) -> None:
-    """Refuse texts that no engine can store: names and comments may come from anywhere.
-
-    Raises:
-        ConfigError: a text is not valid Unicode.
-    """
-    if isinstance(value, str):
-        if not is_unicode(value):
-            raise ConfigError(f"{value!r} is not valid Unicode; no text in a database can be that")
-    elif isinstance(value, Mapping):
-        _check_unicode((*value.keys(), *value.values()))
-    elif isinstance(value, list | tuple):
-        for part in value:
-            _check_unicode(part)
+"""A function that returns the rows of a query with parameters."""
 
 
 class Connection:
     """The user's connection, in whose transaction the catalog's statements run.
 
-    `native` is DuckDB's own object.
+    Attributes:
+        native: DuckDB's own connection.
     """
 
     def __init__(self, native: duckdb.DuckDBPyConnection) -> None:
         self.native = native
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a query in the user's transaction.
+        """Return the rows of a query in the user's transaction.
 
         Raises:
-            CatalogError: a table or column of ours is missing; the transaction goes on.
+            CatalogError: a catalog table or column is missing; the transaction stays open.
             ConfigError: a parameter is not valid Unicode.
         """
         _check_unicode(params)
@@ -261,8 +60,8 @@ class Connection:
         """Run a statement in the user's transaction.
 
         Raises:
-            CatalogError: a table of ours is missing or has a row that it should not have, or the
-                database is read-only.
+            CatalogError: a catalog table is missing or has an invalid row, or the database is
+                read-only.
             ConfigError: a parameter is not valid Unicode.
         """
         _check_unicode(params)
@@ -277,11 +76,12 @@ class Connection:
         except duckdb.InvalidInputException as error:
             read_only = _READ_ONLY.search(str(error))
             if read_only is not None:
-                raise read_only_database(read_only[1]) from None
+                raise read_only_error(read_only[1]) from None
             raise
 
     def schema(self, database: str | None) -> str:
-        """The qualified schema of the model catalog, in the current database or another.
+        """Return the qualified and quoted schema of a database's catalog; None means the current
+        database.
 
         The bare name would be ambiguous next to a database that is itself called sqlml.
         """
@@ -290,17 +90,17 @@ class Connection:
         return f"{DUCKDB.quote_name(str(database))}.{DUCKDB.quote_name('sqlml')}"
 
     def tables(self, schema: str) -> frozenset[str]:
-        """The catalog's tables that a schema has, as `schema` quoted it.
+        """Return the catalog tables in a schema (quoted as by `schema`), once checked.
 
         Raises:
-            CatalogError: one of them is not as sqlml makes it.
+            CatalogError: a table is not defined as sqlml defines it.
         """
         database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
         return sound_tables(self.read, database.replace('""', '"'), IS_TWO)
 
     def type(self, name: str) -> str | None:
-        """The definition of a type by its qualified name (already quoted); None if it does not
-        exist."""
+        """Return the definition of a type by its qualified and quoted name; None if it is
+        missing."""
         if not is_unicode(name):
             return None
         try:
@@ -309,106 +109,317 @@ class Connection:
             return None
 
     def parameters(self, function: str, name: str) -> list[str] | None:
-        """The lists of parameters of a macro, as the engine shows them when a call fits none; none
-        for another function; None if there is no such function.
+        """Return the parameter lists of a macro, one per overload; None if there is no such
+        function.
 
-        duckdb_functions() is not asked: it writes out the bodies of all. No macro has a parameter
-        of that name, so none is bound, which could run its body.
+        The list is empty for other functions. The engine reports the lists in the error for a call
+        that fits no overload. Querying duckdb_functions() would render the bodies of all functions,
+        and binding the macro could run its body; the call has a parameter name that no macro has.
         """
         try:
             self.native.sql(f'SELECT {function}("{uuid4().hex}" := NULL)')
         except duckdb.CatalogException:
             return None
         except duckdb.BinderException as error:
-            if "Referenced table" in str(error):  # so DuckDB 1.5 calls a function that is not there
+            if "Referenced table" in str(error):  # DuckDB 1.5's message for an unknown function
                 return None
             return re.findall(rf"^\t{name}\((.*)\)$", str(error), re.MULTILINE)
         return []
 
     def exists(self, schema: str) -> bool:
-        """Whether the qualified schema (already quoted) has a model catalog.
+        """Return whether a schema (quoted as by `schema`) has a model catalog.
 
         Raises:
-            CatalogError: it is not as sqlml makes it.
+            CatalogError: a table is not defined as sqlml defines it.
         """
         return "catalog_models" in self.tables(schema)
 
     def atomic(self, work: Callable[[], None], is_open: bool | None = None) -> None:
-        """Run `work` whole or not at all, in the open transaction or in one of its own.
+        """Run `work` entirely or not at all, in the open transaction or in its own one.
+
+        A Ctrl-C is raised after the work is done. Its own transaction is retried after a conflict.
 
         Args:
-            is_open: whether a transaction is open; None: not known.
+            is_open: whether a transaction is open; None if unknown.
 
         Raises:
             ConflictError: another transaction changes the same models.
         """
-        atomic(self.native, self.in_transaction() if is_open is None else is_open, work)
+        if self.in_transaction() if is_open is None else is_open:
+            try:
+                with interruption_after():
+                    work()
+            except _CONFLICTS as error:
+                raise _convert_conflict(error, "ROLLBACK, and try again") from None
+            return
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with interruption_after():
+                    _run_in_own_transaction(self.native, work)
+                return
+            except _CONFLICTS as error:
+                # Two connections may create the catalog's schema at the same moment.
+                if "conflict" not in str(error).lower() or attempt == _ATTEMPTS:
+                    raise _convert_conflict(error, "try again") from None
+                time.sleep(0.01 * attempt)
 
     def in_transaction(self) -> bool:
-        """Whether the user has a transaction open: then two statements share its number."""
-        ask = "SELECT system.main.txid_current()"
-        return self.read(ask) == self.read(ask)
+        """Return whether the user has a transaction open: then two queries have the same number."""
+        query = "SELECT system.main.txid_current()"
+        return self.read(query) == self.read(query)
 
     def has_database(self, name: str) -> bool:
-        """Whether a database of this name is attached."""
-        ask = "SELECT 1 FROM system.main.duckdb_databases() "
-        ask += f"WHERE {folded('database_name')} = ?"
-        return bool(self.read(ask, [fold(name)]))
+        """Return whether a database of this name is attached."""
+        query = "SELECT 1 FROM system.main.duckdb_databases() "
+        query += f"WHERE {folded('database_name')} = ?"
+        return bool(self.read(query, [fold(name)]))
+
+
+def _check_unicode(value: Any) -> None:
+    """Reject texts that no engine can store; names and comments may come from anywhere.
+
+    Raises:
+        ConfigError: a text is not valid Unicode.
+    """
+    if isinstance(value, str):
+        if not is_unicode(value):
+            raise ConfigError(f"{value!r} is not valid Unicode; no text in a database can be that")
+    elif isinstance(value, Mapping):
+        _check_unicode((*value.keys(), *value.values()))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _check_unicode(part)
+
+
+_ATTEMPTS = 10
+_CONFLICTS = (duckdb.TransactionException, duckdb.CatalogException)
+
+
+def _run_in_own_transaction(native: duckdb.DuckDBPyConnection, work: Callable[[], None]) -> None:
+    native.execute("BEGIN TRANSACTION")
+    try:
+        work()
+    except BaseException:
+        native.execute("ROLLBACK")
+        raise
+    native.execute("COMMIT")
+
+
+def _convert_conflict(error: duckdb.Error, advice: str) -> Exception:
+    """Return the exception to raise: a `ConflictError` for a conflict, whose text names no tables
+    of ours."""
+    if "conflict" not in str(error).lower():
+        return error
+    return ConflictError(f"another transaction changes the same models; {advice}")
+
+
+def sound_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str]:
+    """Return the names of the catalog tables in the schema `sqlml` of a database, once checked.
+
+    A database may come from a stranger. Instead of one of our tables it may contain a view, whose
+    query the engine would run, or a table with generated columns, defaults, checks, expression
+    indexes or (DuckDB 2.0) triggers. Only tables defined as in `tables.py` are accepted.
+
+    Args:
+        read: queries the engine in the user's transaction.
+        database: the name of the database.
+        has_triggers: whether the engine supports triggers.
+
+    Raises:
+        CatalogError: a table is not defined as sqlml defines it.
+    """
+    if not read(_SCHEMA_QUERY, [database]):
+        return frozenset()  # 10 times faster than the first query on its tables
+    query, parameters = _TABLES_QUERY, [database]
+    if has_triggers:
+        query, parameters = f"{_TABLES_QUERY} UNION ALL {_TRIGGERS_QUERY}", [database, database]
+    definitions = [
+        (fold(str(name)), str(text), count) for name, text, count in read(query, parameters)
+    ]
+    tables = {
+        name: (text, count)
+        for name, text, count in definitions
+        if count >= 0 and name in _EXPECTED_DEFINITIONS
+    }
+    for name, (text, count) in tables.items():
+        if (
+            _normalize_definition(text[text.find("(") :].removesuffix(";"))
+            != _EXPECTED_DEFINITIONS[name]
+        ):
+            raise _altered_table_error(database, name, f"is {_shorten(text)}")
+        if count != ("PRIMARY KEY" in text):
+            raise _altered_table_error(database, name, "has an index that sqlml did not make")
+    for name, trigger, count in definitions:
+        if count < 0 and name in _EXPECTED_DEFINITIONS:
+            raise _altered_table_error(database, name, f"has the trigger {trigger!r}")
+    if len(tables) < len(_EXPECTED_DEFINITIONS):
+        for (view,) in read(_VIEWS_QUERY, [database]):
+            if fold(str(view)) in _EXPECTED_DEFINITIONS:
+                raise _altered_table_error(database, str(view), "is a view")
+    return frozenset(tables)
+
+
+def _altered_table_error(database: str, name: str, alteration: str) -> CatalogError:
+    return CatalogError(
+        f"the model catalog of database {database!r} has been altered and could run someone "
+        f"else's SQL: sqlml.{name} {alteration}; inspect it with duckdb.connect and undo the "
+        "change, or DROP SCHEMA sqlml CASCADE and create the models again"
+    )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 300 else f"{text[:297]}..."
+
+
+_IN_DATABASE = (
+    f"WHERE {folded('database_name')} = {folded('?')} AND {folded('schema_name')} = 'sqlml'"
+)
+
+_SCHEMA_QUERY = f"SELECT 1 FROM system.main.duckdb_schemas() {_IN_DATABASE}"
+
+_TABLES_QUERY = (
+    f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {_IN_DATABASE}"
+)
+
+_TRIGGERS_QUERY = (
+    f"SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers() {_IN_DATABASE}"
+)
+
+_VIEWS_QUERY = f"SELECT view_name FROM system.main.duckdb_views() {_IN_DATABASE}"
+
+
+def _normalize_definition(columns: str) -> str:
+    """Normalize the columns and types of a table definition by the engine or by us.
+
+    Keys and NOT NULL, which only reject rows, are left out. The engine quotes names that are
+    keywords or not identifiers; a name that is not one of ours keeps its quotes, whatever it
+    contains.
+
+    >>> _normalize_definition('("key" VARCHAR PRIMARY KEY, version INTEGER NOT NULL)')
+    '(key varchar,version integer)'
+    >>> _normalize_definition('("key" VARCHAR, "primary key" INTEGER)')
+    '(key varchar,"primary key" integer)'
+    """
+    normalized = " ".join(_QUOTED_NAME.sub(_unquote_own_name, fold(columns)).split())
+    if '"' not in normalized:
+        normalized = _KEY_CLAUSE.sub("", normalized).replace(" not null", "")
+    return re.sub(r"\s*([(),])\s*", r"\1", normalized)
+
+
+def _unquote_own_name(quoted: re.Match[str]) -> str:
+    return quoted[1] if quoted[1] in _OWN_NAMES else quoted[0]
+
+
+_QUOTED_NAME = re.compile(r'"((?:[^"]|"")*)"')
+_KEY_CLAUSE = re.compile(r",?\s*\bprimary key\b\s*(\([^)]*\))?")
+_TABLE_DEFINITION = re.compile(r"exists \{schema\}\.(\w+)\s*(\(.*\))", re.DOTALL)
+
+
+def _expected_definitions() -> Mapping[str, str]:
+    definitions = {}
+    for statement in _ALL_STATEMENTS:
+        match = _TABLE_DEFINITION.search(" ".join(statement.split()).replace("EXISTS", "exists"))
+        if match is not None:
+            definitions[match[1]] = _normalize_definition(match[2])
+    return MappingProxyType(definitions)
+
+
+_ALL_STATEMENTS = (*TABLES, *TRAINING_TABLES, *MACRO_TABLES, CHOOSERS)
+_OWN_NAMES = frozenset(re.findall(r"\w+", fold(" ".join(_ALL_STATEMENTS))))
+"""The words of our definitions, without the keywords that `_normalize_definition` removes."""
+
+_OWN_NAMES -= {"primary", "not", "null"}
+"""Words of our own definitions, without the keywords that `_shape` leaves out."""
+
+_EXPECTED_DEFINITIONS = _expected_definitions()
+"""Table -> its normalized columns and types."""
+
+OUR_TABLES = frozenset(_EXPECTED_DEFINITIONS)
+"""The names of all catalog tables."""
+
+_READ_ONLY = re.compile(r'on database "(.*)" which is attached in read-only mode')
+
+
+def read_only_error(name: str) -> CatalogError:
+    """Return the error for a change of models in a read-only database."""
+    return CatalogError(
+        f"the database {name!r} was opened read-only, so its models cannot be changed; open it "
+        "without read_only=True, or attach it without READ_ONLY"
+    )
+
+
+def lacks_our_table(error: duckdb.Error, texts: Sequence[str] = ()) -> bool:
+    """Return whether the engine misses a catalog table that the user's `texts` do not name."""
+    missing = re.search(r"Table with name (\w+) does not exist", str(error))
+    if missing is None or fold(missing[1]) not in OUR_TABLES:
+        return False
+    return not any(fold(missing[1]) in fold(text) for text in texts)
+
+
+def damaged_catalog(error: duckdb.Error) -> CatalogError:
+    """Return the error for a catalog that is not as sqlml leaves it."""
+    cause = without_excerpt(error).partition("\n")[0]
+    return CatalogError(
+        f"the model catalog is damaged ({cause}); DROP SCHEMA sqlml CASCADE and create the models "
+        "again"
+    )
 
 
 def without_excerpt(error: Exception) -> str:
-    """The engine's message without the lines that show the place in our own statement."""
+    """Return the engine's message without the excerpt of our own statement."""
     return str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]
 
 
-# Stamps: what a model is now, read from a single type.
-#
-# Each model has a type, an ENUM of one value, which changes with each change of the model. The
-# engine reads it without reading a row. A type runs nothing, whoever made it, as a view might: so
-# it is looked at without a look at the catalog's shape before. Of two transactions that change
-# one model the second fails, as it should; each model has its own type, so those that change
-# different ones do not conflict.
-#
-# DuckDB 1.5 cannot open a file again that has types in the log of a killed process (1.5.6:
-# "Failure while replaying WAL file ..: Schema with name sqlml does not exist!"). There are no
-# stamps there: the rows of the model are compared (`Catalog.stamp`), and a change of the model
-# changes its row, so that two transactions conflict as well.
+_STAMP_PREFIX = "stamp_"
+"""The prefix of stamp types.
 
+A stamp tells whether a model has changed. Each model has a type, an ENUM with one random value,
+which is replaced with every change. The engine reads it without reading a row. A type runs no code,
+whoever made it, so stamps are read before the catalog's tables are checked. Of two transactions
+that change one model, the second one fails; changes of different models do not conflict.
 
-_PREFIX = "stamp_"
+DuckDB 1.5 cannot reopen a file whose log, after its process was killed, has types in it (1.5.6:
+"Failure while replaying WAL file ...: Schema with name sqlml does not exist!"). It has no stamps:
+the rows of models are compared instead (`Catalog.stamp`), and a change of a model updates its row,
+so that two transactions conflict as well.
+"""
 
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
-    """The stamp of the model `key`; None if it has none."""
-    return connection.type(_type(schema, key)) if IS_TWO else None
+    """Return the stamp of the model `key`; None if it has none."""
+    return connection.type(_stamp_type(schema, key)) if IS_TWO else None
 
 
 def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
-    """The stamps of all models of a database, by key, as `read_stamp` gives them: a query, which
-    takes a fifth of the time where there are many."""
+    """Return the stamps of all models of a database, by key.
+
+    One query takes a fifth of the time of `read_stamp` for each of many models.
+    """
     if not IS_TWO:
         return {}
-    where, given = f"{folded('database_name')} = {folded('?')}", [database]
+    database_filter, parameters = f"{folded('database_name')} = {folded('?')}", [database]
     if database is None:
-        where, given = "database_name = system.main.current_database()", []
+        database_filter, parameters = "database_name = system.main.current_database()", []
     rows = connection.read(
         f"SELECT type_name, {builtin('array_extract')}(labels, 1) FROM system.main.duckdb_types() "
-        f"WHERE schema_name = 'sqlml' AND {where} AND system.main.len(labels) = 1",
-        given,
+        f"WHERE schema_name = 'sqlml' AND {database_filter} AND system.main.len(labels) = 1",
+        parameters,
     )
     return {
-        name.removeprefix(_PREFIX): f"ENUM('{stamp}')"
+        name.removeprefix(_STAMP_PREFIX): f"ENUM('{stamp}')"
         for name, stamp in rows
-        if name.startswith(_PREFIX) and "'" not in stamp
+        if name.startswith(_STAMP_PREFIX) and "'" not in stamp
     }
 
 
 def write_stamp(connection: Connection, schema: str, key: str) -> None:
     """Give the model `key` a new stamp."""
     if IS_TWO:
-        connection.write(f"CREATE OR REPLACE TYPE {_type(schema, key)} AS ENUM ('{uuid4().hex}')")
+        connection.write(
+            f"CREATE OR REPLACE TYPE {_stamp_type(schema, key)} AS ENUM ('{uuid4().hex}')"
+        )
         return
-    for _ in range(2):  # an update that changes nothing conflicts with none
+    for _ in range(2):  # flip a bit twice: an update without a change conflicts with nothing
         connection.write(
             f"UPDATE {schema}.catalog_models SET last_version = {builtin('xor')}(last_version, 1) "
             "WHERE key = ?",
@@ -422,8 +433,9 @@ def write_stamps(connection: Connection, schema: str, keys: Sequence[str]) -> No
         write_stamp(connection, schema, key)
 
 
-def unstamped(connection: Connection, schema: str) -> list[str]:
-    """The models of the current database that lack a stamp: an older sqlml or DuckDB made them."""
+def find_unstamped_models(connection: Connection, schema: str) -> list[str]:
+    """Return the keys of models in the current database that an older sqlml or DuckDB left
+    unstamped."""
     if not IS_TWO:
         return []
     rows = connection.read(
@@ -435,10 +447,10 @@ def unstamped(connection: Connection, schema: str) -> list[str]:
 
 
 def drop_stamp(connection: Connection, schema: str, key: str) -> None:
-    """Take the stamp away from the model `key`."""
+    """Remove the stamp of the model `key`."""
     if IS_TWO:
-        connection.write(f"DROP TYPE IF EXISTS {_type(schema, key)}")
+        connection.write(f"DROP TYPE IF EXISTS {_stamp_type(schema, key)}")
 
 
-def _type(schema: str, key: str) -> str:
-    return f"{schema}.{DUCKDB.quote_name(_PREFIX + key)}"
+def _stamp_type(schema: str, key: str) -> str:
+    return f"{schema}.{DUCKDB.quote_name(_STAMP_PREFIX + key)}"

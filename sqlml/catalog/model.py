@@ -1,4 +1,4 @@
-"""`Model`: one version of a registered model, as the catalog knows it; `Reference`: its name."""
+"""The types of the catalog: a model's versions, how they were trained, and references to them."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.row_expressions import Read, RowExpression, checked
+from sqlml.catalog.row_expressions import Read, RowExpression, rewrite_stored
 from sqlml.catalog.small_models import SmallModel
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.types import Feature, features_behind_blanks, fold
 
-# `TrainingFacts`: how a version was trained, as the catalog keeps it.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingFacts:
-    """The definition of a version that was trained, and what was measured meanwhile.
+    """The definition of a version that sqlml trained, and the measurements of its training.
 
     Attributes:
-        model_type, library: what was trained by what; `model_type` is the class of an estimator
-            that Python gave.
-        query: the rows, as the statement has it, with the values of its parameters.
-        options: as the statement has them, under sqlml's own names.
-        transform: the items of TRANSFORM (..), or None.
-        split: method, fraction and column of the rows held out. seed: of all that is random.
-        rows, held_out: numbers of rows.
-        metrics: on the rows held out, or, without any, on the others.
-        loss: what the losses of `rounds` are, as the library calls it.
-        rounds: iteration, loss, eval_loss and seconds of each.
-        features: statistics of each column that is learned from.
-        trials: number, parameters (JSON), objective, status and seconds of each, and whether it is
-            the one whose parameters the model has.
-        pipeline: the fitted object as it prints itself.
-        notices: what the user was told.
-        versions: of the libraries. seconds: all took.
+        model_type, library: the estimator and the package that trained it; `model_type` is a class
+            if Python passed an estimator.
+        query: the training query of the statement, with the values of its parameters.
+        options: the options of the statement, under sqlml's names.
+        transform: the items of TRANSFORM (...), or None.
+        split: the method, fraction and column of the held-out rows.
+        seed: the seed of everything random.
+        rows, held_out: the numbers of training rows and held-out rows.
+        metrics: metric -> value on the held-out rows, or on the training rows if there are none.
+        loss: the library's name of the losses in `rounds`.
+        rounds: iteration, loss, eval_loss and seconds of each round.
+        features: the statistics of each training column.
+        trials: number, parameters (JSON), objective, status and seconds of each trial, and whether
+            the model uses its parameters.
+        pipeline: the fitted object, as it prints itself.
+        notices: the notices shown to the user.
+        versions: package -> version.
+        seconds: the total time.
     """
 
     model_type: str
@@ -63,78 +63,78 @@ class TrainingFacts:
 
     @property
     def label(self) -> str | None:
-        """The column that was to be predicted; a statement may write it as a list of one."""
-        told = self.options.get("label")
-        (label,) = told if isinstance(told, list | tuple) and len(told) == 1 else (told,)
+        """Return the label column; a statement may write it as a list of one."""
+        label = self.options.get("label")
+        if isinstance(label, list | tuple) and len(label) == 1:
+            (label,) = label
         return label if isinstance(label, str) else None
 
 
-def dumps(facts: TrainingFacts) -> str:
-    """As the catalog keeps it."""
+def training_facts_to_json(facts: TrainingFacts) -> str:
     return json.dumps(asdict(facts))
 
 
-def loads(text: Any, name: str) -> TrainingFacts:
-    """What `dumps` wrote of the training of a model.
+def training_facts_from_json(text: Any, name: str) -> TrainingFacts:
+    """Read the result of `training_facts_to_json` for the model `name`.
 
     Raises:
-        ArtifactError: it is damaged, or somebody else wrote it.
+        ArtifactError: the text is damaged or was not written by sqlml.
     """
     try:
-        told = json.loads(text)
-        made = {f.name: _checked(f.name, str(f.type), told) for f in fields(TrainingFacts)}
-        _check_rows("rounds", made["rounds"], _ROUND)
-        _check_rows("trials", made["trials"], _TRIAL)
-        features = [[feature.get(key) for key in _FEATURE] for feature in made["features"]]
-        _check_rows("features", features, tuple(_FEATURE.values()))
-        for feature in made["features"]:
+        stored = json.loads(text)
+        values = {f.name: _read_field(f.name, str(f.type), stored) for f in fields(TrainingFacts)}
+        _check_rows("rounds", values["rounds"], _ROUND_TYPES)
+        _check_rows("trials", values["trials"], _TRIAL_TYPES)
+        features = [[feature.get(key) for key in _FEATURE_TYPES] for feature in values["features"]]
+        _check_rows("features", features, tuple(_FEATURE_TYPES.values()))
+        for feature in values["features"]:
             kind = (int, float) if feature["distinct"] is None else (str,)
             _check_rows("values", feature.get("values", ()), (kind, (int,)))
-        return TrainingFacts(**made)
+        return TrainingFacts(**values)
     except (TypeError, ValueError, KeyError, RecursionError) as error:
         raise ArtifactError(
-            f"what the catalog says of the training of model {name!r} is damaged ({error}); train "
+            f"the catalog's record of the training of model {name!r} is damaged ({error}); train "
             "it again"
         ) from None
 
 
-_NUMBER = (int, float, type(None))
-_ROUND = ((int,), _NUMBER, _NUMBER, _NUMBER)
-_TRIAL = ((int,), (str,), _NUMBER, (str,), _NUMBER, (bool,))
-_FEATURE: Mapping[str, tuple[type, ...]] = {
+_NUMBER_TYPES = (int, float, type(None))
+_ROUND_TYPES = ((int,), _NUMBER_TYPES, _NUMBER_TYPES, _NUMBER_TYPES)
+_TRIAL_TYPES = ((int,), (str,), _NUMBER_TYPES, (str,), _NUMBER_TYPES, (bool,))
+_FEATURE_TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("name", "type"), (str,)),
-    **dict.fromkeys(("min", "max", "mean", "stddev"), _NUMBER),
+    **dict.fromkeys(("min", "max", "mean", "stddev"), _NUMBER_TYPES),
     **dict.fromkeys(("distinct", "nulls", "others", "rows"), (int, type(None))),
 }
-"""The types of what a row of each table has."""
+"""The types of the fields in a row of each table."""
 
 
 def _check_rows(
-    name: str, rows: Sequence[Sequence[Any]], kinds: Sequence[tuple[type, ...]]
+    name: str, rows: Sequence[Sequence[Any]], types: Sequence[tuple[type, ...]]
 ) -> None:
     for row in rows:
-        right = len(row) == len(kinds) and all(map(isinstance, row, kinds))
-        if not right or any(isinstance(v, float) and not math.isfinite(v) for v in row):
+        has_types = len(row) == len(types) and all(map(isinstance, row, types))
+        if not has_types or any(isinstance(v, float) and not math.isfinite(v) for v in row):
             raise TypeError(f"{name} cannot hold {str(row)[:80]!r}")
 
 
-def _checked(name: str, kind: str, told: Any) -> Any:
-    """A field of its type, a list as a tuple."""
-    value = told[name]
-    if kind.startswith("tuple") and isinstance(value, list):
+def _read_field(name: str, annotation: str, stored: Any) -> Any:
+    """Return a field of the right type, with lists as tuples."""
+    value = stored[name]
+    if annotation.startswith("tuple") and isinstance(value, list):
         value = tuple(tuple(item) if isinstance(item, list) else item for item in value)
-    if not isinstance(value, _CLASSES[kind]) or isinstance(value, bool):
+    if not isinstance(value, _FIELD_TYPES[annotation]) or isinstance(value, bool):
         raise TypeError(f"{name} cannot be {str(value)[:80]!r}")
-    inside = _INSIDE.get(kind)
-    if inside is not None and isinstance(value, dict | tuple):
+    item_types = _ITEM_TYPES.get(annotation)
+    if item_types is not None and isinstance(value, dict | tuple):
         items = value.values() if isinstance(value, dict) else value
-        wrong = next((item for item in items if not isinstance(item, inside)), None)
+        wrong = next((item for item in items if not isinstance(item, item_types)), None)
         if wrong is not None:
             raise TypeError(f"{name} cannot hold {str(wrong)[:80]!r}")
     return value
 
 
-_CLASSES: Mapping[str, tuple[type, ...]] = {
+_FIELD_TYPES: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "int": (int,),
     "float": (float, int),
@@ -146,9 +146,9 @@ _CLASSES: Mapping[str, tuple[type, ...]] = {
     "tuple[tuple[Any, ...], ...]": (tuple,),
     "tuple[Mapping[str, Any], ...]": (tuple,),
 }
-"""The type of a field as it is written -> what its value may be."""
+"""The annotation of a field -> the types of its value."""
 
-_INSIDE: Mapping[str, tuple[type, ...]] = {
+_ITEM_TYPES: Mapping[str, tuple[type, ...]] = {
     "Mapping[str, str]": (str,),
     "Mapping[str, float | None]": (float, int, type(None)),
     "tuple[str, ...]": (str,),
@@ -156,92 +156,91 @@ _INSIDE: Mapping[str, tuple[type, ...]] = {
     "tuple[tuple[Any, ...], ...]": (tuple,),
     "tuple[Mapping[str, Any], ...]": (dict,),
 }
-"""The type of a field -> what the items of its value may be."""
-
-
-# `Transform`: how a model's features are made of the columns that a call brings.
+"""The annotation of a field -> the types of the items of its value."""
 
 
 TRANSFORM = "transform"
-"""Under this name it is kept with the options: `Transform.to_json`."""
+"""The key of `Transform.to_json` in a version's options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """TRANSFORM (..), or what training made of dates, nested values and texts.
+    """The computation of features from columns: TRANSFORM (...), or what training derived from
+    dates, nested values and texts.
 
-    columns: those that the model reads, in the order of the training query. made: feature -> the
-    expression that makes it; the others are columns themselves.
+    Attributes:
+        columns: the columns that the model reads, in the order of the training query.
+        made: feature -> the expression that computes it; other features are columns.
     """
 
     columns: tuple[str, ...]
     made: Mapping[str, RowExpression]
 
     def inputs(self, features: Collection[Feature]) -> tuple[Feature, ...]:
-        """The columns as features: those that expressions read may be of any type."""
-        plain = {f.name: f for f in features if f.name not in self.made}
-        return tuple(plain.get(name) or Feature(name, "any") for name in self.columns)
+        """Return the columns as features; columns that expressions read may have any type."""
+        unchanged = {f.name: f for f in features if f.name not in self.made}
+        return tuple(unchanged.get(name) or Feature(name, "any") for name in self.columns)
 
     def reads(self, features: Collection[str]) -> frozenset[str]:
-        """The columns that some of the features need."""
-        found: set[str] = set()
+        """Return the columns that some of the features need."""
+        columns: set[str] = set()
         for name in features:
-            made = self.made.get(name)
-            found.update({name} if made is None else made.columns)
-        return frozenset(found)
+            expression = self.made.get(name)
+            columns.update({name} if expression is None else expression.columns)
+        return frozenset(columns)
 
     def sql(self, feature: str, columns: Mapping[str, str]) -> str:
-        """The expression that makes a feature, or the column that it is.
+        """Return the SQL of a feature: its expression or its column.
 
         Args:
             columns: column -> the SQL that reads it.
         """
-        made = self.made.get(feature)
-        return columns[feature] if made is None else made.of(columns)
+        expression = self.made.get(feature)
+        return columns[feature] if expression is None else expression.of(columns)
 
     def summary(self) -> str:
-        """Return which features it makes, as messages say after the name of a model."""
+        """Describe which features are computed, as a predicate after the name of a model."""
         names = [name if len(name) <= 40 else f"{name[:37]}..." for name in list(self.made)[:3]]
         more = f" and {len(self.made) - 3:,} more" if len(self.made) > 3 else ""
         features = "feature" if len(self.made) == 1 else "features"
         return (
-            f"makes the {features} {', '.join(names)}{more} of columns when it scores, for a "
+            f"computes the {features} {', '.join(names)}{more} from columns when it scores, for a "
             "TRANSFORM or for dates, texts or nested values"
         )
 
     def to_json(self) -> Any:
-        """As the catalog keeps it."""
-        made = {name: [e.sql, list(e.columns), e.type] for name, e in self.made.items()}
-        return {"columns": list(self.columns), "made": made}
+        """Return the form that the catalog stores."""
+        expressions = {name: [e.sql, list(e.columns), e.type] for name, e in self.made.items()}
+        return {"columns": list(self.columns), "made": expressions}
 
 
-def transform_of(read: Read, told: Any, name: str) -> Transform | None:
-    """What `to_json` made, checked by the engine's parser; None for nothing.
+def transform_of(read: Read, stored: Any, name: str) -> Transform | None:
+    """Read the result of `Transform.to_json`, checked by the engine's parser; None for None.
 
     Args:
-        name: of the model, for messages.
+        name: the model's name, for messages.
 
     Raises:
-        ArtifactError: somebody else wrote it.
+        ArtifactError: the value is damaged or was not written by sqlml.
     """
-    if told is None:
+    if stored is None:
         return None
     try:
-        columns = tuple(told["columns"])
-        made = {}
-        for feature, (sql, reads, kind) in told["made"].items():
+        columns = tuple(stored["columns"])
+        expressions = {}
+        for feature, (sql, reads, kind) in stored["made"].items():
             expression = RowExpression(sql, tuple(reads), kind)
             _check_texts(sql, kind, feature, *expression.columns)
             if not set(expression.columns) <= set(columns):
                 raise ValueError(f"{feature!r} reads other columns")
-            made[feature] = checked(read, expression)
+            expressions[feature] = rewrite_stored(read, expression)
         _check_texts(*columns)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ArtifactError(
-            f"what the catalog says of the columns of model {name!r} is damaged ({error}); train "
+            f"the catalog's record of the columns of model {name!r} is damaged ({error}); train "
             "it again"
         ) from None
-    return Transform(columns, made)
+    return Transform(columns, expressions)
 
 
 def _check_texts(*values: Any) -> None:
@@ -252,10 +251,12 @@ def _check_texts(*values: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a version came from.
+    """The origin of a version.
 
-    `source` is the class of the fitted object, `library` its package and version; `path`,
-    `format` and `sha256` are those of the file, for a model that came from one.
+    Attributes:
+        source: the class of the fitted object.
+        library: its package and version.
+        path, format, sha256: the file that the model was read from, if any.
     """
 
     source: str
@@ -266,21 +267,25 @@ class Origin:
 
     @property
     def blanks(self) -> bool:
-        """Whether the names of features may have _ for blanks, as LightGBM writes them."""
+        """Return whether feature names may have _ for blanks, as LightGBM writes them."""
         return "lightgbm" in self.library
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewVersion:
-    """What a version is made of, before it has a number.
+    """The content of a version, before it has a number.
 
-    `features` has every column of the training table in order; those of kind "any" are not inputs
-    of the Program, and `used` are those of the others that its outputs need. `options` are the
-    OPTIONS that it was created with, `verification` is what comparing it with its source gave.
-    `small_models` are what its file brings; of a stored one `Catalog.small_models` says.
-    `transform` is how the features are made of columns; None: they are columns.
-    `training` is how it was trained, if sqlml did, and `estimator` the pickled object; of a stored
-    one `Catalog.training` and `Catalog.estimator` say.
+    Attributes:
+        features: the columns of the training table, in order. Those of kind "any" are not inputs of
+            the Program.
+        used: the names of the features that the outputs depend on.
+        options: the OPTIONS that it was created with.
+        verification: the result of the comparison with its source.
+        small_models: the small models in its file. For a stored version, see
+            `Catalog.small_models`.
+        training: how sqlml trained it, and `estimator`, the pickled object. For a stored version,
+            see `Catalog.training` and `Catalog.estimator`.
+        transform: how the features are computed from columns; None if they are columns.
     """
 
     program: Program
@@ -297,17 +302,17 @@ class NewVersion:
 
     @property
     def columns(self) -> tuple[Feature, ...]:
-        """What a call brings, in order: the features, or the columns that they are made of."""
+        """Return the columns that a call passes, in order."""
         return self.features if self.transform is None else self.transform.inputs(self.features)
 
     @property
     def read_columns(self) -> list[str]:
-        """The names of those columns that its outputs need."""
-        reads = self.used if self.transform is None else self.transform.reads(self.used)
-        return [column.name for column in self.columns if column.name in reads]
+        """Return the names of the columns that the outputs depend on."""
+        names = self.used if self.transform is None else self.transform.reads(self.used)
+        return [column.name for column in self.columns if column.name in names]
 
     def renamed(self, columns: Collection[str]) -> dict[str, str]:
-        """Map the columns whose names LightGBM has changed to the features that they feed."""
+        """Return column -> feature for the columns whose names LightGBM has changed."""
         if not self.origin.blanks:
             return {}
         return {c: f.name for c, f in features_behind_blanks(self.columns, columns).items()}
@@ -315,7 +320,7 @@ class NewVersion:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Model(NewVersion):
-    """A version with its name and number; `comment` is the model's where it has none itself."""
+    """A stored version with its name and number; `comment` falls back to the model's."""
 
     name: str
     version: int
@@ -324,30 +329,27 @@ class Model(NewVersion):
 
     @property
     def label(self) -> str:
-        """Name and version as EXPLAIN and errors show them."""
+        """Return name and version, as EXPLAIN and errors show them."""
         return f"{self.name} (version {self.version})"
 
 
-_REFERENCE = re.compile(
+_REFERENCE_PATTERN = re.compile(
     r"(?:(?P<database>[^.@/]+)\.)?(?P<name>[^.@/]+)(?:/(?P<number>\d+)|@(?P<alias>\w+))?"
 )
 
-_DIGITS = 18
-"""More than any version has."""
+_MAX_DIGITS = 18
+"""More digits than any version number has."""
 
-MOST_VERSIONS = 2**31 - 1
-"""The largest number that a version may have."""
+MAX_VERSION = 2**31 - 1
+"""The largest version number."""
 
-SPECIAL = ("default", "first", "last")
+RESERVED_ALIASES = ("default", "first", "last")
 """Names after @ that are not user-defined aliases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What the first argument of a call says: `[database.]name[/number|@alias]`.
-
-    Without a number or an alias it is the model's default version.
-    """
+    """A reference to a model, `[database.]name[/number|@alias]`; by default its default version."""
 
     name: str
     database: str | None = None
@@ -356,17 +358,17 @@ class Reference:
 
     @property
     def key(self) -> str:
-        """The name as the catalog's tables have it."""
+        """Return the name as the catalog's tables store it."""
         return fold(self.name)
 
     @property
     def names_a_version(self) -> bool:
-        """Whether it has a number or an alias."""
+        """Return whether the reference has a number or an alias."""
         return self.version is not None or self.alias is not None
 
 
 def is_name(name: str) -> bool:
-    """Return whether a model may have a name: rows of a catalog may hold anything.
+    """Return whether a text is a valid model name; rows of a catalog may contain anything.
 
     >>> is_name("churn"), is_name(""), is_name("churn@champion")
     (True, False, False)
@@ -375,20 +377,20 @@ def is_name(name: str) -> bool:
 
 
 def parse_reference(text: str) -> Reference:
-    """Read a reference to a model.
+    """Parse a reference to a model.
 
     >>> parse_reference("churn/3")
     Reference(name='churn', database=None, version=3, alias=None)
 
     Raises:
-        UnknownModelError: it is not written as a reference.
+        UnknownModelError: the text is not a reference.
     """
-    match = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
+    match = _REFERENCE_PATTERN.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise UnknownModelError(
             f"{text!r} is not a model reference; write 'model', 'db.model', 'model/3' or "
             "'model@alias'"
         )
     number = match["number"]
-    version = None if number is None else min(int(number[:_DIGITS]), MOST_VERSIONS)
+    version = None if number is None else min(int(number[:_MAX_DIGITS]), MAX_VERSION)
     return Reference(match["name"], match["database"], version, match["alias"])

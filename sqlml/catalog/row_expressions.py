@@ -1,10 +1,9 @@
-"""Expressions over a row that are kept with a model: TRANSFORM (..), parts of dates and nested
-values, and texts without NULL.
+"""Expressions over a row that are stored with a model, for TRANSFORM (...) and derived features.
 
-The engine's own parser reads them (`json_serialize_sql`), and prints them with each function and
-operator by its full name, and a place in place of each column. So what is kept means the same in
-every database, runs nothing but functions of the engine, and can be checked as it is read back: a
-database may come from a stranger.
+The engine's own parser reads them (`json_serialize_sql`) and prints them with the full name of each
+function and operator, and with a placeholder for each column. A stored expression therefore means
+the same in every database, calls only functions of the engine, and can be checked when it is read
+back: a database may come from a stranger.
 """
 
 from __future__ import annotations
@@ -20,101 +19,26 @@ from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ArtifactError, ParseError
 from sqlml.types import fold
 
-# Calls of functions in trees of the engine's parser.
-
-
-def called(tree: Mapping[str, Any]) -> str | None:
-    """The function that a tree calls, folded: of BigQuery's `ML.name` it is `ml_name`; None if it
-    is something else."""
-    name = fold(str(tree.get("function_name") or ""))
-    if tree["class"] not in ("FUNCTION", "WINDOW") or not name:
-        return None
-    return f"ml_{name}" if fold(str(tree.get("schema") or "")) == "ml" else name
-
-
-def check_plain_call(tree: Mapping[str, Any]) -> None:
-    """Refuse what a call of a preprocessing function cannot have.
-
-    Raises:
-        ParseError: arguments by name, or something that chooses or orders rows.
-    """
-    name = called(tree)
-    if any("sqlml_name" in argument for argument in argument_trees(tree)):
-        raise ParseError(f"{name} takes its arguments by place: leave out their names")
-    if any(tree.get(part) for part in _CHOICES) or is_ordered(tree) or _has_frame(tree):
-        raise ParseError(
-            f"{name} knows all rows that the model is fitted to: write OVER () with nothing in it, "
-            "and no DISTINCT, FILTER or ORDER BY"
-        )
-
-
-_CHOICES = ("distinct", "filter", "filter_expr", "partitions", "orders", "arg_orders")
-
-
-def _has_frame(tree: Mapping[str, Any]) -> bool:
-    """Whether OVER (..) or IGNORE NULLS says more than the defaults."""
-    bounds = (tree.get("start"), tree.get("end"))
-    plain = bounds in ((None, None), ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"))
-    whole = tree.get("exclude_clause", "NO_OTHER") == "NO_OTHER" and not tree.get("ignore_nulls")
-    return not (plain and whole)
-
-
-def argument_trees(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The arguments of a call; those of a struct have their field's name as `sqlml_name`."""
-    made: list[Mapping[str, Any]] = []
-    for argument in tree.get("arguments", tree.get("children")) or ():
-        inner = argument.get("expression", argument)
-        name = argument.get("name") or inner.get("alias")
-        made.append({**inner, **({"sqlml_name": name} if name else {})})
-    return made
-
-
-def is_ordered(tree: Mapping[str, Any]) -> bool:
-    """Whether a call has ORDER BY among its arguments."""
-    return bool((tree.get("order_bys") or {}).get("orders"))
-
-
 Read = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
-"""Rows of a query with parameters."""
+"""A function that returns the rows of a query with parameters."""
 
-Special = Callable[[str, Sequence[str], Sequence[str]], str | None]
-"""The name of a function, its arguments as they are kept, and the columns that their places mean ->
-what stands for its call; None: nothing does."""
+ReplaceCall = Callable[[str, Sequence[str], Sequence[str]], str | None]
+"""A function that replaces calls of functions that are not the engine's. From the function's name,
+its arguments as stored, and the columns behind their placeholders, it returns SQL, or None."""
 
-_OWN = "sqlml_"
-_PLACE, _PIECE = f"{_OWN}raw_", f"{_OWN}piece_"
-_PLACES = re.compile(rf"\b{_PLACE}(\d+)\b")
-_PIECES = re.compile(rf"\b{_PIECE}(\d+)\b")
-
-_PLAIN = frozenset({"CONSTANT", "COMPARISON", "CONJUNCTION", "CASE", "CAST", "BETWEEN", "COLLATE"})
-"""Kinds of expressions that call no function by a name; TYPE is what a CAST names."""
-
-_OPERATORS = frozenset(
-    "OPERATOR_NOT OPERATOR_IS_NULL OPERATOR_IS_NOT_NULL OPERATOR_COALESCE OPERATOR_TRY COMPARE_IN "
-    "COMPARE_NOT_IN".split()
-)
-_CALLS: Mapping[str, str] = {
-    "ARRAY_EXTRACT": "array_extract",
-    "ARRAY_SLICE": "array_slice",
-    "STRUCT_EXTRACT": "struct_extract",
-}
-"""Operators that look for a function by its bare name."""
-
-_WORDS: Mapping[str, str] = {
-    "SUBQUERY": "a subquery",
-    "WINDOW": "a window function",
-    "PARAMETER": "a parameter",
-    "STAR": "a star",
-    "POSITIONAL_REFERENCE": "a column by its number",
-    "DEFAULT": "DEFAULT",
-}
+_RESERVED_PREFIX = "sqlml_"
+_COLUMN_PREFIX, _FRAGMENT_PREFIX = f"{_RESERVED_PREFIX}raw_", f"{_RESERVED_PREFIX}piece_"
+_COLUMN_PATTERN = re.compile(rf"\b{_COLUMN_PREFIX}(\d+)\b")
+_FRAGMENT_PATTERN = re.compile(rf"\b{_FRAGMENT_PREFIX}(\d+)\b")
 
 
 @dataclass(frozen=True, slots=True)
 class RowExpression:
-    """An expression as it is kept: `sqlml_raw_0` stands for the first of `columns`.
+    """A stored expression.
 
-    type: what it gives: a number of the engine's, or VARCHAR.
+    Attributes:
+        sql: its SQL, in which `sqlml_raw_0` stands for the first of `columns`.
+        type: the type of its result: a numeric type of the engine, or VARCHAR.
     """
 
     sql: str
@@ -122,7 +46,7 @@ class RowExpression:
     type: str
 
     def of(self, columns: Mapping[str, str]) -> str:
-        """The expression over other expressions: column -> SQL.
+        """Return the SQL over other expressions (column -> SQL), cast to `type`.
 
         >>> RowExpression("abs(sqlml_raw_0)", ("a",), "DOUBLE").of({"a": "t.a"})
         'CAST(abs(t.a) AS DOUBLE)'
@@ -130,24 +54,18 @@ class RowExpression:
         return f"CAST({self.plain(columns)} AS {self.type})"
 
     def plain(self, columns: Mapping[str, str]) -> str:
-        """As `of`, of the type that the engine gives to it."""
-        return _PLACES.sub(lambda found: columns[self.columns[int(found[1])]], self.sql)
-
-
-def may_be_kept(text: str) -> bool:
-    """Whether a text may be a constant in a kept expression.
-
-    >>> may_be_kept("a"), may_be_kept("sqlml_raw_0")
-    (True, False)
-    """
-    return _OWN not in text
+        """Return the SQL over other expressions, without the cast."""
+        return _COLUMN_PATTERN.sub(lambda match: columns[self.columns[int(match[1])]], self.sql)
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What TRANSFORM (..) or a SELECT lists: a tree of the engine's parser, or a star.
+    """An item of TRANSFORM (...) or of a SELECT list: a tree of the engine's parser, or a star.
 
-    name: its alias, or that of its column; "" if it has none. text: as it was written.
+    Attributes:
+        name: the alias or column name; "" if it has none.
+        text: the item as written.
+        excluded: the folded names that a star excludes.
     """
 
     name: str
@@ -158,75 +76,68 @@ class Item:
 
     @property
     def column(self) -> str | None:
-        """The column that it is, and no more."""
+        """Return the column name if the item is only a column."""
         names = self.tree.get("column_names", ())
         return str(names[0]) if self.tree["class"] == "COLUMN_REF" and len(names) == 1 else None
 
 
-def shown(sql: str) -> str:
-    """What is kept, as people read it: functions by their plain names.
-
-    >>> shown('"system".main.ln("system".main."+"("charges", 1))')
-    'ln("+"("charges", 1))'
-    """
-    return sql.replace('"system".main.', "").replace("system.main.", "")
-
-
 def items_of(read: Read, texts: Sequence[str]) -> list[Item]:
-    """What a list of expressions says.
+    """Parse a list of expressions.
 
     Raises:
-        ParseError: one of them is none.
+        ParseError: a text is not an expression.
     """
-    made = []
+    items = []
     for text in texts:
-        (tree,) = _parsed(read, text)
+        (tree,) = _parse_one(read, text)
         if tree["class"] == "STAR":
             if tree.get("columns") or tree.get("replace_list") or tree.get("rename_list"):
-                raise ParseError(f"TRANSFORM takes * and * EXCLUDE (..), not {text}")
-            gone = frozenset(fold(_name(column)) for column in tree.get("exclude_list") or ())
-            made.append(Item("", tree, text, True, gone))
+                raise ParseError(f"TRANSFORM takes * and * EXCLUDE (...), not {text}")
+            excluded = frozenset(
+                fold(_excluded_name(column)) for column in tree.get("exclude_list") or ()
+            )
+            items.append(Item("", tree, text, True, excluded))
             continue
         names = tree.get("column_names", ())
-        made.append(Item(str(tree.get("alias") or (names[-1] if names else "")), tree, text))
-    return made
+        items.append(Item(str(tree.get("alias") or (names[-1] if names else "")), tree, text))
+    return items
 
 
-def _name(column: Any) -> str:
-    """A column in EXCLUDE (..), as either version of the engine tells it."""
+def _excluded_name(column: Any) -> str:
+    """Return a column name in EXCLUDE (...), in the format of either engine version."""
     return str(column["column"] if isinstance(column, Mapping) else column)
 
 
 def kept(
-    read: Read, item: Item, columns: Sequence[str], special: Special | None = None
+    read: Read, item: Item, columns: Sequence[str], replace_call: ReplaceCall | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """An expression as it is kept, without its type, and the columns that it reads.
+    """Return an expression in its stored form, without its type, and the columns that it reads.
 
     Args:
-        columns: those of the rows.
-        special: what stands for calls of functions that are none of the engine's.
+        columns: the columns of the rows.
+        replace_call: replaces calls of functions that are not the engine's.
 
     Raises:
-        ParseError: it has something else than the engine's own functions over a row.
+        ParseError: it uses anything other than the engine's own functions over a row.
     """
-    writer = _Writer(read, {fold(name): name for name in columns}, special)
-    sql = writer.text(item.tree)
-    return sql, tuple(writer.places)
+    writer = _Writer(read, {fold(name): name for name in columns}, replace_call)
+    sql = writer.write(item.tree)
+    return sql, tuple(writer.read_columns)
 
 
-def checked(read: Read, expression: RowExpression) -> RowExpression:
-    """An expression that was read back, printed anew, so that it is as `kept` makes them.
+def rewrite_stored(read: Read, expression: RowExpression) -> RowExpression:
+    """Check a stored expression by rewriting it in the form that `kept` returns.
 
     Raises:
-        ArtifactError: it has something in it that `kept` refuses.
+        ArtifactError: it contains something that `kept` rejects.
     """
     try:
         if not (NUMBERS.fullmatch(expression.type) or expression.type == "VARCHAR"):
             raise ParseError(f"its type is {expression.type}")
-        (tree,) = _parsed(read, expression.sql)
-        places = {f"{_PLACE}{n}": name for n, name in enumerate(expression.columns)}
-        writer = _Writer(read, places, None)
-        return RowExpression(writer.text(tree), tuple(writer.places), expression.type)
+        (tree,) = _parse_one(read, expression.sql)
+        column_names = {f"{_COLUMN_PREFIX}{n}": name for n, name in enumerate(expression.columns)}
+        writer = _Writer(read, column_names, None)
+        return RowExpression(writer.write(tree), tuple(writer.read_columns), expression.type)
     except ParseError as error:
         raise ArtifactError(
             f"the model's expression {expression.sql!r:.200} is damaged ({error.message}); train "
@@ -234,20 +145,38 @@ def checked(read: Read, expression: RowExpression) -> RowExpression:
         ) from None
 
 
-def _parsed(read: Read, text: str) -> list[Mapping[str, Any]]:
-    """The one expression of a text, as the engine's parser reads it."""
-    ((told,),) = read(f"SELECT {builtin('json_serialize_sql')}(?)", [f"SELECT {text}\n"])
-    tree = json.loads(told)
+def shown(sql: str) -> str:
+    """Return a stored expression for people to read, with the short names of functions.
+
+    >>> shown('"system".main.ln("system".main."+"("charges", 1))')
+    'ln("+"("charges", 1))'
+    """
+    return sql.replace('"system".main.', "").replace("system.main.", "")
+
+
+def may_be_kept(text: str) -> bool:
+    """Return whether a text may be a constant in a stored expression.
+
+    >>> may_be_kept("a"), may_be_kept("sqlml_raw_0")
+    (True, False)
+    """
+    return _RESERVED_PREFIX not in text
+
+
+def _parse_one(read: Read, text: str) -> list[Mapping[str, Any]]:
+    """Parse a text with one expression."""
+    ((serialized,),) = read(f"SELECT {builtin('json_serialize_sql')}(?)", [f"SELECT {text}\n"])
+    tree = json.loads(serialized)
     if tree.get("error"):
         raise ParseError(f"{text!r} is not an expression: {tree.get('error_message')}")
     nodes = [statement["node"] for statement in tree["statements"]]
-    plain = len(nodes) == 1 and nodes[0]["type"] == "SELECT_NODE"
-    if not plain or any(nodes[0].get(part) for part in _CLAUSES) or _has_from(nodes[0]):
+    is_select = len(nodes) == 1 and nodes[0]["type"] == "SELECT_NODE"
+    if not is_select or any(nodes[0].get(part) for part in _CLAUSES) or _has_from(nodes[0]):
         raise ParseError(f"{text!r} is not an expression over a row")
-    listed: list[Mapping[str, Any]] = nodes[0]["select_list"]
-    if len(listed) != 1:
+    expressions: list[Mapping[str, Any]] = nodes[0]["select_list"]
+    if len(expressions) != 1:
         raise ParseError(f"{text!r} is more than one expression")
-    return listed
+    return expressions
 
 
 _CLAUSES = ("where_clause", "group_expressions", "having", "sample", "qualify", "modifiers")
@@ -257,125 +186,175 @@ def _has_from(node: Mapping[str, Any]) -> bool:
     return bool((node.get("from_table") or {}).get("type", "EMPTY") not in ("EMPTY", "EMPTY_FROM"))
 
 
-class _Writer:
-    """Prints trees; `places` are the columns that they read, in the order of their numbers."""
+LambdaNames = Mapping[str, str]
+"""The folded name of a lambda's parameter -> its stored name, which no column has."""
 
-    def __init__(self, read: Read, columns: Mapping[str, str], special: Special | None) -> None:
+_NO_NAMES: LambdaNames = {}
+
+_PLAIN_CLASSES = frozenset(
+    {"CONSTANT", "COMPARISON", "CONJUNCTION", "CASE", "CAST", "BETWEEN", "COLLATE"}
+)
+"""Classes of expressions that call no function by name. A CAST names a TYPE."""
+
+_OPERATORS = frozenset(
+    "OPERATOR_NOT OPERATOR_IS_NULL OPERATOR_IS_NOT_NULL OPERATOR_COALESCE OPERATOR_TRY COMPARE_IN "
+    "COMPARE_NOT_IN".split()
+)
+
+_OPERATOR_FUNCTIONS: Mapping[str, str] = {
+    "ARRAY_EXTRACT": "array_extract",
+    "ARRAY_SLICE": "array_slice",
+    "STRUCT_EXTRACT": "struct_extract",
+}
+"""Operators for which the engine looks up a function by its bare name."""
+
+_CLASS_NAMES: Mapping[str, str] = {
+    "SUBQUERY": "a subquery",
+    "WINDOW": "a window function",
+    "PARAMETER": "a parameter",
+    "STAR": "a star",
+    "POSITIONAL_REFERENCE": "a column by its number",
+    "DEFAULT": "DEFAULT",
+}
+
+
+class _Writer:
+    """A printer of trees. `read_columns` has the columns read so far, in the order of the
+    placeholders."""
+
+    def __init__(
+        self, read: Read, columns: Mapping[str, str], replace_call: ReplaceCall | None
+    ) -> None:
         self._read = read
         self._columns = columns
-        self._special = special
-        self._pieces: list[str] = []
-        self.places: list[str] = []
+        self._replace_call = replace_call
+        self._fragments: list[str] = []
+        self.read_columns: list[str] = []
 
-    def text(self, tree: Mapping[str, Any]) -> str:
-        """An expression as it is kept."""
-        return self._inner_text(tree, _NONE)
+    def write(self, tree: Mapping[str, Any]) -> str:
+        """Return an expression in its stored form."""
+        return self._write_part(tree, _NO_NAMES)
 
-    def _inner_text(self, tree: Mapping[str, Any], names: Names) -> str:
-        """An expression, or a part of one in a lambda."""
-        node = self._node(tree.get("expression", tree), names)
-        ask = f"SELECT {builtin('json_serialize_sql')}('SELECT 1')"
-        ((frame,),) = self._read(ask, [])
-        made = json.loads(frame)
-        made["statements"][0]["node"]["select_list"] = [{**node, "alias": ""}]
-        ask = f"SELECT {builtin('json_deserialize_sql')}(CAST(? AS JSON))"
-        ((sql,),) = self._read(ask, [json.dumps(made)])
-        return _PIECES.sub(lambda found: self._pieces[int(found[1])], sql.removeprefix("SELECT "))
-
-    def _node(self, tree: Mapping[str, Any], names: Names) -> dict[str, Any]:
-        """A tree with full names; `names` are the parameters of lambdas around it."""
-        kind = tree["class"]
-        if kind == "COLUMN_REF":
-            return self._column(tree, names)
-        if kind == "FUNCTION":
-            return self._function(tree, names)
-        if kind == "LAMBDA":
-            own = {n: f"{_OWN}p{len(names) + k}" for k, n in _parameters(tree["lhs"])}
-            inner = {**names, **own}
-            left = _renamed(tree["lhs"], inner)
-            return {**tree, "lhs": left, "expr": self._node(tree["expr"], inner)}
-        if kind == "WINDOW":
-            made = self._special_call(tree, names)
-            if made is not None:
-                return made
-        if kind == "OPERATOR" and tree["type"] in _CALLS:
-            arguments = [self._inner_text(child, names) for child in tree["children"]]
-            return self._piece(f"{builtin(_CALLS[tree['type']])}({', '.join(arguments)})")
-        if kind == "CONSTANT" and not may_be_kept(json.dumps(tree)):
-            raise ParseError(f"a text in TRANSFORM cannot contain {_OWN}")
-        if kind in _PLAIN or (kind == "OPERATOR" and tree["type"] in _OPERATORS):
-            return {key: self._inside(value, names) for key, value in tree.items()}
-        what = _WORDS.get(kind, str(tree["type"]).lower().replace("_", " "))
-        raise ParseError(
-            f"TRANSFORM takes expressions over one row, not {what}: compute it in the query"
+    def _write_part(self, tree: Mapping[str, Any], names: LambdaNames) -> str:
+        """Return the stored form of an expression, or of a part of one inside a lambda."""
+        node = self._rewrite_node(tree.get("expression", tree), names)
+        query = f"SELECT {builtin('json_serialize_sql')}('SELECT 1')"
+        ((template,),) = self._read(query, [])
+        statement = json.loads(template)
+        statement["statements"][0]["node"]["select_list"] = [{**node, "alias": ""}]
+        query = f"SELECT {builtin('json_deserialize_sql')}(CAST(? AS JSON))"
+        ((sql,),) = self._read(query, [json.dumps(statement)])
+        return _FRAGMENT_PATTERN.sub(
+            lambda match: self._fragments[int(match[1])], sql.removeprefix("SELECT ")
         )
 
-    def _inside(self, value: Any, names: Names) -> Any:
-        """A part of a tree: expressions in it are printed as well; what names a type is not one."""
+    def _rewrite_node(self, tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
+        """Return a tree with full names; `names` are the parameters of the enclosing lambdas."""
+        kind = tree["class"]
+        if kind == "COLUMN_REF":
+            return self._rewrite_column(tree, names)
+        if kind == "FUNCTION":
+            return self._rewrite_call(tree, names)
+        if kind == "LAMBDA":
+            parameters = {
+                n: f"{_RESERVED_PREFIX}p{len(names) + k}"
+                for k, n in _lambda_parameters(tree["lhs"])
+            }
+            inner = {**names, **parameters}
+            parameter_list = _rename_parameters(tree["lhs"], inner)
+            return {**tree, "lhs": parameter_list, "expr": self._rewrite_node(tree["expr"], inner)}
+        if kind == "WINDOW":
+            replacement = self._replace_special_call(tree, names)
+            if replacement is not None:
+                return replacement
+        if kind == "OPERATOR" and tree["type"] in _OPERATOR_FUNCTIONS:
+            arguments = [self._write_part(child, names) for child in tree["children"]]
+            return self._fragment_node(
+                f"{builtin(_OPERATOR_FUNCTIONS[tree['type']])}({', '.join(arguments)})"
+            )
+        if kind == "CONSTANT" and not may_be_kept(json.dumps(tree)):
+            raise ParseError(f"a text in TRANSFORM cannot contain {_RESERVED_PREFIX}")
+        if kind in _PLAIN_CLASSES or (kind == "OPERATOR" and tree["type"] in _OPERATORS):
+            return {key: self._rewrite_value(value, names) for key, value in tree.items()}
+        description = _CLASS_NAMES.get(kind, str(tree["type"]).lower().replace("_", " "))
+        raise ParseError(
+            f"TRANSFORM takes expressions over one row, not {description}: compute it in the query"
+        )
+
+    def _rewrite_value(self, value: Any, names: LambdaNames) -> Any:
+        """Rewrite the expressions in a part of a tree; the name of a type is not one."""
         if isinstance(value, list):
-            return [self._inside(item, names) for item in value]
+            return [self._rewrite_value(item, names) for item in value]
         if not isinstance(value, Mapping):
             return value
         if value.get("class") == "TYPE":
             return value
         if "class" in value and "type" in value:
-            return self._node(value, names)
-        return {key: self._inside(item, names) for key, item in value.items()}
+            return self._rewrite_node(value, names)
+        return {key: self._rewrite_value(item, names) for key, item in value.items()}
 
-    def _column(self, tree: Mapping[str, Any], names: Names) -> dict[str, Any]:
-        written = [str(name) for name in tree["column_names"]]
-        if len(written) == 1 and fold(written[0]) in names:
-            return _renamed(tree, names)
-        name = self._columns.get(fold(written[0]))
-        if len(written) > 1 or name is None:
-            known = ", ".join(list(self._columns.values())[:30])
-            shown = ".".join(written)
-            advice = f"its columns: {known}"
+    def _rewrite_column(self, tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
+        path = [str(name) for name in tree["column_names"]]
+        if len(path) == 1 and fold(path[0]) in names:
+            return _rename_parameters(tree, names)
+        name = self._columns.get(fold(path[0]))
+        if len(path) > 1 or name is None:
+            column_list = ", ".join(list(self._columns.values())[:30])
+            path_text = ".".join(path)
+            advice = f"its columns: {column_list}"
             if name is not None:
-                advice = f"write struct_extract({written[0]}, '{written[1]}')"
-            raise ParseError(f"the query has no column {shown!r}; {advice}")
-        if name not in self.places:
-            self.places.append(name)
-        return {**tree, "column_names": [f"{_PLACE}{self.places.index(name)}"]}
+                advice = f"write struct_extract({path[0]}, '{path[1]}')"
+            raise ParseError(f"the query has no column {path_text!r}; {advice}")
+        if name not in self.read_columns:
+            self.read_columns.append(name)
+        return {**tree, "column_names": [f"{_COLUMN_PREFIX}{self.read_columns.index(name)}"]}
 
-    def _function(self, tree: Mapping[str, Any], names: Names) -> dict[str, Any]:
-        made = self._special_call(tree, names)
-        if made is not None:
-            return made
+    def _rewrite_call(self, tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
+        rewritten = self._replace_special_call(tree, names)
+        if rewritten is not None:
+            return rewritten
         name = str(called(tree))
-        body = _macro_body(self._read, name, [*argument_trees(tree)])
+        body = _expand_macro(self._read, name, [*argument_trees(tree)])
         if body is not None:
-            return self._node(body, names)
-        odd = tree.get("distinct") or tree.get("filter") or is_ordered(tree)
-        odd = odd or (name in _OF_TWO and len(argument_trees(tree)) < 2)
-        if tree.get("schema") not in ("", "main", None) or odd or not _is_scalar(self._read, name):
+            return self._rewrite_node(body, names)
+        is_unsupported = tree.get("distinct") or tree.get("filter") or is_ordered(tree)
+        is_unsupported = is_unsupported or (
+            name in _NEEDS_TWO_ARGUMENTS and len(argument_trees(tree)) < 2
+        )
+        if (
+            tree.get("schema") not in ("", "main", None)
+            or is_unsupported
+            or not _is_scalar(self._read, name)
+        ):
             raise ParseError(
                 f"TRANSFORM cannot call {name}: it takes only scalar functions of DuckDB's own "
                 "whose result depends on nothing but the row; compute it in the query"
             )
-        made = {key: self._inside(value, names) for key, value in tree.items()}
+        rewritten = {key: self._rewrite_value(value, names) for key, value in tree.items()}
         path = ["system", "main", name]
-        made |= {"function_name": name, "catalog": "system", "schema": "main"}
-        made |= {"is_operator": False}
-        if "qualified_name" in made:
-            made["qualified_name"] = {"path": path}
-        return made
+        rewritten |= {"function_name": name, "catalog": "system", "schema": "main"}
+        rewritten |= {"is_operator": False}
+        if "qualified_name" in rewritten:
+            rewritten["qualified_name"] = {"path": path}
+        return rewritten
 
-    def _special_call(self, tree: Mapping[str, Any], names: Names) -> dict[str, Any] | None:
-        """What stands for a call of a function that is none of the engine's."""
+    def _replace_special_call(
+        self, tree: Mapping[str, Any], names: LambdaNames
+    ) -> dict[str, Any] | None:
+        """Replace a call of a function that is not the engine's, or return None."""
         name = called(tree)
-        if self._special is None or name is None or not name.startswith("ml_") or names:
+        if self._replace_call is None or name is None or not name.startswith("ml_") or names:
             return None
         check_plain_call(tree)
         arguments = tree.get("arguments", tree.get("children"))
-        texts = [self._inner_text(argument, names) for argument in arguments]
-        made = self._special(name, texts, self.places)
-        return None if made is None else self._piece(made)
+        texts = [self._write_part(argument, names) for argument in arguments]
+        replacement = self._replace_call(name, texts, self.read_columns)
+        return None if replacement is None else self._fragment_node(replacement)
 
-    def _piece(self, sql: str) -> dict[str, Any]:
-        """A tree that is printed as some text."""
-        self._pieces.append(f"({sql})")
-        name = f"{_PIECE}{len(self._pieces) - 1}"
+    def _fragment_node(self, sql: str) -> dict[str, Any]:
+        """Return a tree that is printed as the given SQL."""
+        self._fragments.append(f"({sql})")
+        name = f"{_FRAGMENT_PREFIX}{len(self._fragments) - 1}"
         return {
             "class": "COLUMN_REF",
             "type": "COLUMN_REF",
@@ -385,85 +364,85 @@ class _Writer:
         }
 
 
-Names = Mapping[str, str]
-"""A lambda's parameter, folded -> the name that it has in what is kept, which no column has."""
-
-_NONE: Names = {}
-
-
-def _parameters(tree: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """The parameters of a lambda, numbered."""
-    found = tree.get("column_names")
-    if found:
-        return [(0, fold(str(found[0])))]
+def _lambda_parameters(tree: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Return the parameters of a lambda, numbered."""
+    column_names = tree.get("column_names")
+    if column_names:
+        return [(0, fold(str(column_names[0])))]
     arguments = tree.get("arguments", tree.get("children")) or ()
-    names = [_parameters(a.get("expression", a))[0][1] for a in arguments]
+    names = [_lambda_parameters(a.get("expression", a))[0][1] for a in arguments]
     return list(enumerate(names))
 
 
-def _renamed(tree: Mapping[str, Any], names: Names) -> dict[str, Any]:
-    """The parameters of a lambda, or one of them, under other names."""
-    found = tree.get("column_names")
-    if found:
-        return {**tree, "column_names": [names[fold(str(found[0]))]]}
+def _rename_parameters(tree: Mapping[str, Any], names: LambdaNames) -> dict[str, Any]:
+    """Rename the parameters of a lambda, or one of them."""
+    column_names = tree.get("column_names")
+    if column_names:
+        return {**tree, "column_names": [names[fold(str(column_names[0]))]]}
     key = "arguments" if "arguments" in tree else "children"
-    made = []
+    arguments = []
     for argument in tree[key]:
-        inner = _renamed(argument.get("expression", argument), names)
-        made.append({**argument, "expression": inner} if "expression" in argument else inner)
-    return {**tree, key: made}
+        inner = _rename_parameters(argument.get("expression", argument), names)
+        arguments.append({**argument, "expression": inner} if "expression" in argument else inner)
+    return {**tree, key: arguments}
 
 
-_UNSAFE = frozenset(
+_UNSAFE_FUNCTIONS = frozenset(
     "current_setting getenv getvariable nextval currval current_query error sleep_ms "
     "current_localtime current_localtimestamp version".split()
 )
-"""Functions that tell what is not in the row, or do something; not of all the engine says so."""
+"""Functions that read something other than the row, or have effects; the engine does not mark all.
+"""
 
-_OF_TWO = frozenset({"age"})
-"""Functions that compare with the present day, if they are given one argument."""
+_NEEDS_TWO_ARGUMENTS = frozenset({"age"})
+"""Functions that use the current date if they have only one argument."""
+
+_TIME_ZONE_TYPE = re.compile("TIME ZONE|TIMESTAMPTZ")
+_SCALAR_FUNCTIONS: dict[str, bool] = {}
+"""Cached results of `_is_scalar`; a process has one engine."""
 
 
 def _is_scalar(read: Read, name: str) -> bool:
-    """Whether it is a scalar function of the engine's own that gives the same for the same row.
+    """Return whether it is a scalar function of the engine whose result depends on the row only.
 
-    Its forms for times with a zone depend on the session (2.0.1 says so, 2.0.0 did not);
-    `training/transform/fitted_rows.py` refuses these.
+    Its overloads for times with a zone depend on the session (2.0.1 says so, 2.0.0 did not);
+    `training/transform/fitted_rows.py` rejects these.
     """
-    known = _KNOWN.get(name)
-    if known is None:
+    is_allowed = _SCALAR_FUNCTIONS.get(name)
+    if is_allowed is None:
         forms = read(
             "SELECT function_type, stability, CAST(parameter_types AS VARCHAR), return_type "
             "FROM system.main.duckdb_functions() "
             "WHERE database_name = 'system' AND function_name = ? AND function_type <> 'table'",
             [name],
         )
-        steady = [form for form in forms if form[:2] == ("scalar", "CONSISTENT")]
-        known = bool(steady) and name not in _UNSAFE
-        known &= all(form in steady or _is_zoned(*form) for form in forms)
-        _KNOWN[name] = known
-    return known
+        consistent = [form for form in forms if form[:2] == ("scalar", "CONSISTENT")]
+        is_allowed = bool(consistent) and name not in _UNSAFE_FUNCTIONS
+        is_allowed &= all(form in consistent or _depends_on_time_zone(*form) for form in forms)
+        _SCALAR_FUNCTIONS[name] = is_allowed
+    return is_allowed
 
 
-def _is_zoned(kind: str, stability: str, parameters: str, returned: str) -> bool:
-    """Whether a form of a function depends on the session's time zone, and on nothing else."""
-    plain = (kind, stability) == ("scalar", "CONSISTENT_WITHIN_QUERY")
-    return plain and _ZONED.search(f"{parameters} {returned}") is not None
+def _depends_on_time_zone(kind: str, stability: str, parameters: str, returned: str) -> bool:
+    """Return whether an overload depends on the session's time zone and nothing else."""
+    is_consistent_within_query = (kind, stability) == ("scalar", "CONSISTENT_WITHIN_QUERY")
+    return (
+        is_consistent_within_query
+        and _TIME_ZONE_TYPE.search(f"{parameters} {returned}") is not None
+    )
 
 
-_ZONED = re.compile("TIME ZONE|TIMESTAMPTZ")
+_MACRO_DEFINITIONS: dict[str, list[tuple[list[str], str]]] = {}
+"""Cached parameters and bodies of the engine's macros."""
 
 
-_KNOWN: dict[str, bool] = {}
-"""What the engine, which is one in a process, has said of its functions."""
-
-
-def _macro_body(
+def _expand_macro(
     read: Read, name: str, arguments: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
-    """What a macro of the engine's own (nullif, list_sum) stands for; None if it is none."""
-    if name not in _MACROS:
-        _MACROS[name] = [
+    """Return the body of a macro of the engine's own (nullif, list_sum) with arguments; None for
+    others."""
+    if name not in _MACRO_DEFINITIONS:
+        _MACRO_DEFINITIONS[name] = [
             (list(map(fold, parameters)), str(text))
             for parameters, text in read(
                 "SELECT parameters, macro_definition FROM system.main.duckdb_functions() WHERE "
@@ -471,27 +450,77 @@ def _macro_body(
                 [name],
             )
         ]
-    for parameters, text in _MACROS[name]:
+    for parameters, text in _MACRO_DEFINITIONS[name]:
         if len(parameters) == len(arguments):
-            (body,) = _parsed(read, text)
-            if called(body) == name:  # it passes on to the engine's function of its name
+            (body,) = _parse_one(read, text)
+            if called(body) == name:  # it forwards to the engine's function of the same name
                 return None
-            made: Mapping[str, Any] = _put_in(body, dict(zip(parameters, arguments, strict=True)))
-            return made
+            expanded: Mapping[str, Any] = _substitute(
+                body, dict(zip(parameters, arguments, strict=True))
+            )
+            return expanded
     return None
 
 
-_MACROS: dict[str, list[tuple[list[str], str]]] = {}
-"""Parameters and bodies of the engine's macros, as far as they were asked for."""
-
-
-def _put_in(value: Any, arguments: Mapping[str, Mapping[str, Any]]) -> Any:
-    """A tree with arguments in place of parameters."""
+def _substitute(value: Any, arguments: Mapping[str, Mapping[str, Any]]) -> Any:
     if isinstance(value, list):
-        return [_put_in(item, arguments) for item in value]
+        return [_substitute(item, arguments) for item in value]
     if not isinstance(value, Mapping):
         return value
     if value.get("class") == "COLUMN_REF" and len(value["column_names"]) == 1:
-        found = arguments.get(fold(str(value["column_names"][0])))
-        return value if found is None else {**found, "alias": ""}
-    return {key: _put_in(item, arguments) for key, item in value.items()}
+        argument = arguments.get(fold(str(value["column_names"][0])))
+        return value if argument is None else {**argument, "alias": ""}
+    return {key: _substitute(item, arguments) for key, item in value.items()}
+
+
+def called(tree: Mapping[str, Any]) -> str | None:
+    """Return the folded name of the function that a tree calls (`ml_name` for BigQuery's
+    `ML.name`), or None."""
+    name = fold(str(tree.get("function_name") or ""))
+    if tree["class"] not in ("FUNCTION", "WINDOW") or not name:
+        return None
+    return f"ml_{name}" if fold(str(tree.get("schema") or "")) == "ml" else name
+
+
+def argument_trees(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the arguments of a call; those of a struct have their field's name as `sqlml_name`."""
+    arguments: list[Mapping[str, Any]] = []
+    for argument in tree.get("arguments", tree.get("children")) or ():
+        inner = argument.get("expression", argument)
+        name = argument.get("name") or inner.get("alias")
+        arguments.append({**inner, **({"sqlml_name": name} if name else {})})
+    return arguments
+
+
+def is_ordered(tree: Mapping[str, Any]) -> bool:
+    """Return whether a call has ORDER BY among its arguments."""
+    return bool((tree.get("order_bys") or {}).get("orders"))
+
+
+def check_plain_call(tree: Mapping[str, Any]) -> None:
+    """Reject arguments and clauses that a preprocessing function cannot have.
+
+    Raises:
+        ParseError: an argument has a name, or a clause selects or orders rows.
+    """
+    name = called(tree)
+    if any("sqlml_name" in argument for argument in argument_trees(tree)):
+        raise ParseError(f"{name} takes positional arguments only: leave out their names")
+    if any(tree.get(part) for part in _ROW_CHOICES) or is_ordered(tree) or _has_frame(tree):
+        raise ParseError(
+            f"{name} is fitted to all training rows: write an empty OVER (), without DISTINCT, "
+            "FILTER or ORDER BY"
+        )
+
+
+_ROW_CHOICES = ("distinct", "filter", "filter_expr", "partitions", "orders", "arg_orders")
+
+
+def _has_frame(tree: Mapping[str, Any]) -> bool:
+    """Return whether OVER (...) or IGNORE NULLS differs from the defaults."""
+    bounds = (tree.get("start"), tree.get("end"))
+    has_default_bounds = bounds in ((None, None), ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"))
+    has_all_rows = tree.get("exclude_clause", "NO_OTHER") == "NO_OTHER" and not tree.get(
+        "ignore_nulls"
+    )
+    return not (has_default_bounds and has_all_rows)

@@ -1,4 +1,4 @@
-"""`Cascade` and `TopKFilter`: small models before a version, as the catalog keeps them."""
+"""Small models in front of a version, cascades and top-K filters, and their measurements."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from sqlml.types import fold
 class FeatureGroup:
     """Features that are computed together.
 
-    inside: whether the model has steps that make them, such as a vectorizer. cost: nanoseconds a
-    row. importance: what the model loses where the group is shuffled among rows: accuracy, or the
-    mean square by which its score changes. chosen: the small model reads it.
+    Attributes:
+        inside: whether steps of the model compute them, such as a vectorizer.
+        cost: nanoseconds per row.
+        importance: the loss when the group is shuffled among rows: of accuracy, or the mean square
+            of the change in score.
+        chosen: whether the small model reads the group.
     """
 
     name: str
@@ -33,15 +36,15 @@ class FeatureGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What was measured when a small model was learned.
+    """The measurements of a small model's training.
 
     Attributes:
-        query: what gave the rows to learn from.
+        query: the query for the training rows.
         trained, held_out: numbers of rows.
-        exact_ns, expected_ns: nanoseconds a row of a query without it, and with it.
-        groups: of the model's features.
-        unique_keys: columns that are unique in any table which a query joins on them, though the
-            engine does not know; those of a key of several with commas between.
+        exact_ns, expected_ns: nanoseconds per row of a query without it, and with it.
+        groups: the groups of the model's features.
+        unique_keys: columns that are unique in every table that a query joins on them, although the
+            engine does not know it; the columns of a composite key are separated by commas.
     """
 
     query: str
@@ -54,26 +57,26 @@ class Facts:
 
     @property
     def keys(self) -> tuple[frozenset[str], ...]:
-        """The columns of each of `unique_keys`, folded."""
+        """Return the folded columns of each of `unique_keys`."""
         return tuple(frozenset(fold(c.strip()) for c in k.split(",")) for k in self.unique_keys)
 
     @property
     def gain(self) -> float:
-        """How many times as fast a query is expected to be."""
+        """Return the expected speedup of a query."""
         return self.exact_ns / self.expected_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CascadeFacts(Facts):
-    """What was measured of a cascade.
+    """The measurements of a cascade.
 
     Attributes:
         label: the column of the true labels.
-        accuracy_loss: what the accuracy may fall by.
-        threshold: the small model answers where it is surer than that.
-        confident: the share of rows of which it is.
-        accuracy: of the full model on the rows held out.
-        loss: by how much it fell there; most_loss: at most, with a certainty of 97.5%.
+        accuracy_loss: the allowed loss of accuracy.
+        threshold: the small model decides rows for which its confidence is above this.
+        confident: the share of such rows.
+        accuracy: the full model's accuracy on the held-out rows.
+        loss, most_loss: the measured loss of accuracy, and its upper bound at 97.5% confidence.
     """
 
     label: str
@@ -87,17 +90,17 @@ class CascadeFacts(Facts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterFacts(Facts):
-    """What was measured of a top-K filter.
+    """The measurements of a top-K filter.
 
     Attributes:
-        output, column: the score that queries order by: the model's output, and which of its
-            columns. chosen: the class of that column as SQL writes it; empty for a number.
-        k: the most rows that a query may ask for, its OFFSET included.
-        precision: the share of them that shall be among the full model's best k.
-        ratio: the full model ranks the small one's best `ratio` * k rows.
-        rows: of the tables that were tried.
-        trials, failures: queries that were tried, and those that were less precise.
-        low, high: the 95% interval of the share of queries that are precise enough.
+        output, column: the score that queries order by: an output of the model and its column.
+        chosen: the class of that column as SQL; empty for a number.
+        k: the most rows that a query may request, including its OFFSET.
+        precision: the required share of them among the full model's best k.
+        ratio: the full model ranks the small model's best `ratio` * k rows.
+        rows: the number of rows in the tables tried.
+        trials, failures: the queries tried, and those that were less precise than required.
+        low, high: the 95% confidence interval of the share of queries that are precise enough.
     """
 
     output: str
@@ -115,31 +118,31 @@ class FilterFacts(Facts):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cascade:
-    """A small classifier, whose `label` is -1 where the full model is to answer."""
+    """A small classifier, whose `label` is -1 for rows that the full model decides."""
 
     small: Program
     facts: CascadeFacts
 
     def fits(self, program: Program) -> bool:
-        """Whether it can stand before a Program."""
-        answers = "label" in self.small.outputs and self.small.labels == program.labels
-        return answers and _reads(self.small, program)
+        """Return whether it can run before a Program."""
+        has_label = "label" in self.small.outputs and self.small.labels == program.labels
+        return has_label and _reads_inputs_of(self.small, program)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopKFilter:
-    """A small model, whose `score` (n, 1) says which rows may be among the best."""
+    """A small model, whose `score` (n, 1) selects the rows that may be among the best."""
 
     small: Program
     facts: FilterFacts
 
     def fits(self, program: Program) -> bool:
-        """Whether it can stand before a Program."""
+        """Return whether it can run before a Program."""
         facts, small = self.facts, self.small
         if facts.output not in program.outputs or "score" not in small.outputs:
             return False
-        wide = program.output_type(facts.output).width
-        return _reads(small, program) and 0 <= facts.column < wide
+        width = program.output_type(facts.output).width
+        return _reads_inputs_of(small, program) and 0 <= facts.column < width
 
 
 SmallModel = Cascade | TopKFilter
@@ -150,23 +153,22 @@ KINDS: Mapping[str, tuple[type[Any], type[Any], str]] = MappingProxyType(
         "top_k": (TopKFilter, FilterFacts, "TOP_K FILTER"),
     }
 )
-"""Kind -> its class, that of what is known of it, and its name in statements."""
+"""Kind -> its class, the class of its facts, and its name in statements."""
 
 
 def with_unique_keys(small: SmallModel, keys: tuple[str, ...]) -> SmallModel:
-    """A copy of a small model that knows which keys of joined tables the user calls unique."""
+    """Return a copy of a small model with other unique keys of joined tables."""
     if isinstance(small, Cascade):
         return replace(small, facts=replace(small.facts, unique_keys=keys))
     return replace(small, facts=replace(small.facts, unique_keys=keys))
 
 
 def kind_of(small: SmallModel) -> str:
-    """The kind of a small model."""
-    return next(kind for kind, (made, _, _) in KINDS.items() if isinstance(small, made))
+    return next(kind for kind, (class_, _, _) in KINDS.items() if isinstance(small, class_))
 
 
-def _reads(small: Program, program: Program) -> bool:
-    """Whether a Program reads features of another, as that does."""
+def _reads_inputs_of(small: Program, program: Program) -> bool:
+    """Return whether all inputs of `small` are inputs of `program` with the same types."""
     return all(
         name in program.inputs and small.input_type(name) == program.input_type(name)
         for name in small.inputs
@@ -174,56 +176,58 @@ def _reads(small: Program, program: Program) -> bool:
 
 
 def dumps(facts: Facts) -> str:
-    """As the catalog keeps it."""
+    """Return the facts as the catalog stores them."""
     return json.dumps(asdict(facts), sort_keys=True)
 
 
 def loads(kind: str, small: Program, text: Any, program: Program, name: str) -> Any:
-    """A small model of a kind that stands before `program`, with what `dumps` wrote of it.
+    """Read a small model in front of `program`, with facts that `dumps` wrote.
 
     Raises:
-        ArtifactError: it is damaged, somebody else wrote it, or it does not fit the Program.
+        ArtifactError: the facts are damaged, or the small model does not fit the Program.
     """
-    made, facts, words = KINDS[kind]
-    fix = f"ALTER MODEL .. DROP {words} removes it"
+    class_, facts_class, statement_words = KINDS[kind]
+    advice = f"ALTER MODEL ... DROP {statement_words} removes it"
     try:
-        told = json.loads(text)
-        groups = tuple(_checked(FeatureGroup, group) for group in told.pop("groups"))
-        found = made(small, _checked(facts, {**told, "groups": groups}))
-    except (TypeError, ValueError, KeyError, AttributeError, *_BEYOND) as error:
+        stored = json.loads(text)
+        groups = tuple(_read_fields(FeatureGroup, group) for group in stored.pop("groups"))
+        small_model = class_(small, _read_fields(facts_class, {**stored, "groups": groups}))
+    except (TypeError, ValueError, KeyError, AttributeError, *_LIMIT_ERRORS) as error:
         raise ArtifactError(
-            f"the {words.lower()} of model {name!r} is damaged ({error}); {fix}"
+            f"the {statement_words.lower()} of model {name!r} is damaged ({error}); {advice}"
         ) from None
-    if not found.fits(program):
-        raise ArtifactError(f"the {words.lower()} of model {name!r} does not fit it; {fix}")
-    return found
+    if not small_model.fits(program):
+        raise ArtifactError(
+            f"the {statement_words.lower()} of model {name!r} does not fit it; {advice}"
+        )
+    return small_model
 
 
-def _checked(kind: Any, told: Mapping[str, Any]) -> Any:
-    """A value of a dataclass of ours whose fields are all there, of their types."""
-    made: dict[str, Any] = {}
-    for field in fields(kind):
-        value = told[field.name] if field.default is MISSING else told.get(field.name, ())
-        wanted = _TYPES[str(field.type)]
+def _read_fields(class_: Any, stored: Mapping[str, Any]) -> Any:
+    """Return a dataclass whose fields are all present and have their types."""
+    values: dict[str, Any] = {}
+    for field in fields(class_):
+        value = stored[field.name] if field.default is MISSING else stored.get(field.name, ())
+        types = _FIELD_TYPES[str(field.type)]
         if isinstance(value, list):
             value = tuple(value)
-        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise TypeError(f"{field.name} cannot be {value!r}")
         if field.type == "float" and isinstance(value, int | float):
             value = float(value)
             if not math.isfinite(value) or (field.name == "expected_ns" and value <= 0):
                 raise ValueError(f"{field.name} cannot be {value!r}")
-        texts = field.type == "tuple[str, ...]"
-        if texts and not all(isinstance(item, str) for item in value):
+        is_text_tuple = field.type == "tuple[str, ...]"
+        if is_text_tuple and not all(isinstance(item, str) for item in value):
             raise TypeError(f"{field.name} cannot be {value!r}")
-        made[field.name] = value
-    return kind(**made)
+        values[field.name] = value
+    return class_(**values)
 
 
-_BEYOND = (RecursionError, OverflowError)
-"""What texts too deep and numbers too large raise."""
+_LIMIT_ERRORS = (RecursionError, OverflowError)
+"""The errors for texts that are nested too deeply and numbers that are too large."""
 
-_TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
+_FIELD_TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
     {
         "str": (str,),
         "bool": (bool,),
@@ -233,4 +237,4 @@ _TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
         "tuple[FeatureGroup, ...]": (tuple,),
     }
 )
-"""The type of a field as it is written -> what its value may be."""
+"""The annotation of a field -> the types of its value."""

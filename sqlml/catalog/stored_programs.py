@@ -1,4 +1,4 @@
-"""`Programs`: the stored Programs, by content hash; equal ones are stored once."""
+"""Stored Programs, by content hash; equal ones are stored once."""
 
 from __future__ import annotations
 
@@ -15,45 +15,46 @@ from sqlml.ir.program import Program
 from sqlml.limits import FORMAT_VERSION
 
 Loaded = Recent[str, Program]
-"""Programs that were read or made lately, by hash, or by the beginning of one as it was asked for.
+"""Recently used Programs, by hash or by the prefix they were requested with.
 
-Connections of one database share them: a Program never changes, so none goes stale.
+Connections to one database share them: a Program never changes, so no entry becomes stale.
 """
 
 
 class Programs(Protocol):
-    """Stored Programs, wherever they are; equal ones are stored once."""
+    """A store of Programs in which equal ones are stored once."""
 
     def get(self, digest: str, schema: str) -> Program:
-        """The Program with this content hash (or a prefix of it, 20 digits or more).
+        """Return the Program with a content hash, or with a prefix of it (20 digits or more).
 
         Raises:
-            UnknownModelError: it is not stored in the schema.
+            UnknownModelError: the schema has no such Program.
             ArtifactError: the stored bytes are damaged.
         """
         ...
 
     def put(self, program: Program, schema: str) -> None:
-        """Store a Program, unless it is stored already."""
+        """Store a Program unless it is already stored."""
         ...
 
     def keep(self, program: Program) -> None:
-        """Have `get` find a Program for now that is not stored, for a function of this session."""
+        """Let `get` return a Program that is not stored, for a function of this session."""
         ...
 
     def stored_bytes(self, digest: str, schema: str) -> int:
-        """What a Program takes where it is stored; 0 where it is not."""
+        """Return the stored size of a Program; 0 if it is not stored."""
         ...
 
     def collect(self, digests: list[str], schema: str) -> None:
-        """Remove those of these Programs that no version needs any more."""
+        """Remove those of these Programs that no version refers to any more."""
         ...
 
 
 class TablePrograms:
     """The Programs of the databases that one connection sees, in a table of each catalog.
 
-    `collected` is told of Programs that are of no use any more, but to queries that run already.
+    Args:
+        collected: called with the hashes of removed Programs, which only running queries still use.
     """
 
     def __init__(
@@ -67,22 +68,17 @@ class TablePrograms:
         self._collected = collected
 
     def get(self, digest: str, schema: str) -> Program:
-        """The Program with this content hash, or a prefix of it of 20 digits or more.
-
-        Raises:
-            UnknownModelError: it is not stored in the schema.
-            ArtifactError: the stored bytes are damaged.
-        """
-        known = self._loaded.get(digest)
-        if known is not None:
-            return known
-        found = self._connection.exists(schema) and self._connection.read(
+        loaded = self._loaded.get(digest)
+        if loaded is not None:
+            return loaded
+        full_hash = self._connection.exists(schema) and self._connection.read(
             f"SELECT system.main.min(hash) FROM {schema}.catalog_programs "
             "WHERE system.main.starts_with(hash, ?)",
             [digest],
         )
-        rows = found and self._connection.read(  # by equality: the engine reads one content
-            f"SELECT hash, content FROM {schema}.catalog_programs WHERE hash = ?", found[0]
+        # A comparison for equality lets the engine read the content of one row only.
+        rows = full_hash and self._connection.read(
+            f"SELECT hash, content FROM {schema}.catalog_programs WHERE hash = ?", full_hash[0]
         )
         if not rows:
             raise UnknownModelError(
@@ -95,12 +91,12 @@ class TablePrograms:
         program = store.loads(content)
         if any(node.op in NEVER_STORED for node in program.nodes):
             raise ArtifactError(
-                f"the stored model {digest[:20]} holds operators that sqlml never stores; create "
-                "it again"
+                f"the stored model {digest[:20]} has operators that sqlml never stores; create it "
+                "again"
             )
         if text_that_is_not_unicode(program) is not None:
             raise ArtifactError(
-                f"the stored model {digest[:20]} holds texts that are not valid Unicode; create it "
+                f"the stored model {digest[:20]} has texts that are not valid Unicode; create it "
                 "again"
             )
         if program.hash != full:
@@ -111,18 +107,18 @@ class TablePrograms:
         return program
 
     def put(self, program: Program, schema: str) -> None:
-        """Store a Program, unless it is stored already.
+        """Store a Program unless it is already stored.
 
-        An existing one is changed and changed back: another transaction may be about to collect
-        it, and of two that change a row one fails.
+        The row of an existing one is changed and changed back: another transaction may be about to
+        collect it, and of two that change a row, one fails.
         """
         digest = program.hash
-        known = self._connection.read(
+        exists = self._connection.read(
             f"SELECT 1 FROM {schema}.catalog_programs WHERE hash = ?", [digest]
         )
-        if known:
-            self._change([digest], schema)
-            self._change([digest], schema)
+        if exists:
+            self._flip_format([digest], schema)
+            self._flip_format([digest], schema)
         else:
             self._connection.write(
                 f"INSERT INTO {schema}.catalog_programs VALUES (?, ?, ?)",
@@ -131,11 +127,9 @@ class TablePrograms:
         self._loaded.put(digest, program, program.nbytes)
 
     def keep(self, program: Program) -> None:
-        """Have `get` find a Program for now that is not stored, for a function of this session."""
         self._loaded.put(program.hash, program, program.nbytes)
 
     def stored_bytes(self, digest: str, schema: str) -> int:
-        """What a Program takes where it is stored; 0 where it is not."""
         rows = self._connection.read(
             f"SELECT system.main.octet_length(content) FROM {schema}.catalog_programs "
             "WHERE hash = ?",
@@ -144,7 +138,6 @@ class TablePrograms:
         return int(rows[0][0]) if rows else 0
 
     def collect(self, digests: list[str], schema: str) -> None:
-        """Remove those of these Programs that no version needs any more."""
         tables = {"catalog_versions", SMALL_MODELS} & self._connection.tables(schema)
         needed = " ".join(
             f"AND NOT EXISTS (SELECT 1 FROM {schema}.{table} WHERE program = hash)"
@@ -159,7 +152,7 @@ class TablePrograms:
             )
         ]
         if unneeded:
-            self._change(unneeded, schema)
+            self._flip_format(unneeded, schema)
             self._connection.write(
                 f"DELETE FROM {schema}.catalog_programs "
                 "WHERE system.main.list_contains(?::VARCHAR[], hash)",
@@ -168,8 +161,8 @@ class TablePrograms:
         self._loaded.take(lambda known: any(digest.startswith(known) for digest in digests))
         self._collected(digests)
 
-    def _change(self, digests: list[str], schema: str) -> None:
-        """Change the rows of some Programs; again, and they are as before.
+    def _flip_format(self, digests: list[str], schema: str) -> None:
+        """Change the rows of some Programs; a second call restores them.
 
         The engine sees no conflict between a DELETE and an UPDATE that changes nothing.
         """

@@ -1,11 +1,10 @@
 """The catalog's tables and views, as DDL; docs/format.md describes them.
 
-Programs are stored once each, by content hash; a model's versions and their cascades point to them.
-Keys are the names as `fold` makes them, since the engine's own names ignore case in ASCII. Times
-are UTC.
+Programs are stored once each, by content hash; versions and their small models refer to them. Keys
+are names after `fold`, because the engine's own names ignore case in ASCII. Times are UTC.
 
-A macro of the file hides a function of the engine, but for one that is called by its full name
-(`dialects.duckdb.builtin`).
+All functions are called by their full names (`dialects.duckdb.builtin`), because a macro of the
+file would hide a function with a bare name.
 """
 
 from __future__ import annotations
@@ -141,13 +140,13 @@ TRAINING_TABLES: tuple[str, ...] = (
     )
     """,
 )
-"""Made with the first model that is trained."""
+"""Tables that are created with the first trained model."""
 
 SMALL_MODELS = "catalog_small_models"
 TRAININGS = "catalog_trainings"
 ESTIMATORS = "catalog_estimators"
-LATER = (SMALL_MODELS, TRAININGS, ESTIMATORS)
-"""Tables that the files of an older sqlml lack until something is written to them."""
+LATER_TABLES = (SMALL_MODELS, TRAININGS, ESTIMATORS)
+"""Tables that files of an older sqlml lack until the first write."""
 
 MACRO_TABLES: tuple[str, ...] = (
     """
@@ -163,7 +162,7 @@ MACRO_TABLES: tuple[str, ...] = (
     """,
     "CREATE TABLE IF NOT EXISTS {schema}.catalog_stale (key VARCHAR NOT NULL, macro VARCHAR)",
 )
-"""Those of the macros of plain connections (`catalog/plain_macros.py`)."""
+"""The tables of the macros for plain connections (`catalog/scoring_macros.py`)."""
 
 CHOOSERS = """
     CREATE TABLE IF NOT EXISTS {schema}.catalog_choosers (
@@ -174,9 +173,9 @@ CHOOSERS = """
         by_digit BOOLEAN NOT NULL
     )
 """
-"""That of the macros which choose a model (`catalog/plain_macros.py`)."""
+"""The table of the macros that choose a model (`catalog/scoring_macros.py`)."""
 
 VIEWS: Mapping[str, str] = MappingProxyType(
     {"models": MODELS, "model_versions": VERSIONS, "model_features": FEATURES}
 )
-"""View -> its query: what others read; sqlml does not, since a view may be anybody's."""
+"""View -> its query, for other clients. sqlml itself reads the tables: a view could be anyone's."""

@@ -1,4 +1,4 @@
-"""`Writer`: what every change of a catalog is made of: its transaction, rows, stamps and macros."""
+"""The base of catalog changes: transactions, rows, stamps and macros."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlml.catalog import model as training_facts
-from sqlml.catalog.connection import Connection, read_only_database, write_stamp
-from sqlml.catalog.model import MOST_VERSIONS, NewVersion, Reference
-from sqlml.catalog.plain_macros import Macros, ModelCall
-from sqlml.catalog.read import Catalog
+from sqlml.catalog.connection import Connection, read_only_error, write_stamp
+from sqlml.catalog.lookup import Catalog
+from sqlml.catalog.model import MAX_VERSION, NewVersion, Reference, training_facts_to_json
+from sqlml.catalog.scoring_macros import Macros, ModelCall
 from sqlml.catalog.small_models import SmallModel, dumps, kind_of
 from sqlml.catalog.tables import (
     ESTIMATORS,
@@ -27,23 +26,23 @@ from sqlml.errors import CatalogError
 from sqlml.types import class_text, fold
 
 CallsOf = Callable[[NewVersion], Sequence[ModelCall]]
-"""What the macros of plain connections compute of a version."""
+"""A function that returns the expressions of a version for plain connections' macros."""
 
 Report = Callable[[Reference, Sequence[ModelCall]], None]
-"""Called with each model that a statement may have changed, once it is done, and with what the
-macros of plain connections compute for it now, if that may be new."""
+"""A function that is called after each change of a model, with its new macro expressions, if any.
+"""
 
 Work = Callable[[str, bool], Sequence[ModelCall] | None]
-"""Statements in a schema, and whether they are in a transaction of the user's own; gives back what
-the macros of plain connections compute for the model now, if that may be new."""
+"""Statements to run in a schema. The flag tells whether the transaction is the user's own. Returns
+the model's new macro expressions, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """How one connection changes the catalogs of its databases.
+    """Changes of the catalogs in the databases that one connection sees.
 
-    A model's default version is what the macros of plain connections compute. `report` is where a
-    session reacts to every change: it forgets what it knew of the model.
+    The macros of plain connections compute a model's default version. `report` lets the session
+    react to every change.
     """
 
     connection: Connection
@@ -53,82 +52,83 @@ class Writer:
     report: Report
 
     def change(self, reference: Reference, work: Work) -> None:
-        """Do `work` on a model that is there when it is done, and give it another stamp."""
+        """Run `work` on a model that exists afterwards, and give it a new stamp."""
 
-        def whole(schema: str, shared: bool) -> Sequence[ModelCall] | None:
+        def work_and_stamp(schema: str, shared: bool) -> Sequence[ModelCall] | None:
             calls = work(schema, shared)
             write_stamp(self.connection, schema, reference.key)
             return calls
 
-        self.atomically(reference, self.catalog.existing_schema(reference), whole)
+        self.run_atomically(reference, self.catalog.existing_schema(reference), work_and_stamp)
 
-    def atomically(self, reference: Reference, schema: str, work: Work) -> None:
-        """Do `work` whole or not at all, on tables that are as sqlml makes them, and report it."""
+    def run_atomically(self, reference: Reference, schema: str, work: Work) -> None:
+        """Run `work` entirely or not at all, on checked tables, and report the change."""
         shared = self.connection.in_transaction()
         calls: list[ModelCall] = []
 
-        def checked() -> None:
-            self.connection.tables(schema)  # in the transaction, so that they stay as they are
+        def check_and_work() -> None:
+            self.connection.tables(schema)  # within the transaction, so that nobody alters them
             calls[:] = work(schema, shared) or ()
 
-        self.connection.atomic(checked, shared)
+        self.connection.atomic(check_and_work, shared)
         self.report(reference, calls)
 
     def found(self, reference: Reference) -> None:
-        """Report a model that is there, and that another session may have made."""
+        """Report an existing model that another session may have created."""
         self.report(reference, self.calls_of(self.catalog.get(reference)))
 
     def check_writable(self, reference: Reference) -> None:
-        """Refuse what will take long, if its result cannot be stored in the end.
+        """Reject long work whose result could not be stored.
 
         Raises:
-            CatalogError: no such database, or it is read-only.
+            CatalogError: the database is not attached or read-only.
         """
         self.catalog.check_database(reference.database)
         name = reference.database
-        which = "system.main.current_database()" if name is None else "?"
-        found = self.connection.read(
+        database_sql = "system.main.current_database()" if name is None else "?"
+        databases = self.connection.read(
             "SELECT readonly, database_name FROM system.main.duckdb_databases() "
-            f"WHERE {folded('database_name')} = {folded(which)}",
+            f"WHERE {folded('database_name')} = {folded(database_sql)}",
             [] if name is None else [name],
         )
-        if found and found[0][0]:
-            raise read_only_database(str(found[0][1]))
+        if databases and databases[0][0]:
+            raise read_only_error(str(databases[0][1]))
 
     def make_tables(self, schema: str, database: str | None) -> None:
-        """Make the tables and views of a catalog, where they are not there."""
+        """Create the missing tables and views of a catalog."""
         for statement in TABLES:
             self.connection.write(statement.format(schema=schema))
         if fold(schema) == '"sqlml"."sqlml"':
             return  # the engine cannot bind such views
-        # A file may be attached under another name, which its views do not know.
-        inner = '"sqlml"'
+        # A file may later be attached under another name, so its views use the bare schema name.
+        view_schema = '"sqlml"'
         if database is not None or self.connection.has_database("sqlml"):
-            inner = schema
+            view_schema = schema
         for name, query in VIEWS.items():
             self.connection.write(
-                f"CREATE VIEW IF NOT EXISTS {schema}.{name} AS {query.format(schema=inner)}"
+                f"CREATE VIEW IF NOT EXISTS {schema}.{name} AS {query.format(schema=view_schema)}"
             )
 
-    def model(self, reference: Reference, schema: str) -> tuple[int, int] | None:
-        """The default version of a model, and the last one ever made; None if there is no such
-        model."""
+    def find_model(self, reference: Reference, schema: str) -> tuple[int, int] | None:
+        """Return the default and the last version of a model; None if there is no such model."""
         rows = self.connection.read(
             f"SELECT default_version, last_version FROM {schema}.catalog_models WHERE key = ?",
             [reference.key],
         )
         return (int(rows[0][0]), int(rows[0][1])) if rows else None
 
-    def known(self, reference: Reference, schema: str) -> tuple[int, int]:
-        """The default version of a model, and the last one ever made.
+    def require_model(self, reference: Reference, schema: str) -> tuple[int, int]:
+        """Return the default and the last version of a model.
 
         Raises:
-            UnknownModelError: no such model.
+            UnknownModelError: there is no such model.
         """
-        found = self.model(reference, schema)
-        if found is None:
-            raise self.catalog.missing(Reference(reference.name, reference.database), schema)
-        return found
+        versions = self.find_model(reference, schema)
+        if versions is None:
+            raise self.catalog.missing_version_error(
+                Reference(reference.name, reference.database), schema
+            )
+        return versions
 
     def insert(self, reference: Reference, schema: str, version: int, new: NewVersion) -> None:
         """Store a version, its Program, and how it was trained."""
@@ -163,7 +163,10 @@ class Writer:
         for statement in TRAINING_TABLES if new.training is not None else ():
             self.connection.write(statement.format(schema=schema))
         for table, value in (
-            (TRAININGS, None if new.training is None else training_facts.dumps(new.training)),
+            (
+                TRAININGS,
+                None if new.training is None else training_facts_to_json(new.training),
+            ),
             (ESTIMATORS, new.estimator),
         ):
             if value is not None:
@@ -173,7 +176,7 @@ class Writer:
                 )
 
     def insert_small_model(self, key: str, schema: str, version: int, small: SmallModel) -> None:
-        """Store a small model of a version, in place of one of its kind."""
+        """Store a small model of a version, replacing one of its kind."""
         program = small.small
         self.catalog.programs.put(program, schema)
         self.connection.write(
@@ -182,7 +185,7 @@ class Writer:
         )
 
     def set_column(self, reference: Reference, schema: str, column: str, value: str | None) -> int:
-        """Change a column of the version that `reference` names; its number."""
+        """Change a column of the version that `reference` means, and return the version number."""
         version = self.catalog.version(reference)
         self.connection.write(
             f"UPDATE {schema}.catalog_versions SET {column} = ? WHERE key = ? AND version = ?",
@@ -190,56 +193,60 @@ class Writer:
         )
         return version
 
-    def without_training(self, schema: str, key: str, version: int | None = None) -> None:
-        """Forget how a model, or one of its versions, was trained."""
+    def delete_training(self, schema: str, key: str, version: int | None = None) -> None:
+        """Delete how a model, or one of its versions, was trained."""
         for table in {TRAININGS, ESTIMATORS} & self.connection.tables(schema):
             self.connection.write(
                 f"DELETE FROM {schema}.{table} WHERE key = ? AND version = coalesce(?, version)",
                 [key, version],
             )
 
-    def without_small_models(
+    def delete_small_models(
         self, schema: str, key: str, version: int | None = None, kind: str | None = None
     ) -> list[str]:
-        """Remove the small models of a model, of one of its versions, or of one kind; the hashes
-        of their Programs."""
+        """Delete the small models of a model, version or kind, and return the hashes of their
+        Programs."""
         if SMALL_MODELS not in self.connection.tables(schema):
             return []
         where = (
             f"FROM {schema}.{SMALL_MODELS} WHERE key = ? AND version = coalesce(?, version) "
             "AND kind = coalesce(?, kind)"
         )
-        found = self.connection.read(f"SELECT program {where}", [key, version, kind])
+        programs = self.connection.read(f"SELECT program {where}", [key, version, kind])
         self.connection.write(f"DELETE {where}", [key, version, kind])
-        return [str(digest) for (digest,) in found]
+        return [str(digest) for (digest,) in programs]
 
-    def keep_default(self, reference: Reference, schema: str, shared: bool) -> Sequence[ModelCall]:
-        """Let the macros compute the model's default version as it is now; what they compute."""
+    def update_default_macros(
+        self, reference: Reference, schema: str, shared: bool
+    ) -> Sequence[ModelCall]:
+        """Update the macros to the model's default version, and return its expressions."""
         default = self.catalog.get(Reference(reference.name, reference.database))
         calls = self.calls_of(default)
-        self.macros.keep(schema, reference.database, reference.key, calls, shared)
+        self.macros.update(schema, reference.database, reference.key, calls, shared)
         return calls
 
 
-def checked_number(version: int) -> int:
-    """The number of a version. Raises CatalogError if it is too large."""
-    if version > MOST_VERSIONS:
+def check_version_number(version: int) -> int:
+    """Return a version number. Raises CatalogError if it is too large."""
+    if version > MAX_VERSION:
         raise CatalogError(f"invalid version number {version}: it is too large")
     return version
 
 
-def check_there(what: str, name: str, reference: Reference, have: Mapping[str, object]) -> None:
-    """Raise CatalogError unless a model has the alias or tag (`what`) called `name`."""
-    if fold(name) not in have:
-        others = f"; it has {', '.join(have)}" if have else ""
-        raise CatalogError(f"model {reference.name!r} has no {what} {name!r}{others}")
+def check_exists(
+    kind: str, name: str, reference: Reference, existing: Mapping[str, object]
+) -> None:
+    """Raise CatalogError unless a model has the alias or tag (`kind`) called `name`."""
+    if fold(name) not in existing:
+        others = f"; it has {', '.join(existing)}" if existing else ""
+        raise CatalogError(f"model {reference.name!r} has no {kind} {name!r}{others}")
 
 
 def as_json(value: Mapping[str, Any]) -> str:
-    """Options and the like as the catalog keeps them: equal ones are equal texts."""
+    """Return options as canonical JSON: equal options are equal texts."""
     return json.dumps(dict(value), sort_keys=True)
 
 
 def now() -> datetime.datetime:
-    """The time in UTC, as the catalog's columns of type TIMESTAMP take it."""
+    """Return the time in UTC as a TIMESTAMP of the catalog."""
     return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)

@@ -1,8 +1,19 @@
-"""Dialects of SQL: how engines spell what the planner writes."""
+"""SQL dialects: how each engine spells the SQL that sqlml writes.
+
+In: names, literals and operands as text. Out: SQL text for DuckDB (`DUCKDB`), Spark (`SPARK`), or
+for sqlglot to translate to other databases (`portable.Portable`).
+
+Read first: `dialect.py`, whose `Dialect` lists everything that engines spell differently. Types are
+written as DuckDB spells them; `type_names.py` takes nested ones apart.
+
+To support another engine, derive from `Dialect` and override the methods that it spells
+differently. To write a new construct, add a method to `Dialect`; what all engines spell alike needs
+none.
+"""
 
 from __future__ import annotations
 
-from sqlml.dialects.base import Dialect
+from sqlml.dialects.dialect import Dialect
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.dialects.spark import SPARK
 

@@ -1,4 +1,4 @@
-"""`DUCKDB`: the SQL of DuckDB 1.5 and 2.0."""
+"""The SQL of DuckDB 1.5 and 2.0."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import string
 from collections.abc import Sequence
 from functools import partial, reduce
 
-from sqlml.dialects.base import Dialect
+from sqlml.dialects.dialect import Dialect
 
-_MAIN = "system.main."
+_BUILTIN_SCHEMA = "system.main."
 
 
 def builtin(name: str) -> str:
-    """A function of the engine by its full name, which no macro in a database can shadow.
+    """Return the full name of an engine function, which no macro in a database can shadow.
 
-    A bare name means a macro of that name, if the database has one, and so do operators and `[..]`,
-    `{..}`, `x[i]`. Only engine functions that are not macros themselves are safe
-    (`list_sum`, `nullif`): the engine looks up what macros call by bare names.
+    A bare name means a macro of that name if the database has one; so do operators, `[...]`,
+    `{...}` and `x[i]`. Engine functions that are themselves macros (`list_sum`, `nullif`) are not
+    safe either, because the engine looks up the functions that they call by bare names.
 
     >>> builtin("lower"), builtin("+")
     ('system.main.lower', 'system.main."+"')
     """
-    return f"{_MAIN}{name}" if name.isidentifier() else f'{_MAIN}"{name}"'
+    return f"{_BUILTIN_SCHEMA}{name}" if name.isidentifier() else f'{_BUILTIN_SCHEMA}"{name}"'
 
 
 _UPPER, _LOWER = string.ascii_uppercase, string.ascii_lowercase
 
 
 def folded(expression: str) -> str:
-    """The SQL of a name as the engine compares it, ignoring case only in ASCII: `fold`.
+    """Return SQL that folds a name as `fold` does: like the engine, it ignores case only in ASCII.
 
     >>> folded("x")
     "system.main.translate(x, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
@@ -37,17 +37,17 @@ def folded(expression: str) -> str:
 
 
 _SEPARATORS = ("|", ";", "\n", "\x1f")
-_FEW = 16
-"""Texts that are as well written one by one."""
+_MAX_SEPARATE_TEXTS = 16
+"""Up to this number of strings, a list is written with separate literals."""
 
 
 class DuckDB(Dialect):
-    """DuckDB, whose own functions and operators are called by their full names."""
+    """DuckDB, with its own functions and operators called by their full names."""
 
     name = "duckdb"
 
     def call(self, name: str, *arguments: str) -> str:
-        """A function that no macro of a database hides.
+        """Call a function that no macro of a database can shadow.
 
         >>> DUCKDB.call("isnan", "a")
         'system.main.isnan(a)'
@@ -55,7 +55,7 @@ class DuckDB(Dialect):
         return f"{builtin(name)}({', '.join(arguments)})"
 
     def operator(self, symbol: str, a: str, b: str) -> str:
-        """As a function, since an operator is a bare name as well."""
+        """Call the operator as a function, since an operator is looked up by its bare name."""
         return self.call(symbol, a, b)
 
     def negated(self, number: str) -> str:
@@ -65,13 +65,13 @@ class DuckDB(Dialect):
         return reduce(partial(self.call, "+"), terms)
 
     def scorer(self, name: str) -> str:
-        """The full name of a function of sqlml: the engine keeps these among its own."""
+        """Return the full name of a function of sqlml, which the engine keeps among its own."""
         return builtin(name)
 
     def texts(self, texts: Sequence[str]) -> str:
-        """Many of them as one text, which is split when the query is planned.
+        """Write many strings as one, which is split when the query is planned.
 
-        10,000 are planned in a tenth of the time of so many literals.
+        Planning 10,000 strings takes a tenth of the time of as many literals.
 
         >>> DUCKDB.texts(["it's", "no"])
         "system.main.list_value('it''s', 'no')"
@@ -79,18 +79,18 @@ class DuckDB(Dialect):
         "system.main.string_split('a|b|c|d|e|f|g|h|i|j|k|l|m|n|o|p|q', '|')"
         """
         separator = next((s for s in _SEPARATORS if not any(s in text for text in texts)), None)
-        if len(texts) <= _FEW or separator is None:
+        if len(texts) <= _MAX_SEPARATE_TEXTS or separator is None:
             return self.array([self.text(text) for text in texts])
-        together = self.text(separator.join(texts))
-        return f"system.main.string_split({together}, {self.text(separator)})"
+        joined = self.text(separator.join(texts))
+        return f"system.main.string_split({joined}, {self.text(separator)})"
 
     def shown(self, sql: str) -> str:
-        """SQL without the full names.
+        """Remove the schema of full names.
 
         >>> DUCKDB.shown(DUCKDB.field("r", "a"))
         "struct_extract(r, 'a')"
         """
-        return sql.replace(_MAIN, "")
+        return sql.replace(_BUILTIN_SCHEMA, "")
 
 
 DUCKDB = DuckDB()

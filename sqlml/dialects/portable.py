@@ -1,30 +1,32 @@
-"""`Portable`: SQL of numbers, texts and CASE alone, which sqlglot turns into other databases'.
+"""Portable SQL of numbers, strings and CASE only, which sqlglot translates for other databases.
 
-It is read as DuckDB's. A missing number is NULL, since few databases know NaN; a condition is no
-number; and a function whose result some databases refuse to represent is kept from it.
+It is parsed as DuckDB's SQL. A missing number is NULL, since few databases support NaN; a condition
+is not a number; and functions are guarded against arguments whose result some databases cannot
+represent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sqlml.dialects.base import Dialect
+from sqlml.dialects.dialect import Dialect
 from sqlml.errors import BackendError
 
-MOST_POWER, LEAST_POWER = 709.782712893384, -745.1332191019411
+MAX_EXPONENT, MIN_EXPONENT = 709.782712893384, -745.1332191019411
 """The greatest and the least number whose power of e is a DOUBLE other than infinity and 0."""
 
 LARGEST = "'1.7976931348623157e+308'::DOUBLE"
 
 
 class Portable(Dialect):
-    """What all databases can compute.
+    """The SQL that all databases can compute.
 
     Args:
-        narrow: a DOUBLE within the range of FLOAT -> the same rounded to a FLOAT, as a DOUBLE.
-        roundings: how often such a result may stand in the next one, in one expression.
-        levels: of a tree in one expression.
-        has_infinity: whether there are infinite numbers; without, the greatest number is one.
+        narrow: SQL of a DOUBLE within the range of FLOAT -> the same rounded to FLOAT, as a DOUBLE.
+        roundings: how deeply such results may be nested in one expression.
+        levels: the tree levels in one expression.
+        has_infinity: whether there are infinite numbers; otherwise the greatest number stands for
+            infinity.
     """
 
     name = "other databases"
@@ -41,10 +43,10 @@ class Portable(Dialect):
         self._narrow = narrow
         self.roundings = roundings
         self.levels = levels
-        self._above = ">" if has_infinity else ">="
+        self._infinity_comparison = ">" if has_infinity else ">="
 
     def call(self, name: str, *arguments: str) -> str:
-        """A function that all databases have; exp does not leave the range of DOUBLE.
+        """Call a function that all databases have; exp stays in the range of DOUBLE.
 
         >>> Portable(str, 1).call("abs", "x")
         'abs(x)'
@@ -52,16 +54,16 @@ class Portable(Dialect):
         if name == "exp":
             (x,) = arguments
             return (
-                f"CASE WHEN {x} > '{MOST_POWER}'::DOUBLE THEN {self.overflow()} "
-                f"WHEN {x} < '{LEAST_POWER}'::DOUBLE THEN '0.0'::DOUBLE ELSE exp({x}) END"
+                f"CASE WHEN {x} > '{MAX_EXPONENT}'::DOUBLE THEN {self.overflow()} "
+                f"WHEN {x} < '{MIN_EXPONENT}'::DOUBLE THEN '0.0'::DOUBLE ELSE exp({x}) END"
             )
-        if name == "pow":  # some databases give the result the type of the base
+        if name == "pow":  # in some databases, the result has the type of the base
             base, power = arguments
             return super().call(name, f"CAST({base} AS DOUBLE)", power)
         return super().call(name, *arguments)
 
     def array(self, items: Sequence[str]) -> str:
-        raise BackendError("a list is not printed as SQL of other databases")
+        raise BackendError("lists cannot be written as SQL for other databases")
 
     def at(self, values: str, place: str | int) -> str:
         return f"{values}[{place}]"
@@ -73,8 +75,10 @@ class Portable(Dialect):
         return f"CAST(NULL AS {type})"
 
     def overflow(self, sign: str = "") -> str:
-        """Told from an infinity among a model's constants, which databases without have to order:
-        of what overflows, they have NULL."""
+        """Write the infinity of an overflow, distinct from infinities among a model's constants.
+
+        Databases without infinity must order the constants, but return NULL for an overflow.
+        """
         return f"'{sign}infinity'::DOUBLE"
 
     def number_of(self, condition: str, type: str) -> str:
@@ -87,28 +91,32 @@ class Portable(Dialect):
         return self._narrow(number)
 
     def error(self, message: str) -> str:
-        """What a model refuses is told beside the value."""
+        """Return NULL: rejected rows are reported in a separate column."""
         return "NULL"
 
     def is_infinite(self, number: str) -> str:
-        return f"(abs({number}) {self._above} {LARGEST})"
+        return f"(abs({number}) {self._infinity_comparison} {LARGEST})"
 
     def truncated(self, number: str, type: str) -> str:
-        """Missing beyond the range of 64 bits, where some databases raise an error."""
+        """Truncate; numbers beyond 64 bits become missing, since some databases raise an error for
+        them."""
         return (
             f"CAST(CASE WHEN abs({number}) > 9.2e18::DOUBLE THEN NULL WHEN {number} < 0 "
             f"THEN ceil({number}) ELSE floor({number}) END AS {type})"
         )
 
     def rounded_to_even(self, number: str) -> str:
-        low = f"floor({number})"
-        rest, even = f"({number} - {low})", f"(2 * floor(({low} + 1) / 2.0::DOUBLE))"
-        return f"CASE WHEN {rest} < 0.5 THEN {low} WHEN {rest} > 0.5 THEN {low} + 1 ELSE {even} END"
+        floor = f"floor({number})"
+        fraction, even = f"({number} - {floor})", f"(2 * floor(({floor} + 1) / 2.0::DOUBLE))"
+        return (
+            f"CASE WHEN {fraction} < 0.5 THEN {floor} WHEN {fraction} > 0.5 THEN {floor} + 1 "
+            f"ELSE {even} END"
+        )
 
     def bytes(self, text: str) -> str:
-        """Texts are compared as bytes as they come."""
+        """Return the string: strings are compared as bytes already."""
         return text
 
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
-        whens = " ".join(f"WHEN {known} THEN {k}" for k, known in enumerate(texts))
+        whens = " ".join(f"WHEN {candidate} THEN {k}" for k, candidate in enumerate(texts))
         return f"CASE {text} {whens} ELSE {other} END"

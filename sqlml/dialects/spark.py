@@ -1,32 +1,30 @@
-"""`SPARK`: the SQL of Spark 4."""
+"""The SQL of Spark 4."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlml.dialects.base import Dialect
+from sqlml.dialects.dialect import Dialect
 from sqlml.dialects.type_names import DATETIMES, element, map_types, struct_fields
 from sqlml.errors import BindError
 
-# Texts in Spark's SQL, which may mean others under a user's settings.
-#
-# Before it reads a statement, Spark replaces `${..}` in it, also within quotes; and with
-# `spark.sql.parser.escapedStringLiterals` a backslash is one.
 
+def quote_literal(text: str) -> str:
+    r"""Quote a string, with escapes: two adjacent quotes would end one literal and begin another.
 
-def quoted(text: str) -> str:
-    r"""A text in quotes; two quotes side by side would end one text and begin another.
-
-    >>> quoted("it's a \\")
+    >>> quote_literal("it's a \\")
     "'it\\'s a \\\\'"
     """
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def exact(text: str) -> str:
-    """A text that is the same under all settings: one of odd characters by its bytes.
+def exact_literal(text: str) -> str:
+    """Write a string that is the same under all settings, with special characters as bytes.
 
-    >>> exact("pro"), exact("it's")
+    Spark replaces `${...}` in a statement, even within quotes, and takes a backslash literally with
+    `spark.sql.parser.escapedStringLiterals`.
+
+    >>> exact_literal("pro"), exact_literal("it's")
     ("'pro'", "CAST(X'69742773' AS STRING)")
     """
     if any(odd in text for odd in ("'", "\\", "${")):
@@ -34,54 +32,55 @@ def exact(text: str) -> str:
     return f"'{text}'"
 
 
-# JSON of Spark's lists, maps and structs, as Python's json module reads it back.
-
-
 def json_text(value: str, type: str, depth: int = 0) -> str:
-    """The JSON of an expression of a type, as DuckDB spells it; NULL where it is NULL.
+    """Return SQL for the JSON of an expression, for Python's json module; NULL for NULL.
 
-    Numbers are written as a cast to STRING writes them: NaN and Infinity, each DOUBLE with enough
-    digits, and a FLOAT as the DOUBLE that it is.
+    Numbers are cast to STRING: NaN and Infinity, each DOUBLE with enough digits, and a FLOAT as a
+    DOUBLE.
+
+    Args:
+        type: the expression's type in DuckDB's spelling.
 
     >>> json_text("x", "FLOAT[]")
     "concat('[', array_join(transform(x, e0 -> \
-coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
+    coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
     """
-    inner, types, fields = element(type), map_types(type), struct_fields(type)
-    each = f"e{depth}"
-    if inner is not None:
-        items = f"transform({value}, {each} -> {_or_null(each, inner, depth)})"
+    element_type, entry_types, fields = element(type), map_types(type), struct_fields(type)
+    item = f"e{depth}"
+    if element_type is not None:
+        items = f"transform({value}, {item} -> {_json_or_null(item, element_type, depth)})"
         return f"concat('[', array_join({items}, ','), ']')"
-    if types is not None:
-        key = _text(f"CAST({each}.key AS STRING)")
-        pair = f"concat({key}, ':', {_or_null(f'{each}.value', types[1], depth)})"
-        items = f"transform(map_entries({value}), {each} -> {pair})"
+    if entry_types is not None:
+        key = _json_string(f"CAST({item}.key AS STRING)")
+        pair = f"concat({key}, ':', {_json_or_null(f'{item}.value', entry_types[1], depth)})"
+        items = f"transform(map_entries({value}), {item} -> {pair})"
         return f"concat('{{', array_join({items}, ','), '}}')"
     if fields is not None:
         pairs = []
         for field in fields:
-            read = f"({value}).`{field.name.replace('`', '``')}`"
-            name = _text(exact(field.name))
-            pairs.append(f"concat({name}, ':', {_or_null(read, field.type, depth)})")
-        made = f"concat('{{', concat_ws(',', {', '.join(pairs)}), '}}')"
-        return f"CASE WHEN {value} IS NOT NULL THEN {made} END"
+            field_value = f"({value}).`{field.name.replace('`', '``')}`"
+            name = _json_string(exact_literal(field.name))
+            pairs.append(f"concat({name}, ':', {_json_or_null(field_value, field.type, depth)})")
+        json = f"concat('{{', concat_ws(',', {', '.join(pairs)}), '}}')"
+        return f"CASE WHEN {value} IS NOT NULL THEN {json} END"
     if type == "VARCHAR":
-        return _text(value)
+        return _json_string(value)
     number = f"CAST({value} AS DOUBLE)" if type == "FLOAT" else value
     return f"CAST({number} AS STRING)"
 
 
-def _or_null(value: str, type: str, depth: int) -> str:
+def _json_or_null(value: str, type: str, depth: int) -> str:
     return f"coalesce({json_text(value, type, depth + 1)}, 'null')"
 
 
-def _text(value: str) -> str:
-    """The JSON of a text: that of a list of it, which Spark can write, without the brackets."""
-    made = f"to_json(array({value}))"
-    return f"CASE WHEN {value} IS NOT NULL THEN substr({made}, 2, length({made}) - 2) END"
+def _json_string(value: str) -> str:
+    """Return the JSON of a string: Spark can only write lists of strings, whose brackets are
+    removed."""
+    list_json = f"to_json(array({value}))"
+    return f"CASE WHEN {value} IS NOT NULL THEN substr({list_json}, 2, length({list_json}) - 2) END"
 
 
-_NAMES = {
+_TYPE_NAMES = {
     "VARCHAR": "STRING",
     "BLOB": "BINARY",
     "JSON": "STRING",
@@ -93,7 +92,7 @@ _NAMES = {
 
 
 class Spark(Dialect):
-    """Spark 4: what it spells differently."""
+    """The SQL of Spark 4."""
 
     name = "spark"
     calls_in_lambdas = lazy_calls = False
@@ -101,7 +100,7 @@ class Spark(Dialect):
     row_number = "row_number() OVER (ORDER BY 1)"
 
     def quote_name(self, name: str) -> str:
-        """A name in backticks.
+        """Quote an identifier in backticks.
 
         >>> SPARK.quote_name("a`b")
         '`a``b`'
@@ -110,38 +109,39 @@ class Spark(Dialect):
             BindError: Spark would replace a part of the name.
         """
         if "${" in name:
-            raise BindError(f"Spark replaces ${{..}} in SQL, even in names; rename {name!r}")
+            raise BindError(f"Spark replaces ${{...}} in SQL, even in names; rename {name!r}")
         return "`" + name.replace("`", "``") + "`"
 
     def quote_string(self, text: str) -> str:
-        return quoted(text)
+        return quote_literal(text)
 
     def text(self, text: str) -> str:
-        return exact(text)
+        return exact_literal(text)
 
     def type(self, name: str) -> str:
-        """A type with its parts in angle brackets.
+        """Spell a type, with the parts of nested ones in angle brackets.
 
         >>> SPARK.type("MAP(VARCHAR, DOUBLE)"), SPARK.type('STRUCT(t0 BIGINT, "a, b" VARCHAR)[]')
         ('MAP<STRING, DOUBLE>', 'ARRAY<STRUCT<`t0`: BIGINT, `a, b`: STRING>>')
         """
-        inner, types, fields = element(name), map_types(name), struct_fields(name)
-        if inner is not None:
-            return f"ARRAY<{self.type(inner)}>"
-        if types is not None:
-            return f"MAP<{', '.join(map(self.type, types))}>"
+        element_type, entry_types, fields = element(name), map_types(name), struct_fields(name)
+        if element_type is not None:
+            return f"ARRAY<{self.type(element_type)}>"
+        if entry_types is not None:
+            return f"MAP<{', '.join(map(self.type, entry_types))}>"
         if fields is None and name.startswith("ENUM("):
             return "STRING"
         if fields is None:
-            return _NAMES.get(name, name)
-        made = ", ".join(f"{self.quote_name(f.name)}: {self.type(f.type)}" for f in fields)
-        return f"STRUCT<{made}>"
+            return _TYPE_NAMES.get(name, name)
+        fields_sql = ", ".join(f"{self.quote_name(f.name)}: {self.type(f.type)}" for f in fields)
+        return f"STRUCT<{fields_sql}>"
 
     def array(self, items: Sequence[str]) -> str:
         return f"array({', '.join(items)})"
 
     def at(self, values: str, place: str | int) -> str:
-        """`values[NULL]` fails in Spark 4.3, which takes it for never NULL."""
+        """Return an element of a list; `values[NULL]` fails in Spark 4.3, which assumes it is never
+        NULL."""
         if isinstance(place, int):
             return f"{values}[{place - 1}]"
         return f"get({values}, {place} - 1)"
@@ -180,8 +180,8 @@ class Spark(Dialect):
         return f"map_from_arrays({keys}, {values})"
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        made = [f"'{name}', {value}" for name, value in fields.items()]
-        return f"named_struct({', '.join(made)})"
+        arguments = [f"'{name}', {value}" for name, value in fields.items()]
+        return f"named_struct({', '.join(arguments)})"
 
     def row(self, values: str) -> str:
         return f"({values})"
@@ -202,14 +202,14 @@ class Spark(Dialect):
         return self.call("raise_error", message)
 
     def is_finite(self, number: str) -> str:
-        """NaN is greater than infinity there."""
+        """Compare with infinity: NaN is greater than infinity in Spark."""
         return f"(abs({number}) < 'inf'::DOUBLE)"
 
     def bytes(self, text: str) -> str:
         return f"encode({text}, 'UTF-8')"
 
     def json(self, value: str, type: str) -> str:
-        """Written out, since Spark's to_json makes a text of NaN."""
+        """Write the conversion out, since Spark's to_json turns NaN into a string."""
         return json_text(value, type)
 
     def first(self, values: str) -> str:
@@ -222,12 +222,12 @@ class Spark(Dialect):
         return f"unix_timestamp({time})"
 
     def takes_as_datetime(self, type: str) -> bool:
-        """Spark's TIMESTAMP, too: a local time of the session's zone, as Spark's own functions of
-        dates read it."""
+        """Accept Spark's TIMESTAMP too, as a local time in the session's zone, like Spark's own
+        functions."""
         return type == "TIMESTAMP WITH TIME ZONE" or DATETIMES.fullmatch(type) is not None
 
     def microseconds(self, time: str) -> str:
-        """Put together of its parts, which alone do not ask for the session's time zone."""
+        """Combine the parts of the time, which do not depend on the session's time zone."""
         days, seconds = f"unix_date(CAST({time} AS DATE))", f"extract(SECOND FROM {time})"
         return (
             f"(CAST({days} AS DOUBLE) * 86400000000D + hour({time}) * 3600000000D "
@@ -238,14 +238,15 @@ class Spark(Dialect):
         return f"coalesce(array_position({self.array(texts)}, {text}) - 1, {other})"
 
     def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
-        """An array. Of an argument each, Spark would box each value (28: 1.2x time).
+        """Pass an array, because Spark boxes the value of each separate argument (28: 1.2x time).
 
         All are cast, since a column of NULLs may have no type; Spark drops casts that do nothing.
         """
         return self.array([f"CAST({number} AS {kind})" for number in numbers])
 
     def packed_arguments(self, name: str) -> str:
-        """What is used once, Spark writes out where it is used."""
+        """Pass the column twice, because Spark inlines the expression of a column that is used
+        once."""
         return f"{self.quote_name(name)}, {self.quote_name(name)}"
 
     def text_arguments(self, texts: Sequence[str]) -> str:
@@ -261,7 +262,8 @@ class Spark(Dialect):
         return f"{call}.value"
 
     def checked(self, call: str, value: str) -> str:
-        """Spark calls a function for each row, whether its value is used or not."""
+        """Raise the error that the call returned: Spark calls a function even for rows without
+        need."""
         return f"CASE WHEN {call}.error IS NULL THEN {value} ELSE raise_error({call}.error) END"
 
     def is_infinite(self, number: str) -> str:
@@ -271,14 +273,14 @@ class Spark(Dialect):
         return f"CAST({number} AS {type})"
 
     def rounded_to_even(self, number: str) -> str:
-        """`rint` makes a DOUBLE, which holds each FLOAT."""
+        """Use `rint`, which returns a DOUBLE; that holds every FLOAT."""
         return f"rint({number})"
 
     def place_of_greatest(self, values: str) -> str:
         return f"array_position({values}, array_max({values}))"
 
     def divided(self, a: str, b: str, kind: str) -> str:
-        """Spark divides in DOUBLE, and rounded again that is the FLOAT."""
+        """Divide in DOUBLE, as Spark does, and round to FLOAT, which gives the FLOAT quotient."""
         return f"CAST({a} / {b} AS {kind})" if kind != "DOUBLE" else f"({a} / {b})"
 
     def star_without(self, names: Sequence[str]) -> str:

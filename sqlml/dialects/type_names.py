@@ -1,4 +1,5 @@
-"""Names of types as DuckDB spells them, and nested ones taken apart: `MAP(VARCHAR, DOUBLE)`."""
+"""Names of types in DuckDB's spelling, and the parts of nested ones, such as `MAP(VARCHAR,
+DOUBLE)`."""
 
 from __future__ import annotations
 
@@ -26,43 +27,43 @@ _LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
 
 
 def element(kind: str) -> str | None:
-    """The type of a list's or array's elements; None for another type.
+    """Return the element type of a list or array type; None for other types.
 
     >>> element("VARCHAR[]"), element("INTEGER[3]"), element("VARCHAR")
     ('VARCHAR', 'INTEGER', None)
     """
-    found = _LIST.fullmatch(kind)
-    return None if found is None else found.group(1)
+    match = _LIST.fullmatch(kind)
+    return None if match is None else match.group(1)
 
 
 def map_types(kind: str) -> tuple[str, str] | None:
-    """The types of a map's keys and values; None for another type.
+    """Return the key and value types of a map type; None for other types.
 
     >>> map_types("MAP(VARCHAR, DECIMAL(9,2))")
     ('VARCHAR', 'DECIMAL(9,2)')
     """
     if not kind.startswith("MAP(") or not kind.endswith(")"):
         return None
-    parts = _parts(kind[len("MAP(") : -1])
-    return (parts[0], parts[1]) if len(parts) == 2 else None
+    types = _split_at_commas(kind[len("MAP(") : -1])
+    return (types[0], types[1]) if len(types) == 2 else None
 
 
 def pair_types(kind: str) -> tuple[str, str] | None:
-    """The types of the two fields of a struct or tuple; None for another type.
+    """Return the types of the two fields of a struct or tuple type; None for other types.
 
     >>> pair_types("STRUCT(k VARCHAR, v INTEGER)"), pair_types("TUPLE(VARCHAR, INTEGER)")
     (('VARCHAR', 'INTEGER'), ('VARCHAR', 'INTEGER'))
     """
     if kind.startswith("TUPLE(") and kind.endswith(")"):
-        types = _parts(kind[len("TUPLE(") : -1])
+        types = _split_at_commas(kind[len("TUPLE(") : -1])
     else:
-        # A field without a name, as row(..) makes before 2.0, is only its type.
+        # Fields of row(...) have no names before DuckDB 2.0, only types.
         types = [f.type or f.name for f in struct_fields(kind) or ()]
     return (types[0], types[1]) if len(types) == 2 else None
 
 
 def struct_fields(kind: str) -> tuple[Field, ...] | None:
-    """The fields of a type `STRUCT(a INTEGER, "b c" VARCHAR)`; None for another type.
+    """Return the fields of a type `STRUCT(a INTEGER, "b c" VARCHAR)`; None for other types.
 
     >>> struct_fields('STRUCT(a INTEGER, b DECIMAL(9,2))')
     (Field(name='a', type='INTEGER'), Field(name='b', type='DECIMAL(9,2)'))
@@ -70,7 +71,7 @@ def struct_fields(kind: str) -> tuple[Field, ...] | None:
     if not kind.startswith("STRUCT(") or not kind.endswith(")"):
         return None
     fields = []
-    for field in _parts(kind[len("STRUCT(") : -1]):
+    for field in _split_at_commas(kind[len("STRUCT(") : -1]):
         if field.startswith('"'):
             end = 1
             while field[end] != '"' or field[end : end + 2] == '""':
@@ -82,14 +83,14 @@ def struct_fields(kind: str) -> tuple[Field, ...] | None:
     return tuple(fields)
 
 
-def _parts(body: str) -> list[str]:
-    """What the commas outside of brackets and quotes separate."""
-    parts, depth, begin, quoted = [], 0, 0, ""
+def _split_at_commas(body: str) -> list[str]:
+    """Split at commas outside of brackets and quotes."""
+    parts, depth, begin, quote = [], 0, 0, ""
     for i, c in enumerate(body + ","):
-        if quoted:
-            quoted = "" if c == quoted else quoted
+        if quote:
+            quote = "" if c == quote else quote
         elif c in "\"'":
-            quoted = c
+            quote = c
         elif c in "([":
             depth += 1
         elif c in ")]":

@@ -1,1 +1,15 @@
-"""Explanations: what each column of a row contributes to what a model says of it."""
+"""Explanations of predictions, computed inside the Program.
+
+In: a Program, and optionally background rows. Out: the Program with additional outputs for the
+contributions (SHAP values) of its inputs, or facts that the Program contains about the model:
+feature statistics, importances, weights and tree nodes.
+
+Read first:
+
+* `explained.py`: which output is explained, and how contributions become outputs.
+* `additive.py`: exact contributions for sums of trees and linear terms.
+* `feature_facts.py`, `weights_and_trees.py`: the rows of the table functions about models.
+
+To give an operator exact contributions, add a method to `Additive` and an entry to its `_RULES`. An
+operator whose columns each depend on one input column belongs in `owners.py`.
+"""

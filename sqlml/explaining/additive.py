@@ -1,14 +1,13 @@
-"""`Additive`: values of a Program as sums of what each input contributes, where they are such sums.
+"""Exact contributions of the inputs to values that are sums of trees or of linear terms.
 
-Blocks of P + 1 numbers stand for each column of a value: the contributions of the P inputs, and
-what the value is expected to be of a row of which nothing is known. Sums and multiples of values
-that have contributions have them too, so the walk goes from a value down to the sums of trees and
-the weighted sums that it is made of.
+Each column of a value gets a block of P + 1 numbers: the contributions of the P inputs, and the
+expected value of a row of which nothing is known. Sums and multiples of values with contributions
+have contributions too, so the walk goes from an output down to the tree ensembles and weighted sums
+below it.
 
-With background rows, what is expected is the mean over these. Without any, trees know how many
-training rows reached each node, but a weighted sum says nothing of the rows that it was fitted on:
-its contributions are weight times value, against a row of zeros, which a scaled column is where it
-is at its mean.
+With a background, the expected value is the mean over its rows. Without one, trees use the number
+of training rows that reached each node. A weighted sum has no such counts, so its contributions are
+weight times value, relative to a row of zeros: for a scaled column, its mean.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ConfigError
-from sqlml.explaining.owners import NONE, owners, sharing
+from sqlml.explaining.owners import NONE, find_owners, find_sharing_inputs
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
@@ -28,19 +27,20 @@ from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import FLOATS, Array
 
 _UNCHANGED = ("require_finite", "cast")
-"""Operators that hand on the numbers that they are given."""
+"""Operators that return their input unchanged."""
 
 
 class Additive:
-    """The contributions of values of `program`, built into `builder`, which holds its nodes.
+    """Contributions to the values of `program`, built in `builder`, which holds the program's
+    nodes.
 
     Args:
-        values: the values of the nodes there.
-        background: rows that others are compared with, as the inputs of `program`, by name.
+        values: the values of the program's nodes in the builder.
+        background: the rows to compare with, by input name.
 
     Attributes:
-        lacks_cover: a sum of trees was met whose source did not say how many rows reached a node.
-        is_too_wide: a sum was met that has more columns than contributions are computed for.
+        lacks_cover: a tree ensemble was met without the number of training rows per node.
+        is_too_wide: a value was met with more columns than contributions are computed for.
     """
 
     def __init__(
@@ -52,200 +52,230 @@ class Additive:
     ) -> None:
         self._program, self._b, self._values = program, builder, values
         self._background = background
-        self._owners = owners(program)
+        self._owners = find_owners(program)
         self._players = max(len(program.inputs), 1)
-        self._known: dict[int, Value | None] = {}
+        self._cache: dict[int, Value | None] = {}
         self.lacks_cover = False
         self.is_too_wide = False
 
     @property
     def block(self) -> int:
-        """Numbers of a block."""
+        """Return the length of a block."""
         return self._players + 1
 
-    def of(self, i: int) -> Value | None:
-        """The contributions to node i, (n, width * block) float64; None if the node is not a sum of
-        trees or of linear terms."""
-        if i not in self._known:
-            self._known[i] = self._of(i)
-        return self._known[i]
+    def contributions_of(self, i: int) -> Value | None:
+        """Return the contributions to node i, (n, width * block) float64; None if the node is not a
+        sum of trees or of linear terms."""
+        if i not in self._cache:
+            self._cache[i] = self._compute_contributions(i)
+        return self._cache[i]
 
-    def _of(self, i: int) -> Value | None:
+    def _compute_contributions(self, i: int) -> Value | None:
         node = self._program.nodes[i]
         if not node.type.rowwise or node.type.dtype not in FLOATS or len(node.type.shape) != 2:
             return None
         if self._exceeds(node.type.width * self.block, MAX_ROW_VALUES):
             return None
-        made = _RULES[node.op](self, node) if node.op in _RULES else None
-        return self._single_inputs(i) if made is None and node.op != "tree_ensemble" else made
+        contributions = _RULES[node.op](self, node) if node.op in _RULES else None
+        return (
+            self._assign_to_owners(i)
+            if contributions is None and node.op != "tree_ensemble"
+            else contributions
+        )
 
-    def whole(self, i: int) -> Value | None:
-        """`of` a value that is explained as a whole. Without a background nobody knows what is
-        expected of one that is no sum, though it be made of one input."""
+    def contributions_of_output(self, i: int) -> Value | None:
+        """Return the contributions to a node that is explained by itself.
+
+        Without a background, a node that is not a sum has no expected value, even if it depends on
+        one input only; the result is then None.
+        """
         rule = _RULES.get(self._program.nodes[i].op)
-        known = rule is not None and rule(self, self._program.nodes[i]) is not None
-        return self.of(i) if known or self._background is not None else None
+        has_rule = rule is not None and rule(self, self._program.nodes[i]) is not None
+        return self.contributions_of(i) if has_rule or self._background is not None else None
 
-    def _single_inputs(self, i: int) -> Value | None:
-        """A value each of whose columns is made of one input: all of it is that one's."""
+    def _assign_to_owners(self, i: int) -> Value | None:
+        """Give each column to the one input that it depends on; None if a column has several."""
         owner, width = self._owners[i], self._program.nodes[i].type.width
         if (owner < 0).any() or self._program.nodes[i].type.sparse:
             return None
-        if self._exceeds(width * width * self.block, _MOST_WEIGHTS):
+        if self._exceeds(width * width * self.block, _MAX_WEIGHTS):
             return None
         weights = np.zeros((width, width, self.block))
         weights[np.arange(width), np.arange(width), owner] = 1
-        made = self._linear(
+        contributions = self._linear(
             self._values[i], weights.reshape(width, -1), np.zeros(width * self.block)
         )
-        return self._against(made)
+        return self._subtract_background_mean(contributions)
 
-    def _against(self, blocks: Value) -> Value:
-        """Blocks of which each input's contribution is its own term, against the background."""
+    def _subtract_background_mean(self, blocks: Value) -> Value:
+        """Center each input's own term on its mean over the background."""
         if self._background is None:
             return blocks
-        mean = self._on_background(blocks).mean(axis=0).reshape(-1, self.block)
+        mean = self._score_background(blocks).mean(axis=0).reshape(-1, self.block)
         mean[:, -1] = -mean[:, :-1].sum(axis=1)
         return self._b.op("sub", blocks, mean.ravel())
 
-    def _on_background(self, value: Value) -> Array:
-        """What a value is on the background rows."""
+    def _score_background(self, value: Value) -> Array:
         assert self._background is not None
         program = self._b.build({"value": value}, order=tuple(self._program.inputs))
         return reference.run(program, self._background)["value"]
 
-    def _exceeds(self, size: int, most: int) -> bool:
-        """Whether contributions would take more than `most` of something, which is noted."""
-        self.is_too_wide = self.is_too_wide or size > most
-        return size > most
+    def _exceeds(self, size: int, limit: int) -> bool:
+        """Return whether `size` is above `limit`, and remember it in `is_too_wide`."""
+        self.is_too_wide = self.is_too_wide or size > limit
+        return size > limit
 
     def _linear(self, x: Value, weights: Array, bias: Array) -> Value:
         cast = x if x.type.dtype == "float64" else self._b.op("cast", x, dtype="float64")
         return self._b.op("linear", cast, weights=weights, bias=bias)
 
-    def columns(self, i: int, chosen: Array) -> Value | None:
-        """The contributions to some columns of node i alone."""
+    def contributions_of_columns(self, i: int, chosen: Array) -> Value | None:
+        """Return the contributions to some columns of node i only."""
         node = self._program.nodes[i]
         if node.op == "tree_ensemble" and not node.attrs["target"].any():
-            some = dict(node.attrs)
-            some["leaf_values"] = np.ascontiguousarray(node.attrs["leaf_values"][:, chosen])
-            some["base"] = np.ascontiguousarray(node.attrs["base"][chosen])
-            return self._trees(node.inputs[0], some)
-        if node.op in ("mul", "div") and (found := self._multiple(node)) is not None:
-            value, by = found
-            inner = self.columns(value, chosen)
-            return None if inner is None else self._times(node.op, inner, by[chosen])
-        inner = self.of(i)
-        return None if inner is None else self._picked(inner, chosen)
+            attrs = dict(node.attrs)
+            attrs["leaf_values"] = np.ascontiguousarray(node.attrs["leaf_values"][:, chosen])
+            attrs["base"] = np.ascontiguousarray(node.attrs["base"][chosen])
+            return self._build_tree_contributions(node.inputs[0], attrs)
+        if (
+            node.op in ("mul", "div")
+            and (multiple := self._match_constant_factor(node)) is not None
+        ):
+            value, factors = multiple
+            inner = self.contributions_of_columns(value, chosen)
+            return None if inner is None else self._scale_blocks(node.op, inner, factors[chosen])
+        inner = self.contributions_of(i)
+        return None if inner is None else self._select_columns(inner, chosen)
 
-    def _picked(self, blocks: Value, chosen: Array) -> Value:
-        first = chosen.astype(np.int64)[:, None] * self.block
-        return self._b.op("select", blocks, indices=(first + np.arange(self.block)).ravel())
+    def _select_columns(self, blocks: Value, chosen: Array) -> Value:
+        starts = chosen.astype(np.int64)[:, None] * self.block
+        return self._b.op("select", blocks, indices=(starts + np.arange(self.block)).ravel())
 
-    def trees(self, node: Node) -> Value | None:
-        """A sum of trees, each column of whose rows is made of one input."""
-        return self._trees(node.inputs[0], node.attrs)
+    def explain_trees(self, node: Node) -> Value | None:
+        """Return the contributions to a tree ensemble whose columns have one owner each."""
+        return self._build_tree_contributions(node.inputs[0], node.attrs)
 
-    def _trees(self, below: int, given: Mapping[str, Any]) -> Value | None:
-        if "cover" not in given and self._background is None:
+    def _build_tree_contributions(
+        self, below: int, ensemble_attrs: Mapping[str, Any]
+    ) -> Value | None:
+        if "cover" not in ensemble_attrs and self._background is None:
             self.lacks_cover = True
             return None
-        used = np.unique(given["feature"]).astype(np.int64)
-        owner, shared = self._owners[below][used], list[frozenset[int]]()
+        used = np.unique(ensemble_attrs["feature"]).astype(np.int64)
+        owner, shared_sets = self._owners[below][used], list[frozenset[int]]()
         if (owner < NONE).any():
             if self._background is not None:
-                return None  # each input is replaced by itself there, and a combination by none
-            found = sharing(self._program, self._owners, below)
-            sets = [found[k] for k in used.tolist()]
-            whole = [one for one in sets if one is not None]
-            if len(whole) < len(sets):
+                # Background values replace one input at a time, which a combination cannot do.
                 return None
-            # Columns of several inputs join as one more player, whose share these divide.
-            shared = list(dict.fromkeys(one for one in whole if len(one) > 1))
-            more = {one: self._players + k for k, one in enumerate(shared)}
-            players = [more[one] if one in more else max(one, default=NONE) for one in whole]
+            input_sets = find_sharing_inputs(self._program, self._owners, below)
+            sets = [input_sets[k] for k in used.tolist()]
+            known_sets = [inputs for inputs in sets if inputs is not None]
+            if len(known_sets) < len(sets):
+                return None
+            # Inputs that share columns form one additional player, and divide its contribution.
+            shared_sets = list(dict.fromkeys(inputs for inputs in known_sets if len(inputs) > 1))
+            extra_players = {inputs: self._players + k for k, inputs in enumerate(shared_sets)}
+            players = [
+                extra_players[inputs] if inputs in extra_players else max(inputs, default=NONE)
+                for inputs in known_sets
+            ]
             owner = np.array(players, np.int32)
         if not used.size:
             used = np.zeros(1, np.int64)
             owner = np.zeros(1, np.int32)
         x = self._b.op("select", self._values[below], indices=used)
-        attrs = {name: value for name, value in given.items() if name not in _UNREAD}
-        attrs["feature"] = np.searchsorted(used, given["feature"]).astype(np.int32)
+        op_attrs = {
+            name: value for name, value in ensemble_attrs.items() if name not in _UNUSED_STATISTICS
+        }
+        op_attrs["feature"] = np.searchsorted(used, ensemble_attrs["feature"]).astype(np.int32)
         player = np.maximum(owner, 0).astype(np.int32)
-        if self._exceeds(min(used.size, Ensemble.of(given).depth), _MOST_ON_PATH):
+        if self._exceeds(min(used.size, Ensemble.of(ensemble_attrs).depth), _MAX_PATH_COLUMNS):
             return None
         if self._background is not None:
-            attrs["background"] = self._on_background(x)
-            if attrs["background"].shape[0] * attrs["feature"].size > _MOST_SIDES:
+            op_attrs["background"] = self._score_background(x)
+            if op_attrs["background"].shape[0] * op_attrs["feature"].size > _MAX_NODE_ROWS:
                 raise ConfigError(
-                    f"{attrs['background'].shape[0]:,} background rows are too many for "
-                    f"{attrs['feature'].size:,} nodes of trees; take a smaller sample"
+                    f"{op_attrs['background'].shape[0]:,} background rows are too many for "
+                    f"{op_attrs['feature'].size:,} nodes of trees; take a smaller sample"
                 )
-        count = self._players + len(shared)
-        made = self._b.op("tree_contributions", x, **attrs, player=player, players=count)
-        return self._divided(made, shared) if shared else made
+        player_count = self._players + len(shared_sets)
+        contributions = self._b.op(
+            "tree_contributions", x, **op_attrs, player=player, players=player_count
+        )
+        return self._divide_shared(contributions, shared_sets) if shared_sets else contributions
 
-    def _divided(self, blocks: Value, shared: list[frozenset[int]]) -> Value | None:
-        """Blocks in which each input gets its equal part of what it contributes with others."""
-        wide = self.block + len(shared)
-        parts = np.zeros((wide, self.block))
-        parts[: self._players, : self._players] = np.eye(self._players)
-        parts[-1, -1] = 1
-        for k, together in enumerate(shared):
-            parts[self._players + k, sorted(together)] = 1 / len(together)
-        outputs = blocks.type.width // wide
-        if self._exceeds(outputs * outputs * parts.size, _MOST_WEIGHTS):
+    def _divide_shared(self, blocks: Value, shared: list[frozenset[int]]) -> Value | None:
+        """Divide what several inputs contribute together equally among them."""
+        wide_block = self.block + len(shared)
+        share_matrix = np.zeros((wide_block, self.block))
+        share_matrix[: self._players, : self._players] = np.eye(self._players)
+        share_matrix[-1, -1] = 1
+        for k, inputs in enumerate(shared):
+            share_matrix[self._players + k, sorted(inputs)] = 1 / len(inputs)
+        outputs = blocks.type.width // wide_block
+        if self._exceeds(outputs * outputs * share_matrix.size, _MAX_WEIGHTS):
             return None
-        weights = np.kron(np.eye(outputs), parts)
+        weights = np.kron(np.eye(outputs), share_matrix)
         return self._linear(blocks, weights, np.zeros(outputs * self.block))
 
-    def weighted(self, node: Node) -> Value | None:
-        """A weighted sum, of columns of one input each, or of values that are additive."""
+    def explain_linear(self, node: Node) -> Value | None:
+        """Return the contributions to a weighted sum of columns with one owner each, or of additive
+        values."""
         weights: Array = np.asarray(node.attrs["weights"], np.float64)
         bias: Array = np.asarray(node.attrs["bias"], np.float64)
         below, outputs = node.inputs[0], weights.shape[1]
         owner = self._owners[below]
-        start = np.zeros((outputs, self.block))
-        start[:, -1] = bias
+        bias_blocks = np.zeros((outputs, self.block))
+        bias_blocks[:, -1] = bias
         if (owner >= NONE).all():
             if 0 < owner.size == np.unique(owner).size:
-                return self._against(self._terms(self._values[below], owner, weights, start))
-            if self._exceeds(weights.size * self.block, _MOST_WEIGHTS):
+                return self._subtract_background_mean(
+                    self._multiply_terms(self._values[below], owner, weights, bias_blocks)
+                )
+            if self._exceeds(weights.size * self.block, _MAX_WEIGHTS):
                 return None
-            places = np.where(owner == NONE, self._players, owner)
+            positions = np.where(owner == NONE, self._players, owner)
             spread = np.zeros((weights.shape[0], outputs, self.block))
-            spread[np.arange(weights.shape[0]), :, places] = weights
+            spread[np.arange(weights.shape[0]), :, positions] = weights
             x = self._values[below]
-            made = self._linear(x, spread.reshape(weights.shape[0], -1), start.ravel())
-            return self._against(made)
-        inner = self.of(below)
-        if inner is None or self._exceeds(inner.type.width * start.size, _MOST_WEIGHTS):
+            contributions = self._linear(
+                x, spread.reshape(weights.shape[0], -1), bias_blocks.ravel()
+            )
+            return self._subtract_background_mean(contributions)
+        inner = self.contributions_of(below)
+        if inner is None or self._exceeds(inner.type.width * bias_blocks.size, _MAX_WEIGHTS):
             return None
-        return self._linear(inner, np.kron(weights, np.eye(self.block)), start.ravel())
+        return self._linear(inner, np.kron(weights, np.eye(self.block)), bias_blocks.ravel())
 
-    def _terms(self, x: Value, owner: Array, weights: Array, start: Array) -> Value:
-        """Return the blocks of weighted sums of columns of one input each, no two of the same: far
-        less work than a matrix of weights, most of which would be 0."""
-        column, by_column = np.zeros(self.block, np.int64), np.zeros((self.block, start.shape[0]))
-        places = np.where(owner == NONE, self._players, owner)
-        column[places], by_column[places] = np.arange(owner.size), weights
+    def _multiply_terms(self, x: Value, owner: Array, weights: Array, bias_blocks: Array) -> Value:
+        """Return the blocks of weighted sums whose columns belong to different inputs.
+
+        This needs far less work than a weight matrix, most of which would be zero.
+        """
+        column, by_column = (
+            np.zeros(self.block, np.int64),
+            np.zeros((self.block, bias_blocks.shape[0])),
+        )
+        positions = np.where(owner == NONE, self._players, owner)
+        column[positions], by_column[positions] = np.arange(owner.size), weights
         cast = x if x.type.dtype == "float64" else self._b.op("cast", x, dtype="float64")
-        spread = self._b.op("select", cast, indices=np.tile(column, start.shape[0]))
+        spread = self._b.op("select", cast, indices=np.tile(column, bias_blocks.shape[0]))
         terms = self._b.op("mul", spread, by_column.T.ravel())
-        return self._b.op("add", terms, start.ravel())
+        return self._b.op("add", terms, bias_blocks.ravel())
 
-    def added(self, node: Node) -> Value | None:
-        """A sum or difference, of additive values or of one and a constant."""
-        parts = [self._part(j, node.type.width) for j in node.inputs]
-        if parts[0] is None or parts[1] is None:
+    def explain_addition(self, node: Node) -> Value | None:
+        """Return the contributions to a sum or difference of additive values, or of one and a
+        constant."""
+        operands = [self._operand_blocks(j, node.type.width) for j in node.inputs]
+        if operands[0] is None or operands[1] is None:
             return None
-        return self._b.op(node.op, parts[0], parts[1])
+        return self._b.op(node.op, operands[0], operands[1])
 
-    def _part(self, j: int, width: int) -> Value | Array | None:
-        """The blocks of an operand; of a constant, expectations."""
+    def _operand_blocks(self, j: int, width: int) -> Value | Array | None:
+        """Return the blocks of an operand; a constant only has an expected value."""
         node = self._program.nodes[j]
         if node.op != "constant":
-            return self.of(j) if node.type.width == width else None
+            return self.contributions_of(j) if node.type.width == width else None
         value = np.asarray(node.attrs["value"], np.float64)
         if value.size not in (1, width):
             return None
@@ -253,83 +283,91 @@ class Additive:
         blocks[:, -1] = value.ravel()
         return blocks.ravel()
 
-    def scaled(self, node: Node) -> Value | None:
-        """A multiple, by constants, of an additive value."""
-        found = self._multiple(node)
-        inner = None if found is None else self.of(found[0])
-        return None if inner is None or found is None else self._times(node.op, inner, found[1])
+    def explain_scaling(self, node: Node) -> Value | None:
+        """Return the contributions to an additive value times or divided by constants."""
+        multiple = self._match_constant_factor(node)
+        inner = None if multiple is None else self.contributions_of(multiple[0])
+        return (
+            None
+            if inner is None or multiple is None
+            else self._scale_blocks(node.op, inner, multiple[1])
+        )
 
-    def _multiple(self, node: Node) -> tuple[int, Array] | None:
-        """Of a product or quotient the node that is multiplied, and by what each of its columns."""
-        kinds = [self._program.nodes[j].op == "constant" for j in node.inputs]
-        if sum(kinds) != 1 or (node.op == "div" and kinds[0]):
+    def _match_constant_factor(self, node: Node) -> tuple[int, Array] | None:
+        """Return the node that is multiplied or divided, and the factor of each of its columns."""
+        is_constant = [self._program.nodes[j].op == "constant" for j in node.inputs]
+        if sum(is_constant) != 1 or (node.op == "div" and is_constant[0]):
             return None
-        factor, value = (node.inputs[k] for k in (kinds.index(True), kinds.index(False)))
-        by = np.asarray(self._program.nodes[factor].attrs["value"], np.float64).ravel()
+        factor, value = (
+            node.inputs[k] for k in (is_constant.index(True), is_constant.index(False))
+        )
+        factors = np.asarray(self._program.nodes[factor].attrs["value"], np.float64).ravel()
         width = node.type.width
-        if self._program.nodes[value].type.width != width or by.size not in (1, width):
+        if self._program.nodes[value].type.width != width or factors.size not in (1, width):
             return None
-        return value, np.broadcast_to(by, width)
+        return value, np.broadcast_to(factors, width)
 
-    def _times(self, op: str, blocks: Value, by: Array) -> Value:
-        return self._b.op(op, blocks, np.repeat(by, self.block))
+    def _scale_blocks(self, op: str, blocks: Value, factors: Array) -> Value:
+        return self._b.op(op, blocks, np.repeat(factors, self.block))
 
-    def unchanged(self, node: Node) -> Value | None:
-        """The contributions to the input of a node that passes its input on unchanged."""
-        return self.of(node.inputs[0])
+    def explain_unchanged(self, node: Node) -> Value | None:
+        """Return the contributions to the input of a node that passes it on unchanged."""
+        return self.contributions_of(node.inputs[0])
 
-    def negated(self, node: Node) -> Value | None:
-        """The opposite of an additive value."""
-        inner = self.of(node.inputs[0])
+    def explain_negation(self, node: Node) -> Value | None:
+        """Return the negated contributions."""
+        inner = self.contributions_of(node.inputs[0])
         return None if inner is None else self._b.op("neg", inner)
 
-    def selected(self, node: Node) -> Value | None:
-        """Some columns of an additive value."""
-        inner = self.of(node.inputs[0])
-        return None if inner is None else self._picked(inner, node.attrs["indices"])
+    def explain_selection(self, node: Node) -> Value | None:
+        """Return the contributions to some columns of an additive value."""
+        inner = self.contributions_of(node.inputs[0])
+        return None if inner is None else self._select_columns(inner, node.attrs["indices"])
 
-    def beside(self, node: Node) -> Value | None:
-        """Additive values side by side."""
-        parts = [self.of(j) for j in node.inputs]
-        whole = [part for part in parts if part is not None]
-        return self._b.op("concat", *whole) if len(whole) == len(parts) else None
+    def explain_concatenation(self, node: Node) -> Value | None:
+        """Return the contributions to additive values next to each other."""
+        contributions = [self.contributions_of(j) for j in node.inputs]
+        known = [part for part in contributions if part is not None]
+        return self._b.op("concat", *known) if len(known) == len(contributions) else None
 
-    def summed(self, node: Node) -> Value | None:
-        """The sum of the columns of an additive value."""
+    def explain_column_sum(self, node: Node) -> Value | None:
+        """Return the contributions to the sum of the columns of an additive value."""
         below = self._program.nodes[node.inputs[0]].type
         inner = (
-            self.of(node.inputs[0]) if len(below.shape) == 2 and node.attrs["axis"] == 1 else None
+            self.contributions_of(node.inputs[0])
+            if len(below.shape) == 2 and node.attrs["axis"] == 1
+            else None
         )
-        if inner is None or self._exceeds(inner.type.width * self.block, _MOST_WEIGHTS):
+        if inner is None or self._exceeds(inner.type.width * self.block, _MAX_WEIGHTS):
             return None
-        once = np.tile(np.eye(self.block), (below.width, 1))
-        return self._linear(inner, once, np.zeros(self.block))
+        ones = np.tile(np.eye(self.block), (below.width, 1))
+        return self._linear(inner, ones, np.zeros(self.block))
 
 
-_UNREAD = frozenset(STATISTICS) - {"cover", "leaf_cover"}
-"""Statistics of trees that contributions do not read; some have one number per column of the rows,
-of which only those that the trees test remain here."""
+_UNUSED_STATISTICS = frozenset(STATISTICS) - {"cover", "leaf_cover"}
+"""Tree statistics that contributions do not read. Some have one number per input column, but the
+contributions node only keeps the columns that the trees test."""
 
-_MOST_WEIGHTS = 1 << 24
-"""Weights that a layer of contributions may have."""
+_MAX_WEIGHTS = 1 << 24
+"""Maximum number of weights in a linear layer of contributions."""
 
-_MOST_SIDES = 1 << 26
-"""Nodes times background rows, at most."""
+_MAX_NODE_ROWS = 1 << 26
+"""Maximum number of tree nodes times background rows."""
 
-_MOST_ON_PATH = 1024
-"""Columns that the tests of one path may read."""
+_MAX_PATH_COLUMNS = 1024
+"""Maximum number of columns that the tests of one path may read."""
 
 _RULES: Mapping[str, Callable[[Additive, Node], Value | None]] = {
-    "tree_ensemble": Additive.trees,
-    "linear": Additive.weighted,
-    "add": Additive.added,
-    "sub": Additive.added,
-    "mul": Additive.scaled,
-    "div": Additive.scaled,
-    "neg": Additive.negated,
-    "select": Additive.selected,
-    "concat": Additive.beside,
-    "sum": Additive.summed,
-    **dict.fromkeys(_UNCHANGED, Additive.unchanged),
+    "tree_ensemble": Additive.explain_trees,
+    "linear": Additive.explain_linear,
+    "add": Additive.explain_addition,
+    "sub": Additive.explain_addition,
+    "mul": Additive.explain_scaling,
+    "div": Additive.explain_scaling,
+    "neg": Additive.explain_negation,
+    "select": Additive.explain_selection,
+    "concat": Additive.explain_concatenation,
+    "sum": Additive.explain_column_sum,
+    **dict.fromkeys(_UNCHANGED, Additive.explain_unchanged),
 }
-"""Operator -> the contributions of its result."""
+"""Operator -> the method that returns the contributions to its result."""

@@ -1,8 +1,11 @@
-"""`explained`: a Program that also gives the contributions of a model's inputs, exact ones.
+"""Programs that also return the contributions of a model's inputs to its output.
 
-What is explained is the model's score, where it has one (the margin of boosted trees, a decision
-function), else its probabilities or its value. Where that is a monotone function of a sum, such as
-exp, the sum is explained: the contributions add up to it.
+The explained output is the model's score, if it has one (the margin of boosted trees, a decision
+function), otherwise its probabilities or its value. If that is a monotone function of a sum, such
+as exp, the sum is explained, and the contributions add up to the sum.
+
+Contributions are exact for sums of trees and linear terms (`additive.py`). For other models they
+are estimated against background rows (`ir/operators/contributions.py`).
 """
 
 from __future__ import annotations
@@ -24,19 +27,16 @@ from sqlml.ir.program import Program
 from sqlml.passes.order import only, run
 from sqlml.types import NESTED, Array
 
-# `sampled_blocks`: the contributions of any Program, estimated against background rows.
-
-
-_PAIRS, _EACH = 64, 2
-"""Pairs of orders that are tried for each row, and at least for each background row."""
+_PAIRS_PER_ROW, _MIN_PAIRS_PER_BACKGROUND_ROW = 64, 2
+"""Pairs of orders to try per explained row, and at least per background row."""
 
 LINKS = frozenset({"sigmoid", "exp", "exp2", "expm1", "softmax", "tanh", "ndtr"})
-"""Functions of a score that rise with it, and that explanations leave out."""
+"""Increasing functions of a score, which explanations look through."""
 
 
 def explained_output(program: Program) -> str | None:
-    """The output that explanations are of: the score, where there is one, else probabilities or a
-    value; None for a model that gives none of these."""
+    """Return the name of the output to explain; None if the model has neither numbers nor
+    probabilities."""
     name = next((n for n in ("score", "samples", "proba", "label") if n in program.outputs), None)
     return None if name == "label" and program.labels else name
 
@@ -44,12 +44,15 @@ def explained_output(program: Program) -> str | None:
 def sampled_blocks(
     program: Program, b: Builder, background: Mapping[str, Array], pairs: int | None = None
 ) -> Value | None:
-    """(n, width * (2 inputs + 1)): for each column of what is explained the contributions of the
-    inputs, the mean over the background rows, and the contributions' standard errors.
+    """Estimate the contributions to the explained output against background rows.
 
     Args:
-        b: holds the nodes of `program`, its inputs among them.
-        pairs: of orders for each background row; None: a number for a first look.
+        b: a builder that holds the nodes of `program`, including its inputs.
+        pairs: pairs of orders per background row; None picks a number for a first look.
+
+    Returns:
+        (n, width * (2 * inputs + 1)): for each column of the explained output the contributions of
+        the inputs, the mean over the background rows, and the standard errors of the contributions.
 
     Raises:
         UnsupportedModelError: an input is a list or a map.
@@ -65,58 +68,61 @@ def sampled_blocks(
     rows = len(next(iter(background.values())))
     numbers, texts = np.zeros((rows, players)), np.full((rows, players), "", object)
     missing = np.zeros((rows, players), bool)
-    for k, (own, kind) in enumerate(zip(program.inputs, kinds, strict=True)):
-        values = np.asarray(background[own]).reshape(rows)
+    for k, (input_name, kind) in enumerate(zip(program.inputs, kinds, strict=True)):
+        values = np.asarray(background[input_name]).reshape(rows)
         if kind == "string":
             missing[:, k] = [value is None for value in values]
             texts[:, k] = ["" if value is None else str(value) for value in values]
         else:
             numbers[:, k] = values.astype(np.float64)
+    if pairs is None:
+        pairs = max(_MIN_PAIRS_PER_BACKGROUND_ROW, -(-_PAIRS_PER_ROW // rows))
     return b.op(
         "sampled_contributions",
         *inputs,
-        program=np.frombuffer(store.dumps(_alone(program, name)), np.uint8),
+        program=np.frombuffer(store.dumps(_isolate_output(program, name)), np.uint8),
         numbers=numbers,
         texts=texts.ravel(),
         missing=missing,
         width=width,
-        orders=max(_EACH, -(-_PAIRS // rows)) if pairs is None else pairs,
+        orders=pairs,
         seed=0,
     )
 
 
-def _alone(program: Program, name: str) -> Program:
-    """One output of a Program as `y`, of inputs `x0`, `x1`, .., after the passes."""
+def _isolate_output(program: Program, name: str) -> Program:
+    """Return an optimized Program with one output as `y` and inputs `x0`, `x1`, ..."""
     part = run(only(program, [name]))
     b, values = Builder(), list[Value]()
-    places = {own: f"x{k}" for k, own in enumerate(program.inputs)}
+    new_names = {input_name: f"x{k}" for k, input_name in enumerate(program.inputs)}
     for node in part.nodes:
         if node.op == "input":
-            own = places[str(node.attrs["name"])]
-            values.append(b.input_of(node, own))
+            input_name = new_names[str(node.attrs["name"])]
+            values.append(b.input_of(node, input_name))
         else:
             values.append(copy(b, node, [values[i] for i in node.inputs]))
     return b.build({"y": values[part.outputs[name]]})
 
 
-# `Classes`: from the contributions to what a classifier says to those to its classes.
-#
-# A block has a number for each input, then what is expected of a row of which nothing is known,
-# and, where the contributions are estimates, the standard error of each.
-
-
 OWN: Literal["contributions"] = "contributions"
 BY_CLASS = "class_contributions"
-"""Outputs: the contributions to what a model says of a row, and to each of its classes.
+"""Names of the outputs: the contributions to the prediction, and to each class.
 
-OWN has a block for each target: for a classifier that of the second of two classes, or of the class
-that is predicted. BY_CLASS, of a classifier of one target, has a block for each class.
+A block has one number per input, then the expected value, then, if the contributions are estimates,
+the standard error of each. OWN has one block per target: for a classifier the block of the second
+of two classes, or of the predicted class. BY_CLASS, for a classifier with one target, has one block
+per class.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Classes:
-    """A classifier whose nodes are `values` in a builder, and the numbers of a block."""
+class ClassContributions:
+    """Conversion from contributions to scores or probabilities into contributions to classes.
+
+    Attributes:
+        values: the classifier's nodes in builder `b`.
+        block: the length of a block.
+    """
 
     program: Program
     b: Builder
@@ -124,119 +130,129 @@ class Classes:
     block: int
 
     def outputs(self, blocks: Value) -> dict[str, Value]:
-        """OWN and BY_CLASS, from the blocks of the explained output.
+        """Return OWN and BY_CLASS from the blocks of the explained output.
 
         Raises:
-            UnsupportedModelError: its numbers are not those of the classes.
+            UnsupportedModelError: the columns of the output do not correspond to the classes.
         """
         sizes = [len(labels) for labels in self.program.labels]
-        given = blocks.type.width // self.block
+        block_count = blocks.type.width // self.block
         if len(sizes) > 1:
-            return {OWN: self._of_targets(blocks, sizes, given)}
+            return {OWN: self._blocks_of_targets(blocks, sizes, block_count)}
         (classes,) = sizes
-        if given == 1 and classes == 1:
+        if block_count == 1 and classes == 1:
             return {OWN: blocks, BY_CLASS: blocks}
-        if given == 1 and classes == 2:
-            return {OWN: blocks, BY_CLASS: self.b.op("concat", self._other(blocks), blocks)}
-        if given != classes or not self._are_of_classes():
+        if block_count == 1 and classes == 2:
+            return {OWN: blocks, BY_CLASS: self.b.op("concat", self._complement(blocks), blocks)}
+        if block_count != classes or not self._has_score_per_class():
             raise UnsupportedModelError("explain cannot match the model's scores to its classes")
-        own = self._picked(blocks, 1, 1) if classes == 2 else self._predicted(blocks, classes, 0)
-        return {OWN: own, BY_CLASS: blocks}
+        own_block = (
+            self._select_blocks(blocks, 1, 1)
+            if classes == 2
+            else self._block_of_predicted_class(blocks, classes, 0)
+        )
+        return {OWN: own_block, BY_CLASS: blocks}
 
-    def _of_targets(self, blocks: Value, sizes: list[int], given: int) -> Value:
-        """A block for each target."""
-        if given == len(sizes) and self.program.one_probability:
+    def _blocks_of_targets(self, blocks: Value, sizes: list[int], block_count: int) -> Value:
+        if block_count == len(sizes) and self.program.one_probability:
             return blocks
-        if given != sum(sizes):
+        if block_count != sum(sizes):
             raise UnsupportedModelError("explain cannot match the model's scores to its classes")
-        parts, first = list[Value](), 0
+        blocks_by_target, first = list[Value](), 0
         for target, size in enumerate(sizes):
-            own = self._picked(blocks, first, size)
-            parts.append(
-                self._picked(own, 1, 1) if size == 2 else self._predicted(own, size, target)
+            target_blocks = self._select_blocks(blocks, first, size)
+            blocks_by_target.append(
+                self._select_blocks(target_blocks, 1, 1)
+                if size == 2
+                else self._block_of_predicted_class(target_blocks, size, target)
             )
             first += size
-        return self.b.beside(parts)
+        return self.b.beside(blocks_by_target)
 
-    def _picked(self, blocks: Value, first: int, count: int) -> Value:
-        places = np.arange(first * self.block, (first + count) * self.block)
-        return self.b.op("select", blocks, indices=places)
+    def _select_blocks(self, blocks: Value, first: int, count: int) -> Value:
+        columns = np.arange(first * self.block, (first + count) * self.block)
+        return self.b.op("select", blocks, indices=columns)
 
-    def _other(self, blocks: Value) -> Value:
-        """The first of two classes from the second: the opposite, or what is left to 1."""
+    def _complement(self, blocks: Value) -> Value:
+        """Derive the blocks of the first of two classes: the negated score, or 1 minus the
+        probability."""
         inputs = len(self.program.inputs)
-        whole, sign = np.zeros(self.block), np.ones(self.block)
+        offset, sign = np.zeros(self.block), np.ones(self.block)
         sign[: inputs + 1] = -1
-        whole[inputs] = 1 if explained_output(self.program) == "proba" else 0
-        return self.b.op("add", whole, self.b.op("mul", blocks, sign))
+        offset[inputs] = 1 if explained_output(self.program) == "proba" else 0
+        return self.b.op("add", offset, self.b.op("mul", blocks, sign))
 
-    def _predicted(self, blocks: Value, classes: int, target: int) -> Value:
-        """The block of the class that is predicted of a row."""
+    def _block_of_predicted_class(self, blocks: Value, classes: int, target: int) -> Value:
         if "label" not in self.program.outputs:
             raise UnsupportedModelError("explain cannot match the model's scores to its classes")
         label = self.values[self.program.outputs["label"]]
         if label.type.width > 1:
             label = self.b.op("select", label, indices=np.array([target]))
-        chosen = self.b.op("one_hot", label, width=classes, dtype="float64")
-        each = self.b.linear(chosen, np.repeat(np.eye(classes), self.block, axis=1))
-        product = self.b.op("mul", each, blocks)
+        is_predicted = self.b.op("one_hot", label, width=classes, dtype="float64")
+        mask = self.b.linear(is_predicted, np.repeat(np.eye(classes), self.block, axis=1))
+        product = self.b.op("mul", mask, blocks)
         return self.b.linear(product, np.tile(np.eye(self.block), (classes, 1)))
 
-    def _are_of_classes(self) -> bool:
-        """Whether the explained numbers are those that the label is the greatest of: scores of
-        pairs of classes are as many, where there are three."""
+    def _has_score_per_class(self) -> bool:
+        """Return whether the label is the argmax of the explained columns.
+
+        Counting columns is not enough: three classes also have three scores of pairs of classes.
+        """
         name = explained_output(self.program)
         if name == "proba" or "label" not in self.program.outputs:
             return name == "proba"
-        at, score = self.program.outputs["label"], self.program.outputs["score"]
-        while at != score:
-            node = self.program.nodes[at]
+        index, score = self.program.outputs["label"], self.program.outputs["score"]
+        while index != score:
+            node = self.program.nodes[index]
             rows = [j for j in node.inputs if self.program.nodes[j].type.rowwise]
             if len(rows) != 1 or node.op not in (*LINKS, "argmax", "cast", "div", "mul"):
                 return False
-            at = rows[0]
+            index = rows[0]
         return True
 
 
 @of_programs
 def explained(program: Program) -> Program:
-    """`program` with the outputs OWN and, for a classifier of one target, BY_CLASS besides its own.
+    """Return `program` with the additional outputs OWN and, for a classifier of one target,
+    BY_CLASS.
 
     Raises:
-        UnsupportedModelError: the model is no sum of what single columns contribute.
+        UnsupportedModelError: the model is not a sum of contributions of single columns.
     """
-    return _explained(program, None, None)
+    return _build_explained(program, None, None)
 
 
 def explained_against(
     program: Program, background: Mapping[str, Array], pairs: int | None = None
 ) -> Program:
-    """`explained`, where what is expected is the mean over some background rows.
+    """Return `program` with contributions relative to the mean over background rows.
 
-    Of models that are no sum the contributions are estimated (`ir/operators/contributions.py`).
+    The contributions are exact for additive models and estimated for others.
 
     Args:
-        background: the rows, as the inputs of `program`, by name.
-        pairs: of orders that an estimate tries for each background row.
+        background: the rows, as one array per input of `program`.
+        pairs: pairs of orders that an estimate tries per background row.
 
     Raises:
         UnsupportedModelError: the model predicts nothing, or reads lists or maps.
-        ConfigError: no background rows, or too many, or such a number of orders.
+        ConfigError: there are no background rows or too many, or `pairs` is out of range.
     """
     if pairs is not None and not 1 <= pairs <= MOST_ORDERS:
         raise ConfigError(f"permutations must be from 1 to {MOST_ORDERS:,}")
     rows = len(next(iter(background.values()))) if background else 0
     if not rows:
-        raise ConfigError("the background has no rows: explain compares rows with those")
+        raise ConfigError(
+            "the background has no rows, but explain needs at least one row to compare with"
+        )
     if rows > MOST_BACKGROUND:
         raise ConfigError(
             f"explain takes at most {MOST_BACKGROUND:,} background rows; take a sample, as in "
             "background := (FROM t USING SAMPLE 100)"
         )
-    return _explained(program, background, pairs)
+    return _build_explained(program, background, pairs)
 
 
-def _explained(
+def _build_explained(
     program: Program, background: Mapping[str, Array] | None, pairs: int | None
 ) -> Program:
     b = Builder()
@@ -244,56 +260,62 @@ def _explained(
     for node in program.nodes:
         values.append(copy(b, node, [values[i] for i in node.inputs]))
     additive = Additive(program, b, values, background)
-    blocks = _blocks(program, b, additive)
-    block = additive.block
+    blocks = _exact_blocks(program, b, additive)
+    block_size = additive.block
     if blocks is None and background is not None:
-        blocks, block = sampled_blocks(program, b, background, pairs), 2 * block - 1
+        blocks, block_size = sampled_blocks(program, b, background, pairs), 2 * block_size - 1
     if blocks is None:
-        raise UnsupportedModelError(_why(program, additive))
-    own = {name: values[i] for name, i in program.outputs.items()}
-    made: dict[str, Value] = {OWN: blocks}
+        raise UnsupportedModelError(_describe_failure(program, additive))
+    outputs = {name: values[i] for name, i in program.outputs.items()}
+    contributions: dict[str, Value] = {OWN: blocks}
     if program.labels:
-        made = Classes(program, b, values, block).outputs(blocks)
-    return verify(b.build({**own, **made}, program.labels, tuple(program.inputs)))
+        contributions = ClassContributions(program, b, values, block_size).outputs(blocks)
+    return verify(b.build({**outputs, **contributions}, program.labels, tuple(program.inputs)))
 
 
 def block_of(program: Program) -> int:
-    """How many numbers a block of an explained Program has."""
+    """Return the length of a block in an explained Program."""
     estimated = any(node.op == "sampled_contributions" for node in program.nodes)
     return (2 if estimated else 1) * len(program.inputs) + 1
 
 
 def holding(program: Program, output: str) -> Program:
-    """`program`, explained if it is asked for an output that only then it has.
+    """Return `program`, explained if it needs to be for the requested output.
 
     Raises:
-        UnsupportedModelError: as `explained` does.
+        UnsupportedModelError: the model cannot be explained without background rows.
     """
-    wanted = output in (OWN, BY_CLASS) and OWN not in program.outputs
-    return explained(program) if wanted else program
+    needs_explanation = output in (OWN, BY_CLASS) and OWN not in program.outputs
+    return explained(program) if needs_explanation else program
 
 
-def _blocks(program: Program, b: Builder, additive: Additive) -> Value | None:
-    """The blocks of the explained value; where that falls as a sum rises, of the sum's opposite."""
+def _exact_blocks(program: Program, b: Builder, additive: Additive) -> Value | None:
+    """Return the exact blocks of the explained output; None if it is not a monotone function of a
+    sum.
+
+    The blocks are negated if the output falls as the sum rises.
+    """
     name = explained_output(program)
     if name is None:
         return None
-    at, rises = program.outputs[name], True
+    index, rises = program.outputs[name], True
     if name == "proba" and [len(labels) for labels in program.labels] == [2]:
-        if additive.whole(at) is None:
+        if additive.contributions_of_output(index) is None:
             return None
-        return additive.columns(at, np.array([1]))  # the first is what is left to 1
-    while (found := additive.whole(at)) is None:
-        below = _below(program, at)
-        if below is None:
+        return additive.contributions_of_columns(
+            index, np.array([1])
+        )  # the first column is 1 minus this one
+    while (blocks := additive.contributions_of_output(index)) is None:
+        step = _step_through_monotone(program, index)
+        if step is None:
             return None
-        at, rises = below[0], rises == below[1]
-    return found if rises else b.op("neg", found)
+        index, rises = step[0], rises == step[1]
+    return blocks if rises else b.op("neg", blocks)
 
 
-def _below(program: Program, at: int) -> tuple[int, bool] | None:
-    """What a node is a function of, and whether that rises everywhere; None if it is neither."""
-    node = program.nodes[at]
+def _step_through_monotone(program: Program, index: int) -> tuple[int, bool] | None:
+    """Return the node below a monotone function, and whether the function rises; None otherwise."""
+    node = program.nodes[index]
     rows = [j for j in node.inputs if program.nodes[j].type.rowwise]
     if len(rows) != 1:
         return None
@@ -306,19 +328,18 @@ def _below(program: Program, at: int) -> tuple[int, bool] | None:
     others = [program.nodes[j] for j in node.inputs if j != rows[0]]
     if len(others) != 1 or others[0].op != "constant":
         return None
-    first = node.inputs[0] != rows[0]  # the constant comes first
+    constant_is_first = node.inputs[0] != rows[0]
     value = np.asarray(others[0].attrs["value"])
     if node.op in ("add", "sub"):
-        return rows[0], not (node.op == "sub" and first)
+        return rows[0], not (node.op == "sub" and constant_is_first)
     if (value > 0).all() or (value < 0).all():
-        return rows[0], bool((value > 0).all()) != (node.op == "div" and first)
+        return rows[0], bool((value > 0).all()) != (node.op == "div" and constant_is_first)
     return None
 
 
-def _why(program: Program, additive: Additive) -> str:
-    """The message of the error for a model without exact contributions: the cause and the fix."""
+def _describe_failure(program: Program, additive: Additive) -> str:
     if explained_output(program) is None:
-        return "explain needs a model that gives a number or probabilities, and this one does not"
+        return "explain needs a model that returns numbers or probabilities; this one does not"
     if additive.lacks_cover:
         return (
             "this model lacks the number of training rows per tree node, which explain needs: an "

@@ -1,4 +1,4 @@
-"""`owners`: which one input each column of a value is made of."""
+"""The owners of columns: which single input each column of a value depends on."""
 
 from __future__ import annotations
 
@@ -12,86 +12,99 @@ from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
 NONE, SEVERAL = -1, -2
-"""Owners of a column that is a constant, and of one that is made of several inputs."""
+"""The owners of a constant column, and of a column that depends on several inputs."""
 
 _COLUMN_BY_COLUMN = frozenset({"interpolate"})
-"""Operators besides the injective ones whose column j depends on columns j alone."""
+"""Operators besides the injective ones whose output column j only depends on input columns j."""
 
 
-def owners(program: Program) -> list[Array]:
-    """For each node an owner per column: the place of an input, NONE or SEVERAL; int32."""
-    place = {node: k for k, node in enumerate(program.inputs.values())}
-    made: list[Array] = []
+def find_owners(program: Program) -> list[Array]:
+    """Return an owner per column of each node, int32: the index of an input, NONE or SEVERAL."""
+    input_index = {node: k for k, node in enumerate(program.inputs.values())}
+    owners_of_nodes: list[Array] = []
     for i, node in enumerate(program.nodes):
-        if i in place:
-            made.append(np.full(node.type.width, place[i], np.int32))
+        if i in input_index:
+            owners_of_nodes.append(np.full(node.type.width, input_index[i], np.int32))
         else:
-            made.append(_owners(node, [made[j] for j in node.inputs]))
-    return made
+            owners_of_nodes.append(_combine_owners(node, [owners_of_nodes[j] for j in node.inputs]))
+    return owners_of_nodes
 
 
-def sharing(program: Program, known: Sequence[Array], i: int) -> list[frozenset[int] | None]:
-    """For each column of node i the inputs that it is made of, where these are known: one, or the
-    categories that a look-up combines; else None.
+def find_sharing_inputs(
+    program: Program, owners_of_nodes: Sequence[Array], i: int
+) -> list[frozenset[int] | None]:
+    """Return the inputs that each column of node i depends on; None where they are unknown.
 
-    A look-up may also depend on tests of numbers. CatBoost's own contributions leave these out, and
-    so do these (catboost/libs/fstr/shap_prepared_trees.cpp).
+    Most columns have one input. A look-up of combinations has the categories that it combines. It
+    may also depend on tests of numbers; CatBoost's own contributions ignore these, and so do we
+    (catboost/libs/fstr/shap_prepared_trees.cpp).
 
-    known: the `owners`.
+    Args:
+        owners_of_nodes: the result of `find_owners`.
     """
     node = program.nodes[i]
     if node.op == "concat":
-        return [one for j in node.inputs for one in sharing(program, known, j)]
+        return [
+            owner_
+            for j in node.inputs
+            for owner_ in find_sharing_inputs(program, owners_of_nodes, j)
+        ]
     if node.op == "select":
-        below = sharing(program, known, node.inputs[0])
+        below = find_sharing_inputs(program, owners_of_nodes, node.inputs[0])
         return [below[k] for k in node.attrs["indices"].tolist()]
     if node.op == "cast":
-        return sharing(program, known, node.inputs[0])
+        return find_sharing_inputs(program, owners_of_nodes, node.inputs[0])
     if node.op == "look_up_combinations":
-        own, hashed = known[node.inputs[0]], _are_hashed(program, node.inputs[0])
-        made: list[frozenset[int] | None] = []
+        owner = owners_of_nodes[node.inputs[0]]
+        is_hash = _find_hashed_columns(program, node.inputs[0])
+        input_sets: list[frozenset[int] | None] = []
         for c in combinations(node.attrs):
-            columns = c.columns[hashed[c.columns]]
-            of = frozenset(own[columns].tolist()) - {NONE}
-            made += [None if SEVERAL in of else of] * c.values.shape[1]
-        return made
-    single = {SEVERAL: None, NONE: frozenset[int]()}
-    return [single.get(one, frozenset({one})) for one in known[i].tolist()]
+            columns = c.columns[is_hash[c.columns]]
+            inputs = frozenset(owner[columns].tolist()) - {NONE}
+            input_sets += [None if SEVERAL in inputs else inputs] * c.values.shape[1]
+        return input_sets
+    special_cases = {SEVERAL: None, NONE: frozenset[int]()}
+    return [special_cases.get(owner, frozenset({owner})) for owner in owners_of_nodes[i].tolist()]
 
 
-def _are_hashed(program: Program, i: int) -> Array:
-    """Which columns of a node are hashes of categories, bool (width,)."""
+def _find_hashed_columns(program: Program, i: int) -> Array:
+    """Return which columns of a node are hashes of categories, bool (width,)."""
     node = program.nodes[i]
     if node.op == "concat":
-        return np.concatenate([_are_hashed(program, j) for j in node.inputs])
+        return np.concatenate([_find_hashed_columns(program, j) for j in node.inputs])
     if node.op in ("require", "require_finite"):
-        return _are_hashed(program, node.inputs[0])
+        return _find_hashed_columns(program, node.inputs[0])
     return np.full(node.type.width, node.op == "hash_categories")
 
 
-def _owners(node: Node, given: Sequence[Array]) -> Array:
+def _combine_owners(node: Node, input_owners: Sequence[Array]) -> Array:
     width = node.type.shape[-1] if node.type.shape else 1
-    if not given:
+    if not input_owners:
         return np.full(width, NONE, np.int32)
     if node.op == "select":
-        return given[0][node.attrs["indices"]]
+        return input_owners[0][node.attrs["indices"]]
     if node.op == "concat":
-        return np.concatenate(given)
+        return np.concatenate(input_owners)
     if node.op == "look_up_combinations":
-        each = [(_of_all(given[0][c.columns]), c.values.shape[1]) for c in combinations(node.attrs)]
-        return np.concatenate([np.full(width, owner, np.int32) for owner, width in each])
-    by_column = OPS[node.op].group == "injective" or node.op in _COLUMN_BY_COLUMN
-    if by_column and all(one.size in (1, width) for one in given):
+        table_owners = [
+            (_common_owner(input_owners[0][c.columns]), c.values.shape[1])
+            for c in combinations(node.attrs)
+        ]
+        return np.concatenate([np.full(width, owner, np.int32) for owner, width in table_owners])
+    is_by_column = OPS[node.op].group == "injective" or node.op in _COLUMN_BY_COLUMN
+    if is_by_column and all(operand.size in (1, width) for operand in input_owners):
         owner = np.full(width, NONE, np.int32)
-        for one in given:
+        for operand in input_owners:
             owner = np.where(
-                owner == NONE, one, np.where((one == NONE) | (one == owner), owner, SEVERAL)
+                owner == NONE,
+                operand,
+                np.where((operand == NONE) | (operand == owner), owner, SEVERAL),
             )
         return owner.astype(np.int32)
-    return np.full(width, _of_all(np.concatenate(given)), np.int32)
+    return np.full(width, _common_owner(np.concatenate(input_owners)), np.int32)
 
 
-def _of_all(given: Array) -> int:
-    """The owner of what is made of columns with these owners."""
-    known = np.unique(given[given != NONE])
-    return int(known[0]) if known.size == 1 else SEVERAL if known.size else NONE
+def _common_owner(column_owners: Array) -> int:
+    """Return the owner of a value that depends on columns with these owners."""
+    distinct = np.unique(column_owners[column_owners != NONE])
+    return int(distinct[0]) if distinct.size == 1 else SEVERAL if distinct.size else NONE

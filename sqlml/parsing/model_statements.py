@@ -1,4 +1,4 @@
-"""`ModelStatements`: the statements about models, which sqlglot's parser of each dialect reads.
+"""The grammar of statements about models, as rules for sqlglot's parser of each dialect.
 
 A rule returns None for a statement of the engine that begins with the same words.
 """
@@ -39,27 +39,28 @@ EXPORT_FORMATS = ("ONNX", "SQLML", "SQL")
 
 _EXPORT_OPTIONS = ("FORMAT", "DIALECT", "FORM", "TABLE", "COLUMNS")
 
-_OPTION = "SQLML_"
+_OPTION_PREFIX = "SQLML_"
 
 
 class ModelStatements(AlterModelRules):
-    """A part of the parsers of our dialects: one method for each kind of statement."""
+    """A base of our parsers with one method per kind of statement."""
 
     EXPLAIN_MODES: ClassVar[tuple[str, ...]] = ()
     """Words after EXPLAIN that choose what is shown."""
 
     def model_statement(self, tokens: list[Token], sql: str) -> Statement:
-        """The statement that some tokens of the text `sql` are; Query for one of the engine.
+        """Parse the tokens of one statement in the text `sql`; a `Query` for a statement of the
+        engine.
 
         Raises:
-            ParseError: it is about models and breaks the grammar; the error shows the place.
+            ParseError: a statement about models is malformed; the error shows the position.
         """
         self.reset()
         self.sql, self._chunks = sql, [tokens]
         self._advance_chunk()
-        rule = RULES.get(self._word())
-        found = None if rule is None else rule(self)
-        return Query(self._statement) if found is None else found
+        rule = STATEMENT_RULES.get(self._word())
+        statement = None if rule is None else rule(self)
+        return Query(self._statement) if statement is None else statement
 
     def _create_model(self) -> Statement | None:
         self._expect("CREATE")
@@ -68,12 +69,12 @@ class ModelStatements(AlterModelRules):
             return None
         if_not_exists = self._accept("IF", "NOT", "EXISTS")
         if or_replace and if_not_exists:
-            raise self._failed("OR REPLACE and IF NOT EXISTS exclude each other")
+            raise self._error_here("OR REPLACE and IF NOT EXISTS exclude each other")
         name = self._model_name()
-        found = self._origin()
-        if isinstance(found, Training):
-            return TrainModel(self._statement, name, found, or_replace, if_not_exists)
-        return CreateModel(self._statement, name, found, or_replace, if_not_exists)
+        origin = self._origin()
+        if isinstance(origin, Training):
+            return TrainModel(self._statement, name, origin, or_replace, if_not_exists)
+        return CreateModel(self._statement, name, origin, or_replace, if_not_exists)
 
     def _drop_model(self) -> Statement | None:
         if not self._accept_model("DROP"):
@@ -81,7 +82,7 @@ class ModelStatements(AlterModelRules):
         if_exists = self._accept("IF", "EXISTS")
         name = self._model_name()
         if self._curr.text in ("/", "@"):
-            raise self._failed(f"drop a version with ALTER MODEL {name} DROP VERSION ..")
+            raise self._error_here(f"drop a version with ALTER MODEL {name} DROP VERSION ...")
         self._expect_end()
         return DropModel(self._statement, name, if_exists)
 
@@ -93,40 +94,39 @@ class ModelStatements(AlterModelRules):
             self._expect_end()
             return ShowVersions(self._statement, name)
         if self._accept_model("SHOW", "CREATE"):
-            return ShowCreate(self._statement, self._last_name())
+            return ShowCreate(self._statement, self._parse_last_name())
         return None
 
     def _show_models(self) -> Statement:
         like = database = None
-        anywhere = True
+        may_have_database = True
         while self._curr:
             if like is None and self._accept("LIKE"):
                 like = self._text("a pattern")
-            elif anywhere and self._match_texts(("FROM", "IN")):
-                database, anywhere = self._database(), False
+            elif may_have_database and self._match_texts(("FROM", "IN")):
+                database, may_have_database = self._database(), False
             else:
-                raise self._failed("expected LIKE '..', FROM database or the end")
+                raise self._error_here("expected LIKE '...', FROM database or the end")
         return ShowModels(self._statement, like, database)
 
     def _describe_model(self) -> Statement | None:
         if self._accept_model("DESCRIBE") or self._accept_model("DESC"):
-            return DescribeModel(self._statement, self._last_name())
+            return DescribeModel(self._statement, self._parse_last_name())
         return None
 
-    def _last_name(self) -> ModelName:
-        """A model, or a version of it, with which the statement ends."""
+    def _parse_last_name(self) -> ModelName:
         name = self._model_version()
         self._expect_end()
         return name
 
     def _explain(self) -> Statement | None:
         if self._accept_model("EXPLAIN"):
-            return ExplainModel(self._statement, self._last_name())
+            return ExplainModel(self._statement, self._parse_last_name())
         self._expect("EXPLAIN")
         analyze = self._accept("ANALYZE")
         mode = self._prev.text.upper() if self._match_texts(self.EXPLAIN_MODES) else ""
         if not self._curr or self._curr.token_type == TokenType.L_PAREN:
-            return None  # EXPLAIN (FORMAT json) ..: the engine's own
+            return None  # the engine's own EXPLAIN (FORMAT json) ...
         query = self._find_sql(self._curr, self._tokens[-1])
         return Explain(self._statement, query, analyze, mode)
 
@@ -137,7 +137,7 @@ class ModelStatements(AlterModelRules):
         self._expect("TO")
         path = self._text("the path of the file to write")
         form, database = None, None
-        if self._match(TokenType.L_PAREN):  # as COPY .. TO .. (FORMAT x) has it
+        if self._match(TokenType.L_PAREN):  # as in COPY ... TO ... (FORMAT x)
             form, database = self._export_options()
         elif self._curr:
             self._expect("FORMAT")
@@ -146,28 +146,29 @@ class ModelStatements(AlterModelRules):
         return ExportModel(self._statement, name, path, form, database)
 
     def _export_options(self) -> tuple[str | None, OtherDatabase | None]:
-        """`FORMAT x`, or `DIALECT x, FORM y, TABLE z, COLUMNS (a, b)`, up to the bracket."""
-        found: dict[str, Any] = {}
+        """Parse `FORMAT x`, or `DIALECT x, FORM y, TABLE z, COLUMNS (a, b)`, up to the bracket."""
+        options: dict[str, Any] = {}
         for _ in self._items(TokenType.R_PAREN):
             word = self._word()
             if word not in _EXPORT_OPTIONS:
-                raise self._failed(f"expected {', '.join(_EXPORT_OPTIONS[:-1])} or COLUMNS")
-            if word in found:
-                raise self._failed(f"{word} is given twice")
+                raise self._error_here(f"expected {', '.join(_EXPORT_OPTIONS[:-1])} or COLUMNS")
+            if word in options:
+                raise self._error_here(f"{word} is given twice")
             self._advance()
-            found[word] = self._export_option(word)
-        form = found.pop("FORMAT", None)
-        if found and "DIALECT" not in found:
-            raise self._failed(
-                f"{next(iter(found))} goes with DIALECT, as in (DIALECT postgres, TABLE customers)",
+            options[word] = self._export_option(word)
+        form = options.pop("FORMAT", None)
+        if options and "DIALECT" not in options:
+            raise self._error_here(
+                f"{next(iter(options))} goes with DIALECT, as in "
+                "(DIALECT postgres, TABLE customers)",
                 back=1,
             )
-        if not found:
+        if not options:
             return form, None
         if form not in (None, "SQL"):
-            raise self._failed(f"DIALECT goes with FORMAT SQL, not {form}", back=1)
-        kind, table, columns = (found.get(word) for word in ("FORM", "TABLE", "COLUMNS"))
-        return form, OtherDatabase(found["DIALECT"], kind, table, columns)
+            raise self._error_here(f"DIALECT goes with FORMAT SQL, not {form}", back=1)
+        kind, table, columns = (options.get(word) for word in ("FORM", "TABLE", "COLUMNS"))
+        return form, OtherDatabase(options["DIALECT"], kind, table, columns)
 
     def _export_option(self, word: str) -> Any:
         if word == "FORMAT":
@@ -183,26 +184,26 @@ class ModelStatements(AlterModelRules):
         return fold(self._name("a database" if word == "DIALECT" else "a form"))
 
     def _set_option(self) -> Statement | None:
-        reset = self._word() == "RESET"
+        is_reset = self._word() == "RESET"
         self._advance()
         scope = self._word()
         if scope in ("SESSION", "LOCAL", "GLOBAL"):
             self._advance()
         option = self._word()
-        if not option.startswith(_OPTION):
+        if not option.startswith(_OPTION_PREFIX):
             return None
         if scope == "GLOBAL":
-            raise self._failed("sqlml options belong to the session; leave GLOBAL out", back=1)
+            raise self._error_here("sqlml options belong to the session; leave GLOBAL out", back=1)
         self._advance()
-        value = None if reset else self._value_of_option()
+        value = None if is_reset else self._option_value()
         self._expect_end()
-        return SetOption(self._statement, fold(option.removeprefix(_OPTION)), value)
+        return SetOption(self._statement, fold(option.removeprefix(_OPTION_PREFIX)), value)
 
-    def _value_of_option(self) -> OptionValue:
+    def _option_value(self) -> OptionValue:
         if not (self._match(TokenType.EQ) or self._accept("TO")):
-            raise self._failed("expected = and a value")
+            raise self._error_here("expected = and a value")
         if self._word() == "NULL":
-            raise self._failed("expected a value; RESET restores the default")
+            raise self._error_here("expected a value; RESET restores the default")
         return None if self._accept("DEFAULT") else self._value()
 
     def _verify_model(self) -> Statement | None:
@@ -226,7 +227,7 @@ class ModelStatements(AlterModelRules):
         return CommentOn(self._statement, name, comment)
 
 
-RULES: Mapping[str, Callable[[ModelStatements], Statement | None]] = MappingProxyType(
+STATEMENT_RULES: Mapping[str, Callable[[ModelStatements], Statement | None]] = MappingProxyType(
     {
         "CREATE": ModelStatements._create_model,
         "DROP": ModelStatements._drop_model,
@@ -242,4 +243,4 @@ RULES: Mapping[str, Callable[[ModelStatements], Statement | None]] = MappingProx
         "COMMENT": ModelStatements._comment_on_model,
     }
 )
-"""The first word of a statement that may be about models, and how it is read."""
+"""The first word of a statement that may be about models -> its rule."""

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An option's value that is a call, such as `hparam_range(0.01, 0.3)`; its name is folded."""
+    """A call as the value of an option, such as `hparam_range(0.01, 0.3)`; its name is folded."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -20,13 +20,13 @@ OptionValue = str | int | float | bool | None | tuple[Any, ...] | Call
 Options = Mapping[str, OptionValue]
 
 
-def _none() -> Options:
+def _no_options() -> Options:
     return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """`[database.]name[/version|@alias]`; database None means the connection's current one."""
+    """`[database.]name[/version|@alias]`; without a database, the connection's current one."""
 
     name: str
     database: str | None = None
@@ -35,7 +35,7 @@ class ModelName:
 
     @property
     def names_a_version(self) -> bool:
-        """Whether it says which version, also within quotes: no model's name has / or @."""
+        """Return whether it names a version, also within quotes: no model's name has / or @."""
         return self.version is not None or self.alias is not None or bool({"/", "@"} & {*self.name})
 
     def __str__(self) -> str:
@@ -47,34 +47,36 @@ class ModelName:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """[INPUT ..] [OUTPUT ..] FROM 'path' [FORMAT ..] [OPTIONS (..)] [COMMENT ..]."""
+    """[INPUT ...] [OUTPUT ...] FROM 'path' [FORMAT ...] [OPTIONS (...)] [COMMENT ...]."""
 
     source: str
     inputs: tuple[tuple[str, str], ...] | None = None
     output: tuple[tuple[str, str], ...] | None = None
     format: str = "AUTO"
-    options: Options = field(default_factory=_none)
+    options: Options = field(default_factory=_no_options)
     comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """[TRANSFORM (..)] [OPTIONS (..)] [COMMENT ..] AS query.
+    """[TRANSFORM (...)] [OPTIONS (...)] [COMMENT ...] AS query.
 
-    `transform` are the texts of the items in its brackets; None without the clause.
+    Attributes:
+        transform: the texts of the TRANSFORM items; None without the clause.
     """
 
     query: str
-    options: Options = field(default_factory=_none)
+    options: Options = field(default_factory=_no_options)
     transform: tuple[str, ...] | None = None
     comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """PROMOTE IF metric >= CURRENT, or a number: when a retrained version becomes the default.
+    """PROMOTE IF metric >= CURRENT, or >= a number: when a retrained version becomes the default.
 
-    `least` is None for CURRENT, the default version's own.
+    Attributes:
+        least: the number; None for CURRENT, the metric of the default version.
     """
 
     metric: str
@@ -84,26 +86,26 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a text consists of; `sql` is its own text."""
+    """A statement of a text; `sql` is the statement's own text."""
 
     sql: str
 
 
 @dataclass(frozen=True, slots=True)
 class OfModel(Statement):
-    """A statement about one model, or a version of it."""
+    """A statement about a model or one of its versions."""
 
     name: ModelName
 
 
 @dataclass(frozen=True, slots=True)
 class Query(Statement):
-    """A statement of the engine; it may or may not call models."""
+    """A statement of the engine, with or without calls of models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explain(Statement):
-    """EXPLAIN [ANALYZE] of a query that may call models; `mode` is Spark's (COST ..), or ""."""
+    """EXPLAIN [ANALYZE] of a query; `mode` is Spark's (such as COST), or ""."""
 
     query: str
     analyze: bool
@@ -121,7 +123,7 @@ class CreateModel(OfModel):
 
 @dataclass(frozen=True, slots=True)
 class TrainModel(OfModel):
-    """CREATE [OR REPLACE] MODEL [IF NOT EXISTS] m .. AS query."""
+    """CREATE [OR REPLACE] MODEL [IF NOT EXISTS] m ... AS query."""
 
     training: Training
     or_replace: bool = False
@@ -136,7 +138,7 @@ class DropModel(OfModel):
 
 
 class Change:
-    """What ALTER MODEL changes."""
+    """A change in ALTER MODEL."""
 
     __slots__ = ()
 
@@ -151,7 +153,7 @@ class AddVersion(Change):
 
 @dataclass(frozen=True, slots=True)
 class TrainVersion(Change):
-    """ADD VERSION [number] .. AS query."""
+    """ADD VERSION [number] ... AS query."""
 
     training: Training
     number: int | None = None
@@ -159,7 +161,7 @@ class TrainVersion(Change):
 
 @dataclass(frozen=True, slots=True)
 class Retrain(Change):
-    """RETRAIN [PROMOTE IF ..] [AS query]: another version by the definition of the one named."""
+    """RETRAIN [PROMOTE IF ...] [AS query]: another version with the definition of the named one."""
 
     query: str | None = None
     promotion: Promotion | None = None
@@ -196,28 +198,28 @@ class UnsetAlias(Change):
 
 @dataclass(frozen=True, slots=True)
 class SetTags(Change):
-    """SET TAG k = 'x' [, ..]."""
+    """SET TAG k = 'x' [, ...]."""
 
     tags: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class UnsetTags(Change):
-    """UNSET TAG k [, ..]."""
+    """UNSET TAG k [, ...]."""
 
     tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetOptions(Change):
-    """SET OPTIONS (..) of the version that is named, or the default one."""
+    """SET OPTIONS (...) of the named version, by default the model's default version."""
 
     options: Options
 
 
 @dataclass(frozen=True, slots=True)
 class ResetOptions(Change):
-    """RESET OPTIONS (name, ..), or all of them."""
+    """RESET OPTIONS [(name, ...)]; all options without names."""
 
     names: tuple[str, ...] = ()
 
@@ -231,28 +233,28 @@ class Rename(Change):
 
 @dataclass(frozen=True, slots=True)
 class AddCascade(Change):
-    """ADD CASCADE USING (query) [OPTIONS (..)] to the version that is named, or the default one."""
+    """ADD CASCADE USING (query) [OPTIONS (...)] to the named or default version."""
 
     query: str
-    options: Options = field(default_factory=_none)
+    options: Options = field(default_factory=_no_options)
 
 
 @dataclass(frozen=True, slots=True)
 class DropCascade(Change):
-    """DROP CASCADE of the version that is named, or the default one."""
+    """DROP CASCADE of the named or default version."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddTopKFilter(Change):
-    """ADD TOP_K FILTER USING (query) [OPTIONS (..)], as ADD CASCADE."""
+    """ADD TOP_K FILTER USING (query) [OPTIONS (...)] to the named or default version."""
 
     query: str
-    options: Options = field(default_factory=_none)
+    options: Options = field(default_factory=_no_options)
 
 
 @dataclass(frozen=True, slots=True)
 class DropTopKFilter(Change):
-    """DROP TOP_K FILTER of the version that is named, or the default one."""
+    """DROP TOP_K FILTER of the named or default version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +267,7 @@ class AlterModel(OfModel):
 
 @dataclass(frozen=True, slots=True)
 class CommentOn(OfModel):
-    """COMMENT ON MODEL m IS '..', or NULL."""
+    """COMMENT ON MODEL m IS '...', or NULL."""
 
     comment: str | None
 
@@ -308,8 +310,14 @@ class VerifyModel(OfModel):
 
 @dataclass(frozen=True, slots=True)
 class OtherDatabase:
-    """What SQL is written for: `dialect` names a database, `form` says what is made there (None:
-    a query over `table`, or a function without one), `columns` those of the table to keep."""
+    """The target of exported SQL.
+
+    Attributes:
+        dialect: the name of the database.
+        form: the kind of object to create; None for a query over `table`, or a function without
+            one.
+        columns: the columns of the table to keep.
+    """
 
     dialect: str
     form: str | None = None
@@ -319,8 +327,11 @@ class OtherDatabase:
 
 @dataclass(frozen=True, slots=True)
 class ExportModel(OfModel):
-    """EXPORT MODEL name TO 'path' (FORMAT ONNX), or (DIALECT postgres, TABLE t); `format` is None
-    if the path's ending implies it."""
+    """EXPORT MODEL m TO 'path' (FORMAT ONNX), or (DIALECT postgres, TABLE t).
+
+    Attributes:
+        format: None if the path's extension implies it.
+    """
 
     path: str
     format: str | None = None
@@ -329,7 +340,7 @@ class ExportModel(OfModel):
 
 @dataclass(frozen=True, slots=True)
 class SetOption(Statement):
-    """SET sqlml_backend = 'torch', and RESET sqlml_backend, whose `value` is None."""
+    """SET sqlml_backend = 'torch', or RESET sqlml_backend, whose `value` is None."""
 
     option: str
     value: OptionValue

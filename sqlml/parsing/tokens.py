@@ -1,7 +1,7 @@
-"""Tokens of an engine's SQL, with their places in the text.
+"""Tokens of an engine's SQL, with their positions in the text.
 
-sqlglot's tokenizers know the strings, dollar quotes, comments and quoted names; here they are kept
-from swallowing the rest of a statement after EXPLAIN, PREPARE and the like.
+sqlglot's tokenizers handle strings, dollar quotes, comments and quoted names. Here they do not
+swallow the rest of a statement after EXPLAIN, PREPARE and similar words, as sqlglot's own do.
 """
 
 from __future__ import annotations
@@ -21,33 +21,32 @@ from sqlglot.tokenizer_core import Token as GlotToken
 from sqlglot.tokenizer_core import TokenType
 
 from sqlml.errors import ParseError, SqlmlError
-from sqlml.parsing.dialect import DIALECTS
-from sqlml.parsing.statement_parts import STRINGS
+from sqlml.parsing.sqlglot_dialects import DIALECTS
+from sqlml.parsing.statement_parts import STRING_TOKENS
 
 _PLAIN_NAME = re.compile(r"[^\W\d][\w$]*")
-_SEVERAL_WORDS = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)+")
+_MULTI_WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)+")
 
-_SUFFIXED = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)(?:[LSYDF]|BD)?", re.IGNORECASE)
+_SUFFIXED_NUMBER = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)(?:[LSYDF]|BD)?", re.IGNORECASE)
 
-_PARAMETER = "\ue000"
-_DOLLARS = re.compile(
+_PARAMETER_MARK = "\ue000"
+_DOLLAR_OR_QUOTED = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/"
     r"|(\$(?:[^\W\d]\w*)?\$).*?\1|\$(?=\w)",
     re.DOTALL,
 )
-"""What may hold a dollar that is not a parameter (strings, names, comments, dollar quotes), else
-`$`.
+"""Text in which a dollar is not a parameter (strings, names, comments, dollar quotes), or `$`.
 
-sqlglot takes `$1, b := $` in `f($1, b := $2)` for the tag of a dollar quote.
+In `f($1, b := $2)`, sqlglot takes `$1, b := $` for the tag of a dollar quote.
 """
 
-_VARIABLE = re.compile(r"\$\{[^}]*\}")
-"""What Spark replaces before it reads a statement: a name to us."""
+_SPARK_VARIABLE = re.compile(r"\$\{[^}]*\}")
+"""A variable, which Spark replaces before it parses a statement; we read it as a name."""
 
-_CONTINUED = re.compile(
+_QUOTED_OR_COMMENT = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|/\*.*?\*/|(--(?:\\\n|[^\r\n])*)", re.DOTALL
 )
-"""Strings, names and comments of Spark; a comment continues after a backslash at its line's end."""
+"""Strings, names and comments of Spark; a backslash at the end of its line continues a comment."""
 
 OPENING = frozenset("([{")
 CLOSING = frozenset(")]}")
@@ -55,10 +54,13 @@ CLOSING = frozenset(")]}")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token: `kind` is word, name (quoted), string, number, param or symbol.
+    """A token.
 
-    `text` is the content (a word as written, a quoted name or string without its quotes), and
-    sql[start:end] the token as it stands. A param's text is `?`, `$1`, `$name` or (Spark) `:name`.
+    Attributes:
+        kind: word, name (quoted), string, number, param or symbol.
+        text: the content: a word as written, a quoted name or string without its quotes. For a
+            param it is `?`, `$1`, `$name` or (Spark) `:name`.
+        start, end: the token is sql[start:end].
     """
 
     kind: str
@@ -68,232 +70,246 @@ class Token:
 
     @property
     def upper(self) -> str:
-        """The word in capitals; empty for anything that is not a bare word.
+        """Return a bare word in capitals; empty for other tokens.
 
-        A word with a letter beyond ASCII stays as it is: it is not a keyword, though the capital of
-        one may be (`ıf`).
+        A word with a non-ASCII letter stays as it is, because it is not a keyword, even if its
+        capital is ASCII (`ıf`).
         """
         if self.kind != "word":
             return ""
         return self.text.upper() if self.text.isascii() else self.text
 
     def is_symbol(self, text: str) -> bool:
-        """Whether this is the given punctuation."""
+        """Return whether this is the given punctuation."""
         return self.kind == "symbol" and self.text == text
 
     @property
     def is_identifier(self) -> bool:
-        """A bare word or a quoted name."""
+        """Return whether this is a bare word or a quoted name."""
         return self.kind in ("word", "name")
 
 
 def tokenize(sql: str, dialect: str = "duckdb") -> Tokens:
-    """All tokens of `sql`; comments are left out.
+    """Return all tokens of `sql`, without comments.
 
     Args:
         dialect: the name of a `Dialect`.
 
     Raises:
-        ParseError: an unclosed string, name or comment.
+        ParseError: a string, name or comment is not closed.
     """
-    found = Tokens(t for token in raw_tokens(sql, dialect) for t in _tokens(sql, token))
-    return Tokens(_sparks(sql, found)) if dialect == "spark" else found
+    tokens = Tokens(t for token in raw_tokens(sql, dialect) for t in _convert_token(sql, token))
+    return Tokens(_read_as_spark(sql, tokens)) if dialect == "spark" else tokens
 
 
 @lru_cache(maxsize=4)
 def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
-    """All the tokens, as sqlglot's parser takes them; a parameter `$1` is one token.
+    """Return the tokens for sqlglot's parser, in which a parameter `$1` is one token.
 
-    Those of the last few texts are kept: a new statement is looked at more than once.
+    The results for the last few texts are cached, since a new statement is read more than once.
 
     Raises:
-        ParseError: an unclosed string, name or comment.
+        ParseError: a string, name or comment is not closed.
     """
-    marked = _DOLLARS.sub(_mark, sql) if "$" in sql and dialect == "duckdb" else sql
+    prepared = (
+        _DOLLAR_OR_QUOTED.sub(_mark_parameter, sql) if "$" in sql and dialect == "duckdb" else sql
+    )
     if dialect == "spark" and "\\\n" in sql:
-        marked = _CONTINUED.sub(lambda m: " " * len(m[1]) if m[1] else m[0], sql)
+        prepared = _QUOTED_OR_COMMENT.sub(lambda m: " " * len(m[1]) if m[1] else m[0], sql)
     if dialect == "spark" and "${" in sql:
-        marked = _VARIABLE.sub(lambda m: _PARAMETER * len(m[0]), marked)
+        prepared = _SPARK_VARIABLE.sub(lambda m: _PARAMETER_MARK * len(m[0]), prepared)
     try:
-        raw = DIALECTS[dialect].tokenize(marked)
+        raw = DIALECTS[dialect].tokenize(prepared)
     except TokenError as error:
         raise ParseError(f"the text cannot be read as SQL: {error}") from None
     if dialect == "spark":
-        raw = _joined(sql, raw)
-    for token in raw if dialect == "duckdb" and marked is not sql else ():
-        if token.text.startswith(_PARAMETER):
+        raw = _join_strings(sql, raw)
+    for token in raw if dialect == "duckdb" and prepared is not sql else ():
+        if token.text.startswith(_PARAMETER_MARK):
             token.token_type = TokenType.PLACEHOLDER
             token.text = "$" + token.text[1:]
     if not sql.isascii():
-        for token in raw:  # a letter beyond ASCII, whose capital is one of ASCII, makes no keyword
+        for token in raw:  # a non-ASCII letter with an ASCII capital makes no keyword
             text = sql[token.start : token.end + 1]
             if not text.isascii() and _PLAIN_NAME.fullmatch(text):
                 token.token_type = TokenType.VAR
-    for before, token, after in zip([None, *raw], raw, [*raw[1:], None], strict=False):
-        if token.token_type in _BEGIN and _is_name(before, token, after):
+    for previous, token, following in zip([None, *raw], raw, [*raw[1:], None], strict=False):
+        if token.token_type in _STATEMENT_WORDS and _is_name_not_command(
+            previous, token, following
+        ):
             token.token_type = TokenType.VAR
     if dialect == "duckdb":
-        _name_columns(raw)
+        _mark_column_names(raw)
     return raw
 
 
-def _name_columns(raw: Sequence[GlotToken]) -> None:
-    """Make names of DuckDB's unreserved keywords where a column or an alias is called so."""
-    first = before = None
-    for token, after in zip_longest(raw, raw[1:]):
-        if first is None or before is None or before.token_type == TokenType.SEMICOLON:
+def _mark_column_names(raw: Sequence[GlotToken]) -> None:
+    """Turn DuckDB's unreserved keywords into names where they name a column or an alias."""
+    first = previous = None
+    for token, following in zip_longest(raw, raw[1:]):
+        if first is None or previous is None or previous.token_type == TokenType.SEMICOLON:
             first = token
-        elif _is_column(first, before, token, after):
+        elif _is_column_name(first, previous, token, following):
             token.token_type = TokenType.VAR
-        before = token
+        previous = token
 
 
-def _is_column(
-    first: GlotToken, before: GlotToken, token: GlotToken, after: GlotToken | None
+def _is_column_name(
+    first: GlotToken, previous: GlotToken, token: GlotToken, following: GlotToken | None
 ) -> bool:
-    """Whether a word inside of a statement, which begins with `first`, is a name."""
+    """Return whether a word inside a statement, which begins with `first`, is a name."""
     kind = token.token_type
-    if before.token_type == TokenType.DOT:
+    if previous.token_type == TokenType.DOT:
         return kind != TokenType.IDENTIFIER and bool(_PLAIN_NAME.fullmatch(token.text))
-    if kind in _COMMANDS:  # ALTER TABLE t DROP c
-        return first.token_type not in _COMMANDS
-    opens = after is not None and after.token_type == TokenType.L_PAREN
+    if kind in _COMMAND_WORDS:  # ALTER TABLE t DROP c
+        return first.token_type not in _COMMAND_WORDS
+    opens_bracket = following is not None and following.token_type == TokenType.L_PAREN
     if kind in (TokenType.INSERT, TokenType.VALUES):
-        table = before.token_type == TokenType.FROM and not opens
-        return table or (after is not None and after.token_type == TokenType.FROM)
+        is_table = previous.token_type == TokenType.FROM and not opens_bracket
+        return is_table or (following is not None and following.token_type == TokenType.FROM)
     if kind in (TokenType.CUBE, TokenType.ROLLUP):
-        return not opens
-    ends = after is None or after.token_type in _ENDS
+        return not opens_bracket
+    ends_operand = following is None or following.token_type in _AFTER_OPERANDS
     if kind in (TokenType.NOT, TokenType.SELECT):  # x AS NOT MATERIALIZED, AS SELECT 1
-        return ends and before.token_type == TokenType.ALIAS
+        return ends_operand and previous.token_type == TokenType.ALIAS
     if kind == TokenType.BETWEEN:
-        return ends or before.token_type in _BEFORE_OPERAND
+        return ends_operand or previous.token_type in _BEFORE_OPERANDS
     return False
 
 
-def _joined(sql: str, raw: list[GlotToken]) -> list[GlotToken]:
-    """The tokens with `'it''s'` as one text, which Spark's tokenizer takes for two."""
-    made: list[GlotToken] = []
+def _join_strings(sql: str, raw: list[GlotToken]) -> list[GlotToken]:
+    """Join `'it''s'` into one string, which Spark's tokenizer reads as two."""
+    joined: list[GlotToken] = []
     for token in raw:
-        before = made[-1] if made and token.token_type == TokenType.STRING else None
-        if before is not None and before.token_type == TokenType.STRING:
-            quotes = sql[before.end : before.end + 2]
-            if token.start == before.end + 1 and quotes in ("''", '""'):
-                before.text += quotes[0] + token.text
-                before.end = token.end
+        previous = joined[-1] if joined and token.token_type == TokenType.STRING else None
+        if previous is not None and previous.token_type == TokenType.STRING:
+            quotes = sql[previous.end : previous.end + 2]
+            if token.start == previous.end + 1 and quotes in ("''", '""'):
+                previous.text += quotes[0] + token.text
+                previous.end = token.end
                 continue
-        made.append(token)
-    return made
+        joined.append(token)
+    return joined
 
 
-def _is_name(before: GlotToken | None, token: GlotToken, after: GlotToken | None) -> bool:
-    """Whether a word that may begin a statement, or an operand of UNION, is a column's name."""
-    if before is not None and before.text.upper() in ("THEN", "DO", "FOR", "AFTER", "ON"):
+def _is_name_not_command(
+    previous: GlotToken | None, token: GlotToken, following: GlotToken | None
+) -> bool:
+    """Return whether a word that may begin a statement or an operand of UNION is a column's
+    name."""
+    if previous is not None and previous.text.upper() in ("THEN", "DO", "FOR", "AFTER", "ON"):
         return False
-    if after is None:
-        return before is not None and before.token_type != TokenType.SEMICOLON
+    if following is None:
+        return previous is not None and previous.token_type != TokenType.SEMICOLON
     if token.token_type == TokenType.EXCEPT:
         if token.text.upper() != "MINUS":
             return False
-        return after.token_type != TokenType.L_PAREN and after.text.upper() not in _OPERANDS
-    if token.token_type == TokenType.INSERT and after.text.upper() == "OR":
+        return (
+            following.token_type != TokenType.L_PAREN and following.text.upper() not in _AFTER_MINUS
+        )
+    if token.token_type == TokenType.INSERT and following.text.upper() == "OR":
         return False  # INSERT OR REPLACE
-    if _PLAIN_NAME.match(after.text):
-        return after.text.upper().split()[0] in _BETWEEN_OPERANDS
-    return after.token_type not in _BEHIND
+    if _PLAIN_NAME.match(following.text):
+        return following.text.upper().split()[0] in _AFTER_NAMES
+    return following.token_type not in _NOT_AFTER_NAMES
 
 
-_BEGIN = frozenset(
+_STATEMENT_WORDS = frozenset(
     {
         *(TokenType.DESCRIBE, TokenType.SHOW, TokenType.SUMMARIZE, TokenType.VALUES),
         *(TokenType.INSERT, TokenType.UPDATE, TokenType.DELETE, TokenType.EXCEPT),
         *(TokenType.PIVOT, TokenType.UNPIVOT),
     }
 )
-_COMMANDS = frozenset(
+_COMMAND_WORDS = frozenset(
     {
         *(TokenType.ALTER, TokenType.DROP, TokenType.FORCE, TokenType.GRANT, TokenType.INSTALL),
         *(TokenType.REVOKE, TokenType.ROLLBACK),
     }
 )
-"""Words that only begin statements of DuckDB, or stand inside of those that begin with another."""
+"""Words that only begin DuckDB statements, or occur inside statements that begin with another
+one."""
 
-_BEFORE_OPERAND = frozenset(
+_BEFORE_OPERANDS = frozenset(
     {
         *(TokenType.L_PAREN, TokenType.COMMA, TokenType.SELECT, TokenType.WHERE, TokenType.ALIAS),
         *(TokenType.AND, TokenType.OR, TokenType.ON, TokenType.HAVING, TokenType.GROUP_BY),
         *(TokenType.ORDER_BY, TokenType.QUALIFY, TokenType.FROM, TokenType.COLON_EQ),
     }
 )
-_ENDS = frozenset(
+_AFTER_OPERANDS = frozenset(
     {
         *(TokenType.COMMA, TokenType.R_PAREN, TokenType.FROM, TokenType.WHERE, TokenType.EQ),
         TokenType.SEMICOLON,
     }
 )
-"""What cannot follow an operator."""
+"""Tokens that cannot follow an operator."""
 
-_BEHIND = frozenset(
+_NOT_AFTER_NAMES = frozenset(
     {
         *(TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.PLACEHOLDER),
         *(TokenType.L_PAREN, TokenType.PARAMETER, TokenType.SEMICOLON),
     }
 )
-_BETWEEN_OPERANDS = frozenset(
+_AFTER_NAMES = frozenset(
     "AND OR IS IN LIKE ILIKE RLIKE BETWEEN NOT AS COLLATE DIV OVER ASC DESC".split()
 )
 """Words that may follow a name in an expression."""
 
-_OPERANDS = frozenset("SELECT FROM VALUES TABLE WITH ALL DISTINCT".split())
-"""What follows MINUS where it is an operator."""
+_AFTER_MINUS = frozenset("SELECT FROM VALUES TABLE WITH ALL DISTINCT".split())
+"""Words that follow MINUS if it is a set operator."""
 
 
-def _sparks(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
-    """The tokens with Spark's own readings: `:name` is a parameter, 10L a number, 2a a name.
+def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens as Spark reads them: `:name` is a parameter, 10L a number, 2a a name.
 
     `a:b` is not a parameter but a field of a VARIANT.
     """
-    before: Token | None = None
+    previous: Token | None = None
     skip = False
     for token, following in zip_longest(tokens, tokens[1:]):
         if skip:
             skip = False
             continue
-        made = token
-        touches = before is not None and before.end == token.start
-        value = before is not None and (before.kind != "symbol" or before.text in CLOSING)
+        result = token
+        is_adjacent = previous is not None and previous.end == token.start
+        follows_value = previous is not None and (
+            previous.kind != "symbol" or previous.text in CLOSING
+        )
         if (
             token.is_symbol(":")
             and following is not None
             and following.kind == "word"
             and following.start == token.end
-            and not (touches and value)
+            and not (is_adjacent and follows_value)
         ):
-            made = Token("param", f":{following.text}", token.start, following.end)
+            result = Token("param", f":{following.text}", token.start, following.end)
             skip = True
         elif token.kind == "symbol" and token.text[0].isdigit():
-            number = _SUFFIXED.fullmatch(token.text)
-            made = replace(token, kind="word" if number is None else "number")
+            number = _SUFFIXED_NUMBER.fullmatch(token.text)
+            result = replace(token, kind="word" if number is None else "number")
             if number is not None:
-                made = replace(made, text=number[1])
-        yield made
-        before = made
+                result = replace(result, text=number[1])
+        yield result
+        previous = result
 
 
-def _mark(match: re.Match[str]) -> str:
-    """The `$` of a parameter as another character, which starts no dollar quote."""
-    return _PARAMETER if match[0] == "$" else match[0]
+def _mark_parameter(match: re.Match[str]) -> str:
+    """Replace the `$` of a parameter by a character that does not start a dollar quote."""
+    return _PARAMETER_MARK if match[0] == "$" else match[0]
 
 
-def _tokens(sql: str, token: GlotToken) -> list[Token]:
+def _convert_token(sql: str, token: GlotToken) -> list[Token]:
     start, end = token.start, token.end + 1
     text = sql[start:end]
-    if token.token_type not in STRINGS and _SEVERAL_WORDS.fullmatch(text):  # GROUP BY, IS NULL ..
+    if token.token_type not in STRING_TOKENS and _MULTI_WORD.fullmatch(
+        text
+    ):  # such as GROUP BY and IS NULL
         return [
             Token("word", m[0], start + m.start(), start + m.end())
             for m in _PLAIN_NAME.finditer(text)
         ]
-    if token.token_type in STRINGS:
+    if token.token_type in STRING_TOKENS:
         kind, text = "string", token.text
     elif token.token_type == TokenType.BYTE_STRING and text[0] in "eE" and "\\" not in text:
         kind, text = "string", token.text
@@ -311,11 +327,12 @@ def _tokens(sql: str, token: GlotToken) -> list[Token]:
 
 
 class Tokens(tuple[Token, ...]):
-    """The tokens of a text. What each call of a statement asks about all of them is found once."""
+    """The tokens of a text, with cached properties that each call in a statement needs."""
 
     @cached_property
     def closing(self) -> Mapping[int, int]:
-        """Each opening bracket's index, and that of the one that closes it, if there is one.
+        """Return the index of each opening bracket -> the index of the bracket that closes it, if
+        any.
 
         Their kinds need not match: the engine checks that.
         """
@@ -329,62 +346,59 @@ class Tokens(tuple[Token, ...]):
         return ends
 
     def split_commas(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Index ranges of the items of self[start:end] between commas outside of brackets."""
-        items, begin, i = [], start, start
+        """Return the index ranges of the items in self[start:end] between commas outside of
+        brackets."""
+        items, first, i = [], start, start
         while i < end:
             token = self[i]
             if token.kind == "symbol" and token.text in CLOSING:
-                break  # of a bracket that opened before
+                break  # closes a bracket before `start`
             if token.kind == "symbol" and token.text in OPENING:
                 i = self.closing.get(i, end)
             elif token.is_symbol(","):
-                items.append((begin, i))
-                begin = i + 1
+                items.append((first, i))
+                first = i + 1
             i += 1
-        return [*items, (begin, end)] if begin < end or items else []
+        return [*items, (first, end)] if first < end or items else []
 
 
-# `place_in`: the place in a user's text that a place in the rewritten one comes from.
-
-
-_MOST = 4_000_000
-"""Most pairs of tokens to compare, so that an error is not slow."""
+_MAX_PAIRS = 4_000_000
+"""Maximum number of token pairs to compare, so that reporting an error stays fast."""
 
 
 def place_in(rewritten: str, written: str, offset: int, dialect: str = "duckdb") -> int | None:
-    """The character of `written` that `rewritten[offset]` was, or that stood where it is."""
+    """Return the offset in `written` that `rewritten[offset]` comes from, or was inserted at."""
     try:
-        ours, theirs = tokenize(rewritten, dialect), tokenize(written, dialect)
+        rewritten_tokens, written_tokens = tokenize(rewritten, dialect), tokenize(written, dialect)
     except SqlmlError:
         return None
-    if len(ours) * len(theirs) > _MOST:
+    if len(rewritten_tokens) * len(written_tokens) > _MAX_PAIRS:
         return None
-    at = next((i for i, token in enumerate(ours) if offset < token.end), None)
-    if at is None:
+    index = next((i for i, token in enumerate(rewritten_tokens) if offset < token.end), None)
+    if index is None:
         return None
-    a = [rewritten[t.start : t.end] for t in ours]
-    b = [written[t.start : t.end] for t in theirs]
+    a = [rewritten[t.start : t.end] for t in rewritten_tokens]
+    b = [written[t.start : t.end] for t in written_tokens]
     matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
     for _, i, end, j, stop in matcher.get_opcodes():
-        if i <= at < end:
-            same = a[i:end] == b[j:stop]
-            token = min(j + (at - i if same else 0), len(theirs) - 1)
-            return theirs[token].start + (max(0, offset - ours[at].start) if same else 0)
+        if i <= index < end:
+            is_equal = a[i:end] == b[j:stop]
+            token = min(j + (index - i if is_equal else 0), len(written_tokens) - 1)
+            return written_tokens[token].start + (
+                max(0, offset - rewritten_tokens[index].start) if is_equal else 0
+            )
     return None
-
-
-# `deeply`: work on a text that is nested more deeply than Python's limit of calls allows.
 
 
 T = TypeVar("T")
 
-DEEPEST = 1600
-"""Nested brackets: an engine takes 1,000."""
+MAX_DEPTH = 1600
+"""Maximum nesting of brackets; an engine allows 1,000."""
 
-_FRAMES = 120
-"""Calls of Python for one bracket, at most."""
+_FRAMES_PER_BRACKET = 120
+"""Maximum number of Python calls for one bracket."""
 
-_FRAMES_OF_A_TERM = 8
+_FRAMES_PER_TOKEN = 8
 
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})
@@ -393,10 +407,9 @@ _lock = threading.Lock()
 
 
 def deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
-    """Run `work`, which recurses over a text.
+    """Run `work`, which recurses over a text, with a recursion limit that fits the text.
 
-    The limit is raised only for this call: much in Python, such as json, relies on it to stop in
-    time.
+    The limit is only raised for this call: json and others rely on it to stop in time.
 
     Raises:
         ParseError: the text is nested too deeply.
@@ -404,25 +417,26 @@ def deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
     try:
         return work()
     except RecursionError:
-        depth = _depth(sql, dialect)
-    if depth > DEEPEST:
+        depth = _count_nesting(sql, dialect)
+    if depth > MAX_DEPTH:
         raise ParseError(f"nested too deeply: {depth} nested brackets")
     with _lock:
-        before = sys.getrecursionlimit()
-        terms = len(raw_tokens(sql, dialect))  # those of a sum are in each other, too
-        sys.setrecursionlimit(before + _FRAMES * (depth + 10) + _FRAMES_OF_A_TERM * terms)
+        limit = sys.getrecursionlimit()
+        token_count = len(raw_tokens(sql, dialect))  # the terms of a sum nest too
+        sys.setrecursionlimit(
+            limit + _FRAMES_PER_BRACKET * (depth + 10) + _FRAMES_PER_TOKEN * token_count
+        )
         try:
             return work()
         except RecursionError:
             raise ParseError("nested too deeply") from None
         finally:
-            sys.setrecursionlimit(before)
+            sys.setrecursionlimit(limit)
 
 
-def _depth(sql: str, dialect: str) -> int:
-    """The most brackets in each other."""
-    depth = most = 0
+def _count_nesting(sql: str, dialect: str) -> int:
+    depth = deepest = 0
     for token in raw_tokens(sql, dialect):
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
-        most = max(most, depth)
-    return most
+        deepest = max(deepest, depth)
+    return deepest

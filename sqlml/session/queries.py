@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlml.catalog.read import Lookup
+from sqlml.catalog.lookup import Lookup
 from sqlml.catalog.stored_programs import Programs
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError, UnknownModelError

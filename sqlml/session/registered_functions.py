@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import duckdb
 
 from sqlml.catalog.connection import Connection
-from sqlml.catalog.plain_macros import ModelCall
-from sqlml.catalog.read import Catalog
+from sqlml.catalog.lookup import Catalog
+from sqlml.catalog.scoring_macros import ModelCall
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.host import Host

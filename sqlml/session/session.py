@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import duckdb
 
-from sqlml.catalog.changes import ModelChanges, VersionChanges
+from sqlml.catalog.lookup import Catalog, Lookup
 from sqlml.catalog.model import Reference
-from sqlml.catalog.plain_macros import Macros, ModelCall
-from sqlml.catalog.read import Catalog, Lookup
+from sqlml.catalog.model_changes import ModelChanges, VersionChanges
+from sqlml.catalog.scoring_macros import Macros, ModelCall
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, ParseError, SqlmlError
 from sqlml.parsing.statements import (

@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from sqlml.catalog.lookup import Catalog, Lookup
 from sqlml.catalog.model import Model
-from sqlml.catalog.read import Catalog, Lookup
 from sqlml.dialects.spark import SPARK
 from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.host import Host

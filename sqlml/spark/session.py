@@ -11,10 +11,10 @@ from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sqlml.catalog.changes import ModelChanges, VersionChanges
+from sqlml.catalog.lookup import Catalog, Lookup
 from sqlml.catalog.model import Reference
-from sqlml.catalog.plain_macros import Macros
-from sqlml.catalog.read import Catalog, Lookup
+from sqlml.catalog.model_changes import ModelChanges, VersionChanges
+from sqlml.catalog.scoring_macros import Macros
 from sqlml.catalog.stored_programs import Loaded
 from sqlml.dialects import SPARK
 from sqlml.errors import BackendError, ConfigError, ParseError, excerpt

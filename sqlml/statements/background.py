@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from sqlml.catalog.model import Model, NewVersion
-from sqlml.catalog.plain_macros import ModelCall
+from sqlml.catalog.scoring_macros import ModelCall
 from sqlml.catalog.stored_programs import Programs
 from sqlml.dialects import Dialect
 from sqlml.explaining.explained import explained_against

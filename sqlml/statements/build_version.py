@@ -34,7 +34,7 @@ from sqlml.statements import options as model_options
 from sqlml.training.cascades.recipe import recipe_of
 from sqlml.verifying.ask_library import has_source
 from sqlml.verifying.source import source_of
-from sqlml.verifying.verify import Verification, verify_object, verify_source
+from sqlml.verifying.verification import Verification, verify_object, verify_source
 
 
 @dataclass(frozen=True, slots=True, eq=False)

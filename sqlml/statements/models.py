@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlml.catalog.changes import ModelChanges, VersionChanges
+from sqlml.catalog.lookup import Catalog
 from sqlml.catalog.model import Reference, parse_reference
-from sqlml.catalog.read import Catalog
+from sqlml.catalog.model_changes import ModelChanges, VersionChanges
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.host import Host
 from sqlml.parsing.statements import ModelName

@@ -24,7 +24,7 @@ from sqlml.statements.small_models import label_codes, label_column
 from sqlml.training.cascades.real_loss import loss_of_cascade, loss_of_filter
 from sqlml.types import fold
 from sqlml.verifying.source import Source, source_of
-from sqlml.verifying.verify import verify_rows
+from sqlml.verifying.verification import verify_rows
 
 
 def verify_model(models: Models, statement: VerifyModel) -> Answer:

@@ -1,6 +1,6 @@
-"""`answers`: predictions of the library that a model came from, by the library's own methods.
+"""Predictions of the library that a model came from, by the library's own methods.
 
-A separate process imports this module: it must stay light.
+A child process imports this module, so it must stay cheap to import.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,35 +18,69 @@ import numpy as np
 from sqlml.errors import VerificationError
 from sqlml.importers.onnx.labels import columns_of_labels, is_score
 from sqlml.types import Array
-from sqlml.verifying.compare import Asked
 
-if TYPE_CHECKING:  # a model is registered without pandas, too; then there is nothing to compare
+if TYPE_CHECKING:  # pandas is optional: without it, models are registered unverified
     import pandas as pd
 
+    from sqlml.ir.program import Program
 
-Answers = dict[str, Array]
+
+@dataclass(frozen=True, slots=True)
+class PredictionRequest:
+    """The predictions to ask a library for.
+
+    Attributes:
+        outputs: the names of the outputs.
+        has_classes: whether the model is a classifier.
+        text_columns: the names of the columns that are texts.
+        are_all_numbers: whether all columns are numbers.
+        labels: the classes of the first target.
+    """
+
+    outputs: tuple[str, ...]
+    has_classes: bool
+    text_columns: tuple[str, ...]
+    are_all_numbers: bool
+    labels: tuple[Any, ...] = ()
+
+    @classmethod
+    def for_program(cls, program: Program) -> PredictionRequest:
+        """Return the request that covers all outputs of a Program."""
+        kinds = {f.name: f.kind for f in program.features}
+        return cls(
+            tuple(program.outputs),
+            bool(program.labels),
+            tuple(name for name, kind in kinds.items() if kind == "string"),
+            all(kind == "number" for kind in kinds.values()),
+            program.labels[0].values if program.labels else (),
+        )
+
+
+Predictions = dict[str, Array]
 """Output -> numbers (n, k), or labels (n, targets)."""
 
 
 def has_source(model: Any) -> bool:
-    """Whether `answers` knows how to ask a model."""
-    return family_of(model) is not None and _first_step(model) not in _OF_THEIR_OWN
+    """Return whether `predict_with_library` can score a model with comparable results."""
+    return family_of(model) is not None and _first_step_class(model) not in _INCOMPARABLE_CLASSES
 
 
-def answers(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
-    """All outputs of the source model for the rows of a frame, which has the model's own columns.
+def predict_with_library(
+    model: Any, frame: pd.DataFrame, request: PredictionRequest
+) -> Predictions:
+    """Return all outputs of the source model for the rows of a frame with the model's own columns.
 
     Raises:
-        VerificationError: there is no way to ask it, or its library refuses such rows.
+        VerificationError: there is no way to score the model, or its library rejects these rows.
     """
     family = family_of(model)
     if family is None:
         raise VerificationError(f"cannot ask a {type(model).__name__} for its predictions")
     try:
-        with _quiet():
-            made = FAMILIES[family](model, frame, asked)
-            return {name: _matrix(value) for name, value in made.items()}
-    except Exception as error:  # a library raises what it likes of rows that it does not score
+        with _silence_warnings():
+            outputs = FAMILIES[family](model, frame, request)
+            return {name: _to_matrix(value) for name, value in outputs.items()}
+    except Exception as error:  # a library may raise any exception for rows that it rejects
         reason = (str(error).splitlines() or [""])[0]
         raise VerificationError(
             f"the model's own library does not score these rows: {type(error).__name__}: {reason}"
@@ -53,19 +88,19 @@ def answers(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
 
 
 def family_of(model: Any) -> str | None:
-    """The package of `FAMILIES` that a model is of."""
+    """Return the package in `FAMILIES` that a model belongs to, or None."""
     packages = (c.__module__.split(".")[0] for c in type(model).__mro__)
     return next((package for package in packages if package in FAMILIES), None)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_warnings() -> Iterator[None]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
 
 
-def _matrix(value: Any) -> Array:
+def _to_matrix(value: Any) -> Array:
     if isinstance(value, list):  # an array for each target
         value = np.concatenate(value, axis=1)
     value = value.toarray() if hasattr(value, "toarray") else np.asarray(value)
@@ -81,26 +116,26 @@ METHODS = MappingProxyType(
         "transform": "transform",
     }
 )
-"""Output -> the method of scikit-learn that gives it; a Scorer has the same."""
+"""Output -> the scikit-learn method that returns it; `Scorer` has the same methods."""
 
 
-def _sklearn(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
-    has = {o: m for o, m in METHODS.items() if o in asked.outputs and hasattr(model, m)}
-    if _first_step(model) in _OF_ONE_COLUMN:
-        return _said(model, has, frame.iloc[:, 0])
-    if hasattr(model, "feature_names_in_") or not asked.numbers:
-        return _said(model, has, frame)
+def _predict_sklearn(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
+    has = {o: m for o, m in METHODS.items() if o in request.outputs and hasattr(model, m)}
+    if _first_step_class(model) in _ONE_COLUMN_CLASSES:
+        return _call_methods(model, has, frame.iloc[:, 0])
+    if hasattr(model, "feature_names_in_") or not request.are_all_numbers:
+        return _call_methods(model, has, frame)
     try:
-        return _said(model, has, frame.to_numpy(np.float64))
-    except Exception:  # a step of the user's own may read its columns by name
-        return _said(model, has, frame)
+        return _call_methods(model, has, frame.to_numpy(np.float64))
+    except Exception:  # a custom step may read its columns by name
+        return _call_methods(model, has, frame)
 
 
-def _said(model: Any, methods: Mapping[str, str], rows: Any) -> Answers:
+def _call_methods(model: Any, methods: Mapping[str, str], rows: Any) -> Predictions:
     return {output: getattr(model, method)(rows) for output, method in methods.items()}
 
 
-_OF_ONE_COLUMN = frozenset(
+_ONE_COLUMN_CLASSES = frozenset(
     (
         "CountVectorizer",
         "HashingVectorizer",
@@ -109,229 +144,244 @@ _OF_ONE_COLUMN = frozenset(
         "TfidfVectorizer",
     )
 )
-"""Classes of scikit-learn that take a sequence of values and no table."""
+"""Scikit-learn classes that take a sequence of values instead of a table."""
 
 
-_OF_THEIR_OWN = frozenset(("KernelDensity", "LabelBinarizer"))
-"""Classes whose answers cannot be compared: bounds, far from all points, and what depends on the
-number of labels in the batch."""
+_INCOMPARABLE_CLASSES = frozenset(("KernelDensity", "LabelBinarizer"))
+"""Classes whose outputs cannot be compared: approximate densities far from all points, and outputs
+that depend on the labels in the batch."""
 
 
-def _first_step(model: Any) -> str:
+def _first_step_class(model: Any) -> str:
     while hasattr(model, "steps"):
         model = model.steps[0][1]
     return type(model).__name__
 
 
-def _categories(frame: pd.DataFrame, asked: Asked) -> pd.DataFrame:
-    """The frame with strings as categories, as boosters were given them."""
-    texts = asked.texts
+def _texts_as_categories(frame: pd.DataFrame, request: PredictionRequest) -> pd.DataFrame:
+    """Return the frame with text columns as categories, as boosters were trained on."""
+    texts = request.text_columns
     return frame.astype(dict.fromkeys(texts, "category")) if texts else frame
 
 
-def _xgboost(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+def _predict_xgboost(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
     import xgboost
 
-    frame = _categories(frame, asked)
+    frame = _texts_as_categories(frame, request)
     if isinstance(model, xgboost.Booster):
         x: Any = frame if model.feature_names else frame.set_axis(range(frame.shape[1]), axis=1)
         data = xgboost.DMatrix(x, enable_categorical=True)
         data.feature_names = model.feature_names
-        made = model.predict(data)
-        score = model.predict(data, output_margin=True)
-        return {**_of_booster(np.asarray(made), asked), "score": score}
-    named = getattr(model, "feature_names_in_", None) is not None
-    x = frame if named else frame.to_numpy(np.float64)
-    found = {"label": model.predict(x), "score": model.predict(x, output_margin=True)}
-    return found | ({"proba": model.predict_proba(x)} if "proba" in asked.outputs else {})
+        predictions = model.predict(data)
+        margins = model.predict(data, output_margin=True)
+        return {**_read_booster_predictions(np.asarray(predictions), request), "score": margins}
+    has_names = getattr(model, "feature_names_in_", None) is not None
+    x = frame if has_names else frame.to_numpy(np.float64)
+    outputs = {"label": model.predict(x), "score": model.predict(x, output_margin=True)}
+    return outputs | ({"proba": model.predict_proba(x)} if "proba" in request.outputs else {})
 
 
-def _of_booster(made: Array, asked: Asked) -> Answers:
-    """What a booster without a wrapper predicts: probabilities, where the model has classes."""
-    if not asked.classes:
-        return {"label": made}
-    if made.ndim == 1:
-        made = np.stack([1 - made, made], axis=1)
-    return {"proba": made}
+def _read_booster_predictions(predictions: Array, request: PredictionRequest) -> Predictions:
+    """Return the predictions of a booster without a wrapper: probabilities if the model has
+    classes."""
+    if not request.has_classes:
+        return {"label": predictions}
+    if predictions.ndim == 1:
+        predictions = np.stack([1 - predictions, predictions], axis=1)
+    return {"proba": predictions}
 
 
-def _lightgbm(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+def _predict_lightgbm(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
     import pandas as pd
 
     booster = getattr(model, "booster_", model)
-    known = getattr(booster, "pandas_categorical", None) or []
-    for name, values in zip(asked.texts, known, strict=False):
+    categories = getattr(booster, "pandas_categorical", None) or []
+    for name, values in zip(request.text_columns, categories, strict=False):
         frame = frame.assign(**{name: pd.Categorical(frame[name], categories=values)})
     score = model.predict(frame, raw_score=True)
     if booster is model:
-        return {**_of_booster(model.predict(frame), asked), "score": score}
-    found = {"label": model.predict(frame), "score": score}
-    return found | ({"proba": model.predict_proba(frame)} if "proba" in asked.outputs else {})
+        return {**_read_booster_predictions(model.predict(frame), request), "score": score}
+    outputs = {"label": model.predict(frame), "score": score}
+    return outputs | ({"proba": model.predict_proba(frame)} if "proba" in request.outputs else {})
 
 
-def _catboost(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
-    x = frame.fillna(dict.fromkeys(asked.texts, "")) if asked.texts else frame
+def _predict_catboost(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
+    x = frame.fillna(dict.fromkeys(request.text_columns, "")) if request.text_columns else frame
     for name in frame.columns[model.get_cat_feature_indices()]:
         column = x[name]
-        if name not in asked.texts and (column % 1 == 0).all():  # it takes no floats there
+        if name not in request.text_columns and (column % 1 == 0).all():  # CatBoost takes no floats
             x = x.assign(**{str(name): column.astype("int64")})
-    found = {"label": model.predict(x), "score": model.predict(x, prediction_type="RawFormulaVal")}
-    if "proba" in asked.outputs:
-        found["proba"] = model.predict(x, prediction_type="Probability")
-    return found
+    outputs = {
+        "label": model.predict(x),
+        "score": model.predict(x, prediction_type="RawFormulaVal"),
+    }
+    if "proba" in request.outputs:
+        outputs["proba"] = model.predict(x, prediction_type="Probability")
+    return outputs
 
 
-def _statsmodels(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+def _predict_statsmodels(
+    model: Any, frame: pd.DataFrame, request: PredictionRequest
+) -> Predictions:
     design = model.model
     linear = {} if type(design).__module__.startswith("statsmodels.regression") else LINEAR
     if getattr(design, "formula", None) is not None:
         return {"label": model.predict(frame), "score": model.predict(frame, **linear)}
-    given = iter(frame.columns)
+    names = iter(frame.columns)
     columns = []
     for name, weight in zip(design.exog_names, np.asarray(model.params), strict=True):
-        column = 1.0 if name in ("const", "Intercept") else frame[next(given)].to_numpy(float)
-        # A column without a weight is not read, where 0 times NaN would be NaN.
+        column = 1.0 if name in ("const", "Intercept") else frame[next(names)].to_numpy(float)
+        # Columns with weight 0 are not read, because 0 times NaN would be NaN.
         columns.append(np.broadcast_to(column if weight else 0.0, len(frame)))
     x = np.column_stack(columns)
     return {"label": model.predict(x), "score": model.predict(x, **linear)}
 
 
 LINEAR = {"which": "linear"}
-"""What statsmodels' predict takes for the linear predictor, but for least squares."""
+"""Arguments of statsmodels' `predict` for the linear predictor; least squares takes none."""
 
 
-def _onnx(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    # With several threads, sums differ from one run to the next, and with them labels at ties.
+    # With several threads, sums and therefore labels at ties differ between runs.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     ports = session.get_inputs()
-    fixed = next((p.shape[0] for p in ports if p.shape and isinstance(p.shape[0], int)), None)
-    parts = [frame] if fixed is None else _filled_up(frame, fixed)
-    made = [_onnx_part(session, part, asked) for part in parts]
-    joined = [np.concatenate(values)[: len(frame)] for values in zip(*made, strict=True)]
-    return _onnx_outputs(session.get_outputs(), joined, asked)
+    batch_size = next((p.shape[0] for p in ports if p.shape and isinstance(p.shape[0], int)), None)
+    batches = [frame] if batch_size is None else _split_into_batches(frame, batch_size)
+    outputs = [_run_onnx_batch(session, batch, request) for batch in batches]
+    values = [np.concatenate(batch)[: len(frame)] for batch in zip(*outputs, strict=True)]
+    return _onnx_outputs(session.get_outputs(), values, request)
 
 
-def _onnx_outputs(ports: Sequence[Any], values: Sequence[Array], asked: Asked) -> Answers:
-    """The outputs of a graph, (n, k) each, as the importer tells labels and scores apart."""
-    found: Answers = {}
+def _onnx_outputs(
+    ports: Sequence[Any], values: Sequence[Array], request: PredictionRequest
+) -> Predictions:
+    """Return the outputs of a graph, (n, k) each, with labels and scores as the importer assigns
+    them."""
+    predictions: Predictions = {}
     scores = {}
     maps = {port.name for port in ports if port.type.startswith("seq(map")}
     for name, value in zip([port.name for port in ports], values, strict=True):
         if value.dtype.kind == "f":
             scores[name] = value
         else:
-            found.setdefault("label", value)
-    if len(ports) == 1 or not (found or asked.classes):
-        return {asked.outputs[0]: values[0]}
-    columns = columns_of_labels(scores, asked.labels)
-    if columns:
-        return {**found, "proba": np.concatenate([scores[n] for n in columns], axis=1)}
+            predictions.setdefault("label", value)
+    if len(ports) == 1 or not (predictions or request.has_classes):
+        return {request.outputs[0]: values[0]}
+    label_columns = columns_of_labels(scores, request.labels)
+    if label_columns:
+        return {**predictions, "proba": np.concatenate([scores[n] for n in label_columns], axis=1)}
     for name, value in scores.items():
-        one_each = name in maps or (asked.classes and value.shape[1] == len(asked.labels))
-        found.setdefault("proba" if one_each and not is_score(name) else "score", value)
-    return found
+        has_column_per_class = name in maps or (
+            request.has_classes and value.shape[1] == len(request.labels)
+        )
+        predictions.setdefault(
+            "proba" if has_column_per_class and not is_score(name) else "score", value
+        )
+    return predictions
 
 
-def _filled_up(frame: pd.DataFrame, rows: int) -> list[pd.DataFrame]:
-    """Parts of just so many rows; the last one has rows of the first again."""
+def _split_into_batches(frame: pd.DataFrame, rows: int) -> list[pd.DataFrame]:
+    """Split a frame into batches of exactly `rows` rows; the last one is filled up with the first
+    rows."""
     return [
         frame.iloc[np.arange(start, start + rows) % len(frame)]
         for start in range(0, len(frame), rows)
     ]
 
 
-def _onnx_part(session: Any, frame: pd.DataFrame, asked: Asked) -> list[Array]:
-    feed, taken = {}, 0
+def _run_onnx_batch(session: Any, frame: pd.DataFrame, request: PredictionRequest) -> list[Array]:
+    feed, first_column = {}, 0
     ports = session.get_inputs()
-    fixed = [math.prod(d for d in p.shape[1:] if isinstance(d, int)) for p in ports]
-    for port, width in zip(ports, fixed, strict=True):
-        if not all(isinstance(d, int) for d in port.shape[1:]):  # it takes the other columns
-            width = frame.shape[1] - sum(fixed) + width
-        part = _ONNX_TYPES[port.type](frame.iloc[:, taken : taken + width])
-        dims = [d if isinstance(d, int) else -1 for d in port.shape[1:]]
-        feed[port.name] = part.reshape(len(frame), *dims)
-        taken += width
-    made = [_by_label(m, asked.labels) for m in session.run(None, feed)]
-    return [m.reshape(len(frame), -1) if m.size else m for m in made]
+    widths = [math.prod(d for d in p.shape[1:] if isinstance(d, int)) for p in ports]
+    for port, width in zip(ports, widths, strict=True):
+        if not all(isinstance(d, int) for d in port.shape[1:]):  # this port gets the rest
+            width = frame.shape[1] - sum(widths) + width
+        part = _ONNX_READERS[port.type](frame.iloc[:, first_column : first_column + width])
+        shape = [d if isinstance(d, int) else -1 for d in port.shape[1:]]
+        feed[port.name] = part.reshape(len(frame), *shape)
+        first_column += width
+    outputs = [_order_by_label(m, request.labels) for m in session.run(None, feed)]
+    return [m.reshape(len(frame), -1) if m.size else m for m in outputs]
 
 
-def _by_label(made: Any, labels: Sequence[Any]) -> Array:
-    """An output as an array: of maps, a row each, the numbers of the labels in their order, and
-    those of other keys after them."""
-    if not isinstance(made, list):
-        return np.asarray(made)
-    keys = dict.fromkeys([*labels, *(key for row in made for key in row)])
-    return np.array([[row.get(key, np.nan) for key in keys] for row in made], np.float32)
+def _order_by_label(output: Any, labels: Sequence[Any]) -> Array:
+    """Return an output as an array. For a list of maps, the columns are the labels, then other
+    keys."""
+    if not isinstance(output, list):
+        return np.asarray(output)
+    keys = dict.fromkeys([*labels, *(key for row in output for key in row)])
+    return np.array([[row.get(key, np.nan) for key in keys] for row in output], np.float32)
 
 
-def _numbers(dtype: str) -> Callable[[pd.DataFrame], Array]:
+def _to_numbers(dtype: str) -> Callable[[pd.DataFrame], Array]:
     return lambda part: part.to_numpy(np.float64).astype(dtype)
 
 
-_ONNX_TYPES: Mapping[str, Callable[[pd.DataFrame], Array]] = MappingProxyType(
+_ONNX_READERS: Mapping[str, Callable[[pd.DataFrame], Array]] = MappingProxyType(
     {
-        "tensor(float)": _numbers("float32"),
-        "tensor(double)": _numbers("float64"),
-        "tensor(float16)": _numbers("float16"),
-        "tensor(int8)": _numbers("int8"),
-        "tensor(int16)": _numbers("int16"),
-        "tensor(int64)": _numbers("int64"),
-        "tensor(int32)": _numbers("int32"),
-        "tensor(bool)": _numbers("bool"),
         "tensor(string)": lambda part: part.to_numpy(object),
+        "tensor(float)": _to_numbers("float32"),
+        "tensor(double)": _to_numbers("float64"),
+        **{
+            f"tensor({name})": _to_numbers(name)
+            for name in ("float16", "int8", "int16", "int32", "int64", "bool")
+        },
     }
 )
+"""ONNX type -> the conversion of columns to an array of that type."""
 
 
-def _torch(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+def _predict_torch(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
     import torch
 
     module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
-    kind = next((p.dtype for p in module.parameters()), torch.float32)
-    x = torch.from_numpy(frame.to_numpy(np.float64)).to(kind)
-    training = getattr(module, "training", False)
+    dtype = next((p.dtype for p in module.parameters()), torch.float32)
+    x = torch.from_numpy(frame.to_numpy(np.float64)).to(dtype)
+    was_training = getattr(module, "training", False)
     try:
         if module is model:
             module.eval()
         with torch.no_grad():
-            made = module(x).numpy()
+            predictions = module(x).numpy()
     finally:
         if module is model:
-            module.train(training)
-    return {asked.outputs[0]: made}
+            module.train(was_training)
+    return {request.outputs[0]: predictions}
 
 
-def _skorch(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
-    kind = next((str(p.dtype) for p in model.module_.parameters()), "torch.float32")
-    x = frame.to_numpy(np.float64).astype(kind.removeprefix("torch."))
-    found = {"label": model.predict(x)}
-    return found | ({"proba": model.predict_proba(x)} if "proba" in asked.outputs else {})
+def _predict_skorch(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
+    dtype = next((str(p.dtype) for p in model.module_.parameters()), "torch.float32")
+    x = frame.to_numpy(np.float64).astype(dtype.removeprefix("torch."))
+    outputs = {"label": model.predict(x)}
+    return outputs | ({"proba": model.predict_proba(x)} if "proba" in request.outputs else {})
 
 
-def _pyspark(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
-    from sqlml.verifying.spark_session import spark_answers  # it knows the importer: not light
+def _predict_pyspark(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
+    from sqlml.verifying.spark_session import predict_with_spark  # imports the Spark importer
 
-    return spark_answers(model, frame, asked)
+    return predict_with_spark(model, frame, request)
 
 
-FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Asked], Answers]] = MappingProxyType(
-    {
-        "sklearn": _sklearn,
-        "xgboost": _xgboost,
-        "lightgbm": _lightgbm,
-        "catboost": _catboost,
-        "onnx": _onnx,
-        "skorch": _skorch,
-        "statsmodels": _statsmodels,
-        "torch": _torch,
-        "pyspark": _pyspark,
-    }
+FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, PredictionRequest], Predictions]] = (
+    MappingProxyType(
+        {
+            "sklearn": _predict_sklearn,
+            "xgboost": _predict_xgboost,
+            "lightgbm": _predict_lightgbm,
+            "catboost": _predict_catboost,
+            "onnx": _predict_onnx,
+            "skorch": _predict_skorch,
+            "statsmodels": _predict_statsmodels,
+            "torch": _predict_torch,
+            "pyspark": _predict_pyspark,
+        }
+    )
 )
-"""The package of a model's class -> how its models are asked."""
+"""The package of a model's class -> the function that returns its predictions."""

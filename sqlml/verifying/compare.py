@@ -1,149 +1,127 @@
-"""`compare`: how far a model's outputs are from its source's, and whether that is too far."""
+"""Differences between a model's outputs and its source's, and whether they are within tolerance."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sqlml.ir.program import Program
 from sqlml.types import Array
 
-if TYPE_CHECKING:
-    from sqlml.ir.program import Program
+TOLERANCE = 1e-6
+"""The largest relative difference of a number: the contract of docs/exactness.md."""
+
+_TOLERANCES = MappingProxyType({"torch": 2e-5, "onnx": 2e-5})
 
 
-# `Asked`: what a library is asked of a model.
-#
-# A separate process imports this module: it must stay light.
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What to ask of a model: the outputs by name, whether there are classes, and which columns are
-    texts; `numbers` says that all columns are numbers, and `labels` are the classes of the first
-    target."""
-
-    outputs: tuple[str, ...]
-    classes: bool
-    texts: tuple[str, ...]
-    numbers: bool
-    labels: tuple[Any, ...] = ()
-
-    @classmethod
-    def of(cls, program: Program) -> Asked:
-        """What a Program has."""
-        kinds = {f.name: f.kind for f in program.features}
-        return cls(
-            tuple(program.outputs),
-            bool(program.labels),
-            tuple(name for name, kind in kinds.items() if kind == "string"),
-            all(kind == "number" for kind in kinds.values()),
-            program.labels[0].values if program.labels else (),
-        )
-
-
-BOUND = 1e-6
-"""Largest relative difference of a number: the contract of docs/exactness.md."""
-
-_BOUNDS = MappingProxyType({"torch": 2e-5, "onnx": 2e-5})
-
-
-def bound_of(family: str | None) -> float:
-    """What the numbers of a model of this package may differ by."""
-    return _BOUNDS.get(family or "", BOUND)
+def tolerance_of_family(family: str | None) -> float:
+    """Return the largest relative difference allowed for the models of a package."""
+    return _TOLERANCES.get(family or "", TOLERANCE)
 
 
 NEAR_ZERO = 1e-3
-"""Numbers smaller than this share of the largest are measured by that; those of a source that
-answers in float32, whose sums keep seven digits of the terms, by the largest itself."""
+"""Numbers below this share of the largest are compared relative to that share. For a source that
+predicts in float32, whose sums keep seven digits of the terms, the share is 1."""
 
-UNSURE = 0.01
-"""The share of labels that may differ where no score tells how near a tie they are: of clusters
-and neighbours at equal distances the library itself decides otherwise from batch to batch."""
+TIE_SHARE = 0.01
+"""The share of labels that may differ if no score shows which are ties. For clusters and for
+neighbours at equal distances, the library itself decides differently from batch to batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One output of `rows` rows: the largest difference, absolute and of the numbers' own size;
-    the labels that differ, and how many of those are not ties; and what is allowed."""
+    """The difference of one output over `rows` rows.
+
+    Attributes:
+        absolute, relative: the largest difference, also relative to the numbers.
+        flips: the number of labels that differ.
+        certain_flips: the number of these that are not ties.
+        bound: the largest allowed relative difference.
+    """
 
     output: str
     rows: int
     absolute: float
     relative: float
     flips: int
-    surely: int
+    certain_flips: int
     bound: float
 
     @property
     def agrees(self) -> bool:
-        """Whether it is within the contract."""
-        return self.relative <= self.bound and not self.surely
+        """Return whether the difference is within the contract."""
+        return self.relative <= self.bound and not self.certain_flips
 
 
-def compare(
+def compare_outputs(
     program: Program,
     ours: Mapping[str, Array],
     theirs: Mapping[str, Array],
-    bound: float,
+    tolerance: float,
 ) -> tuple[Difference, ...]:
-    """The differences of the outputs that both have: numbers (n, k), and labels as they are."""
+    """Return a difference for each output that both have.
+
+    Args:
+        ours, theirs: output -> numbers (n, k) or labels (n, targets).
+        tolerance: the largest allowed relative difference.
+    """
     return tuple(
-        _labels(name, ours, theirs, bound)
+        _compare_labels(name, ours, theirs, tolerance)
         if name == "label" and program.labels
-        else _numbers(name, ours[name], theirs[name], bound)
+        else _compare_numbers(name, ours[name], theirs[name], tolerance)
         for name in ours
         if name in theirs
     )
 
 
-def _numbers(name: str, ours: Array, theirs: Array, bound: float) -> Difference:
+def _compare_numbers(name: str, ours: Array, theirs: Array, tolerance: float) -> Difference:
     if ours.shape != theirs.shape:
-        return Difference(name, len(theirs), np.inf, np.inf, 0, 0, bound)
+        return Difference(name, len(theirs), np.inf, np.inf, 0, 0, tolerance)
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
     with np.errstate(all="ignore"):
-        apart = np.abs(a - b)
-        apart[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
-        apart[np.isnan(apart)] = np.inf
+        distances = np.abs(a - b)
+        distances[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
+        distances[np.isnan(distances)] = np.inf
         finite = np.abs(b[np.isfinite(b)])
-        share = 1.0 if theirs.dtype == np.float32 else NEAR_ZERO
-        size = np.maximum(np.abs(b), share * (finite.max() if finite.size else 0.0))
-        relative = np.where(apart == 0.0, 0.0, apart / size)
+        floor = 1.0 if theirs.dtype == np.float32 else NEAR_ZERO
+        scale = np.maximum(np.abs(b), floor * (finite.max() if finite.size else 0.0))
+        relative = np.where(distances == 0.0, 0.0, distances / scale)
     relative[np.isnan(relative)] = np.inf
-    absolute, largest = (float(x.max(initial=0.0)) for x in (apart, relative))
-    return Difference(name, len(theirs), absolute, largest, 0, 0, bound)
+    absolute, largest = (float(x.max(initial=0.0)) for x in (distances, relative))
+    return Difference(name, len(theirs), absolute, largest, 0, 0, tolerance)
 
 
-def _labels(
-    name: str, ours: Mapping[str, Array], theirs: Mapping[str, Array], bound: float
+def _compare_labels(
+    name: str, ours: Mapping[str, Array], theirs: Mapping[str, Array], tolerance: float
 ) -> Difference:
     a, b = ours[name], theirs[name]
     if a.shape != b.shape:
-        return Difference(name, len(b), 0.0, 0.0, len(b), len(b), bound)
-    other = (a.astype(object) != b.astype(object)).any(axis=tuple(range(1, a.ndim)))
-    flips = int(other.sum())
-    near = _near_ties(theirs, bound)
-    if near is None:
-        surely = flips if flips > UNSURE * len(b) else 0
+        return Difference(name, len(b), 0.0, 0.0, len(b), len(b), tolerance)
+    differs = (a.astype(object) != b.astype(object)).any(axis=tuple(range(1, a.ndim)))
+    flips = int(differs.sum())
+    near_ties = _find_near_ties(theirs, tolerance)
+    if near_ties is None:
+        certain_flips = flips if flips > TIE_SHARE * len(b) else 0
     else:
-        surely = int((other & ~near).sum())
-    return Difference(name, len(b), 0.0, 0.0, flips, surely, bound)
+        certain_flips = int((differs & ~near_ties).sum())
+    return Difference(name, len(b), 0.0, 0.0, flips, certain_flips, tolerance)
 
 
-def _near_ties(theirs: Mapping[str, Array], bound: float) -> Array | None:
-    """The rows (n,) whose best two classes are as good as equal; None if no output tells."""
+def _find_near_ties(theirs: Mapping[str, Array], tolerance: float) -> Array | None:
+    """Return the rows (n,) whose best two classes are nearly equal; None if no output shows it."""
     for name in ("proba", "score"):
         scores = theirs.get(name)
         if scores is None or not len(scores):
             continue
         if scores.shape[1] == 1:
-            near: Array = np.abs(scores[:, 0]) <= bound
-            return near
-        top = np.sort(scores, axis=1)[:, -2:]
-        near = np.abs(top[:, 1] - top[:, 0]) <= bound * np.maximum(np.abs(top[:, 1]), 1.0)
-        return near
+            is_near: Array = np.abs(scores[:, 0]) <= tolerance
+            return is_near
+        best_two = np.sort(scores, axis=1)[:, -2:]
+        is_near = np.abs(best_two[:, 1] - best_two[:, 0]) <= tolerance * np.maximum(
+            np.abs(best_two[:, 1]), 1.0
+        )
+        return is_near
     return None

@@ -1,6 +1,6 @@
-"""`FileSource`: a model file that a process of its own loads and asks; `conversation` is the child.
+"""A model file that its own library loads and scores in a child process.
 
-Questions are frames, pickled by the parent; answers come as plain arrays and JSON.
+The parent sends frames as pickles; the child replies with plain arrays and JSON.
 """
 
 from __future__ import annotations
@@ -21,89 +21,87 @@ from sqlml.errors import ArtifactError, MissingDependencyError, SqlmlError, Veri
 from sqlml.importers.catboost.binary import MAGIC
 from sqlml.ir.damaged_file import reading
 from sqlml.types import Array
-from sqlml.verifying.ask_library import Answers, answers
-from sqlml.verifying.compare import Asked, bound_of
+from sqlml.verifying.ask_library import PredictionRequest, Predictions, predict_with_library
+from sqlml.verifying.compare import tolerance_of_family
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-# `original`: a model file as its own library loads it, to be compared with the stored Program.
-#
-# Libraries trust the files that they load: this is for a separate process, and must stay light.
+def load_original(kind: str, path: str, content: bytes, *, classes: bool) -> Any:
+    """Return the object in a model file, as its own library loads it.
 
-
-def original(kind: str, path: str, content: bytes, *, classes: bool) -> Any:
-    """The object that a file holds.
+    Libraries trust the files that they load, so call this in a separate process only.
 
     Args:
-        kind: its format, one of `LIBRARIES`.
-        path: where it came from, for messages.
-        classes: whether the model that it is compared with is a classifier.
+        kind: the file format, a key of `LIBRARIES`.
+        path: the origin of the file, for messages.
+        classes: whether the model to compare with is a classifier.
 
     Raises:
-        ArtifactError: the library cannot read it.
-        UntrustedArtifactError: reading it may execute code.
-        MissingDependencyError: the file's library is not installed.
+        ArtifactError: the library cannot read the file.
+        UntrustedArtifactError: reading the file may execute code.
+        MissingDependencyError: the library is not installed.
     """
     try:
         return LIBRARIES[kind].load(content, classes)
     except ImportError as error:
-        name = (error.name or "").split(".")[0]
+        package = (error.name or "").split(".")[0]
         raise MissingDependencyError(
-            f"verifying {path} needs {name}, which is not installed: pip install 'sqlml[{name}]'"
+            f"verifying {path} needs {package}, which is not installed: "
+            f"pip install 'sqlml[{package}]'"
         ) from error
     except SqlmlError as error:
         raise type(error)(f"{path}: {error.message}") from None
-    except Exception as error:  # a library raises what it likes of a file that it does not read
-        reason = next(iter(str(error).strip().splitlines()), "")  # pages of C++ may follow
+    except Exception as error:  # a library may raise any exception for a damaged file
+        reason = next(iter(str(error).strip().splitlines()), "")  # without the C++ stack trace
         raise ArtifactError(
             f"{path}: its own library cannot read it ({type(error).__name__}: {reason})"
         ) from error
 
 
-def _xgboost(content: bytes, classes: bool) -> Any:
+def _load_xgboost(content: bytes, classes: bool) -> Any:
     import xgboost
 
     return xgboost.Booster(model_file=bytearray(content))
 
 
-def _lightgbm(content: bytes, classes: bool) -> Any:
+def _load_lightgbm(content: bytes, classes: bool) -> Any:
     import lightgbm
 
     return lightgbm.Booster(model_str=content.decode("utf-8-sig"))
 
 
-def _catboost(content: bytes, classes: bool) -> Any:
+def _load_catboost(content: bytes, classes: bool) -> Any:
     import catboost
 
-    made = catboost.CatBoostClassifier() if classes else catboost.CatBoost()
+    model = catboost.CatBoostClassifier() if classes else catboost.CatBoost()
     kind = "cbm" if content.startswith(MAGIC) else "json"
-    with NamedTemporaryFile(suffix=f".{kind}") as copy:  # it reads JSON only from files
+    with NamedTemporaryFile(suffix=f".{kind}") as copy:  # CatBoost reads JSON from files only
         copy.write(content)
         copy.flush()
-        return made.load_model(copy.name, format=kind)
+        return model.load_model(copy.name, format=kind)
 
 
-def _onnx(content: bytes, classes: bool) -> Any:
+def _load_onnx(content: bytes, classes: bool) -> Any:
     import onnx
 
     return onnx.load_from_string(content)
 
 
-def _torch(content: bytes, classes: bool) -> Any:
+def _load_torch(content: bytes, classes: bool) -> Any:
     import torch
 
     return torch.export.load(io.BytesIO(content))
 
 
-def _skops(content: bytes, classes: bool) -> Any:
-    return pickle.loads(content)  # what the parent made of the file, and pickled itself
+def _load_skops(content: bytes, classes: bool) -> Any:
+    return pickle.loads(content)  # pickled by the parent from the checked object
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The `package` of a library, and how it reads a file, `classes` of a classifier."""
+    """The `package` of a library and its loader, which takes the content and `classes`."""
 
     package: str
     load: Callable[[bytes, bool], Any]
@@ -111,126 +109,127 @@ class Library:
 
 LIBRARIES: Mapping[str, Library] = MappingProxyType(
     {
-        "XGBOOST": Library("xgboost", _xgboost),
-        "LIGHTGBM": Library("lightgbm", _lightgbm),
-        "CATBOOST": Library("catboost", _catboost),
-        "ONNX": Library("onnx", _onnx),
-        "SKOPS": Library("sklearn", _skops),
-        "TORCH": Library("torch", _torch),
+        "XGBOOST": Library("xgboost", _load_xgboost),
+        "LIGHTGBM": Library("lightgbm", _load_lightgbm),
+        "CATBOOST": Library("catboost", _load_catboost),
+        "ONNX": Library("onnx", _load_onnx),
+        "SKOPS": Library("sklearn", _load_skops),
+        "TORCH": Library("torch", _load_torch),
     }
 )
-"""By format; of a skops archive it is the object, pickled."""
+"""File format -> library. A skops archive arrives as the pickled object."""
 
 
-ROWS_A_SECOND = 1000
-"""What a library scores at least: so much more time has an answer about many rows."""
+ROWS_PER_SECOND = 1000
+"""The slowest expected rate of scoring; larger frames get a longer timeout."""
 
 
 class FileSource:
-    """A model file as its own library scores it, in a child process with limits.
+    """A model file that its own library scores, in a child process with limits.
 
     Leaving the context ends the child.
     """
 
-    def __init__(self, kind: str, path: str, content: bytes, asked: Asked) -> None:
+    def __init__(self, kind: str, path: str, content: bytes, request: PredictionRequest) -> None:
         self._path = path
         self._library = LIBRARIES[kind].package
-        about = json.dumps({"kind": kind, "path": path, "asked": asdict(asked)}).encode()
-        self._child = Child(f"{__name__}:conversation", about, content)
-        self.bound = bound_of(self._library)
+        about = json.dumps({"kind": kind, "path": path, "request": asdict(request)}).encode()
+        self._child = Child(f"{__name__}:serve_file", about, content)
+        self.tolerance = tolerance_of_family(self._library)
         self.knows_null_texts = self._library != "onnx"
 
     def __enter__(self) -> FileSource:
-        """Start the child, which loads the file.
+        """Start the child and load the file in it.
 
         Raises:
-            ArtifactError, UntrustedArtifactError, MissingDependencyError: as `original` does, and
-                where the library ends on it.
+            ArtifactError, UntrustedArtifactError, MissingDependencyError: as for `load_original`,
+                or the library crashes on the file.
         """
         try:
             self._child.__enter__()
         except (Ended, Failed) as error:
-            raise self._refused(error, "reads") from None
+            raise self._describe_failure(error, "reads") from None
         return self
 
     def __exit__(self, *error: object) -> None:
         """End the child."""
         self._child.__exit__(*error)
 
-    def answers(self, frame: pd.DataFrame) -> Answers:
-        """Ask the child to score `frame`; it has longer for more rows."""
+    def predict(self, frame: pd.DataFrame) -> Predictions:
+        """Score `frame` in the child, with a timeout that grows with the number of rows."""
         question = pickle.dumps(frame, pickle.HIGHEST_PROTOCOL)
         try:
-            told = self._child.ask(question, SECONDS + len(frame) / ROWS_A_SECOND)
+            reply = self._child.ask(question, SECONDS + len(frame) / ROWS_PER_SECOND)
         except (Ended, Failed) as error:
-            raise self._refused(error, "predicts with") from None
+            raise self._describe_failure(error, "predicts with") from None
         with reading(f"the answer about {self._path}", "try again"):
-            return _unpacked(told)
+            return _unpack_predictions(reply)
 
-    def _refused(self, error: Ended | Failed, does: str) -> SqlmlError:
+    def _describe_failure(self, error: Ended | Failed, action: str) -> SqlmlError:
         if isinstance(error, Failed):
-            ours = named(error.name, error.message)
-            if ours is not None:
-                return ours
+            sqlml_error = named(error.name, error.message)
+            if sqlml_error is not None:
+                return sqlml_error
             error = Ended(f"fails ({error.name}: {error.message})")
         return ArtifactError(
-            f"{self._path}: a process in which {self._library} {does} this file {error}; the file "
-            "is damaged or hostile, or takes more than this machine has"
+            f"{self._path}: a process in which {self._library} {action} this file {error}; the "
+            "file is damaged or hostile, or needs more memory or time than is allowed"
         )
 
 
-def conversation(about: bytes, content: bytes) -> Generator[bytes, bytes, None]:
-    """The child: says when it has loaded the file, then answers for one frame after the other."""
-    told = json.loads(about)
-    asked = Asked(**told["asked"])
-    model = original(told["kind"], told["path"], content, classes=asked.classes)
+def serve_file(about: bytes, content: bytes) -> Generator[bytes, bytes, None]:
+    """Run the child: load the file, report success, then score one frame after another."""
+    settings = json.loads(about)
+    request = PredictionRequest(**settings["request"])
+    model = load_original(settings["kind"], settings["path"], content, classes=request.has_classes)
     question = yield b""
     while True:
-        frame = pickle.loads(question)  # it is the parent that asks
+        frame = pickle.loads(question)  # sent by the parent
         try:
-            answer = _packed(answers(model, frame, asked))
-        except VerificationError as error:  # other rows may be scored
-            answer = json.dumps({"refused": error.message}).encode()
-        question = yield answer
+            reply = _pack_predictions(predict_with_library(model, frame, request))
+        except VerificationError as error:  # the library may still score other rows
+            reply = json.dumps({"refused": error.message}).encode()
+        question = yield reply
 
 
-def _packed(made: Answers) -> bytes:
-    """Numbers as bytes after a line of JSON, which holds labels that are objects."""
-    told: dict[str, Any] = {}
-    parts = []
-    for name, array in made.items():
-        about: dict[str, Any] = {"shape": array.shape}
+def _pack_predictions(predictions: Predictions) -> bytes:
+    """Serialize predictions: a line of JSON with labels that are objects, then the numbers as
+    bytes."""
+    headers: dict[str, Any] = {}
+    contents = []
+    for name, array in predictions.items():
+        header: dict[str, Any] = {"shape": array.shape}
         if array.dtype == object:
-            about["values"] = [_plain(v) for v in array.ravel().tolist()]
+            header["values"] = [_to_json_value(v) for v in array.ravel().tolist()]
         else:
-            about["dtype"] = array.dtype.str
-            parts.append(array.tobytes())
-        told[name] = about
-    return b"\n".join([json.dumps({"answers": told}).encode(), b"".join(parts)])
+            header["dtype"] = array.dtype.str
+            contents.append(array.tobytes())
+        headers[name] = header
+    return b"\n".join([json.dumps({"answers": headers}).encode(), b"".join(contents)])
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, bool | int | float | str):
         raise VerificationError(f"the library returned a {type(value).__name__}")
     return value
 
 
-def _unpacked(content: bytes) -> Answers:
+def _unpack_predictions(content: bytes) -> Predictions:
     head, _, rest = content.partition(b"\n")
-    told = json.loads(head)
-    if "refused" in told:
-        raise VerificationError(told["refused"])
-    made: dict[str, Array] = {}
+    message = json.loads(head)
+    if "refused" in message:
+        raise VerificationError(message["refused"])
+    predictions: dict[str, Array] = {}
     start = 0
-    for name, about in told["answers"].items():
-        shape = tuple(about["shape"])
-        if "values" in about:
+    for name, header in message["answers"].items():
+        shape = tuple(header["shape"])
+        if "values" in header:
             array = np.empty(shape, object)
-            array.reshape(-1)[:] = about["values"]
+            array.reshape(-1)[:] = header["values"]
         else:
-            dtype = np.dtype(about["dtype"])
+            dtype = np.dtype(header["dtype"])
             array = np.frombuffer(rest, dtype, int(np.prod(shape)), start).reshape(shape)
             start += array.nbytes
-        made[name] = array
-    return made
+        predictions[name] = array
+    return predictions

@@ -1,11 +1,11 @@
-"""`Source`: what a stored model is compared with, and `source_of`, which decides where it is asked.
+"""Sources: the models that a stored Program is compared with, and where they are scored.
 
-What came from an untrusted file is asked in a separate process: XGBoost, LightGBM,
-CatBoost, onnxruntime, torch, and scikit-learn over skops are native code, which a forged file may
-crash, hang or let take all memory. Three kinds of file are asked here: a pickle, which ran its own
-code when it was read, with the user's permission; a model of sqlml, which the reference interpreter
-answers for (its foreign graphs have been tried in a separate process); and a Spark folder, by
-the SparkSession of this process.
+A model from an untrusted file is scored in a separate process: XGBoost, LightGBM, CatBoost,
+onnxruntime, torch and scikit-learn (through skops) are native code, which a forged file may crash,
+hang or let exhaust memory. Three kinds of files are scored in this process: a pickle, which already
+ran its code when it was read with the user's permission; an sqlml model, which the reference
+interpreter scores after its foreign graphs were tried in a separate process; and a Spark folder,
+which this process's SparkSession scores.
 """
 
 from __future__ import annotations
@@ -25,10 +25,16 @@ from sqlml.importers.spark_ml.stages import SparkModel
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.program import Program
 from sqlml.scorer.scorer import Scorer
-from sqlml.verifying.ask_library import METHODS, Answers, answers, family_of
-from sqlml.verifying.compare import Asked, bound_of
+from sqlml.verifying.ask_library import (
+    METHODS,
+    PredictionRequest,
+    Predictions,
+    family_of,
+    predict_with_library,
+)
+from sqlml.verifying.compare import tolerance_of_family
 from sqlml.verifying.library_process import FileSource
-from sqlml.verifying.spark_session import loaded
+from sqlml.verifying.spark_session import load_spark_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,112 +44,117 @@ class Source(Protocol):
     """A model to compare with its stored form."""
 
     @property
-    def bound(self) -> float:
-        """What its numbers may differ by."""
+    def tolerance(self) -> float:
+        """Return the largest allowed relative difference of its numbers."""
         ...
 
     @property
     def knows_null_texts(self) -> bool:
-        """Whether a text may be missing in the rows that it is asked about."""
+        """Return whether text columns may have missing values."""
         ...
 
-    def answers(self, frame: pd.DataFrame) -> Answers:
-        """All its outputs for the rows of a frame, which has the model's own columns.
+    def predict(self, frame: pd.DataFrame) -> Predictions:
+        """Return all outputs for the rows of a frame with the model's own columns.
 
         Raises:
-            VerificationError: its library refuses such rows, or there is no way to ask it.
-            ArtifactError: its library crashes on it.
+            VerificationError: the library rejects these rows, or there is no way to score the
+                model.
+            ArtifactError: the library crashes.
         """
         ...
 
 
 class ObjectSource:
-    """An object of this process."""
+    """A fitted object, scored in this process."""
 
     knows_null_texts = True
 
     def __init__(self, model: Any, program: Program) -> None:
         self._model = model
-        self._asked = Asked.of(program)
-        self.bound = bound_of(family_of(model))
+        self._asked = PredictionRequest.for_program(program)
+        self.tolerance = tolerance_of_family(family_of(model))
 
-    def answers(self, frame: pd.DataFrame) -> Answers:
-        """What the library's own methods answer, called in this process."""
-        return answers(self._model, frame, self._asked)
+    def predict(self, frame: pd.DataFrame) -> Predictions:
+        return predict_with_library(self._model, frame, self._asked)
 
 
 def source_of_object(model: Any, program: Program) -> AbstractContextManager[Source]:
-    """An object of this process, which is asked here; an ONNX graph is asked in a separate process,
-    since onnxruntime aborts on some."""
+    """Return the source for a fitted object.
+
+    It is scored in this process, except for ONNX graphs: onnxruntime aborts on some.
+    """
     if family_of(model) == "onnx":
-        return FileSource("ONNX", "the model", model.SerializeToString(), Asked.of(program))
+        return FileSource(
+            "ONNX", "the model", model.SerializeToString(), PredictionRequest.for_program(program)
+        )
     return nullcontext(ObjectSource(model, program))
 
 
 class ProgramSource:
-    """A Program, as the reference interpreter reads it."""
+    """A Program, scored by the reference interpreter."""
 
     knows_null_texts = True
 
     def __init__(self, program: Program) -> None:
         self._scorer = Scorer(program, program.features, {"backend": "reference"})
-        self.bound = bound_of("sqlml")
+        self.tolerance = tolerance_of_family("sqlml")
 
-    def answers(self, frame: pd.DataFrame) -> Answers:
-        """What the reference backend answers."""
-        return scored(self._scorer, frame, self._scorer.program.outputs)
+    def predict(self, frame: pd.DataFrame) -> Predictions:
+        return score_frame(self._scorer, frame, self._scorer.program.outputs)
 
 
-def scored(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> Answers:
-    """A Scorer's values of these outputs, in the form of `answers`."""
-    made: Answers = {}
+def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> Predictions:
+    """Return the outputs of a Scorer as predictions."""
+    predictions: Predictions = {}
     for name in outputs:
         value = getattr(scorer, METHODS[name])(frame)
         value = np.concatenate(value, axis=1) if isinstance(value, list) else value
-        made[name] = value.reshape(len(value), -1)
-    return made
+        predictions[name] = value.reshape(len(value), -1)
+    return predictions
 
 
 @contextmanager
 def source_of(file: ModelFile, program: Program, *, allow_pickle: bool) -> Iterator[Source]:
-    """The model of a file, as its own library reads it.
+    """Open the model of a file as a source.
 
     Args:
-        program: the model that it is to be compared with.
-        allow_pickle: whether reading it may execute code.
+        program: the stored Program to compare with.
+        allow_pickle: whether reading the file may execute code.
 
     Raises:
-        ArtifactError: the library cannot read it, or ends on it.
-        UntrustedArtifactError: reading it may execute code.
+        ArtifactError: the library cannot read the file, or crashes on it.
+        UntrustedArtifactError: reading the file may execute code.
         MissingDependencyError: the file's library is not installed.
     """
-    automatic = file.format.upper() == "AUTO"
-    kind = kind_of(file.content, file.path) if automatic else file.format
+    is_automatic = file.format.upper() == "AUTO"
+    kind = kind_of(file.content, file.path) if is_automatic else file.format
     if kind.upper() == "TORCH" and not allow_pickle:
         raise UntrustedArtifactError(
             f"{file.path}: torch itself may execute code that such a file contains; connect with "
             "allow_pickle=True if you trust it"
         )
     if isinstance(file.model, SparkModel):
-        yield ObjectSource(loaded(file.path), program)
+        yield ObjectSource(load_spark_model(file.path), program)
     elif isinstance(file.model, StoredModel | Program):
-        held = file.model if isinstance(file.model, Program) else file.model.program
-        try_foreign(held)
-        yield ProgramSource(held)
+        stored_program = file.model if isinstance(file.model, Program) else file.model.program
+        try_foreign(stored_program)
+        yield ProgramSource(stored_program)
     elif kind.upper() == "PICKLE":
         yield ObjectSource(file.model, program)
     else:
-        content = _pickled(file) if kind.upper() == "SKOPS" else file.content
-        with FileSource(kind.upper(), file.path, content, Asked.of(program)) as source:
+        content = _pickle_model(file) if kind.upper() == "SKOPS" else file.content
+        with FileSource(
+            kind.upper(), file.path, content, PredictionRequest.for_program(program)
+        ) as source:
             yield source
 
 
-def _pickled(file: ModelFile) -> bytes:
-    """The object of a skops archive, whose types have been looked at, for the child: the package
-    skops takes several seconds to import."""
+def _pickle_model(file: ModelFile) -> bytes:
+    """Pickle the checked object of a skops archive for the child, because importing skops takes
+    seconds."""
     try:
         return pickle.dumps(file.model, pickle.HIGHEST_PROTOCOL)
-    except Exception as error:  # classes pickle themselves: they may raise anything
+    except Exception as error:  # classes define their own pickling and may raise any exception
         raise ArtifactError(
             f"{file.path}: the object in it cannot be passed to a separate process "
             f"({type(error).__name__}: {error}); it is damaged"

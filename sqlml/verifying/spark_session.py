@@ -1,4 +1,4 @@
-"""`spark_answers`, `loaded`: models of pyspark.ml asked in the session that this process has."""
+"""Sources of pyspark.ml models, which this process's SparkSession loads and scores."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from sqlml.importers.spark_ml.live import read_object
 from sqlml.importers.spark_ml.pipeline import Plan, plan
 from sqlml.regular_files import local_path
 from sqlml.types import Array
-from sqlml.verifying.compare import Asked
+from sqlml.verifying.ask_library import PredictionRequest
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def loaded(path: str) -> Any:
-    """The pyspark.ml object in a folder, whose classes the importer knows.
+def load_spark_model(path: str) -> Any:
+    """Return the pyspark.ml object in a folder whose classes the importer knows.
 
     Raises:
         MissingDependencyError: pyspark is not installed.
         ConfigError: this process has no SparkSession.
         ArtifactError: Spark cannot read the folder.
     """
-    session = _session()
+    session = _active_session()
     if session is None:
         raise ConfigError(
             f"verifying {path!r} needs a SparkSession, and this process has none: create one with "
@@ -34,8 +34,8 @@ def loaded(path: str) -> Any:
         )
     from pyspark.ml.util import DefaultParamsReader
 
-    place = local_path(path)
-    uri = path if place is None else f"file://{os.path.abspath(place)}"
+    local_folder = local_path(path)
+    uri = path if local_folder is None else f"file://{os.path.abspath(local_folder)}"
     try:
         return DefaultParamsReader.loadParamsInstance(uri, session)
     except Exception as error:  # Java's errors come as classes of several packages
@@ -45,7 +45,7 @@ def loaded(path: str) -> Any:
         ) from error
 
 
-def _session() -> Any:
+def _active_session() -> Any:
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -55,21 +55,26 @@ def _session() -> Any:
     return SparkSession.getActiveSession()
 
 
-def spark_answers(model: Any, frame: pd.DataFrame, asked: Asked) -> dict[str, Array]:
-    """The result of `model.transform` for the rows of a frame, whose missing values are NULL."""
-    made = plan(read_object(model, trees=False))
-    rows = _session().createDataFrame(*_rows(frame, asked, made.vector))
-    columns = _columns(made, asked)
-    needed = dict.fromkeys(name for names in columns.values() for name in names)
-    told = model.transform(rows).select(*needed).collect()
+def predict_with_spark(
+    model: Any, frame: pd.DataFrame, request: PredictionRequest
+) -> dict[str, Array]:
+    """Return the outputs of `model.transform` for the rows of a frame; missing values are NULL."""
+    pipeline = plan(read_object(model, trees=False))
+    rows = _active_session().createDataFrame(*_to_spark_rows(frame, request, pipeline.vector))
+    columns = _match_columns(pipeline, request)
+    column_names = dict.fromkeys(name for names in columns.values() for name in names)
+    results = model.transform(rows).select(*column_names).collect()
     return {
-        output: np.array([np.hstack([_plain(row[name]) for name in names]) for row in told])
+        output: np.array([np.hstack([_to_numbers(row[name]) for name in names]) for row in results])
         for output, names in columns.items()
     }
 
 
-def _rows(frame: pd.DataFrame, asked: Asked, vector: str | None) -> tuple[list[Any], Any]:
-    """The rows and their schema; of a model that reads one vector, its numbers as that."""
+def _to_spark_rows(
+    frame: pd.DataFrame, request: PredictionRequest, vector: str | None
+) -> tuple[list[Any], Any]:
+    """Return the rows and their schema; all columns as one vector if the model reads a single
+    `vector`."""
     from pyspark.ml.linalg import Vectors, VectorUDT
     from pyspark.sql.types import DoubleType, StringType, StructType
 
@@ -77,28 +82,28 @@ def _rows(frame: pd.DataFrame, asked: Asked, vector: str | None) -> tuple[list[A
         numbers = frame.to_numpy(np.float64)
         return [(Vectors.dense(row),) for row in numbers], StructType().add(vector, VectorUDT())
     schema = StructType()
-    held: list[list[Any]] = []
+    columns: list[list[Any]] = []
     for name in frame.columns:
-        text = name in asked.texts
-        schema.add(name, StringType() if text else DoubleType())
+        is_text = name in request.text_columns
+        schema.add(name, StringType() if is_text else DoubleType())
         column = frame[name].astype(object)
         column = column.where(column.notna(), None).tolist()
-        held.append([v if v is None or text else float(v) for v in column])
-    return list(zip(*held, strict=True)), schema
+        columns.append([v if v is None or is_text else float(v) for v in column])
+    return list(zip(*columns, strict=True)), schema
 
 
-def _columns(made: Plan, asked: Asked) -> dict[str, tuple[str, ...]]:
-    """Output -> the columns of Spark's that say the same."""
-    if made.predictor is None:
-        return {"transform": made.made}
-    stage, naming = made.predictor, made.naming
-    found = {
+def _match_columns(pipeline: Plan, request: PredictionRequest) -> dict[str, tuple[str, ...]]:
+    """Return output -> the names of the corresponding Spark columns."""
+    if pipeline.predictor is None:
+        return {"transform": pipeline.made}
+    stage, naming = pipeline.predictor, pipeline.naming
+    candidates = {
         "label": (naming or stage).text("predictionCol" if naming is None else "outputCol"),
         "proba": stage.text("probabilityCol", ""),
         "score": stage.text("rawPredictionCol", ""),
     }
-    return {output: (column,) for output, column in found.items() if output in asked.outputs}
+    return {output: (column,) for output, column in candidates.items() if output in request.outputs}
 
 
-def _plain(value: Any) -> Any:
+def _to_numbers(value: Any) -> Any:
     return value.toArray() if hasattr(value, "toArray") else value

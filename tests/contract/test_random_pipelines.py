@@ -16,7 +16,8 @@ from sqlml.errors import ScoringError, UnsupportedModelError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.types import Array
-from sqlml.verifying.verify import decided_by_rounding, verify_object
+from sqlml.verifying.rounding_ties import find_rounding_ties
+from sqlml.verifying.verification import verify_object
 from tests.contract.random_pipelines import Recipe, build, recipes, table, target
 from tests.support.oracles import batch
 
@@ -223,7 +224,7 @@ def rounded(
         other = sqlml.Scorer(program, scorer.features, {"backend": "reference"})
         return {method: getattr(other, method)(rows)}
 
-    found = decided_by_rounding(scorer.program, answer, {method: ours}, {method: theirs}, 1e-6)
+    found = find_rounding_ties(scorer.program, answer, {method: ours}, {method: theirs}, 1e-6)
     made = ours.copy()
     made[list(found)] = theirs[list(found)]
     return made

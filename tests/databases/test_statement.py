@@ -60,10 +60,10 @@ def test_what_is_refused(con: Any, tmp_path: Path, options: str, error: str, say
         ("(DIALECT oracle)", "unknown database 'oracle'"),
         (
             "(DIALECT postgres, TABLE t)",
-            "makes the features at_day, at_dayofweek, .* and 4 more of columns when it scores, "
-            "for a TRANSFORM or for dates, .* not exported for other databases: train it on a",
+            "computes the features at_day, at_dayofweek, .* and 4 more from columns when it "
+            "scores, for a TRANSFORM or for dates, .* not exported for other databases: train it",
         ),
-        ("FORMAT SQL", "makes the features at_day, .* which macros in a file cannot do"),
+        ("FORMAT SQL", "computes the features at_day, .* which macros in a file cannot do"),
     ],
 )
 def test_what_training_makes_of_dates_is_not_called_a_transform(

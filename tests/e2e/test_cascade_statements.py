@@ -185,7 +185,7 @@ def test_a_foreign_program_is_refused(con: Session) -> None:
         "UPDATE sqlml.catalog_small_models SET program = (SELECT program "
         "FROM sqlml.catalog_versions WHERE key = 'other')"
     )
-    with pytest.raises(ArtifactError, match="does not fit it; ALTER MODEL .. DROP CASCADE"):
+    with pytest.raises(ArtifactError, match="does not fit it; ALTER MODEL ... DROP CASCADE"):
         labels(con, CALL)
     con.execute("ALTER MODEL m DROP CASCADE")
     assert labels(con, CALL) == labels(con, "predict('m', *)")

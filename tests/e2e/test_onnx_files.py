@@ -23,7 +23,7 @@ from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.types import Labels
 from sqlml.verifying.source import source_of_object
-from sqlml.verifying.verify import verify_source
+from sqlml.verifying.verification import verify_source
 
 RNG = np.random.default_rng(5)
 ROWS = pd.DataFrame(RNG.normal(size=(60, 3)).astype(np.float32), columns=["a", "b", "c"])

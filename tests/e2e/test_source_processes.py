@@ -25,7 +25,7 @@ import sqlml
 from sqlml import errors
 from sqlml.child_process import Child, Ended, Failed
 from sqlml.ir.damaged_file import reading
-from sqlml.verifying.compare import Asked
+from sqlml.verifying.ask_library import PredictionRequest
 from sqlml.verifying.library_process import FileSource
 from tests.e2e import child as script
 
@@ -107,7 +107,7 @@ def forged(tmp_path: Path) -> Path:
 
 def test_a_library_that_crashes_on_a_file_is_an_error(tmp_path: Path) -> None:
     path = forged(tmp_path)
-    asked = Asked(("label", "score"), False, (), True)
+    asked = PredictionRequest(("label", "score"), False, (), True)
     with pytest.raises(errors.ArtifactError, match=r"xgboost reads this file ends with SIGSEGV"):
         with FileSource("XGBOOST", str(path), path.read_bytes(), asked):
             pass
@@ -191,8 +191,8 @@ def test_a_module_in_the_current_folder_is_not_imported_by_the_child(tmp_path: P
 
 
 def test_answers_of_a_child_are_checked_as_any_file() -> None:
-    from sqlml.verifying.library_process import _unpacked
+    from sqlml.verifying.library_process import _unpack_predictions
 
     for content in (b"", b"{}", b'{"answers": {"label": {"shape": [9], "dtype": "<f8"}}}\n12'):
         with pytest.raises(errors.ArtifactError), reading("the answer", "try again"):
-            _unpacked(content)
+            _unpack_predictions(content)

@@ -24,11 +24,11 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
-from sqlml.catalog.connection import _SHAPES, IS_TWO
+from sqlml.catalog.connection import IS_TWO, OUR_TABLES
 from sqlml.errors import CatalogError
 from sqlml.planner.program.function_names import parse_name
 
-TABLES = sorted(_SHAPES)
+TABLES = sorted(OUR_TABLES)
 QUERIES = (
     "SELECT predict('line', *) FROM t",
     "SELECT predict('line', a := a, b := b) FROM t",

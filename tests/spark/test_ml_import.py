@@ -21,8 +21,8 @@ from sqlml.importers.registry import import_model
 from sqlml.ir.trees import Ensemble
 from sqlml.regular_files import files_below
 from sqlml.scorer.scorer import Scorer
-from sqlml.verifying.compare import Asked
-from sqlml.verifying.spark_session import spark_answers
+from sqlml.verifying.ask_library import PredictionRequest
+from sqlml.verifying.spark_session import predict_with_spark
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support")
 
@@ -172,8 +172,8 @@ def corners(made: Any, table: pd.DataFrame) -> pd.DataFrame:
 
 def assert_same(model: Any, made: Any, frame: pd.DataFrame, digits: float = 1e-12) -> None:
     """Labels are equal, numbers within `digits` of the largest."""
-    asked = Asked.of(made.program)
-    theirs = spark_answers(model, frame, asked)
+    asked = PredictionRequest.for_program(made.program)
+    theirs = predict_with_spark(model, frame, asked)
     assert set(theirs) == set(made.program.outputs)
     for backend in ("native", "reference"):
         scorer = Scorer(made.program, made.features, {"backend": backend})
@@ -344,7 +344,7 @@ def test_numbers_become_zeros_and_ones(
         with pytest.raises(errors.UnknownCategoryError, match="OneHotEncoderModel"):
             Scorer(made.program, made.features, {}).transform(other.iloc[[row]])
     with pytest.raises(Exception, match="SparkException|Unseen|FAILED"):
-        spark_answers(model, other.head(1), Asked.of(made.program))
+        predict_with_spark(model, other.head(1), PredictionRequest.for_program(made.program))
 
 
 def test_what_spark_refuses_is_refused(rows: Any, table: pd.DataFrame) -> None:
@@ -366,7 +366,7 @@ def test_what_spark_refuses_is_refused(rows: Any, table: pd.DataFrame) -> None:
         with pytest.raises(error, match=f"'{column}'"):
             Scorer(made.program, made.features, {}).transform(bad)
         with pytest.raises(Exception, match="SparkException|Unseen|null|FAILED"):
-            spark_answers(model, bad, Asked.of(made.program))
+            predict_with_spark(model, bad, PredictionRequest.for_program(made.program))
 
 
 @pytest.mark.nightly
@@ -429,9 +429,9 @@ def test_sql_scores_and_verifies_them(
     model = PipelineModel(stages=[*stages, tree, named])
     folder = folder_of(model, tmp_path / "m")
     rows = table[["a", "b", "same", "city", "kind"]]
-    truth = spark_answers(model, rows, Asked(("label",), True, ("city", "kind"), False))[
-        "label"
-    ].ravel()
+    truth = predict_with_spark(
+        model, rows, PredictionRequest(("label",), True, ("city", "kind"), False)
+    )["label"].ravel()
     with sqlml.connect() as con:
         con.create_model("live", model)
         con.execute(f"CREATE MODEL saved FROM '{folder}'")

@@ -24,10 +24,15 @@ from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.planner.program.sample_rows import samples
 from sqlml.scorer.scorer import Scorer
-from sqlml.verifying.ask_library import answers
-from sqlml.verifying.compare import Asked, bound_of, compare
-from sqlml.verifying.library_process import LIBRARIES, _packed, _unpacked, original
-from sqlml.verifying.source import scored
+from sqlml.verifying.ask_library import PredictionRequest, predict_with_library
+from sqlml.verifying.compare import compare_outputs, tolerance_of_family
+from sqlml.verifying.library_process import (
+    LIBRARIES,
+    _pack_predictions,
+    _unpack_predictions,
+    load_original,
+)
+from sqlml.verifying.source import score_frame
 from tests.support import small_files
 
 VALUES: tuple[Any, ...] = (
@@ -150,13 +155,17 @@ def finding(kind: str, content: bytes) -> str | None:
     scorer = Scorer(program, imported.features, {"backend": "reference"})
     for frame, answer in zip(frames, told, strict=False):
         try:
-            theirs = _unpacked(answer)
-            ours = scored(scorer, frame, theirs)
+            theirs = _unpack_predictions(answer)
+            ours = score_frame(scorer, frame, theirs)
         except SqlmlError:
             continue  # one of the two refuses these rows
-        for found in compare(program, ours, theirs, bound_of(LIBRARIES[kind].package)):
+        for found in compare_outputs(
+            program, ours, theirs, tolerance_of_family(LIBRARIES[kind].package)
+        ):
             if not found.agrees:
-                return f"{found.output} differs by {found.relative:.1e}, {found.surely} labels"
+                return (
+                    f"{found.output} differs by {found.relative:.1e}, {found.certain_flips} labels"
+                )
     return None
 
 
@@ -172,12 +181,12 @@ def _in_fork(
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
-            asked = Asked.of(imported.program)
-            model = original(kind, "file", content, classes=asked.classes)
+            asked = PredictionRequest.for_program(imported.program)
+            model = load_original(kind, "file", content, classes=asked.has_classes)
             with os.fdopen(write, "wb") as out:
                 for frame in frames:
                     try:
-                        answer = _packed(answers(model, frame, asked))
+                        answer = _pack_predictions(predict_with_library(model, frame, asked))
                     except SqlmlError as error:
                         answer = json.dumps({"refused": error.message}).encode()
                     out.write(len(answer).to_bytes(8, "little") + answer)

@@ -20,7 +20,7 @@ from duckdb import StatementType
 
 from sqlml.catalog.connection import IS_TWO, Connection, without_excerpt
 from sqlml.catalog.model import Model
-from sqlml.catalog.plain_macros import OURS
+from sqlml.catalog.scoring_macros import OURS
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin, folded
 from sqlml.errors import CatalogError

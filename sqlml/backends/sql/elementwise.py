@@ -11,7 +11,7 @@ import numpy as np
 
 from sqlml.backends.sql.expression import Expression, Printing, Value
 from sqlml.dialects import DUCKDB, Dialect
-from sqlml.dialects.portable import MOST_POWER
+from sqlml.dialects.portable import MAX_EXPONENT
 from sqlml.errors import BackendError
 from sqlml.ir.operators.imputation import not_finite
 from sqlml.types import FLOATS
@@ -67,7 +67,7 @@ def _sigmoid(p: Printing) -> Value:
         made = [d.operator("/", "1", d.operator("+", "1", power)) for power in powers]
         if d.missing_is_null:  # where the power is infinite, which not every engine has
             made = [
-                f"CASE WHEN {e.sql} < {p.number(-MOST_POWER)} THEN {p.number(0)} ELSE {sql} END"
+                f"CASE WHEN {e.sql} < {p.number(-MAX_EXPONENT)} THEN {p.number(0)} ELSE {sql} END"
                 for e, sql in zip(x, made, strict=True)
             ]
         return tuple(Expression(sql, nan=e.nan) for e, sql in zip(x, made, strict=True))

@@ -33,7 +33,7 @@ from sqlml.importers.sql_steps.functions import (
     remainder,
 )
 from sqlml.ir.builder import Value
-from sqlml.parsing.dialect import DIALECTS
+from sqlml.parsing.sqlglot_dialects import DIALECTS
 from sqlml.suggestions import closest
 from sqlml.types import DATETIME, fold
 

@@ -17,7 +17,7 @@ from sqlml.ir.operators.opaque import OWNERS
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.types import NESTED
 from sqlml.verifying.ask_library import has_source
-from sqlml.verifying.verify import verify_object
+from sqlml.verifying.verification import verify_object
 from tests.contract.estimators.fitted import METHODS, Fitted, flat, quiet
 from tests.support import oracles
 

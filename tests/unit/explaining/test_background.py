@@ -1,4 +1,4 @@
-"""Contributions against background rows: by definition, and beside the shap package."""
+"""Contributions against background rows, compared with their definition and the shap package."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ FEATURES = ["a", "b", "c", "d"]
 
 def _rows() -> pd.DataFrame:
     draw = np.random.default_rng(1)
-    made = pd.DataFrame(draw.normal(size=(200, 4)), columns=FEATURES)
-    made["plan"] = draw.choice(["basic", "plus", None], 200)
-    made["answer"] = made.a * made.b + made.c > 0
-    made["grade"] = (made.a * 2).clip(-1, 1).round().astype(int)
-    made["price"] = made.a * made.b + made.c**2
-    return made
+    frame = pd.DataFrame(draw.normal(size=(200, 4)), columns=FEATURES)
+    frame["plan"] = draw.choice(["basic", "plus", None], 200)
+    frame["answer"] = frame.a * frame.b + frame.c > 0
+    frame["grade"] = (frame.a * 2).clip(-1, 1).round().astype(int)
+    frame["price"] = frame.a * frame.b + frame.c**2
+    return frame
 
 
 ROWS = _rows()
@@ -79,32 +79,32 @@ def _by_definition(says: Any, rows: pd.DataFrame, background: pd.DataFrame) -> n
     ],
 )
 def test_few_columns_are_exact(model: Any, method: str) -> None:
-    made = sqlml.compile(model).explain(X[SOME], background=X[BACKGROUND])
+    explanation = sqlml.compile(model).explain(X[SOME], background=X[BACKGROUND])
     want = _by_definition(getattr(model, method), X[SOME], X[BACKGROUND])
-    np.testing.assert_allclose(made.values, want, atol=1e-10)
+    np.testing.assert_allclose(explanation.values, want, atol=1e-10)
     mean = getattr(model, method)(X[BACKGROUND]).mean()
-    np.testing.assert_allclose(made.baseline, mean, rtol=1e-9)
+    np.testing.assert_allclose(explanation.baseline, mean, rtol=1e-9)
 
 
 def test_the_shap_packages_interventional_values() -> None:
     model = RandomForestRegressor(9, max_depth=5, random_state=0).fit(X, ROWS.price)
     explainer = shap.TreeExplainer(model, X[BACKGROUND], feature_perturbation="interventional")
     want = explainer.shap_values(X[:40], check_additivity=False)
-    made = sqlml.compile(model).explain(X[:40], background=X[BACKGROUND])
-    assert np.abs(made.values - want).max() <= 1e-6 * np.abs(want).max()
+    explanation = sqlml.compile(model).explain(X[:40], background=X[BACKGROUND])
+    assert np.abs(explanation.values - want).max() <= 1e-6 * np.abs(want).max()
 
 
 def test_the_classes_of_any_model() -> None:
     model = GaussianNB().fit(X, ROWS.grade)
     scorer = sqlml.compile(model)
     for place, label in enumerate(model.classes_):
-        made = scorer.explain(X[SOME], label=label, background=X[BACKGROUND])
+        explanation = scorer.explain(X[SOME], label=label, background=X[BACKGROUND])
         want = _by_definition(
             lambda rows, place=place: model.predict_proba(rows)[:, place], X[SOME], X[BACKGROUND]
         )
-        np.testing.assert_allclose(made.values, want, atol=1e-10)
-    own = scorer.explain(X[SOME], background=X[BACKGROUND])
-    total = own.values.sum(axis=1) + own.baseline
+        np.testing.assert_allclose(explanation.values, want, atol=1e-10)
+    prediction = scorer.explain(X[SOME], background=X[BACKGROUND])
+    total = prediction.values.sum(axis=1) + prediction.baseline
     np.testing.assert_allclose(total, model.predict_proba(X[SOME]).max(axis=1), rtol=1e-9)
 
 
@@ -115,13 +115,13 @@ def test_many_columns_are_estimated_and_still_add_up() -> None:
     forest = GradientBoostingClassifier(n_estimators=20, random_state=0).fit(wide, answer)
     net = MLPClassifier((8,), max_iter=60, random_state=0).fit(wide, answer)
     background = wide[100:150]
-    made = sqlml.compile(net).explain(wide[:6], background=background)
-    total = made.values.sum(axis=1) + made.baseline
+    explanation = sqlml.compile(net).explain(wide[:6], background=background)
+    total = explanation.values.sum(axis=1) + explanation.baseline
     np.testing.assert_allclose(total, net.predict_proba(wide[:6])[:, 1], rtol=1e-6)
-    assert made.errors is not None
-    assert ((made.errors > 0) & (made.errors < 0.1)).all()
+    assert explanation.errors is not None
+    assert ((explanation.errors > 0) & (explanation.errors < 0.1)).all()
     again = sqlml.compile(net).explain(wide[2:3], background=background)
-    np.testing.assert_allclose(again.values[0], made.values[2], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(again.values[0], explanation.values[2], rtol=1e-9, atol=1e-12)
     program = sqlml.compile(forest).program
     inputs = {name: background[name].to_numpy() for name in program.inputs}
     b = Builder(program.nodes)
@@ -145,15 +145,15 @@ def test_errors_are_of_the_orders_alone() -> None:
     blocks = sampled_blocks(program, b, inputs)
     assert blocks is not None
     rows = {name: wide[name][:4].to_numpy() for name in program.inputs}
-    made = reference.run(b.build({"y": blocks}), rows)["y"]
-    assert np.abs(made[:, 13:]).max() < 1e-9  # of a sum each order says the same
+    explanation = reference.run(b.build({"y": blocks}), rows)["y"]
+    assert np.abs(explanation[:, 13:]).max() < 1e-9  # of a sum each order says the same
 
 
 def test_a_density() -> None:
     model = KernelDensity().fit(X)
-    made = sqlml.compile(model).explain(X[SOME], background=X[BACKGROUND])
+    explanation = sqlml.compile(model).explain(X[SOME], background=X[BACKGROUND])
     want = _by_definition(model.score_samples, X[SOME], X[BACKGROUND])
-    np.testing.assert_allclose(made.values, want, atol=1e-9)
+    np.testing.assert_allclose(explanation.values, want, atol=1e-9)
 
 
 def test_scores_of_pairs_of_classes_are_no_classes() -> None:
@@ -170,9 +170,9 @@ def test_texts_categories_and_null() -> None:
         remainder="passthrough",
     )
     model = make_pipeline(encoder, KNeighborsRegressor()).fit(rows, ROWS.price)
-    made = sqlml.compile(model).explain(rows[SOME], background=rows[BACKGROUND])
+    explanation = sqlml.compile(model).explain(rows[SOME], background=rows[BACKGROUND])
     want = _by_definition(model.predict, rows[SOME], rows[BACKGROUND])
-    np.testing.assert_allclose(made.values, want, atol=1e-9)
+    np.testing.assert_allclose(explanation.values, want, atol=1e-9)
 
 
 def test_what_a_background_must_be() -> None:

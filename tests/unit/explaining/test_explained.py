@@ -1,4 +1,4 @@
-"""`Scorer.explain`: the contributions that the source libraries give, and what adds up."""
+"""`Scorer.explain` returns the source libraries' contributions, which add up to the prediction."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ from sklearn.tree import DecisionTreeRegressor
 import sqlml
 from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining.explained import explained
-from sqlml.explaining.model_facts import importances, weights
+from sqlml.explaining.feature_facts import importances
+from sqlml.explaining.weights_and_trees import weights
 from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
 from sqlml.ir.trees import Ensemble
@@ -51,12 +52,12 @@ FEATURES = ["a", "b", "c", "d"]
 
 def _rows() -> pd.DataFrame:
     draw = np.random.default_rng(8)
-    made = pd.DataFrame(draw.normal(size=(400, 4)), columns=FEATURES)
-    made["plan"] = draw.choice(["basic", "plus", "pro"], 400)
-    made["answer"] = made.a * made.b + made.c + draw.normal(size=400) > 0
-    made["grade"] = (made.a + draw.normal(size=400)).clip(-1, 1).round().astype(int) + 3
-    made["price"] = np.exp(made.a / 2) + (made.plan == "pro") + draw.random(400)
-    return made
+    frame = pd.DataFrame(draw.normal(size=(400, 4)), columns=FEATURES)
+    frame["plan"] = draw.choice(["basic", "plus", "pro"], 400)
+    frame["answer"] = frame.a * frame.b + frame.c + draw.normal(size=400) > 0
+    frame["grade"] = (frame.a + draw.normal(size=400)).clip(-1, 1).round().astype(int) + 3
+    frame["price"] = np.exp(frame.a / 2) + (frame.plan == "pro") + draw.random(400)
+    return frame
 
 
 ROWS = _rows()
@@ -111,17 +112,17 @@ def _blocks(model: Any, rows: Any) -> np.ndarray:
     scorer = sqlml.compile(model)
     classes = getattr(scorer, "classes_", None) if scorer.program.labels else None
     if classes is None:
-        made = [scorer.explain(rows)]
+        explanation = [scorer.explain(rows)]
     elif len(classes) == 2:
-        made = [scorer.explain(rows, label=classes[1])]
+        explanation = [scorer.explain(rows, label=classes[1])]
     else:
-        made = [scorer.explain(rows, label=label) for label in classes]
-    each = [np.concatenate([m.values, m.baseline[:, None]], axis=1) for m in made]
+        explanation = [scorer.explain(rows, label=label) for label in classes]
+    each = [np.concatenate([m.values, m.baseline[:, None]], axis=1) for m in explanation]
     return np.stack(each, axis=1)
 
 
 def _close(got: np.ndarray, want: np.ndarray, bound: float) -> None:
-    """Within a share of each row's largest contribution."""
+    """Compare relative to each row's largest contribution."""
     want = want.reshape(got.shape)
     largest = np.abs(want[:, :, :-1]).max(axis=2, keepdims=True)
     assert (np.abs(got - want)[:, :, :-1] <= bound * largest).all()
@@ -199,9 +200,9 @@ def test_columns_that_no_tree_tests_contribute_nothing(name: str) -> None:
     model, rows = UNUSED[name](), WIDE[SOME]
     scorer = sqlml.compile(model)
     for background in (None, rows[:9]):
-        made = scorer.explain(rows, background=background)
-        assert not made.values[:, [0, 2, 4, 5]].any()
-        assert made.values[:, [1, 3]].any()
+        explanation = scorer.explain(rows, background=background)
+        assert not explanation.values[:, [0, 2, 4, 5]].any()
+        assert explanation.values[:, [1, 3]].any()
     if name.startswith("lightgbm") and "pipeline" not in name:
         want = model.predict(rows, pred_contrib=True)
         _close(_blocks(model, rows), want, 1e-12)
@@ -211,10 +212,14 @@ def _margin(model: Any, rows: Any) -> np.ndarray:
     scorer = sqlml.compile(model)
     for method in ("decision_function", "predict_proba", "predict"):
         try:
-            made = getattr(scorer, method)(rows)
+            explanation = getattr(scorer, method)(rows)
         except AttributeError:
             continue
-        return made[:, 1] if made.ndim == 2 and made.shape[1] == 2 else made
+        return (
+            explanation[:, 1]
+            if explanation.ndim == 2 and explanation.shape[1] == 2
+            else explanation
+        )
     raise AssertionError("the model says nothing")
 
 
@@ -246,15 +251,15 @@ def test_contributions_and_the_baseline_add_up(name: str) -> None:
 
 def test_a_link_is_left_out() -> None:
     model = PoissonRegressor().fit(X, ROWS.price)
-    made = sqlml.compile(model).explain(X[SOME])
-    total = made.values.sum(axis=1) + made.baseline
+    explanation = sqlml.compile(model).explain(X[SOME])
+    total = explanation.values.sum(axis=1) + explanation.baseline
     np.testing.assert_allclose(np.exp(total), model.predict(X[SOME]), rtol=1e-12)
 
 
 def test_an_isolation_forest_has_contributions_to_its_depth() -> None:
     model = IsolationForest(n_estimators=9, random_state=0).fit(X)
-    made = sqlml.compile(model).explain(X[SOME])
-    total = made.values.sum(axis=1) + made.baseline
+    explanation = sqlml.compile(model).explain(X[SOME])
+    total = explanation.values.sum(axis=1) + explanation.baseline
     # the deeper, the more normal: contributions rise as the score does
     np.testing.assert_allclose(-np.exp2(-total), model.score_samples(X[SOME]), rtol=1e-9)
 
@@ -263,15 +268,15 @@ def test_encoded_columns_are_the_users_own() -> None:
     rows = ROWS[[*FEATURES, "plan"]]
     encoder = make_column_transformer((OneHotEncoder(), ["plan"]), remainder=StandardScaler())
     model = make_pipeline(encoder, RandomForestRegressor(**SMALL)).fit(rows, ROWS.price)
-    made = sqlml.compile(model).explain(rows[SOME])
-    assert made.features == (*FEATURES, "plan")
+    explanation = sqlml.compile(model).explain(rows[SOME])
+    assert explanation.features == (*FEATURES, "plan")
     encoded = encoder.transform(rows[SOME]).astype(np.float32)
     program = import_model(model[-1], inputs=[f"x{i}" for i in range(encoded.shape[1])]).program
     (node,) = [node for node in program.nodes if node.op == "tree_ensemble"]
     trees = Ensemble.of(node.attrs)
     owner = [4, 4, 4, 0, 1, 2, 3]  # the columns of `plan` first, which are known together
     share = 1 / SMALL["n_estimators"]  # a forest is the mean of its trees
-    for row, values in list(zip(encoded, made.values, strict=True))[:3]:
+    for row, values in list(zip(encoded, explanation.values, strict=True))[:3]:
         of_columns = expected_of_trees(trees, row)
 
         def worth(known: frozenset[int], of_columns: Worth = of_columns) -> np.ndarray:
@@ -285,41 +290,41 @@ def test_the_words_of_a_text_are_the_text() -> None:
     texts = pd.DataFrame({"note": [f"{p} or not {p}" for p in ROWS.plan], "a": ROWS.a})
     words = make_column_transformer((TfidfVectorizer(), "note"), remainder="passthrough")
     model = make_pipeline(words, LogisticRegression()).fit(texts, ROWS.answer)
-    made = sqlml.compile(model).explain(texts[SOME])
-    assert made.features == ("note", "a")
-    total = made.values.sum(axis=1) + made.baseline
+    explanation = sqlml.compile(model).explain(texts[SOME])
+    assert explanation.features == ("note", "a")
+    total = explanation.values.sum(axis=1) + explanation.baseline
     np.testing.assert_allclose(total, model.decision_function(texts[SOME]), rtol=1e-9)
 
 
 def test_the_predicted_class_is_explained() -> None:
     scorer = sqlml.compile(FORESTS["classes"])
-    made, labels = scorer.explain(X[SOME]), scorer.predict(X[SOME])
+    explanation, labels = scorer.explain(X[SOME]), scorer.predict(X[SOME])
     each = {label: scorer.explain(X[SOME], label=label) for label in scorer.classes_}
     for row, label in enumerate(labels):
-        np.testing.assert_array_equal(made.values[row], each[label].values[row])
-        assert made.baseline[row] == each[label].baseline[row]
+        np.testing.assert_array_equal(explanation.values[row], each[label].values[row])
+        assert explanation.baseline[row] == each[label].baseline[row]
 
 
 @pytest.mark.parametrize("name", ["forest", "boosting"])
 def test_the_first_of_two_classes(name: str) -> None:
     model = FORESTS[name]
-    made = sqlml.compile(model).explain(X[SOME], label=False)
-    total = made.values.sum(axis=1) + made.baseline
+    explanation = sqlml.compile(model).explain(X[SOME], label=False)
+    total = explanation.values.sum(axis=1) + explanation.baseline
     want = -_margin(model, X[SOME]) if name == "boosting" else model.predict_proba(X[SOME])[:, 0]
     np.testing.assert_allclose(total, want, rtol=1e-9)
 
 
 def test_several_targets() -> None:
     model = RandomForestRegressor(**SMALL).fit(X, ROWS[["price", "a"]])
-    made = sqlml.compile(model).explain(X[SOME])
-    assert made.values.shape == (40, 2, 4)
-    got = made.values.sum(axis=2) + made.baseline
+    explanation = sqlml.compile(model).explain(X[SOME])
+    assert explanation.values.shape == (40, 2, 4)
+    got = explanation.values.sum(axis=2) + explanation.baseline
     np.testing.assert_allclose(got, model.predict(X[SOME]), rtol=1e-12)
 
 
 def test_a_linear_model_of_single_columns_is_its_own_definition() -> None:
     model = LinearRegression().fit(X, ROWS.price)
-    made = sqlml.compile(model).explain(X[:3])
+    explanation = sqlml.compile(model).explain(X[:3])
 
     def worth(known: frozenset[int]) -> np.ndarray:
         row = X[:3].copy()
@@ -328,7 +333,7 @@ def test_a_linear_model_of_single_columns_is_its_own_definition() -> None:
             warnings.simplefilter("ignore")
             return model.predict(row)
 
-    np.testing.assert_allclose(made.values, by_definition(worth, 4).T, atol=1e-12)
+    np.testing.assert_allclose(explanation.values, by_definition(worth, 4).T, atol=1e-12)
 
 
 def test_a_linear_model_of_thousands_of_columns() -> None:
@@ -336,9 +341,9 @@ def test_a_linear_model_of_thousands_of_columns() -> None:
     model = LinearRegression()
     model.coef_, model.intercept_ = rows[0], 0.5
     model.n_features_in_ = rows.shape[1]
-    made = sqlml.compile(model).explain(rows)
-    np.testing.assert_array_equal(made.values, rows * rows[0])
-    assert set(made.baseline) == {0.5}
+    explanation = sqlml.compile(model).explain(rows)
+    np.testing.assert_array_equal(explanation.values, rows * rows[0])
+    assert set(explanation.baseline) == {0.5}
 
 
 def test_a_sum_that_is_too_wide_says_so() -> None:
@@ -354,9 +359,9 @@ def test_each_label_of_several() -> None:
     labels = np.stack([ROWS.answer.astype(str), ROWS.grade.astype(str)], axis=1)
     model = RandomForestClassifier(**SMALL).fit(X, labels)
     scorer = sqlml.compile(model)
-    made, proba = scorer.explain(X[SOME]), scorer.predict_proba(X[SOME])
-    assert made.values.shape == (40, 2, 4)
-    total = made.values.sum(axis=2) + made.baseline
+    explanation, proba = scorer.explain(X[SOME]), scorer.predict_proba(X[SOME])
+    assert explanation.values.shape == (40, 2, 4)
+    total = explanation.values.sum(axis=2) + explanation.baseline
     np.testing.assert_allclose(total[:, 0], proba[0][:, 1], rtol=1e-9)
     np.testing.assert_allclose(total[:, 1], proba[1].max(axis=1), rtol=1e-9)
     with pytest.raises(ConfigError, match="predicts several labels"):
@@ -370,17 +375,17 @@ def test_one_class_and_two_outputs_for_two_classes() -> None:
     model = both.fit(X, ROWS.answer)
     want = model.predict(X[SOME], pred_contrib=True).reshape(40, 2, 5)
     for place, label in enumerate([False, True]):
-        made = sqlml.compile(model).explain(X[SOME], label=label)
-        np.testing.assert_allclose(made.values, want[:, place, :-1], atol=1e-12)
-        np.testing.assert_allclose(made.baseline, want[:, place, -1], atol=1e-12)
+        explanation = sqlml.compile(model).explain(X[SOME], label=label)
+        np.testing.assert_allclose(explanation.values, want[:, place, :-1], atol=1e-12)
+        np.testing.assert_allclose(explanation.baseline, want[:, place, -1], atol=1e-12)
 
 
 def test_what_falls_as_a_sum_rises() -> None:
     falling = TransformedTargetRegressor(
         LinearRegression(), func=np.negative, inverse_func=np.negative
     ).fit(X, ROWS.price)
-    made = sqlml.compile(falling).explain(X[SOME])
-    total = made.values.sum(axis=1) + made.baseline
+    explanation = sqlml.compile(falling).explain(X[SOME])
+    total = explanation.values.sum(axis=1) + explanation.baseline
     np.testing.assert_allclose(total, falling.predict(X[SOME]), rtol=1e-9)
 
 
@@ -390,9 +395,9 @@ def test_weights_of_values_and_of_indicators_have_different_names() -> None:
     columns = make_column_transformer((imputer, ["a", "b"]), (OneHotEncoder(), ["plan"]))
     twice = make_union(columns, make_column_transformer((SimpleImputer(), ["b"])))
     model = make_pipeline(twice, LogisticRegression()).fit(rows, ROWS.answer)
-    found = weights(sqlml.compile(model).program)
-    assert found is not None
-    assert [(w.feature, w.column) for w in found] == [
+    rows_of_weights = weights(sqlml.compile(model).program)
+    assert rows_of_weights is not None
+    assert [(w.feature, w.column) for w in rows_of_weights] == [
         (None, None),
         ("a", None),
         ("b", "1"),
@@ -421,7 +426,7 @@ def test_what_has_no_exact_contributions_says_so() -> None:
     for model in (GaussianNB(), KNeighborsClassifier(), DummyClassifier()):
         with pytest.raises(UnsupportedModelError, match="exact for sums of trees"):
             sqlml.compile(model.fit(X, ROWS.answer)).explain(X)
-    with pytest.raises(UnsupportedModelError, match="gives a number or probabilities"):
+    with pytest.raises(UnsupportedModelError, match="returns numbers or probabilities"):
         sqlml.compile(StandardScaler().fit(X)).explain(X)
     with pytest.raises(ConfigError, match="7 is not a class of this model; its classes: 2, 3, 4"):
         sqlml.compile(FORESTS["classes"]).explain(X, label=7)

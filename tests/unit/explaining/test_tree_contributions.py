@@ -27,13 +27,13 @@ def test_they_equal_the_definition(name: str) -> None:
     x = rows_for(e, 7)
     attrs = {**e.attrs(), "player": np.arange(WIDTH, dtype=np.int32), "players": WIDTH}
     got = contributor(attrs, x.dtype)(x).reshape(len(x), e.outputs, WIDTH + 1)
-    for row, own in zip(x, got, strict=True):
+    for row, contributions in zip(x, got, strict=True):
         worth = expected_of_trees(e, row)
         want = by_definition(worth, WIDTH).T
-        np.testing.assert_allclose(own[:, :-1], want, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(own[:, -1], worth(frozenset()), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(contributions[:, :-1], want, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(contributions[:, -1], worth(frozenset()), rtol=0, atol=1e-12)
         everything = worth(frozenset(range(WIDTH)))
-        np.testing.assert_allclose(own.sum(axis=1), everything, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(contributions.sum(axis=1), everything, rtol=0, atol=1e-12)
 
 
 def test_columns_of_one_player_are_known_together() -> None:
@@ -42,13 +42,15 @@ def test_columns_of_one_player_are_known_together() -> None:
     player = (np.arange(WIDTH) % 3).astype(np.int32)
     attrs = {**e.attrs(), "player": player, "players": 3}
     got = contributor(attrs, x.dtype)(x)
-    for row, own in zip(x, got, strict=True):
+    for row, contributions in zip(x, got, strict=True):
         of_columns = expected_of_trees(e, row)
 
         def worth(known: frozenset[int], of_columns: Worth = of_columns) -> np.ndarray:
             return of_columns(frozenset(np.flatnonzero(np.isin(player, list(known))).tolist()))
 
-        np.testing.assert_allclose(own[:-1], by_definition(worth, 3)[:, 0], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            contributions[:-1], by_definition(worth, 3)[:, 0], rtol=0, atol=1e-12
+        )
     some = reference.FUNCTIONS["tree_contributions"]([x], attrs)
     np.testing.assert_allclose(got, some, rtol=0, atol=1e-12)
 
@@ -94,6 +96,6 @@ def test_no_model_has_operators_of_explanations() -> None:
     player = np.zeros(WIDTH, np.int32)
     columns = [b.input(f"x{k}", e.threshold.dtype.name) for k in range(WIDTH)]
     x = b.op("concat", *columns)
-    made = b.op("tree_contributions", x, **e.attrs(), player=player, players=1)
+    value = b.op("tree_contributions", x, **e.attrs(), player=player, players=1)
     with pytest.raises(UnsupportedModelError, match="belongs to a query, and to no model"):
-        import_model(b.build({"transform": made}))
+        import_model(b.build({"transform": value}))

@@ -1,4 +1,4 @@
-"""ALTER MODEL and what names a version, as values."""
+"""ALTER MODEL, and statements that name a version, parsed into values."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def one(sql: str) -> Statement:
 
 
 def altered(rest: str) -> AlterModel:
-    made = one(f"ALTER MODEL shop.m {rest}")
-    assert isinstance(made, AlterModel) and made.name == ModelName("m", "shop")
-    return made
+    statement = one(f"ALTER MODEL shop.m {rest}")
+    assert isinstance(statement, AlterModel) and statement.name == ModelName("m", "shop")
+    return statement
 
 
 def version(**of: int | str) -> ModelName:
@@ -86,15 +86,15 @@ def test_the_changes_of_models() -> None:
     assert altered("RESET OPTIONS (Device, backend)").change == ResetOptions(("device", "backend"))
     assert altered('RENAME TO "New name"').change == Rename("New name")
     assert not altered("RENAME TO n").if_exists
-    made = one("alter model if exists m rename to n")
-    assert isinstance(made, AlterModel) and made.if_exists
+    statement = one("alter model if exists m rename to n")
+    assert isinstance(statement, AlterModel) and statement.if_exists
 
 
 def test_options_are_those_of_the_version_that_is_named() -> None:
-    made = one("ALTER MODEL m/2 SET OPTIONS (device = 'cpu')")
-    assert isinstance(made, AlterModel) and made.name == ModelName("m", version=2)
-    made = one("ALTER MODEL m@champion RESET OPTIONS")
-    assert isinstance(made, AlterModel) and made.name == ModelName("m", alias="champion")
+    statement = one("ALTER MODEL m/2 SET OPTIONS (device = 'cpu')")
+    assert isinstance(statement, AlterModel) and statement.name == ModelName("m", version=2)
+    statement = one("ALTER MODEL m@champion RESET OPTIONS")
+    assert isinstance(statement, AlterModel) and statement.name == ModelName("m", alias="champion")
 
 
 def test_a_cascade_is_learned_from_a_query() -> None:
@@ -104,9 +104,9 @@ def test_a_cascade_is_learned_from_a_query() -> None:
     assert dict(change.options) == {"label": "y"}
     change = altered("ADD CASCADE USING (FROM t)").change
     assert isinstance(change, AddCascade) and not change.options
-    made = one("ALTER MODEL m/2 DROP CASCADE")
-    assert isinstance(made, AlterModel) and made.change == DropCascade()
-    assert made.name == ModelName("m", version=2)
+    statement = one("ALTER MODEL m/2 DROP CASCADE")
+    assert isinstance(statement, AlterModel) and statement.change == DropCascade()
+    assert statement.name == ModelName("m", version=2)
 
 
 def test_a_version_is_trained_on_a_query() -> None:
@@ -176,29 +176,35 @@ def test_what_concerns_the_whole_model_takes_no_version(rest: str) -> None:
 def test_statements_that_name_a_version() -> None:
     two, champion = ModelName("m", "db", version=2), ModelName("a b", alias="champion")
     assert one("DESCRIBE MODEL db.m/2") == DescribeModel("DESCRIBE MODEL db.m/2", two)
-    made = one('EXPLAIN MODEL "a b"@champion')
-    assert isinstance(made, ExplainModel) and made.name == champion
-    made = one("EXPORT MODEL db.m/2 TO 'x.onnx'")
-    assert isinstance(made, ExportModel) and made.name == two
-    made = one("SHOW CREATE MODEL m@last")
-    assert isinstance(made, ShowCreate) and made.name == ModelName("m", alias="last")
-    made = one("COMMENT ON MODEL db.m/2 IS 'it''s'")
-    assert isinstance(made, CommentOn) and (made.name, made.comment) == (two, "it's")
-    made = one("COMMENT ON MODEL m IS NULL")
-    assert isinstance(made, CommentOn) and made.comment is None
-    made = one("VERIFY MODEL db.m/2 USING (SELECT ')' FROM t) AGAINST 'x.json'")
-    assert isinstance(made, VerifyModel) and made.name == two
-    assert (made.query, made.against) == ("SELECT ')' FROM t", "x.json")
+    statement = one('EXPLAIN MODEL "a b"@champion')
+    assert isinstance(statement, ExplainModel) and statement.name == champion
+    statement = one("EXPORT MODEL db.m/2 TO 'x.onnx'")
+    assert isinstance(statement, ExportModel) and statement.name == two
+    statement = one("SHOW CREATE MODEL m@last")
+    assert isinstance(statement, ShowCreate) and statement.name == ModelName("m", alias="last")
+    statement = one("COMMENT ON MODEL db.m/2 IS 'it''s'")
+    assert isinstance(statement, CommentOn) and (statement.name, statement.comment) == (two, "it's")
+    statement = one("COMMENT ON MODEL m IS NULL")
+    assert isinstance(statement, CommentOn) and statement.comment is None
+    statement = one("VERIFY MODEL db.m/2 USING (SELECT ')' FROM t) AGAINST 'x.json'")
+    assert isinstance(statement, VerifyModel) and statement.name == two
+    assert (statement.query, statement.against) == ("SELECT ')' FROM t", "x.json")
     assert (str(two), str(champion)) == ("db.m/2", "a b@champion")
 
 
 def test_show_takes_a_pattern_and_a_database() -> None:
-    made = one("SHOW MODELS LIKE 'a%' FROM db")
-    assert isinstance(made, ShowModels) and (made.like, made.database) == ("a%", "db")
-    made = one("SHOW MODELS IN db")
-    assert isinstance(made, ShowModels) and (made.like, made.database) == (None, "db")
-    made = one("SHOW VERSIONS IN MODEL db.m")
-    assert isinstance(made, ShowVersions) and made.name == ModelName("m", "db")
+    statement = one("SHOW MODELS LIKE 'a%' FROM db")
+    assert isinstance(statement, ShowModels) and (statement.like, statement.database) == (
+        "a%",
+        "db",
+    )
+    statement = one("SHOW MODELS IN db")
+    assert isinstance(statement, ShowModels) and (statement.like, statement.database) == (
+        None,
+        "db",
+    )
+    statement = one("SHOW VERSIONS IN MODEL db.m")
+    assert isinstance(statement, ShowVersions) and statement.name == ModelName("m", "db")
 
 
 @pytest.mark.parametrize(

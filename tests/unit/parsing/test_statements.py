@@ -1,4 +1,4 @@
-"""The statements of the SQL surface, as values."""
+"""The statements of the SQL surface, parsed into values."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def one(sql: str) -> Statement:
 
 
 def test_create_model_with_everything() -> None:
-    made = one(
+    statement = one(
         """CREATE OR REPLACE MODEL shop."churn model"
            INPUT (tenure DOUBLE, "a b" DECIMAL(9, 2)) FROM 's3://b/m.json' FORMAT xgboost
            WITH (backend = 'torch', n = -1.5, flag = true, classes = ['a', 2], device := cpu)
            COMMENT 'it''s'"""
     )
-    assert isinstance(made, CreateModel)
-    assert made.name == ModelName("churn model", "shop")
-    artifact = made.artifact
+    assert isinstance(statement, CreateModel)
+    assert statement.name == ModelName("churn model", "shop")
+    artifact = statement.artifact
     assert artifact.inputs == (("tenure", "DOUBLE"), ("a b", "DECIMAL(9, 2)"))
     assert (artifact.source, artifact.format) == ("s3://b/m.json", "XGBOOST")
     assert artifact.comment == "it's"
@@ -46,12 +46,16 @@ def test_create_model_with_everything() -> None:
         "classes": ("a", 2),
         "device": "cpu",
     }
-    assert made.or_replace and not made.if_not_exists
+    assert statement.or_replace and not statement.if_not_exists
 
 
 def test_using_is_a_synonym_of_from() -> None:
-    made = one("create model if not exists m using 'x'")
-    assert isinstance(made, CreateModel) and made.if_not_exists and made.artifact.source == "x"
+    statement = one("create model if not exists m using 'x'")
+    assert (
+        isinstance(statement, CreateModel)
+        and statement.if_not_exists
+        and statement.artifact.source == "x"
+    )
 
 
 def test_the_short_statements() -> None:
@@ -104,30 +108,32 @@ def test_models_are_named_as_people_write_names(
     written = written.replace('"', "`") if dialect == "spark" else written
     for words in ("DROP", "DESCRIBE", "SHOW CREATE", "EXPLAIN", "ALTER"):
         rest = " RENAME TO n" if words == "ALTER" else ""
-        (made,) = parse(f"{words} MODEL {written}{rest}", dialect)
-        assert not isinstance(made, Query | ShowModels | Explain) and made.name == name
+        (statement,) = parse(f"{words} MODEL {written}{rest}", dialect)
+        assert not isinstance(statement, Query | ShowModels | Explain) and statement.name == name
 
 
 def test_a_text_of_spark_may_hold_its_quotes() -> None:
-    (made,) = parse("CREATE MODEL m FROM 'it''s' OPTIONS (n = 10L, x = 1.5D)", "spark")
-    assert isinstance(made, CreateModel) and made.artifact.source == "it's"
-    assert dict(made.artifact.options) == {"n": 10, "x": 1.5}
+    (statement,) = parse("CREATE MODEL m FROM 'it''s' OPTIONS (n = 10L, x = 1.5D)", "spark")
+    assert isinstance(statement, CreateModel) and statement.artifact.source == "it's"
+    assert dict(statement.artifact.options) == {"n": 10, "x": 1.5}
 
 
 def test_explain_has_a_mode_on_spark_alone() -> None:
-    (made,) = parse("EXPLAIN COST SELECT 1", "spark")
-    assert made == Explain("EXPLAIN COST SELECT 1", "SELECT 1", False, "COST")
+    (statement,) = parse("EXPLAIN COST SELECT 1", "spark")
+    assert statement == Explain("EXPLAIN COST SELECT 1", "SELECT 1", False, "COST")
     assert one("EXPLAIN COST") == Explain("EXPLAIN COST", "COST", False)
 
 
 def test_a_model_is_trained_on_a_query() -> None:
-    made = one(
+    statement = one(
         "CREATE OR REPLACE MODEL m TRANSFORM (a, f(b, c) AS d) OPTIONS (Model_Type = 'x', "
         "w = [('yes', 2.0)], depth = hparam_range(2, 8)) COMMENT 'c' "
         "AS\n SELECT * FROM t WHERE a < ?"
     )
-    assert isinstance(made, TrainModel) and made.or_replace and not made.if_not_exists
-    training = made.training
+    assert (
+        isinstance(statement, TrainModel) and statement.or_replace and not statement.if_not_exists
+    )
+    training = statement.training
     assert training.query == "SELECT * FROM t WHERE a < ?"
     assert training.transform == ("a", "f(b, c) AS d") and training.comment == "c"
     assert dict(training.options) == {
@@ -146,7 +152,7 @@ def test_a_model_is_trained_on_a_query() -> None:
         ("AS", "expected the query"),
         ("OPTIONS (a = 1)", "expected AS and the query"),
         ("OPTIONS (a = 1) OPTIONS (b = 2) AS FROM t", "OPTIONS is given twice"),
-        ("OPTIONS (a = 1) FROM 'x'", "goes behind FROM"),
+        ("OPTIONS (a = 1) FROM 'x'", "goes after FROM"),
         ("TRANSFORM () AS FROM t", "expected an expression"),
         ("TRANSFORM (a,) AS FROM t", "expected an expression"),
         ("TRANSFORM (a AS FROM t", "not closed"),
@@ -158,17 +164,19 @@ def test_training_that_is_malformed(rest: str, says: str) -> None:
 
 
 def test_several_statements_keep_their_own_text() -> None:
-    found = parse("SELECT 1; DROP MODEL m ;SELECT predict('m', ';') FROM t;")
-    assert [type(s) for s in found] == [Query, DropModel, Query]
-    assert isinstance(found[0], Query) and found[0].sql == "SELECT 1;"
-    assert isinstance(found[2], Query) and found[2].sql == "SELECT predict('m', ';') FROM t;"
+    statements = parse("SELECT 1; DROP MODEL m ;SELECT predict('m', ';') FROM t;")
+    assert [type(s) for s in statements] == [Query, DropModel, Query]
+    assert isinstance(statements[0], Query) and statements[0].sql == "SELECT 1;"
+    assert (
+        isinstance(statements[2], Query) and statements[2].sql == "SELECT predict('m', ';') FROM t;"
+    )
 
 
 def test_no_byte_of_the_engines_statements_is_left_out() -> None:
     sql = "/* a */ SELECT predict('m', *); -- b\n;\n EXPLAIN SELECT 'é' /* c */ ; -- d"
-    found = parse(sql)
-    assert [type(s) for s in found] == [Query, Explain]
-    assert "".join(s.sql for s in found) == sql
+    statements = parse(sql)
+    assert [type(s) for s in statements] == [Query, Explain]
+    assert "".join(s.sql for s in statements) == sql
 
 
 def test_spark_takes_one_statement_at_a_time() -> None:

@@ -1,4 +1,4 @@
-"""Tokens and their places, on the corners of DuckDB's syntax."""
+"""Tokens and their positions, for corner cases of DuckDB's syntax."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_parameters_of_every_spelling() -> None:
 
 
 def test_several_words_in_one_token_are_split() -> None:
-    found = tokenize("GROUP   BY a ORDER\nBY b")
-    assert [t.text for t in found] == ["GROUP", "BY", "a", "ORDER", "BY", "b"]
-    assert all("GROUP   BY a ORDER\nBY b"[t.start : t.end] == t.text for t in found)
+    tokens = tokenize("GROUP   BY a ORDER\nBY b")
+    assert [t.text for t in tokens] == ["GROUP", "BY", "a", "ORDER", "BY", "b"]
+    assert all("GROUP   BY a ORDER\nBY b"[t.start : t.end] == t.text for t in tokens)
 
 
 def test_explain_and_prepare_do_not_swallow_the_rest() -> None:

@@ -1,4 +1,4 @@
-"""Texts as trees: what sqlglot misreads, and where each node stands."""
+"""Trees of SQL texts: corrections of what sqlglot misreads, and the span of each node."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def pairs(tree: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
 )
 def test_a_model_may_be_named_by_the_word_model(name: str) -> None:
     (tree,) = trees(f"SELECT PREDICT(MODEL {name}, *) FROM t")
-    found = tree.find(ModelName)
-    assert found is not None and found.name == name
+    node = tree.find(ModelName)
+    assert node is not None and node.name == name
 
 
 PLACES = [
@@ -154,7 +154,7 @@ def test_any_word_behind_model_names_one(name: str) -> None:
 
 
 def test_functions_stay_as_they_are_written() -> None:
-    """sqlglot would put arguments in another order, and count them."""
+    """sqlglot's own functions would reorder and count their arguments."""
     (tree,) = trees("SELECT date_diff('day', a, b), coalesce(a), round(a, b, c, d) FROM t")
     assert [n.name for n in tree.find_all(exp.Anonymous)] == ["date_diff", "coalesce", "round"]
     (tree,) = trees("SELECT list[1]")

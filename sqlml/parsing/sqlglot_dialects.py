@@ -1,9 +1,8 @@
-"""`DIALECTS`: sqlglot's DuckDB and Spark, which read calls of models and statements about them
-(`model_statements.py`), and keep places.
+"""sqlglot's DuckDB and Spark dialects, extended by calls of models, model statements and spans.
 
-All functions stay calls as they are written: sqlglot would check their arguments, and put some in
-another order. What it misreads in either engine's SQL, and a user may write next to a model, is
-corrected here.
+All functions stay calls as written, because sqlglot would check their arguments and reorder some.
+This file also corrects what sqlglot misreads in either engine's SQL, as far as it may occur next to
+a model.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlml.parsing.model_statements import ModelStatements
-from sqlml.parsing.places import Kept, ModelName, OtherType, Piped, Step, keeping_places, mark
+from sqlml.parsing.places import Kept, ModelName, OtherType, Piped, Step, mark, with_spans
 
 _MODEL_FUNCTIONS = frozenset({"PREDICT", "PREDICT_PROBA", "PREDICT_SCORE", "TRANSFORM"})
-"""What may take MODEL m as its first argument, beside table forms."""
+"""Functions besides the table functions that accept MODEL m as their first argument."""
 
-_NAMES = frozenset(
+_TABLE_NAMES = frozenset(
     {
         TokenType.VAR,
         TokenType.IDENTIFIER,
@@ -35,32 +34,32 @@ _NAMES = frozenset(
         TokenType.PARAMETER,
     }
 )
-"""What a table may be named by."""
+"""Tokens that may name a table."""
 
-_AFTER_NO_NAME = frozenset({TokenType.COMMA, TokenType.L_PAREN, TokenType.R_PAREN})
-"""What follows MODEL where no name of a model does: there it is a column, or MODEL (column)."""
+_NOT_AFTER_MODEL = frozenset({TokenType.COMMA, TokenType.L_PAREN, TokenType.R_PAREN})
+"""Tokens after which MODEL is not followed by a model's name, but is a column or a function."""
 
-_QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES"})
-_EXPLAINED = ("ANALYZE", "EXTENDED", "FORMATTED", "COST", "CODEGEN")
-
-
-def _named(token: Token) -> exp.Identifier:
-    made = exp.Identifier(this=token.text, quoted=token.token_type == TokenType.IDENTIFIER)
-    return made.update_positions(token)
+_QUERY_WORDS = frozenset({"SELECT", "FROM", "WITH", "VALUES"})
+_EXPLAIN_WORDS = ("ANALYZE", "EXTENDED", "FORMATTED", "COST", "CODEGEN")
 
 
-def _placeholder(parser: Any) -> exp.Expr:
+def _to_identifier(token: Token) -> exp.Identifier:
+    identifier = exp.Identifier(this=token.text, quoted=token.token_type == TokenType.IDENTIFIER)
+    return identifier.update_positions(token)
+
+
+def _parse_placeholder(parser: Any) -> exp.Expr:
     token = parser._prev
-    made: exp.Expr = parser.expression(exp.Placeholder(this=token.text), token)
-    return made
+    placeholder: exp.Expr = parser.expression(exp.Placeholder(this=token.text), token)
+    return placeholder
 
 
 class _Rules(ModelStatements):
-    """What both dialects read otherwise than sqlglot."""
+    """Rules for both dialects where they differ from sqlglot."""
 
     def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
-        called = self._next.token_type == TokenType.L_PAREN
-        if called and self._curr.token_type == TokenType.VAR:
+        is_call = self._next.token_type == TokenType.L_PAREN
+        if is_call and self._curr.token_type == TokenType.VAR:
             name = self._curr.text.upper()
             is_form = name.startswith("ML_") or self._follows_ml()
             if name in _MODEL_FUNCTIONS or is_form:
@@ -68,30 +67,29 @@ class _Rules(ModelStatements):
         return super()._parse_function_call(*args, **options)
 
     def _follows_ml(self: Any) -> bool:
-        """Whether the current token stands after `ml.`."""
-        dotted = self._prev is not None and self._prev.token_type == TokenType.DOT
-        return dotted and self._tokens[self._index - 2].text.upper() == "ML"
+        follows_dot = self._prev is not None and self._prev.token_type == TokenType.DOT
+        return follows_dot and self._tokens[self._index - 2].text.upper() == "ML"
 
     def _parse_model_call(self: Any) -> Any:
         token = self._curr
         self._advance(2)
         names_model = self._curr and self._curr.text.upper() == "MODEL" and self._next
-        if names_model and self._next.token_type not in _AFTER_NO_NAME:
+        if names_model and self._next.token_type not in _NOT_AFTER_MODEL:
             arguments = [self._parse_model_name()]
             if self._match(TokenType.COMMA):
                 arguments += self._parse_csv(self._parse_model_argument)
         else:
             arguments = self._parse_csv(self._parse_model_argument)
         self._match_r_paren()
-        made = self.expression(exp.Anonymous(this=token.text, expressions=arguments), token)
-        return self._parse_window(made)
+        call = self.expression(exp.Anonymous(this=token.text, expressions=arguments), token)
+        return self._parse_window(call)
 
     def _parse_model_argument(self: Any) -> Any:
         first = self._index
         return mark(self, self._parse_any_argument(), first)
 
     def _parse_model_name(self: Any) -> Any:
-        """MODEL m, as the first argument, where m may be any word."""
+        """Parse MODEL m as the first argument, where m may be any words."""
         first = self._index + 1
         while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
             self._advance()
@@ -99,13 +97,13 @@ class _Rules(ModelStatements):
         return mark(self, ModelName(this=name), first)
 
     def _parse_any_argument(self: Any) -> Any:
-        """TABLE t, name := value, a struct, or another expression."""
+        """Parse TABLE t, name := value, a struct, or another expression."""
         following = self._next.token_type
-        if self._curr.token_type == TokenType.TABLE and following in _NAMES:
+        if self._curr.token_type == TokenType.TABLE and following in _TABLE_NAMES:
             self._advance()
             return self._parse_table()
         if following in (TokenType.COLON_EQ, TokenType.FARROW):
-            name = _named(self._curr)
+            name = _to_identifier(self._curr)
             self._advance(2)
             return exp.PropertyEQ(this=name, expression=self._parse_value_of_argument())
         return self._parse_value_of_argument()
@@ -113,8 +111,8 @@ class _Rules(ModelStatements):
     def _parse_value_of_argument(self: Any) -> Any:
         return self._parse_lambda(alias=True)
 
-    def _parse_command_of(self: Any) -> Any:
-        """What sqlglot takes for a text of the engine's own."""
+    def _parse_engine_command(self: Any) -> Any:
+        """Parse a command that sqlglot would keep as text."""
         word = self._prev.text.upper()
         if word == "PREPARE":
             return self._parse_prepare()
@@ -131,27 +129,26 @@ class _Rules(ModelStatements):
         return Kept(this=self._parse_statement(), kind="PREPARE")
 
     def _parse_explain(self: Any) -> Any:
-        options = self._curr.token_type == TokenType.L_PAREN
-        if options and self._next.text.upper() not in _QUERIES:
+        opens = self._curr.token_type == TokenType.L_PAREN
+        if opens and self._next.text.upper() not in _QUERY_WORDS:
             self._advance()
             self._skip_brackets()
-        self._match_texts(_EXPLAINED)
+        self._match_texts(_EXPLAIN_WORDS)
         return Kept(this=self._parse_statement(), kind="EXPLAIN")
 
     def _parse_cube_or_rollup(self: Any, with_prefix: bool = False) -> Any:
-        """Read any expressions in CUBE and ROLLUP, such as comparisons."""
+        """Parse any expressions in CUBE and ROLLUP, such as comparisons."""
         if with_prefix or not self._match_set((TokenType.CUBE, TokenType.ROLLUP)):
             return super()._parse_cube_or_rollup(with_prefix)
         kind = exp.Cube if self._prev.token_type == TokenType.CUBE else exp.Rollup
         return self.expression(kind(expressions=self._parse_wrapped_csv(self._parse_disjunction)))
 
     def _parse_grouping_set(self: Any) -> Any:
-        """Read any expression as one of GROUPING SETS."""
+        """Parse any expression in GROUPING SETS."""
         nested = self._parse_grouping_sets() or self._parse_cube_or_rollup()
         return nested or self._parse_disjunction()
 
     def _skip_brackets(self: Any) -> None:
-        """Skip from after an opening bracket to after the one that closes it."""
         depth = 1
         while self._curr and depth:
             kind = self._curr.token_type
@@ -159,57 +156,58 @@ class _Rules(ModelStatements):
             self._advance()
 
     def _warn_unsupported(self) -> None:
-        """Not a warning: the engine may well read what sqlglot does not."""
+        """Suppress the warning, since the engine may well support what sqlglot does not."""
 
 
-_OTHER_QUERIES = frozenset({TokenType.PIVOT, TokenType.UNPIVOT, TokenType.DESCRIBE})
+_QUERY_TOKENS = frozenset({TokenType.PIVOT, TokenType.UNPIVOT, TokenType.DESCRIBE})
 
 
 class _DuckDBRules(_Rules, DuckDBParser):
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
-    SUBQUERY_TOKENS = DuckDBParser.SUBQUERY_TOKENS | _OTHER_QUERIES | {TokenType.VALUES}
+    SUBQUERY_TOKENS = DuckDBParser.SUBQUERY_TOKENS | _QUERY_TOKENS | {TokenType.VALUES}
     FUNC_TOKENS = DuckDBParser.FUNC_TOKENS | {TokenType.PERCENT}
     PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {
         **DuckDBParser.PLACEHOLDER_PARSERS,
-        TokenType.PLACEHOLDER: _placeholder,
+        TokenType.PLACEHOLDER: _parse_placeholder,
     }
     STATEMENT_PARSERS: ClassVar[dict[TokenType, Any]] = {
         **DuckDBParser.STATEMENT_PARSERS,
-        TokenType.COMMAND: lambda self: self._parse_command_of(),
+        TokenType.COMMAND: lambda self: self._parse_engine_command(),
         TokenType.EXECUTE: lambda self: self._parse_as_command(self._prev),
     }
 
     CONFLICT_ACTIONS: ClassVar[dict[str, Any]] = {**DuckDBParser.CONFLICT_ACTIONS, "ERROR": ()}
 
     def _parse_var_from_options(self: Any, options: Any, raise_unmatched: bool = True) -> Any:
-        """MERGE .. THEN ERROR, with a message or without."""
-        made = super()._parse_var_from_options(options, raise_unmatched)
+        """Parse MERGE ... THEN ERROR, with or without a message."""
+        parsed = super()._parse_var_from_options(options, raise_unmatched)
         if options is self.CONFLICT_ACTIONS and self._prev.text.upper() == "ERROR":
             ends = not self._curr or self._curr.token_type in (TokenType.WHEN, TokenType.RETURNING)
-            return made if ends else exp.Paren(this=self._parse_disjunction())
-        return made
+            return parsed if ends else exp.Paren(this=self._parse_disjunction())
+        return parsed
 
     def _parse_types(self: Any, *args: Any, **options: Any) -> Any:
-        """DuckDB has no `type<..>`: `range < 3` is a comparison, and `::INTEGER < 3`."""
+        """Reject `type<...>`, which DuckDB lacks: `range < 3` and `::INTEGER < 3` are
+        comparisons."""
         if options.get("check_func") and self._next.token_type == TokenType.LT:
             return None
         return super()._parse_types(*args, **options)
 
     def _parse_escape(self: Any, this: Any) -> Any:
-        """ESCAPE takes any expression."""
+        """Parse any expression after ESCAPE."""
         if not self._match(TokenType.ESCAPE):
             return this
         return self.expression(exp.Escape(this=this, expression=self._parse_bitwise()))
 
     def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
-        """A column may be called map, or if."""
+        """Allow columns called map or if."""
         opens = self._next.token_type in (TokenType.L_PAREN, TokenType.L_BRACE)
         if self._curr.text.upper() in ("MAP", "IF") and not opens:
             return None
         return super()._parse_function_call(*args, **options)
 
     def _parse_create(self: Any) -> Any:
-        """CREATE TYPE .. AS ENUM (query), too."""
+        """Parse CREATE TYPE ... AS ENUM (query) too."""
         first = self._index
         self._match_text_seq("OR", "REPLACE")
         self._match_texts(("TEMP", "TEMPORARY"))
@@ -217,7 +215,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
             self._match_text_seq("IF", "NOT", "EXISTS")
             self._parse_table_parts()
             if self._match(TokenType.ALIAS) and self._match_text_seq("ENUM"):
-                if self._match(TokenType.L_PAREN) and self._curr.text.upper() in _QUERIES:
+                if self._match(TokenType.L_PAREN) and self._curr.text.upper() in _QUERY_WORDS:
                     query = self._parse_select()
                     self._match_r_paren()
                     return OtherType(this=query)
@@ -225,37 +223,38 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return super()._parse_create()
 
     def _parse_function_properties(self: Any) -> Any:
-        """Behind AS a macro has TABLE, or its body, which may begin with any word."""
+        """Parse TABLE after AS in a macro; otherwise its body follows, which may begin with any
+        word."""
         opens = self._curr.token_type == TokenType.TABLE
         return super()._parse_function_properties() if opens else None
 
     def _parse_function_parameter(self: Any) -> Any:
-        """Of a macro, `n := 3`, too."""
-        made = super()._parse_function_parameter()
-        if made is not None and self._match(TokenType.COLON_EQ):
-            return exp.PropertyEQ(this=made, expression=self._parse_assignment())
-        return made
+        """Parse macro parameters with defaults, `n := 3`, too."""
+        parameter = super()._parse_function_parameter()
+        if parameter is not None and self._match(TokenType.COLON_EQ):
+            return exp.PropertyEQ(this=parameter, expression=self._parse_assignment())
+        return parameter
 
     def _parse_from(self: Any, *args: Any, **options: Any) -> Any:
-        """FROM (VALUES ..) t JOIN .. SELECT .., too."""
-        made = super()._parse_from(*args, **options)
-        if made is not None and isinstance(made.this, exp.Values):
+        """Parse FROM (VALUES ...) t JOIN ... SELECT ... too."""
+        from_clause = super()._parse_from(*args, **options)
+        if from_clause is not None and isinstance(from_clause.this, exp.Values):
             joins = list(self._parse_joins())
             if joins:
-                made.set("this", exp.Table(this=made.this, joins=joins))
-        return made
+                from_clause.set("this", exp.Table(this=from_clause.this, joins=joins))
+        return from_clause
 
     def _parse_insert_table(self: Any) -> Any:
-        made = super()._parse_insert_table()
+        insert = super()._parse_insert_table()
         self._match_text_seq("BY", "POSITION")
-        return made
+        return insert
 
     def _is_table_query(self: Any) -> bool:
-        """Whether a query begins here with another word than SELECT, FROM, WITH or VALUES."""
-        return self._curr.token_type in _OTHER_QUERIES or super()._is_table_query()
+        """Return whether a query begins here, also with PIVOT, UNPIVOT or DESCRIBE."""
+        return self._curr.token_type in _QUERY_TOKENS or super()._is_table_query()
 
     def _parse_select_query(self: Any, *args: Any, **options: Any) -> Any:
-        """Read PIVOT, UNPIVOT and DESCRIBE as queries, wherever one may stand."""
+        """Parse PIVOT, UNPIVOT and DESCRIBE as queries, wherever a query is allowed."""
         if self._match_set((TokenType.PIVOT, TokenType.UNPIVOT)):
             return self._parse_simplified_pivot(self._prev.token_type == TokenType.UNPIVOT)
         if self._match(TokenType.DESCRIBE):
@@ -263,7 +262,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return super()._parse_select_query(*args, **options)
 
     def _parse_simplified_pivot(self: Any, is_unpivot: bool | None = None) -> Any:
-        """Read PIVOT and UNPIVOT of any expressions, with ORDER BY and LIMIT after them."""
+        """Parse PIVOT and UNPIVOT of any expressions, with ORDER BY and LIMIT after them."""
         first = self._index - 1
         table = self._parse_table()
         on = self._parse_csv(self._parse_pivoted) if self._match(TokenType.ON) else None
@@ -297,27 +296,27 @@ class _SparkRules(_Rules, SparkParser):
     }
     PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {
         **SparkParser.PLACEHOLDER_PARSERS,
-        TokenType.PLACEHOLDER: _placeholder,
+        TokenType.PLACEHOLDER: _parse_placeholder,
     }
     STATEMENT_PARSERS: ClassVar[dict[TokenType, Any]] = {
         **SparkParser.STATEMENT_PARSERS,
-        TokenType.COMMAND: lambda self: self._parse_command_of(),
+        TokenType.COMMAND: lambda self: self._parse_engine_command(),
         TokenType.EXECUTE: lambda self: self._parse_as_command(self._prev),
     }
 
     def _parse_value_of_argument(self: Any) -> Any:
-        """A struct as DuckDB writes it, too."""
+        """Parse structs in DuckDB's syntax too."""
         if self._curr.token_type != TokenType.L_BRACE:
             return super()._parse_value_of_argument()
         first = self._index
         return mark(self, self._parse_column_ops(self._parse_struct_literal()), first)
 
     def _parse_struct_literal(self: Any) -> Any:
-        """`{name: value, 'name': value}`."""
+        """Parse `{name: value, 'name': value}`."""
         first = self._index
         self._advance()
-        empty = self._curr.token_type == TokenType.R_BRACE
-        entries = [] if empty else self._parse_csv(self._parse_entry)
+        is_empty = self._curr.token_type == TokenType.R_BRACE
+        entries = [] if is_empty else self._parse_csv(self._parse_entry)
         if not self._match(TokenType.R_BRACE):
             self.raise_error("Expected }")
         return mark(self, exp.Struct(expressions=entries), first)
@@ -327,15 +326,15 @@ class _SparkRules(_Rules, SparkParser):
         self._advance()
         if not self._match(TokenType.COLON):
             self.raise_error("Expected :")
-        return exp.PropertyEQ(this=_named(token), expression=self._parse_assignment())
+        return exp.PropertyEQ(this=_to_identifier(token), expression=self._parse_assignment())
 
     def _parse_table_hints(self: Any) -> None:
-        """`WITH (..)` after a table holds the options of a file."""
+        """Skip `WITH (...)` after a table, which has the options of a file."""
         if self._match_pair(TokenType.WITH, TokenType.L_PAREN):
             self._skip_brackets()
 
     def _parse_insert(self: Any) -> Any:
-        """INSERT OVERWRITE [LOCAL] DIRECTORY .. USING .. OPTIONS (..), too."""
+        """Parse INSERT OVERWRITE [LOCAL] DIRECTORY ... USING ... OPTIONS (...) too."""
         first = self._index
         self._match(TokenType.OVERWRITE)
         self._match_text_seq("LOCAL")
@@ -358,13 +357,15 @@ class _SparkRules(_Rules, SparkParser):
 
     def _parse_step(self: Any) -> exp.Expr:
         word = self._curr.text.upper().split()[0] if self._curr else ""
-        rule = _STEPS.get(word)
+        rule = _STEP_RULES.get(word)
         if rule is not None:
             self._advance()
             return Step(this=word, **rule(self))
         if self._match_set(self.QUERY_MODIFIER_PARSERS, advance=False):
-            _, held = self.QUERY_MODIFIER_PARSERS[self._curr.token_type](self)
-            return Step(this=word, expressions=held if isinstance(held, list) else [held])
+            _, modifier = self.QUERY_MODIFIER_PARSERS[self._curr.token_type](self)
+            return Step(
+                this=word, expressions=modifier if isinstance(modifier, list) else [modifier]
+            )
         if word == "TABLESAMPLE":
             return Step(this=word, expressions=[self._parse_table_sample()])
         if word in ("PIVOT", "UNPIVOT"):
@@ -374,65 +375,70 @@ class _SparkRules(_Rules, SparkParser):
             self.raise_error(f"Unknown pipe step {word}")
         return Step(this="JOIN", expressions=[join])
 
-    def _items_of_step(self: Any) -> dict[str, Any]:
+    def _parse_step_items(self: Any) -> dict[str, Any]:
         self._match(TokenType.DISTINCT)
         items = self._parse_expressions()
         if self._match(TokenType.GROUP_BY):
             items += self._parse_expressions()
         return {"expressions": items}
 
-    def _name_of_step(self: Any) -> dict[str, Any]:
+    def _parse_step_name(self: Any) -> dict[str, Any]:
         return {"alias": self._parse_id_var()}
 
-    def _operands_of_step(self: Any) -> dict[str, Any]:
+    def _parse_step_operands(self: Any) -> dict[str, Any]:
         while self._match_texts(("ALL", "DISTINCT", "BY", "NAME")):
             pass
         return {"expressions": self._parse_csv(self._parse_select_or_expression)}
 
 
-_STEPS: Mapping[str, Any] = MappingProxyType(
+_STEP_RULES: Mapping[str, Any] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("SELECT", "EXTEND", "SET", "DROP", "AGGREGATE"), _SparkRules._items_of_step
+            ("SELECT", "EXTEND", "SET", "DROP", "AGGREGATE"), _SparkRules._parse_step_items
         ),
-        **dict.fromkeys(("UNION", "EXCEPT", "INTERSECT", "MINUS"), _SparkRules._operands_of_step),
-        "AS": _SparkRules._name_of_step,
+        **dict.fromkeys(
+            ("UNION", "EXCEPT", "INTERSECT", "MINUS"), _SparkRules._parse_step_operands
+        ),
+        "AS": _SparkRules._parse_step_name,
     }
 )
 
 
-_NO_KEYWORDS = frozenset(
+_DROPPED_KEYWORDS = frozenset(
     "?:: APPLY LOCK PARTITIONED_BY REGEXP RLIKE STRAIGHT_JOIN UNCACHE XOR".split()
 )
-"""What is a keyword to sqlglot, and two signs or a name to DuckDB."""
+"""Keywords of sqlglot that are names or two operators in DuckDB."""
 
 
 class _DuckDB(DuckDB):
-    INDEX_OFFSET = 0  # else sqlglot recomputes indices
-    Parser = keeping_places(_DuckDBRules)  # type: ignore[assignment]
+    INDEX_OFFSET = 0  # keeps indices as written
+    Parser = with_spans(_DuckDBRules)  # type: ignore[assignment]
 
     class Tokenizer(DuckDB.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
         BIT_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("b'", "'"), ("B'", "'")]
         HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
-        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]  # of Spark, in MODEL `m`
-        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # `?::` is a parameter and a cast
-            k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k not in _NO_KEYWORDS
+        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = [
+            '"',
+            "`",
+        ]  # ` is Spark's, for MODEL `m`
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # without `?::`: a parameter and a cast
+            k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k not in _DROPPED_KEYWORDS
         }
         STRING_ESCAPES = ["'"]
 
 
 class _Spark(Spark):
     INDEX_OFFSET = 0
-    Parser = keeping_places(_SparkRules)  # type: ignore[assignment]
+    Parser = with_spans(_SparkRules)  # type: ignore[assignment]
 
     class Tokenizer(Spark.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
-        NUMERIC_LITERALS: ClassVar[dict[str, str]] = {}  # else 1.5D is a number and a cast
-        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # a hint is a comment to us
+        NUMERIC_LITERALS: ClassVar[dict[str, str]] = {}  # keeps 1.5D one number
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # without hints, which are comments here
             k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if v != TokenType.HINT and k != "?::"
         }
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({"duckdb": _DuckDB(), "spark": _Spark()})
-"""The name of a `sqlml.dialects.Dialect` -> how it is read."""
+"""The name of a `sqlml.dialects.Dialect` -> its sqlglot dialect."""

@@ -9,7 +9,13 @@ import duckdb
 import pytest
 
 from sqlml.catalog.connection import Connection
-from sqlml.catalog.plain_macros import MOST, Macros, ModelCall, choosers, digits
+from sqlml.catalog.scoring_macros import (
+    MAX_OVERLOADS,
+    Macros,
+    ModelCall,
+    build_choosers,
+    key_digits,
+)
 from sqlml.catalog.tables import TABLES
 
 pytestmark = pytest.mark.version
@@ -29,27 +35,27 @@ HOSTILE = [
 ]
 
 
-class Made:
-    """The macros of one database, for models that answer with a number of their own."""
+class PlainDatabase:
+    """A database with macros for models that add a number of their own."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        own = Connection(connection)
+        catalog = Connection(connection)
         for statement in TABLES:
-            own.write(statement.format(schema="sqlml"))
-        self._macros = Macros(own)
-        self._schema = own.schema(None)
+            catalog.write(statement.format(schema="sqlml"))
+        self._macros = Macros(catalog)
+        self._schema = catalog.schema(None)
         self._connection = connection
         self.models: dict[str, int] = {}
 
-    def put(self, key: str, number: int, later: bool = False) -> None:
-        calls = [ModelCall("label", f"r.a + {number}")]
-        if number % 3 == 0:
-            calls.append(ModelCall("score", f"'{number}' || r.a"))
-        self._macros.keep(self._schema, None, key, calls, later)
-        self.models[key] = number
+    def put(self, key: str, offset: int, later: bool = False) -> None:
+        calls = [ModelCall("label", f"r.a + {offset}")]
+        if offset % 3 == 0:
+            calls.append(ModelCall("score", f"'{offset}' || r.a"))
+        self._macros.update(self._schema, None, key, calls, later)
+        self.models[key] = offset
 
     def drop(self, key: str, later: bool = False) -> None:
-        self._macros.keep(self._schema, None, key, [], later)
+        self._macros.update(self._schema, None, key, [], later)
         del self.models[key]
 
     def refresh(self) -> None:
@@ -60,14 +66,14 @@ class Made:
         return self._connection.sql(f"SELECT {function}('{name}', {{'a': 1000}})").fetchall()[0][0]
 
     def names(self, begin: str) -> set[str]:
-        found = self._connection.sql(
+        rows = self._connection.sql(
             "SELECT function_name FROM duckdb_functions() WHERE schema_name = 'sqlml' "
             f"AND starts_with(function_name, '{begin}')"
         )
-        return {name for (name,) in found.fetchall()}
+        return {name for (name,) in rows.fetchall()}
 
     def check(self) -> None:
-        """All models are found, and there is no macro that nobody needs."""
+        """Check that all models are found and that no macro is unused."""
         for key, number in self.models.items():
             assert self.ask("predict", key) == 1000 + number
             assert self.ask("predict", key.upper() if key.isascii() else key) == 1000 + number
@@ -81,80 +87,82 @@ class Made:
         assert {macro for _, _, macro in calls} == self.names("score_")
         for kind in ("label", "score"):
             models = {key: macro for k, key, macro in calls if k == kind}
-            whole = {part.macro for part in choosers(models, "")}
+            whole = {part.macro for part in build_choosers(models, "")}
             assert whole == {macro for k, macro in stored if k == kind}
 
 
 @pytest.fixture
-def made() -> Iterator[Made]:
+def macros() -> Iterator[PlainDatabase]:
     with duckdb.connect() as connection:
-        yield Made(connection)
+        yield PlainDatabase(connection)
 
 
 def test_few_models_are_told_apart_by_their_names() -> None:
-    (only,) = choosers({f"m{i}": f"score_{i}" for i in range(MOST)}, "")
+    (only,) = build_choosers({f"m{i}": f"score_{i}" for i in range(MAX_OVERLOADS)}, "")
     assert only.prefix == "" and not only.by_digit
-    assert only.definition.count("BOOLEAN[") == MOST
+    assert only.definition.count("BOOLEAN[") == MAX_OVERLOADS
 
 
 def test_no_macro_of_many_has_many_overloads() -> None:
     models = {f"m{i}": f"score_{i}" for i in range(2000)}
-    parts = choosers(models, ", class")
+    parts = build_choosers(models, ", class")
     assert parts[-1].prefix == "" and parts[-1].by_digit
-    assert max(part.definition.count("(n BOOLEAN[") for part in parts) == MOST
+    assert max(part.definition.count("(n BOOLEAN[") for part in parts) == MAX_OVERLOADS
     assert len({part.macro for part in parts}) == len(parts)
     leaves = [part for part in parts if not part.by_digit]
     assert sum(part.definition.count("(n BOOLEAN[") for part in leaves) == 2000
-    assert all(digits(key)[:1] for key in models)
+    assert all(key_digits(key)[:1] for key in models)
 
 
 def test_a_changed_part_gives_the_same_tree() -> None:
     models = {f"m{i}": f"score_{i}" for i in range(300)}
-    whole = choosers(models, "")
+    whole = build_choosers(models, "")
     beside = {p.prefix: p.call() for p in whole if len(p.prefix) == 1 and p.prefix != "7"}
-    part = choosers({k: v for k, v in models.items() if digits(k)[0] == "7"}, "", known=beside)
+    part = build_choosers(
+        {k: v for k, v in models.items() if key_digits(k)[0] == "7"}, "", existing=beside
+    )
     assert part == [p for p in whole if p.prefix[:1] in ("", "7")]
 
 
 @pytest.mark.by_day(2)
 @pytest.mark.parametrize("steps", [50, 500])
-def test_macros_follow_models_that_come_and_go(made: Made, steps: int) -> None:
+def test_macros_follow_models_that_come_and_go(macros: PlainDatabase, steps: int) -> None:
     rng = random.Random(0)
     keys = [*HOSTILE, *(f"model_{i}" for i in range(60))]
     for step in range(steps):
         key = rng.choice(keys)
-        if key in made.models and rng.random() < 0.4 and len(made.models) > 1:
-            made.drop(key)
+        if key in macros.models and rng.random() < 0.4 and len(macros.models) > 1:
+            macros.drop(key)
         else:
-            made.put(key, rng.randrange(1000))
+            macros.put(key, rng.randrange(1000))
         if step % 10 == 0:
-            made.check()
-    made.check()
-    for key in list(made.models)[1:]:
-        made.drop(key)
-    made.check()
+            macros.check()
+    macros.check()
+    for key in list(macros.models)[1:]:
+        macros.drop(key)
+    macros.check()
 
 
-def test_many_changes_at_once_reach_the_macros_together(made: Made) -> None:
+def test_many_changes_at_once_reach_the_macros_together(macros: PlainDatabase) -> None:
     for i in range(100):
-        made.put(f"m{i}", i, later=True)
-    assert made.names("choose_") == set()
-    made.refresh()
-    made.check()
+        macros.put(f"m{i}", i, later=True)
+    assert macros.names("choose_") == set()
+    macros.refresh()
+    macros.check()
     for i in range(90):
-        made.drop(f"m{i}", later=True)
-    made.put("m95", 7, later=True)
-    assert made.ask("predict", "m95") == 1095  # as it was, until they are made anew
-    made.refresh()
-    made.check()
+        macros.drop(f"m{i}", later=True)
+    macros.put("m95", 7, later=True)
+    assert macros.ask("predict", "m95") == 1095  # as it was, until they are rebuilt
+    macros.refresh()
+    macros.check()
 
 
-def test_what_its_owner_took_stays_taken(made: Made) -> None:
+def test_what_its_owner_took_stays_taken(macros: PlainDatabase) -> None:
     for i in range(40):
-        made.put(f"m{i}", 3 * i)
-    plain = made._connection.cursor()
+        macros.put(f"m{i}", 3 * i)
+    plain = macros._connection.cursor()
     plain.execute("CREATE OR REPLACE MACRO predict(a, b) AS 'mine'; DROP MACRO predict_score")
-    made.put("m1", 5)
+    macros.put("m1", 5)
     assert plain.sql("SELECT predict(1, 2), sqlml.predict('m1', {'a': 1})").fetchall() == [
         ("mine", 6)
     ]

@@ -1,0 +1,531 @@
+"""Lookups in the catalog: the models of a database by name, version or alias."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from sqlml.bounded_cache import Recent
+from sqlml.catalog.connection import Connection, read_stamp, read_stamps
+from sqlml.catalog.model import (
+    RESERVED_ALIASES,
+    TRANSFORM,
+    Model,
+    Origin,
+    Reference,
+    TrainingFacts,
+    parse_reference,
+    training_facts_from_json,
+    transform_of,
+)
+from sqlml.catalog.small_models import KINDS, SmallModel, loads
+from sqlml.catalog.stored_programs import Programs
+from sqlml.catalog.tables import ESTIMATORS, MODELS, SMALL_MODELS, TRAININGS, VERSIONS
+from sqlml.dialects.duckdb import builtin
+from sqlml.errors import ArtifactError, CatalogError, SqlmlError, UnknownModelError
+from sqlml.ir.program import Program
+from sqlml.suggestions import closest
+from sqlml.types import Feature, fold
+
+_HASH_LENGTH = 64
+
+_MANY_MODELS = 64
+"""From this number of models on, stamps are read with one query over the whole catalog."""
+
+
+class Catalog:
+    """The models in the databases that one connection sees."""
+
+    def __init__(self, connection: Connection, programs: Programs) -> None:
+        self._connection = connection
+        self.programs = programs
+
+    def in_transaction(self) -> bool:
+        """Return whether the user has a transaction open, which does not see other connections'
+        changes."""
+        return self._connection.in_transaction()
+
+    def get(self, reference: Reference) -> Model:
+        """Return the model that a reference means, with its Program loaded and checked.
+
+        Raises:
+            UnknownModelError: there is no such model, version or alias; the message suggests the
+                closest name.
+            ArtifactError: the stored row is damaged.
+        """
+        previous_message = ""
+        while True:
+            try:
+                return self._load_model(reference)
+            except UnknownModelError as error:
+                # Between the queries of a lookup, another connection may have created or dropped
+                # the model, so an error is only final if it repeats.
+                if error.message == previous_message:
+                    raise
+                previous_message = error.message
+
+    def load_available(self, references: Iterable[Reference]) -> Iterator[tuple[Reference, Model]]:
+        """Yield the models that references mean, without those that `get` raises an error for.
+
+        The tables of each catalog, most of the work of `get`, are checked only once.
+        """
+        schemas: dict[str | None, str] = {}
+        for reference in references:
+            try:
+                if reference.database not in schemas:
+                    schemas[reference.database] = self.existing_schema(reference)
+                yield reference, self._load_model(reference, schemas[reference.database])
+            except SqlmlError:
+                continue
+
+    def _load_model(self, reference: Reference, schema: str | None = None) -> Model:
+        schema = schema or self.existing_schema(reference)
+        rows = self._rows_of_version(
+            "m.name, v.version, v.program, v.features, v.source, v.library, v.path, v.format, "
+            "v.sha256, v.options, v.verification, coalesce(v.comment, m.comment), v.created_at",
+            reference,
+            schema,
+        )
+        if not rows:
+            raise self.missing_version_error(reference, schema)
+        (
+            name,
+            version,
+            digest,
+            features,
+            *origin,
+            options_json,
+            verification,
+            comment,
+            created_at,
+        ) = rows[0]
+        if not isinstance(digest, str) or len(digest) != _HASH_LENGTH:
+            raise ArtifactError(f"the catalog row of model {name!r} is damaged; create it again")
+        program = self.programs.get(digest, schema)
+        said = _read_json(options_json, name, "options")
+        return Model(
+            program,
+            *_read_features(features, program, name),
+            Origin(*origin),
+            said,
+            None if verification is None else _read_json(verification, name, "verification"),
+            comment,
+            name=name,
+            version=version,
+            created_at=created_at,
+            database=reference.database,
+            transform=transform_of(self._connection.read, said.get(TRANSFORM), name),
+        )
+
+    def program(self, digest: str, database: str | None = None) -> Program:
+        """Return the stored Program with a content hash; see `Programs.get`."""
+        return self.programs.get(digest, self._connection.schema(database))
+
+    def small_models(self, model: Model) -> dict[str, SmallModel]:
+        """Return the small models of a version, by kind.
+
+        Raises:
+            ArtifactError: one is damaged.
+        """
+        schema = self._connection.schema(model.database)
+        small_models = {}
+        for version, kind, digest, facts in self._small_model_rows(schema, fold(model.name)):
+            if version != model.version:
+                continue
+            if kind not in KINDS or not isinstance(digest, str) or len(digest) != _HASH_LENGTH:
+                raise ArtifactError(
+                    f"a small model before {model.name!r} is damaged; ALTER MODEL ... DROP CASCADE "
+                    "and DROP TOP_K FILTER remove what there is"
+                )
+            small = self.programs.get(digest, schema)
+            small_models[kind] = loads(kind, small, facts, model.program, model.name)
+        return small_models
+
+    def _small_model_rows(self, schema: str, key: str) -> list[tuple[Any, ...]]:
+        """Return version, kind, Program and facts of a model's small models."""
+        if SMALL_MODELS not in self._connection.tables(schema):
+            return []
+        return self._connection.read(
+            f"SELECT version, kind, program, facts FROM {schema}.{SMALL_MODELS} "
+            "WHERE key = ? ORDER BY version, kind",
+            [key],
+        )
+
+    def training(self, model: Model) -> TrainingFacts | None:
+        """Return how a version was trained; None if sqlml did not train it.
+
+        Raises:
+            ArtifactError: the stored facts are damaged.
+        """
+        facts = self._value_of_version(model, TRAININGS, "facts")
+        return None if facts is None else training_facts_from_json(facts, model.name)
+
+    def estimator(self, model: Model) -> bytes | None:
+        """Return the pickled estimator of a trained version; None if it was not stored."""
+        pickled = self._value_of_version(model, ESTIMATORS, "pickled")
+        return pickled if isinstance(pickled, bytes) else None
+
+    def _value_of_version(self, model: Model, table: str, column: str) -> Any:
+        """Return the value that a later table stores for a version, or None."""
+        schema = self._connection.schema(model.database)
+        if table not in self._connection.tables(schema):
+            return None
+        rows = self._connection.read(
+            f"SELECT {column} FROM {schema}.{table} WHERE key = ? AND version = ?",
+            [fold(model.name), model.version],
+        )
+        return rows[0][0] if rows else None
+
+    def stored_bytes(self, model: Model) -> int:
+        """Return the stored size of the model's Program."""
+        return self.programs.stored_bytes(model.program.hash, self._checked_schema(model.database))
+
+    def version(self, reference: Reference) -> int:
+        """Return the number of the version that a reference means.
+
+        Raises:
+            UnknownModelError: there is no such model, version or alias.
+        """
+        schema = self.existing_schema(reference)
+        rows = self._rows_of_version("v.version", reference, schema)
+        if not rows:
+            raise self.missing_version_error(reference, schema)
+        return int(rows[0][0])
+
+    def stamp(self, reference: Reference) -> tuple[Any, ...] | None:
+        """Return the current stamp of the model behind a reference; None if it is unknown.
+
+        Equal stamps mean the same Program, bound to the same columns with the same options, and the
+        same small models.
+        """
+        database = reference.database
+        schema = self._connection.schema(database) if database else '"sqlml"'
+        stamp = read_stamp(self._connection, schema, reference.key)
+        if stamp is not None:
+            return (stamp,)
+        try:  # an older sqlml wrote no stamp, or someone dropped it
+            schema = self._checked_schema(database)
+            rows = self._rows_of_version(
+                "m.name, v.version, v.program, v.features, v.options, v.created_at",
+                reference,
+                schema,
+            )
+            return (*rows[0], *self._small_model_rows(schema, reference.key)) if rows else None
+        except CatalogError:
+            return None
+
+    def stamps(self, references: Collection[Reference]) -> dict[Reference, tuple[Any, ...] | None]:
+        """Return the stamp of each reference to an attached database; many are read with two
+        queries."""
+        stamps: dict[Reference, tuple[Any, ...] | None] = {}
+        for database in {reference.database for reference in references}:
+            if database is not None and not self._connection.has_database(database):
+                continue
+            in_database = [reference for reference in references if reference.database == database]
+            keys: frozenset[str] | None = None
+            known_stamps: dict[str, str] = {}
+            if len(in_database) >= _MANY_MODELS:
+                keys = frozenset(map(fold, self.names(database)))
+                known_stamps = read_stamps(self._connection, database)
+            for reference in in_database:
+                if keys is not None and reference.key not in keys:
+                    stamps[reference] = None
+                elif reference.key in known_stamps:
+                    stamps[reference] = (known_stamps[reference.key],)
+                else:
+                    stamps[reference] = self.stamp(reference)
+        return stamps
+
+    def aliases(self, reference: Reference) -> dict[str, int]:
+        """Return the aliases of a model with their versions."""
+        return dict(self._rows_of_model("alias, version", "catalog_aliases", reference))
+
+    def tags(self, reference: Reference) -> dict[str, str]:
+        """Return the tags of a model."""
+        return dict(self._rows_of_model("tag, value", "catalog_tags", reference))
+
+    def comment(self, reference: Reference) -> str | None:
+        """Return the comment of a model, not of its versions."""
+        rows = self._rows_of_model("comment", "catalog_models", reference)
+        return rows[0][0] if rows else None
+
+    def default(self, reference: Reference) -> int | None:
+        """Return the number of a model's default version; None if there is no such model."""
+        rows = self._rows_of_model("default_version", "catalog_models", reference)
+        return int(rows[0][0]) if rows else None
+
+    def _rows_of_model(
+        self, columns: str, table: str, reference: Reference
+    ) -> list[tuple[Any, ...]]:
+        schema = self._checked_schema(reference.database)
+        return self._connection.read(
+            f"SELECT {columns} FROM {schema}.{table} WHERE key = ? ORDER BY ALL", [reference.key]
+        )
+
+    def _checked_schema(self, database: str | None) -> str:
+        """Return the schema of a database's catalog, with its tables checked.
+
+        Raises:
+            CatalogError: a table is not defined as sqlml defines it.
+        """
+        schema = self._connection.schema(database)
+        self._connection.tables(schema)
+        return schema
+
+    def names(self, database: str | None = None) -> list[str]:
+        """Return the names of all models, in order."""
+        schema = self._connection.schema(database)
+        if not self._connection.exists(schema):
+            return []
+        rows = self._connection.read(f"SELECT name FROM {schema}.catalog_models ORDER BY key")
+        return [row[0] for row in rows]
+
+    def schema_exists(self, database: str | None = None) -> bool:
+        """Return whether any model was ever registered in the database."""
+        return self._connection.exists(self._connection.schema(database))
+
+    def check_database(self, database: str | None) -> None:
+        """Check that a database is attached.
+
+        Raises:
+            CatalogError: it is not attached.
+        """
+        if database is not None and not self._connection.has_database(database):
+            raise CatalogError(_describe_missing_database(database))
+
+    def models_query(self, database: str | None = None) -> str:
+        """Return the query of the view `models`.
+
+        The view itself fails if another database is attached under the name sqlml.
+        """
+        return MODELS.format(schema=self._checked_schema(database))
+
+    def versions_query(self, database: str | None = None) -> str:
+        """Return the query of the view `model_versions`."""
+        return VERSIONS.format(schema=self._checked_schema(database))
+
+    def _rows_of_version(
+        self, columns: str, reference: Reference, schema: str
+    ) -> list[tuple[Any, ...]]:
+        """Return `columns` of the model `m` and its version `v` behind a reference: one row or
+        none."""
+        parameters: list[Any] = [reference.key]
+        alias = None if reference.alias is None else fold(reference.alias)
+        if alias in ("first", "last"):
+            aggregate = "min" if alias == "first" else "max"
+            versions = f"SELECT {builtin(aggregate)}(version) FROM {schema}.catalog_versions w"
+            version_sql = f"({versions} WHERE w.key = m.key)"
+        elif alias is not None and alias not in RESERVED_ALIASES:
+            version_sql = (
+                f"(SELECT version FROM {schema}.catalog_aliases a "
+                "WHERE a.key = m.key AND a.alias = ?)"
+            )
+            parameters.append(alias)
+        elif reference.version is not None:
+            version_sql = f"{reference.version:d}"
+        else:
+            version_sql = "m.default_version"
+        return self._connection.read(
+            f"SELECT {columns} FROM {schema}.catalog_models m JOIN {schema}.catalog_versions v "
+            f"ON v.key = m.key WHERE m.key = ? AND v.version = {version_sql}",
+            parameters,
+        )
+
+    def existing_schema(self, reference: Reference) -> str:
+        """Return the schema of the catalog that a reference belongs to.
+
+        Raises:
+            UnknownModelError: the database has no models, or is not attached.
+        """
+        schema = self._connection.schema(reference.database)
+        if self._connection.exists(schema):
+            return schema
+        database = reference.database
+        if database is not None and not self._connection.has_database(database):
+            raise UnknownModelError(_describe_missing_database(database))
+        raise self._unknown_model_error(reference, [])
+
+    def missing_version_error(self, reference: Reference, schema: str) -> UnknownModelError:
+        """Return the error for a reference that matches no version."""
+        versions = self._connection.read(
+            f"SELECT {builtin('list')}(version ORDER BY version) FROM {schema}.catalog_versions "
+            "WHERE key = ?",
+            [reference.key],
+        )[0][0]
+        if versions is None:
+            rows = self._connection.read(f"SELECT name FROM {schema}.catalog_models")
+            names = [str(name) for (name,) in rows]
+            return self._unknown_model_error(
+                reference, [n for n in names if fold(n) != reference.key]
+            )
+        version_name = f"{reference.version}"
+        if reference.alias is not None and fold(reference.alias) not in RESERVED_ALIASES:
+            version_name = f"with the alias {reference.alias!r}"
+        elif reference.version is None:
+            version_name = "marked as its default"
+        version_names = [f"{n}" for n in versions[-20:]]
+        others = [f"@{alias}" for alias in (*self.aliases(reference), *RESERVED_ALIASES)]
+        return UnknownModelError(
+            f"model {reference.name!r} has no version {version_name}; it has "
+            f"{', '.join(version_names)} (also {', '.join(others)})"
+        )
+
+    def _unknown_model_error(self, reference: Reference, names: list[str]) -> UnknownModelError:
+        closest_name = closest(reference.name, names)
+        other_database = (
+            None if reference.database is not None else self._find_other_database(reference)
+        )
+        if other_database is not None:
+            hint = f"database {other_database!r} has one: write '{other_database}.{reference.name}'"
+        elif closest_name is not None:
+            hint = f"did you mean {closest_name!r}?"
+        elif names:
+            more = f" and {len(names) - 10} more, which SHOW MODELS lists" if names[10:] else ""
+            hint = f"models: {', '.join(sorted(names)[:10])}{more}"
+        else:
+            hint = "none exist yet: CREATE MODEL or create_model() registers one"
+        return UnknownModelError(f"unknown model {reference.name!r}; {hint}")
+
+    def _find_other_database(self, reference: Reference) -> str | None:
+        others = self._connection.read(
+            "SELECT database_name FROM system.main.duckdb_tables() WHERE schema_name = 'sqlml' "
+            "AND table_name = 'catalog_models' AND database_name <> system.main.current_database()"
+        )
+        for (database,) in others:
+            try:
+                schema = self._checked_schema(str(database))
+            except CatalogError:  # an unrelated catalog is damaged
+                continue
+            query = f"SELECT 1 FROM {schema}.catalog_models WHERE key = ?"
+            if self._connection.read(query, [reference.key]):
+                return str(database)
+        return None
+
+
+def _read_features(
+    stored: Any, program: Program, name: str
+) -> tuple[tuple[Feature, ...], frozenset[str]]:
+    """Return the features of a row, and the names of those that the outputs depend on."""
+    try:
+        features = tuple(Feature(str(f["name"]), f["kind"]) for f in stored)
+        used = frozenset(str(f["name"]) for f in stored if f["used"])
+    except (TypeError, KeyError):
+        raise ArtifactError(
+            f"the catalog row of model {name!r} is damaged (features); create it again"
+        ) from None
+    kinds = {f.name: f.kind for f in features}
+    for f in program.features:
+        if kinds.get(f.name) != f.kind:
+            raise ArtifactError(
+                f"the catalog row of model {name!r} does not fit its program (feature {f.name!r}); "
+                "create it again"
+            )
+    return features, used
+
+
+def _read_json(text: Any, name: str, field: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ArtifactError(f"the {field} of model {name!r} are damaged; create it again")
+    return value
+
+
+def _describe_missing_database(database: str) -> str:
+    """Explain that a database is not attached; users of BigQuery may mean a dataset."""
+    return (
+        f"unknown database {database!r}; ATTACH it, or name the model without it: models belong to "
+        "a database, not to a schema"
+    )
+
+
+RECREATION_TIMEOUT = 1.0
+"""Seconds to wait for a model that existed before, because another connection may drop and recreate
+it in two statements."""
+_RETRY_DELAYS = (0.005, 0.01, 0.02, 0.04, 0.08)
+"""Seconds between lookups of such a model; the last one repeats."""
+
+_parse_cached = lru_cache(maxsize=256)(parse_reference)
+
+
+class Lookup:
+    """Models by references such as 'churn' or 'churn/3', reloaded when their stamps change."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._loaded: Recent[str, tuple[object, Model]] = Recent()
+
+    def model(self, name: str) -> Model:
+        """Return the model that a reference means now.
+
+        Raises:
+            UnknownModelError: there is no such model, version or alias.
+            ArtifactError: the model is damaged.
+        """
+        stamp, loaded = self.stamp(name), self._loaded.get(name)
+        if stamp is not None and loaded is not None and loaded[0] == stamp:
+            return loaded[1]
+        delays = iter(_RETRY_DELAYS)
+        deadline: float | None = None
+        while True:
+            try:
+                model = self._catalog.get(parse_reference(name))
+            except UnknownModelError:
+                self._loaded.take(lambda key: key == name)
+                if deadline is None:
+                    deadline = time.monotonic() + (0.0 if loaded is None else RECREATION_TIMEOUT)
+                # The user's transaction does not see other connections' changes.
+                if time.monotonic() >= deadline or self._catalog.in_transaction():
+                    raise
+                stamp = None
+                while stamp is None and time.monotonic() < deadline:
+                    time.sleep(next(delays, _RETRY_DELAYS[-1]))
+                    stamp = self.stamp(name)
+                continue
+            self._loaded.put(name, (stamp, model), model.program.nbytes)
+            return model
+
+    def several(self, names: Iterable[str]) -> Mapping[str, object]:
+        """Load the models of these references together, so that `model` has them cached.
+
+        Returns:
+            The stamps by name, without names that are no references or refer to an unknown
+            database; None for a model that does not exist and never did.
+        """
+        references = {}
+        for name in names:
+            try:
+                references[name] = _parse_cached(name)
+            except UnknownModelError:
+                continue
+        stamps = self._catalog.stamps(set(references.values()))
+        found_stamps = {n: stamps[r] for n, r in references.items() if r in stamps}
+        loaded = {name: self._loaded.get(name) for name in found_stamps}
+        outdated = {
+            references[name]: name
+            for name, stamp in found_stamps.items()
+            if stamp is not None and ((entry := loaded[name]) is None or entry[0] != stamp)
+        }
+        for reference, model in self._catalog.load_available(outdated):
+            name = outdated[reference]
+            self._loaded.put(name, (found_stamps[name], model), model.program.nbytes)
+        return {n: s for n, s in found_stamps.items() if s is not None or loaded[n] is None}
+
+    def training(self, model: Model) -> TrainingFacts | None:
+        return self._catalog.training(model)
+
+    def small_models(self, model: Model) -> Mapping[str, SmallModel]:
+        return self._catalog.small_models(model)
+
+    def stamp(self, name: str) -> object:
+        """Return a value that changes with the model; None if it is unknown."""
+        return self._catalog.stamp(_parse_cached(name))
+
+    def forget(self) -> None:
+        """Drop all cached models, because this session changed one."""
+        self._loaded = Recent()

@@ -1,0 +1,165 @@
+"""Rounding ties: rows in which only rounding decides between our predictions and the library's.
+
+The terms of a sum may be added in any order. A library adds differently for one row than for
+several, and differently on another machine; each of these sums is the exact sum of weights that
+are about an ulp off. Usually this changes the last digit of a prediction. But neighbours after a
+PCA may lie at the same distance, and the last digit decides which of them count; and the
+difference of two distances of 1e19 may be nothing but rounding. Squared distances computed from
+squares, |x|^2 - 2 x.y + |y|^2, are that far off where columns vary far less than they are large,
+for example behind a Normalizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from sqlml.errors import ScoringError
+from sqlml.ir.builder import Builder, Value, rewrite
+from sqlml.ir.program import Node, Program
+from sqlml.types import Array
+from sqlml.verifying.ask_library import Predictions
+
+VARIANT_COUNT = 8
+"""Number of perturbed Programs to try."""
+
+_REACH_FACTOR = 4.0
+"""How much farther from our number the source's may be than the variants' numbers are."""
+
+_SUM_CONSTANTS: Mapping[str, tuple[str, ...]] = {
+    "linear": ("weights", "bias"),
+    "pairwise": ("points",),
+    "sum": (),
+    "sub": (),
+}
+"""Operators that add terms -> their constants. The terms of `sum` and `sub` come from other nodes.
+"""
+
+
+def find_rounding_ties(
+    program: Program,
+    predict: Callable[[Program], Predictions],
+    ours: Predictions,
+    theirs: Predictions,
+    tolerance: float,
+) -> frozenset[int]:
+    """Return the rows that differ, but might agree if sums were rounded differently.
+
+    Args:
+        predict: returns the outputs of a variant of `program` for the same rows.
+        ours, theirs: output -> numbers or labels, (n, ...).
+        tolerance: the largest relative difference of equal numbers.
+    """
+    rows = find_differing_rows(ours, theirs, tolerance)
+    if not len(rows):
+        return frozenset()
+    try:
+        variants = [predict(other) for other in perturb_sums(program)]
+    except ScoringError:  # a variant rejects a row, so nothing can be concluded
+        return frozenset()
+    return frozenset(
+        row
+        for row in rows.tolist()
+        if all(
+            _is_within_reach(
+                ours[name][row], theirs[name][row], [v[name][row] for v in variants], tolerance
+            )
+            for name in ours.keys() & theirs.keys()
+        )
+    )
+
+
+def perturb_sums(program: Program) -> Iterator[Program]:
+    """Yield variants of `program` with the constants of its sums an ulp up or down.
+
+    There are none for a Program without sums.
+    """
+    if not any(node.op in _SUM_CONSTANTS for node in program.nodes):
+        return
+    for seed in range(VARIANT_COUNT):
+        variant_rng = np.random.default_rng(seed)
+
+        def perturb(
+            b: Builder,
+            node: Node,
+            inputs: Sequence[Value],
+            rng: np.random.Generator = variant_rng,
+        ) -> Value:
+            if node.op in ("sum", "sub"):
+                return b.op(node.op, _perturb_terms(b, inputs[0], rng), *inputs[1:], **node.attrs)
+            constants = {name: _nudge(node.attrs[name], rng) for name in _SUM_CONSTANTS[node.op]}
+            value = b.op(node.op, *inputs, **{**node.attrs, **constants})
+            if node.op == "linear":
+                return value
+            ones = np.ones(value.type.width, value.type.dtype)
+            value = b.op("mul", value, _nudge(ones, rng))
+            is_squared = node.attrs["metric"] == "sqeuclidean" and "weights" not in node.attrs
+            return _perturb_squared_distances(b, value, inputs[0], rng) if is_squared else value
+
+        yield rewrite(program, perturb, keep_inputs=True, ops=_SUM_CONSTANTS.keys())
+
+
+def _perturb_terms(b: Builder, terms: Value, rng: np.random.Generator) -> Value:
+    """Perturb the terms of a sum (n, ...) by an ulp, if they are floats of a fixed number."""
+    type_ = terms.type
+    shape = type_.shape[1:]
+    is_fixed = not type_.rowwise or type_.sparse or min(shape, default=-1) < 0
+    if is_fixed or np.dtype(type_.dtype).kind != "f":
+        return terms
+    return b.op("mul", terms, _nudge(np.ones(shape, type_.dtype), rng))
+
+
+def _perturb_squared_distances(
+    b: Builder, distance: Value, x: Value, rng: np.random.Generator
+) -> Value:
+    """Perturb squared distances (n, m) as if they were computed from squares.
+
+    The error of a sum of k terms is mostly within sqrt(k) / 2 ulps of |x|^2.
+    """
+    dtype = np.dtype(distance.type.dtype)
+    signs = rng.choice([-1, 1], distance.type.width)
+    squared_norm = b.op("sum", b.op("square", x), axis=1)
+    relative_error = np.finfo(dtype).eps * max(1.0, x.type.width**0.5 / 2)
+    ulps = (relative_error * signs).astype(dtype)
+    return b.op("add", distance, b.op("mul", squared_norm, ulps))
+
+
+def _nudge(values: Array, rng: np.random.Generator) -> Array:
+    """Move values by one ulp up or down. Zeros stay, since their terms add nothing."""
+    direction = np.where(rng.integers(0, 2, values.shape) == 1, np.inf, -np.inf)
+    moved = np.nextafter(values, direction.astype(values.dtype))
+    return np.where((values == 0) | ~np.isfinite(values), values, moved)
+
+
+def _is_within_reach(
+    ours: Array, theirs: Array, variants: Sequence[Array], tolerance: float
+) -> bool:
+    """Return whether the source's prediction of one row is about as near to ours as the variants'
+    are."""
+    a, b = np.atleast_1d(ours), np.atleast_1d(theirs)
+    if a.dtype.kind != "f" or b.dtype.kind != "f":
+        return any(np.array_equal(np.atleast_1d(v), b) for v in (a, *variants))
+    spread = np.max([np.abs(np.atleast_1d(v) - a) for v in variants], axis=0, initial=0.0)
+    is_close = np.isclose(a, b, rtol=tolerance, atol=0.0, equal_nan=True)
+    return bool((is_close | (np.abs(a - b) <= _REACH_FACTOR * spread)).all())
+
+
+def find_differing_rows(ours: Predictions, theirs: Predictions, tolerance: float) -> Array:
+    """The indices of the rows in which some output differs; none if the shapes differ.
+
+    >>> ours, theirs = {"score": np.array([[1.0], [2]])}, {"score": np.array([[1.0], [3]])}
+    >>> find_differing_rows(ours, theirs, 0.1)
+    array([1])
+    """
+    differing: set[int] = set()
+    for name in ours.keys() & theirs.keys():
+        a, b = ours[name], theirs[name]
+        if a.shape != b.shape:
+            return np.empty(0, np.int64)
+        if a.dtype.kind == "f" and b.dtype.kind == "f":
+            differs = ~np.isclose(a, b, rtol=tolerance, atol=0.0, equal_nan=True)
+        else:
+            differs = a.astype(object) != b.astype(object)
+        differing.update(np.flatnonzero(differs.reshape(len(b), -1).any(axis=1)).tolist())
+    return np.array(sorted(differing), np.int64)

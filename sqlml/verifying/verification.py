@@ -1,0 +1,266 @@
+"""Verification of an imported Program against its source library, on generated or given rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from itertools import chain, product, zip_longest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sqlml.errors import ScoringError, VerificationError
+from sqlml.ir.program import Program
+from sqlml.planner.binding.refused_nulls import refused
+from sqlml.planner.program.sample_rows import samples, samples_suit
+from sqlml.scorer.scorer import Scorer
+from sqlml.types import Feature
+from sqlml.verifying.ask_library import Predictions, has_source
+from sqlml.verifying.compare import Difference, compare_outputs
+from sqlml.verifying.rounding_ties import find_rounding_ties
+from sqlml.verifying.source import Source, score_frame, source_of_object
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+LARGE_PROGRAM_BYTES, LARGE_PROGRAM_ROWS = 64 << 20, 16
+"""A Program of at least this many bytes is compared on this many rows per frame only."""
+
+TIME_LIMIT = 1.0
+"""Seconds after which no more frames are compared, so that registering a model stays quick."""
+
+
+MAX_TEXT_COLUMNS = 4
+"""Number of text columns to try with None and with NaN separately; further columns share a choice.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The result of a comparison.
+
+    Attributes:
+        differences: the largest difference of each output over all frames.
+        rows: the number of rows compared.
+        skipped: the reason if nothing was compared.
+    """
+
+    differences: tuple[Difference, ...] = ()
+    rows: int = 0
+    skipped: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Return whether all differences are within the contract."""
+        return all(d.agrees for d in self.differences)
+
+    @property
+    def complaint(self) -> str:
+        """Describe the differences beyond the contract."""
+        return "; ".join(
+            f"{d.certain_flips} of {d.rows} labels differ"
+            if d.certain_flips
+            else f"{d.output} differs by {d.relative:.1e} relative ({d.bound:.0e} is allowed)"
+            for d in self.differences
+            if not d.agrees
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the form that the catalog stores."""
+        if self.skipped:
+            return {"skipped": self.skipped}
+        return {
+            "rows": self.rows,
+            "deviation": max((d.relative for d in self.differences), default=0.0),
+            "label_flips": max((d.flips for d in self.differences), default=0),
+        }
+
+
+def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> Verification:
+    """Compare a Program with the object that it was imported from, as `verify_source` does."""
+    if not has_source(model):
+        return Verification(skipped=f"no way to score a {type(model).__name__}")
+    return verify_source(source_of_object(model, program), program, features)
+
+
+def verify_source(
+    source_context: AbstractContextManager[Source], program: Program, features: Sequence[Feature]
+) -> Verification:
+    """Compare a Program with its source on generated rows.
+
+    The Program runs in the reference interpreter: this checks the import and compiles nothing.
+
+    Args:
+        features: the model's columns, for which rows are generated.
+
+    Raises:
+        ArtifactError: the source's library crashes.
+    """
+    if not _has_pandas():
+        return Verification(skipped="pandas is not installed")
+    if not samples_suit(features):
+        return Verification(skipped="no rows can be made for columns of lists or maps")
+    differences: list[Difference] = []
+    row_count, skipped = 0, ""
+    scorer = Scorer(program, features, {"backend": "reference"})
+    with source_context as source:
+        start = time.perf_counter()
+        for frame in samples(program, features):
+            if program.nbytes > LARGE_PROGRAM_BYTES:
+                frame = frame.head(LARGE_PROGRAM_ROWS)
+            frame = _drop_null_texts(frame, source, program)
+            if frame.empty:
+                continue
+            try:
+                frame_differences = _compare_frame(source, scorer, frame, skip_random=True)
+            except (VerificationError, ScoringError) as error:
+                skipped = skipped or error.message.splitlines()[0]
+                continue
+            differences += frame_differences
+            row_count += len(frame)
+            if time.perf_counter() - start > TIME_LIMIT:
+                break
+    if not differences:
+        return Verification(skipped=skipped)
+    return Verification(_merge_by_output(differences), row_count)
+
+
+def _has_pandas() -> bool:
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def verify_rows(
+    source: Source,
+    program: Program,
+    features: Sequence[Feature],
+    options: Mapping[str, Any],
+    frame: pd.DataFrame,
+) -> Verification:
+    """Compare a Program with its source on the rows of a frame, with the options it is registered
+    with.
+
+    Rows that score as NULL because of the options are left out, since the library may reject them.
+
+    Raises:
+        VerificationError: the library rejects these rows, or none are left.
+        ScoringError: sqlml rejects these rows.
+        ArtifactError: the library crashes.
+    """
+    scorer = Scorer(program, features, options)
+    frame = frame[frame[sorted(refused(options, program))].notna().all(axis=1)]
+    if frame.empty:
+        raise VerificationError(
+            "each of these rows lacks a value, so on_null makes all of them NULL"
+        )
+    frame = _drop_null_texts(frame, source, program)
+    if frame.empty:
+        raise VerificationError(
+            "a text is NULL in each of these rows, and the model's library has no NULL for texts"
+        )
+    return Verification(
+        _merge_by_output(_compare_frame(source, scorer, frame, skip_random=False)), len(frame)
+    )
+
+
+def _drop_null_texts(frame: pd.DataFrame, source: Source, program: Program) -> pd.DataFrame:
+    """Drop rows with a missing text if the source, such as ONNX, has no NULL for texts."""
+    if source.knows_null_texts:
+        return frame
+    texts = [f.name for f in program.features if f.kind == "string"]
+    return frame[frame[texts].notna().all(axis=1)]
+
+
+def _compare_frame(
+    source: Source, scorer: Scorer, frame: pd.DataFrame, skip_random: bool
+) -> tuple[Difference, ...]:
+    """Compare predictions for the rows of a frame.
+
+    SQL has one NULL, but models are fitted on None or on NaN, so both are tried for missing texts.
+
+    Args:
+        skip_random: leave out outputs that the source computes differently on each call.
+
+    Raises:
+        VerificationError: the library rejects these rows.
+        ScoringError: sqlml rejects these rows.
+    """
+    program, tolerance = scorer.program, source.tolerance
+    variants = _vary_missing_texts(frame, [f.name for f in program.features if f.kind == "string"])
+    frame = next(variants)
+    # sqlml scores first: for rows that it rejects, a source such as Spark may log pages of errors.
+    ours = score_frame(scorer, frame, program.outputs) if skip_random else {}
+    theirs = source.predict(frame)
+    ours = ours or score_frame(scorer, frame, theirs)
+    first = compare_outputs(program, ours, theirs, tolerance)
+    if all(d.agrees for d in first):
+        return first
+
+    def predict_variant(other: Program) -> Predictions:
+        return score_frame(Scorer(other, scorer.features, {"backend": "reference"}), frame, ours)
+
+    for other in chain([frame], variants):
+        with suppress(VerificationError):  # the library may score None but not NaN
+            intended = source.predict(other)
+            ties = find_rounding_ties(program, predict_variant, ours, intended, tolerance)
+            decided_rows = [i for i in range(len(frame)) if i not in ties]
+            second = compare_outputs(
+                program,
+                _select_rows(ours, decided_rows),
+                _select_rows(intended, decided_rows),
+                tolerance,
+            )
+            if all(d.agrees for d in second):
+                return second
+    if not skip_random:
+        return first
+    again = compare_outputs(program, source.predict(frame), theirs, tolerance)
+    deterministic = {d.output for d in again if d.agrees}
+    return tuple(d for d in first if d.output in deterministic)
+
+
+def _select_rows(predictions: Predictions, rows: Sequence[int]) -> Predictions:
+    return {name: values[rows] for name, values in predictions.items()}
+
+
+def _vary_missing_texts(frame: pd.DataFrame, texts: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Yield the frame with None for missing texts, then with NaN in some or all such columns."""
+    text_columns = {name: frame[name].astype(object) for name in texts}
+    is_present = {
+        name: column.notna() for name, column in text_columns.items() if column.isna().any()
+    }
+    for values in product((None, np.nan), repeat=min(len(is_present), MAX_TEXT_COLUMNS)):
+        replacements = dict(
+            zip_longest(is_present, values, fillvalue=values[-1] if values else None)
+        )
+        yield frame.assign(
+            **{
+                n: c.where(is_present[n], replacements[n]) if n in is_present else c
+                for n, c in text_columns.items()
+            }
+        )
+
+
+def _merge_by_output(differences: Sequence[Difference]) -> tuple[Difference, ...]:
+    outputs = dict.fromkeys(d.output for d in differences)
+    return tuple(
+        _merge_differences([d for d in differences if d.output == output]) for output in outputs
+    )
+
+
+def _merge_differences(differences: Sequence[Difference]) -> Difference:
+    return Difference(
+        differences[0].output,
+        sum(d.rows for d in differences),
+        max(d.absolute for d in differences),
+        max(d.relative for d in differences),
+        sum(d.flips for d in differences),
+        sum(d.certain_flips for d in differences),
+        differences[0].bound,
+    )
