@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sqlml.importers.sql_steps.step import register_step
+    from sqlml.importers.sql_steps.importer import register_step
     from sqlml.open_session import attach, connect
     from sqlml.scorer.scorer import Scorer, compile
     from sqlml.session.session import Session
@@ -44,7 +44,7 @@ _HOMES = {
     "compile": "sqlml.scorer.scorer",
     "connect": "sqlml.open_session",
     "errors": "sqlml.errors",
-    "register_step": "sqlml.importers.sql_steps.step",
+    "register_step": "sqlml.importers.sql_steps.importer",
 }
 
 

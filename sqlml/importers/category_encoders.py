@@ -1,4 +1,9 @@
-"""Importers of category_encoders, which encode each column by a table of its categories."""
+"""Import category_encoders, which encode each column by a table of its categories.
+
+Encoders store their tables in many forms, and options change the treatment of missing and unknown
+categories. Each column is encoded by itself, so the encoder itself is called: on each category, on
+one that it has not seen, and on a missing one.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, category_array
+from sqlml.importers.frame import Frame, to_category_array
 from sqlml.importers.model_checks import unfitted
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
@@ -20,249 +25,270 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# `encoded`: what an encoder makes of columns of categories, by asking it.
-#
-# Encoders keep their tables each in another way, and options change what they make of categories
-# that are missing or unseen. Each encodes a column by itself: so it is asked what it makes of
-# each category, of one that it has not seen, and of none.
-
-
 UNSEEN = "a category that sqlml made up"
-"""No encoder was trained with it."""
+"""A category that no encoder was trained with."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What an encoder makes of one column.
+class ColumnOutputs:
+    """The outputs of an encoder for one column.
 
-    categories: objects for strings, else float64. made: (k, outputs) for the k categories.
-    unseen, missing: (outputs,) for another category, and for none; None where that is an error.
+    Attributes:
+        categories: k categories, objects for strings, else float64.
+        of_categories: the outputs for them, (k, outputs).
+        unseen, missing: (outputs,) for another category and for NULL; None if they are errors.
     """
 
     categories: Array
-    made: Array
+    of_categories: Array
     unseen: Array | None
     missing: Array | None
 
 
-def encoded(model: Any, frame: Frame, known: Mapping[Any, Array]) -> Frame:
-    """The columns that a fitted encoder makes, in its order; others as they are.
+def apply_encoder(model: Any, frame: Frame, categories: Mapping[Any, Array]) -> Frame:
+    """Encode the columns of a frame like a fitted encoder; others stay as they are.
 
     Args:
-        known: the categories that each column had in training, without the missing one: objects for
-            strings, else float64.
+        model: the encoder.
+        frame: all columns.
+        categories: the categories of each column in training without NULL, objects for strings,
+            else float64.
 
     Raises:
         UnsupportedModelError: an output depends on several columns.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of categories that are not known, which are asked for
-        return _encoded(model, frame, known)
+        warnings.simplefilter("ignore")  # about unknown categories, which are passed on purpose
+        return _apply_encoder(model, frame, categories)
 
 
-def _encoded(model: Any, frame: Frame, known: Mapping[Any, Array]) -> Frame:
-    if not all(isinstance(name, str) for name in known):
+def _apply_encoder(model: Any, frame: Frame, training_categories: Mapping[Any, Array]) -> Frame:
+    if not all(isinstance(name, str) for name in training_categories):
         raise UnsupportedModelError(
             f"{type(model).__name__} was fitted on an array; fit it on a frame with named columns"
         )
     names = [str(name) for name in model.feature_names_in_]
-    base = _base(model, known)
+    base = _make_base_row(model, training_categories)
     first = model.transform(base)
     outputs = [str(name) for name in first.columns]
-    asked = {name: _ask(model, base, name, categories) for name, categories in known.items()}
+    column_outputs = {
+        name: _probe_column(model, base, name, categories)
+        for name, categories in training_categories.items()
+    }
     constant = first.to_numpy(np.float64)[0]
-    owners = _owners(model, names, outputs, asked)
+    owners = _find_owners(model, names, outputs, column_outputs)
     b = frame.builder
     codes: dict[str, Value] = {}
-    made: list[Frame] = []
-    place = 0
-    while place < len(outputs):
-        owner, start = owners[place], place
-        place += 1
+    blocks: list[Frame] = []
+    position = 0
+    while position < len(outputs):
+        owner, start = owners[position], position
+        position += 1
         if owner is None:
-            made.append(frame.take([names.index(outputs[start])]))
+            blocks.append(frame.take([names.index(outputs[start])]))
             continue
-        while place < len(outputs) and owners[place] == owner:
-            place += 1
-        told, i = asked[owner], names.index(owner)
-        value = _hot(model, frame, i, told, slice(start, place))
+        while position < len(outputs) and owners[position] == owner:
+            position += 1
+        column, i = column_outputs[owner], names.index(owner)
+        value = _encode_one_hot(model, frame, i, column, slice(start, position))
         if value is None:
             if owner not in codes:
-                codes[owner] = _codes(model, frame, i, told)
-            value = _looked_up(b, told, codes[owner], constant, slice(start, place))
-        made.append(Frame.of(b, value, tuple(outputs[start:place])))
-    return Frame.hstack(b, made)
+                codes[owner] = _encode_column(model, frame, i, column)
+            value = _look_up(b, column, codes[owner], constant, slice(start, position))
+        blocks.append(Frame.of(b, value, tuple(outputs[start:position])))
+    return Frame.hstack(b, blocks)
 
 
-def _owners(
-    model: Any, names: list[str], outputs: list[str], asked: Mapping[str, Asked]
+def _find_owners(
+    model: Any, names: list[str], outputs: list[str], column_outputs: Mapping[str, ColumnOutputs]
 ) -> list[str | None]:
-    """The column that each output is made of; None for one that is not encoded.
+    """Return the column that each output depends on; None for one that is not encoded.
 
     Raises:
         UnsupportedModelError: an output depends on several columns.
     """
-    moved = {name: _moves(told) for name, told in asked.items()}
+    moved = {name: _find_dependent(column) for name, column in column_outputs.items()}
     owners: list[str | None] = []
-    for place, output in enumerate(outputs):
-        if output in names and output not in asked:
+    for position, output in enumerate(outputs):
+        if output in names and output not in column_outputs:
             owners.append(None)
             continue
-        of = [name for name, moves in moved.items() if moves[place]]
-        if len(of) > 1:
+        columns = [name for name, moves in moved.items() if moves[position]]
+        if len(columns) > 1:
             raise UnsupportedModelError(
                 f"{type(model).__name__} makes column {output!r} of several columns "
-                f"({', '.join(map(str, of[:3]))}); encode them one by one"
+                f"({', '.join(map(str, columns[:3]))}); encode them one by one"
             )
-        owners.append(str(of[0] if of else next(iter(asked))))
+        owners.append(str(columns[0] if columns else next(iter(column_outputs))))
     return owners
 
 
-def _looked_up(b: Builder, told: Asked, codes: Value, constant: Array, places: slice) -> Value:
-    """The outputs at some places by a table of the categories, the missing and the unseen one."""
-    others = [constant if part is None else part for part in (told.missing, told.unseen)]
-    table = np.concatenate([told.made[:, places], *(part[None, places] for part in others)])
+def _look_up(
+    b: Builder, column: ColumnOutputs, codes: Value, constant: Array, places: slice
+) -> Value:
+    """Look up outputs in a table of the categories, the missing and the unseen one."""
+    others = [constant if part is None else part for part in (column.missing, column.unseen)]
+    table = np.concatenate(
+        [column.of_categories[:, places], *(part[None, places] for part in others)]
+    )
     if table.shape[1] == 1:
         return b.op("take", table[:, 0].copy(), codes)
     return b.op("reshape", b.op("take", table, codes), shape=(table.shape[1],))
 
 
-def _hot(model: Any, frame: Frame, i: int, told: Asked, places: slice) -> Value | None:
-    """The outputs at some places where each is 1 for one category and 0 for the others; or None.
+def _encode_one_hot(
+    model: Any, frame: Frame, i: int, column: ColumnOutputs, places: slice
+) -> Value | None:
+    """Return outputs that are 1 for one category and 0 for the others without a table, or None.
 
-    That takes no table, which would have a number for each category and output.
+    A table would have a number for each category and output.
     """
-    rows = [told.made[:, places]]
+    rows = [column.of_categories[:, places]]
     rows += [
         np.zeros((1, rows[0].shape[1])) if part is None else part[None, places]
-        for part in (told.missing, told.unseen)
+        for part in (column.missing, column.unseen)
     ]
     table = np.concatenate(rows)
-    count, width = len(told.categories), table.shape[1]
+    count, width = len(column.categories), table.shape[1]
     ones = table == 1
     is_hot = (ones | (table == 0)).all() and (ones.sum(axis=0) == 1).all()
     if width < 2 or not is_hot or (ones.sum(axis=1) > 1).any():
         return None
-    b, of = frame.builder, ones.argmax(axis=0).astype(np.int64)
-    codes = _codes(model, frame, i, told, unseen=bool(ones[count + 1].any()))
-    whole = count if of.max() < count else count + 2
-    hot = b.op("one_hot", codes, width=whole, dtype="float64")
-    return hot if np.array_equal(of, np.arange(whole)) else b.op("select", hot, indices=of)
-
-
-def _base(model: Any, known: Mapping[Any, Array]) -> pd.DataFrame:
-    """A row of known categories, and zeros in the other columns."""
-    import pandas as pd
-
-    first = {name: categories[:1].tolist() for name, categories in known.items()}
-    return pd.DataFrame({name: first.get(name, [0.0]) for name in model.feature_names_in_})
-
-
-def _ask(model: Any, base: pd.DataFrame, name: Any, categories: Array) -> Asked:
-    other = UNSEEN if categories.dtype == object else float(np.abs(categories).max()) + 1.5
-    return Asked(
-        categories,
-        _made(model, base, name, categories),
-        _made_of_one(model, base, name, other),
-        _made_of_one(model, base, name, None if categories.dtype == object else np.nan),
+    b, category_of = frame.builder, ones.argmax(axis=0).astype(np.int64)
+    codes = _encode_column(model, frame, i, column, unseen=bool(ones[count + 1].any()))
+    width_of_codes = count if category_of.max() < count else count + 2
+    hot = b.op("one_hot", codes, width=width_of_codes, dtype="float64")
+    return (
+        hot
+        if np.array_equal(category_of, np.arange(width_of_codes))
+        else b.op("select", hot, indices=category_of)
     )
 
 
-def _made(model: Any, base: pd.DataFrame, name: Any, values: Array) -> Array:
-    """What the encoder makes of rows that differ in one column, (rows, outputs) float64.
+def _make_base_row(model: Any, training_categories: Mapping[Any, Array]) -> pd.DataFrame:
+    """Return a row of training categories, with zeros in the other columns."""
+    import pandas as pd
+
+    first = {name: categories[:1].tolist() for name, categories in training_categories.items()}
+    return pd.DataFrame({name: first.get(name, [0.0]) for name in model.feature_names_in_})
+
+
+def _probe_column(model: Any, base: pd.DataFrame, name: Any, categories: Array) -> ColumnOutputs:
+    other = UNSEEN if categories.dtype == object else float(np.abs(categories).max()) + 1.5
+    return ColumnOutputs(
+        categories,
+        _encode_rows(model, base, name, categories),
+        _encode_value(model, base, name, other),
+        _encode_value(model, base, name, None if categories.dtype == object else np.nan),
+    )
+
+
+def _encode_rows(model: Any, base: pd.DataFrame, name: Any, values: Array) -> Array:
+    """Encode rows that differ in one column, (rows, outputs) float64.
 
     Raises:
-        UnsupportedModelError: it makes something else each time, or no numbers.
+        UnsupportedModelError: the outputs are random, or not numbers.
     """
     rows = base.iloc[[0] * len(values)].reset_index(drop=True)
     rows[name] = values
     try:
-        made: Array = model.transform(rows).to_numpy(np.float64)
-        again = model.transform(rows.head(_AGAIN)).to_numpy(np.float64)
+        outputs: Array = model.transform(rows).to_numpy(np.float64)
+        again = model.transform(rows.head(REPEATED_ROWS)).to_numpy(np.float64)
     except (TypeError, ValueError) as error:
         raise UnsupportedModelError(
             f"{type(model).__name__} does not encode its own categories of {name!r}: {error}"
         ) from None
-    if not np.array_equal(made[:_AGAIN], again, equal_nan=True):
+    if not np.array_equal(outputs[:REPEATED_ROWS], again, equal_nan=True):
         raise UnsupportedModelError(f"{type(model).__name__} encodes at random; set its sigma None")
-    return made
+    return outputs
 
 
-_AGAIN = 64
-"""Rows that tell whether an encoder makes something else each time."""
+REPEATED_ROWS = 64
+"""The number of rows that are encoded twice to detect random outputs."""
 
 
-def _made_of_one(model: Any, base: pd.DataFrame, name: Any, value: Any) -> Array | None:
-    """What the encoder makes of a value beside a known category, with which pandas infers the same
-    type as for a table; None where it refuses it."""
+def _encode_value(model: Any, base: pd.DataFrame, name: Any, value: Any) -> Array | None:
+    """Encode a value in a row after a training category; None if the encoder rejects it.
+
+    The training category makes pandas infer the same type as for a table.
+    """
     import pandas as pd
 
     rows = base.iloc[[0, 0]].reset_index(drop=True)
     rows[name] = pd.Series([base[name].iloc[0], value])
     try:
-        made: Array = model.transform(rows).to_numpy(np.float64)
+        outputs: Array = model.transform(rows).to_numpy(np.float64)
     except ValueError:  # handle_unknown or handle_missing is "error"
         return None
-    second: Array = made[1]
+    second: Array = outputs[1]
     return second
 
 
-def _moves(told: Asked) -> Array:
-    """Whether each output depends on a column, bool (outputs,)."""
-    rows = [told.made, *(part[None] for part in (told.unseen, told.missing) if part is not None)]
+def _find_dependent(column: ColumnOutputs) -> Array:
+    """Return whether each output depends on a column, bool (outputs,)."""
+    rows = [
+        column.of_categories,
+        *(part[None] for part in (column.unseen, column.missing) if part is not None),
+    ]
     values = np.concatenate(rows)
     alike = (values == values[:1]) | (np.isnan(values) & np.isnan(values[:1]))
     moves: Array = ~alike.all(axis=0)
     return moves
 
 
-def _codes(model: Any, frame: Frame, i: int, told: Asked, unseen: bool = True) -> Value:
-    """Column `i` as places in the table of its categories, the missing and the unseen one.
+def _encode_column(
+    model: Any, frame: Frame, i: int, column: ColumnOutputs, unseen: bool = True
+) -> Value:
+    """Return column `i` as indices into the table of categories, the missing and the unseen one.
 
     Args:
-        unseen: whether the unseen one has a place; else it may be -1.
+        model: the encoder.
+        frame: all columns.
+        i: the column.
+        column: the outputs of the encoder for the column.
+        unseen: give the unseen category an index; otherwise it may be -1.
     """
     b: Builder = frame.builder
-    count, step = len(told.categories), type(model).__name__
-    x = frame.strings(i) if told.categories.dtype == object else frame.numbers(i)
-    codes = b.op("encode", x, categories=told.categories, missing=count)
-    if told.unseen is None:
+    count, step = len(column.categories), type(model).__name__
+    x = frame.strings(i) if column.categories.dtype == object else frame.numbers(i)
+    codes = b.op("encode", x, categories=column.categories, missing=count)
+    if column.unseen is None:
         codes = b.op("require_known", codes, feature=frame.names[i], step=step)
-    elif unseen or told.missing is None:
+    elif unseen or column.missing is None:
         codes = b.op("where", b.op("lt", codes, 0), count + 1, codes)
-    if told.missing is None:
+    if column.missing is None:
         codes = b.op("where", b.op("eq", codes, count), -1, codes)
         codes = b.op("require_known", codes, feature=frame.names[i], step=step)
     return codes
 
 
-def encoder(model: Any, frame: Frame) -> Frame:
-    """The columns that the encoder makes, in its order; others as they are.
+def import_encoder(model: Any, frame: Frame) -> Frame:
+    """Import a fitted encoder.
 
     Raises:
         UnsupportedModelError: not fitted, or an output depends on several columns.
     """
     if not getattr(model, "_dim", None):
         raise unfitted(model)
-    return encoded(model, frame, {name: _categories(model, name) for name in model.cols})
+    return apply_encoder(model, frame, {name: _read_categories(model, name) for name in model.cols})
 
 
-def _categories(model: Any, name: Any) -> Array:
-    """The categories that a column had in training, without the missing one.
+def _read_categories(model: Any, name: Any) -> Array:
+    """Return the categories of a column in training, without NULL.
 
     Raises:
         UnsupportedModelError: dates or other types.
     """
     inner = getattr(model, "ordinal_encoder", None) or model
-    found = inner.mapping
-    if isinstance(found, Mapping):
-        kept = found[name].index
+    mapping = inner.mapping
+    if isinstance(mapping, Mapping):
+        values_in_training = mapping[name].index
     else:
-        kept = next(part["mapping"] for part in found if part["col"] == name).index
-    values = [value for value in kept if not (value is None or value != value)]
+        values_in_training = next(part["mapping"] for part in mapping if part["col"] == name).index
+    values = [value for value in values_in_training if not (value is None or value != value)]
     if not values:
         raise UnsupportedModelError(f"column {name!r} of {type(model).__name__} has no categories")
-    return category_array(values, str(name))
+    return to_category_array(values, str(name))
 
 
 _CLASSES = (
@@ -275,5 +301,5 @@ _CLASSES = (
 )
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame]] = MappingProxyType(
-    {f"category_encoders.{path}": encoder for path in _CLASSES.split()}
+    {f"category_encoders.{path}": import_encoder for path in _CLASSES.split()}
 )

@@ -1,8 +1,8 @@
-"""`read_artifact`: the bytes of a model file -> an object that the registry imports.
+"""The formats of model files, from their bytes to an object that the registry imports.
 
-Only formats that are data are read without being asked: XGBoost's JSON and UBJSON, CatBoost's JSON
-and binary format, LightGBM's text, ONNX, skops, torch.export's archives, and sqlml's own. A pickle
-runs code when it is read.
+Formats that are data are always read: XGBoost's JSON and UBJSON, CatBoost's JSON and binary format,
+LightGBM's text, ONNX, skops, torch.export's archives, and sqlml's own. A pickle runs code when it
+is read, so the user must trust it explicitly.
 """
 
 from __future__ import annotations
@@ -23,45 +23,43 @@ from sqlml.errors import (
     UntrustedArtifactError,
 )
 from sqlml.importers.catboost import document as catboost
-from sqlml.importers.catboost.binary import MAGIC, as_json
+from sqlml.importers.catboost.binary import MAGIC, convert_to_json
 from sqlml.importers.lightgbm.document import read_text
 from sqlml.importers.onnx.document import read_onnx
 from sqlml.importers.skops import check_archive, read_skops
 from sqlml.importers.spark_ml.folder import read_folder as read_spark
-from sqlml.importers.spark_ml.stages import SparkModel
+from sqlml.importers.spark_ml.pipeline_stages import SparkModel
 from sqlml.importers.sqlml_file import read_stored
-from sqlml.importers.untrusted_documents import Hook, read_json
-from sqlml.importers.xgboost import document as ubjson
-from sqlml.importers.xgboost import forest as xgboost_forest
-from sqlml.importers.xgboost.document import read_document
+from sqlml.importers.untrusted_documents import Hook, read_json, read_ubjson
+from sqlml.importers.xgboost import document as xgboost
+from sqlml.importers.xgboost.forest import compact
 from sqlml.ir import store
 from sqlml.ir.torch_archive import read_exported
 from sqlml.limits import MAX_ARTIFACT_BYTES
 
 _COMPRESSED = (b"\x78", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18", b"ZF")
-"""First bytes of what joblib writes with compress=: zlib, gzip, bz2, xz, lz4, and its old form."""
-
+"""The first bytes of joblib's compressed files: zlib, gzip, bz2, xz, lz4, and its old form."""
 
 _BLANK = b" \t\r\n\xef\xbb\xbf"
 _CATBOOST = re.compile(
     rb'\{\s*"(ctr_data|features_info|model_info|oblivious_trees|scale_and_bias|trees)"'
 )
-"""How a JSON document of CatBoost begins; its keys are sorted."""
+"""The beginning of a JSON document of CatBoost, whose keys are sorted."""
 _ONNX = re.compile(rb"\x08[\x01-\x1f][\x12\x1a\x22\x28\x32\x3a\x42]")
-"""How an ONNX file begins: field 1, the version of its format, and one of the next fields."""
+"""The beginning of an ONNX file: field 1 with the version, and one of the next fields."""
 
 _EXTRAS = frozenset(("catboost", "lightgbm", "sklearn", "torch", "xgboost"))
-"""Libraries whose objects are pickled; each is installed by the extra of its name."""
+"""The extras that install the libraries of pickled objects."""
 
 
 def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool) -> Any:
-    """The model in a file.
+    """Read the model in a file.
 
     Args:
         content: the whole file.
-        format: AUTO or one of `READERS`, in any case; AUTO looks at the content.
-        path: where it came from, for messages.
-        allow_pickle: whether the caller trusts the file to run code.
+        format: AUTO or one of `READERS`, in any case; AUTO detects the format.
+        path: of the file, for messages.
+        allow_pickle: the caller trusts the file to run code.
 
     Returns:
         XGBoostModel, CatBoostModel, LightGBMModel, OnnxModel, Exported, a Program, or the object
@@ -73,12 +71,12 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
         UnsupportedModelError: a model that is not covered.
         ConfigError: unknown format.
     """
-    wanted = format.upper()
-    if wanted == FOLDER_FORMAT:
+    format_name = format.upper()
+    if format_name == FOLDER_FORMAT:
         raise ArtifactError(
-            f"{path} is a file; FORMAT SPARK takes the folder in which pyspark.ml saved a model"
+            f"{path} is a file; FORMAT SPARK needs the folder in which pyspark.ml saved a model"
         )
-    if wanted != "AUTO" and wanted not in READERS:
+    if format_name != "AUTO" and format_name not in READERS:
         raise ConfigError(
             f"unknown model format {format!r}; formats: AUTO, "
             + ", ".join(sorted((*READERS, FOLDER_FORMAT)))
@@ -87,12 +85,14 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
         raise ArtifactError(f"{path} has {len(content)} bytes; the limit is {MAX_ARTIFACT_BYTES}")
     if not content:
         raise ArtifactError(f"{path} is empty")
-    if wanted == "AUTO":
-        wanted = kind_of(content, path)
-    elif wanted in ("CATBOOST", "LIGHTGBM", "XGBOOST"):
-        _refuse_unread(content, path)
-    check_trusted(wanted, path, allow_pickle)
-    read = partial(read_skops, is_trusted=allow_pickle) if wanted == "SKOPS" else READERS[wanted]
+    if format_name == "AUTO":
+        format_name = kind_of(content, path)
+    elif format_name in ("CATBOOST", "LIGHTGBM", "XGBOOST"):
+        _reject_unreadable(content, path)
+    check_trusted(format_name, path, allow_pickle)
+    read = READERS[format_name]
+    if format_name == "SKOPS":
+        read = partial(read_skops, is_trusted=allow_pickle)
     try:
         return read(content)
     except (
@@ -105,10 +105,10 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
 
 
 def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
-    """Refuse a pickle that the user has not declared trusted.
+    """Check that a file either is data or is trusted by the user.
 
     Raises:
-        UntrustedArtifactError: it would execute code.
+        UntrustedArtifactError: an untrusted pickle, which would execute code.
     """
     if format.upper() == "PICKLE" and not allow_pickle:
         raise UntrustedArtifactError(
@@ -120,10 +120,10 @@ def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
 
 
 def kind_of(content: bytes, path: str) -> str:
-    """The format that the first bytes speak for, as FORMAT names it.
+    """Detect the format of a file by its first bytes; the result is an option of FORMAT.
 
     Raises:
-        ArtifactError: they speak for none.
+        ArtifactError: no format matches.
     """
     if content.startswith(store.MAGIC):
         return "SQLML"
@@ -146,7 +146,7 @@ def kind_of(content: bytes, path: str) -> str:
         return "PICKLE"
     if content.startswith(MAGIC):
         return "CATBOOST"
-    _refuse_unread(content, path)
+    _reject_unreadable(content, path)
     raise ArtifactError(
         f"{path} is not a model file that sqlml knows (XGBoost JSON or UBJ, CatBoost JSON or cbm, "
         "LightGBM text, ONNX, skops, torch.export, a stored sqlml model, pickle or joblib); name "
@@ -154,13 +154,13 @@ def kind_of(content: bytes, path: str) -> str:
     )
 
 
-_OWN_FORMATS = (
+_ADVICE = (
     "save the model in its library's own format (XGBoost, CatBoost: model.json, LightGBM: "
     "model.txt, scikit-learn: model.skops), or as ONNX"
 )
-_UNREAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
+_UNREADABLE: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
-        # Without the word: a struct, the name of an objective, and that of a booster.
+        # "binf", or a struct followed by the names of an objective and a booster.
         re.compile(
             rb"binf|.{0,512}(binary|count|multi|rank|reg|survival):[a-z]+.{8}(gbtree|gblinear|dart)",
             re.DOTALL,
@@ -175,32 +175,28 @@ _UNREAD: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
     (
         re.compile(rb"(\xef\xbb\xbf)?\s*<.*<(\w+:)?PMML\b|\s*<(\w+:)?PMML\b", re.DOTALL),
-        f"PMML, which sqlml does not read; {_OWN_FORMATS}",
+        f"PMML, which sqlml does not read; {_ADVICE}",
     ),
 )
-"""How files begin that look like a model, and what they are and what to do about it."""
+"""The beginnings of formats that are not read, each with its name and advice."""
 
 
-def _refuse_unread(content: bytes, path: str) -> None:
-    """Refuse a file in another format of a library whose models are read.
-
-    Raises:
-        ArtifactError: it names the format, and what to do.
-    """
-    for pattern, format_and_advice in _UNREAD:
+def _reject_unreadable(content: bytes, path: str) -> None:
+    """Raise ArtifactError with advice if a file is in a known format that is not read."""
+    for pattern, format_and_advice in _UNREADABLE:
         if pattern.match(content[:1024]):
             raise ArtifactError(f"{path} is {format_and_advice}")
 
 
-def _xgboost(content: bytes) -> Any:
+def _read_xgboost(content: bytes) -> Any:
     text = content.lstrip(_BLANK)
-    # After the brace, JSON has a quote or blank and UBJSON the marker of a length.
+    # A quote or blank follows the brace in JSON, and the marker of a length in UBJSON.
     if text[:1] == b"{" and text[1:2] not in b'" \t\r\n}':
-        return read_document(ubjson.loads(content, xgboost_forest.compact))
-    document = _json(text, xgboost_forest.compact)
+        return xgboost.read_document(read_ubjson(content, compact))
+    document = _parse_json(text, compact)
     if isinstance(document, Mapping) and "tree_info" in document and "learner" not in document:
         raise ArtifactError(_LIGHTGBM_DUMP)
-    return read_document(document)
+    return xgboost.read_document(document)
 
 
 _LIGHTGBM_DUMP = (
@@ -209,15 +205,14 @@ _LIGHTGBM_DUMP = (
 )
 
 
-def _catboost(content: bytes) -> Any:
-    binary = content.startswith(MAGIC)
-    text = (as_json(content) if binary else content).lstrip(_BLANK)
-    document = _json(text, catboost.compact, strict=True)
-    return catboost.read_document(document, is_file=not binary)
+def _read_catboost(content: bytes) -> Any:
+    is_binary = content.startswith(MAGIC)
+    text = (convert_to_json(content) if is_binary else content).lstrip(_BLANK)
+    document = _parse_json(text, catboost.compact, strict=True)
+    return catboost.read_document(document, is_file=not is_binary)
 
 
-def _json(text: bytes, hook: Hook, *, strict: bool = False) -> Any:
-    """The document in `text`, of which each object goes through `hook`."""
+def _parse_json(text: bytes, hook: Hook, *, strict: bool = False) -> Any:
     try:
         return read_json(text, hook, strict=strict)
     except RecursionError:
@@ -226,7 +221,7 @@ def _json(text: bytes, hook: Hook, *, strict: bool = False) -> Any:
         raise ArtifactError(f"damaged or cut off: not JSON ({error})") from None
 
 
-def _lightgbm(content: bytes) -> Any:
+def _read_lightgbm(content: bytes) -> Any:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -236,8 +231,8 @@ def _lightgbm(content: bytes) -> Any:
     return read_text(text)
 
 
-def _pickle(content: bytes) -> Any:
-    """A pickle or joblib file; the caller has said that it may run code."""
+def _read_pickle(content: bytes) -> Any:
+    """Read a pickle or joblib file, which the user has trusted to run code."""
     try:
         import joblib
     except ImportError:
@@ -255,7 +250,7 @@ def _pickle(content: bytes) -> Any:
             f"the pickle needs {error.name or error}, which is not installed here{fix}"
         ) from error
     except Exception as error:
-        # Unpickling runs the classes' own code, so anything at all may be raised.
+        # Unpickling runs the code of the classes, which may raise any exception.
         raise ArtifactError(
             f"the pickle cannot be read ({type(error).__name__}: {error}); it is damaged, or was "
             "written with other versions of its libraries"
@@ -263,11 +258,11 @@ def _pickle(content: bytes) -> Any:
 
 
 FOLDER_FORMAT = "SPARK"
-"""The one format of folders: what `model.write().save(path)` of pyspark.ml wrote."""
+"""The format of folders, which `model.write().save(path)` of pyspark.ml writes."""
 
 
 def read_folder(files: Mapping[str, bytes], path: str) -> SparkModel:
-    """The model in a folder, whose files have paths below it.
+    """Read the model in a folder, whose files are given by their paths below it.
 
     Raises:
         ArtifactError: damaged, hostile, or of another format.
@@ -281,13 +276,13 @@ def read_folder(files: Mapping[str, bytes], path: str) -> SparkModel:
 
 READERS: Mapping[str, Callable[[bytes], Any]] = MappingProxyType(
     {
-        "CATBOOST": _catboost,
-        "LIGHTGBM": _lightgbm,
+        "CATBOOST": _read_catboost,
+        "LIGHTGBM": _read_lightgbm,
         "ONNX": read_onnx,
-        "PICKLE": _pickle,
+        "PICKLE": _read_pickle,
         "SKOPS": read_skops,
         "SQLML": read_stored,
         "TORCH": read_exported,
-        "XGBOOST": _xgboost,
+        "XGBOOST": _read_xgboost,
     }
 )

@@ -1,4 +1,4 @@
-"""`Frame`: the columns that flow from step to step of a pipeline while it is imported."""
+"""`Frame`, `Outputs` and `Schema`: the columns that importers read and return."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import DATETIME, Array, DType, LabelKind, Labels, label_sets
 
 Rows = Literal["dense", "wide", "sparse"]
-"""Which rows a step takes: see `Frame.matrix`."""
+"""The kinds of rows that a step reads: see `Frame.matrix`."""
 
 Sparse = Literal[False, True, "with zeros"]
-"""Whether the source library hands columns on as a sparse matrix, and whether that stores a zero
-of a row (DictVectorizer's numbers) or leaves it out."""
+"""True if the source library passes columns on as a sparse matrix; "with zeros" if that matrix
+stores zeros explicitly, as DictVectorizer's does."""
 
 MAX_DENSE = 4096
-"""Most columns of sparse rows that are made dense for a step that computes with all of them."""
+"""The largest number of sparse columns that are made dense for a step that reads all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawColumn:
-    """A column of the table that no step has touched yet, so its kind is still open.
+    """A column of the table that no step has read yet.
 
-    The first step that reads it decides: strings or numbers.
+    The first step that reads it decides its kind, for example strings or numbers.
     """
 
     name: str
@@ -38,11 +38,13 @@ class RawColumn:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An ordered list of columns: raw ones, and (n, k) values that earlier steps made.
+    """An ordered list of columns: raw ones, and (n, k) values that earlier steps computed.
 
-    `names` has one entry per column, for selection by name and for error messages. `sparse` says
-    that the source library hands these columns on as a sparse matrix: XGBoost takes what that
-    does not store for missing. `declared` are the SQL types of columns that the user gave.
+    Attributes:
+        names: one name per column, for selection and messages.
+        sparse: the source library passes these columns on as a sparse matrix. XGBoost reads cells
+            that such a matrix does not store as missing.
+        declared: the SQL types that the user declared, by column.
     """
 
     builder: Builder
@@ -55,7 +57,7 @@ class Frame:
     def raw(
         cls, builder: Builder, names: Sequence[str], declared: Mapping[str, str] | None = None
     ) -> Frame:
-        """Return the table itself: one raw column per name."""
+        """Return the table itself, with one raw column per name."""
         return cls(builder, tuple(map(RawColumn, names)), tuple(names), declared=declared or {})
 
     @classmethod
@@ -68,13 +70,13 @@ class Frame:
         *,
         stem: str = "x",
     ) -> Frame:
-        """A frame of one (n, k) value; without `names` its columns are `stem` and their number."""
+        """Return a frame of an (n, k) value; default names are `stem` with a number."""
         numbered = (f"{stem}{i}" for i in range(value.type.width))
         return cls(builder, (value,), tuple(names or numbered), sparse)
 
     @classmethod
     def hstack(cls, builder: Builder, frames: Iterable[Frame]) -> Frame:
-        """The columns of `frames` side by side."""
+        """Return the columns of `frames` side by side."""
         frames = tuple(frames)
         return cls(
             builder,
@@ -84,11 +86,11 @@ class Frame:
 
     @property
     def width(self) -> int:
-        """Number of columns."""
+        """The number of columns."""
         return len(self.names)
 
     def take(self, indices: Sequence[int]) -> Frame:
-        """The columns at `indices`, in that order."""
+        """Return the columns at `indices`, in that order."""
         widths = [1 if isinstance(b, RawColumn) else b.type.width for b in self.blocks]
         first = np.cumsum([0, *widths])
         blocks: list[RawColumn | Value] = []
@@ -98,9 +100,10 @@ class Frame:
         def flush() -> None:
             block = self.blocks[current]
             if run and isinstance(block, Value):
-                whole = run == list(range(block.type.width))
-                chosen = np.array(run, np.int64)
-                blocks.append(block if whole else self.builder.op("select", block, indices=chosen))
+                has_all = run == list(range(block.type.width))
+                if not has_all:
+                    block = self.builder.op("select", block, indices=np.array(run, np.int64))
+                blocks.append(block)
             run.clear()
 
         for i in indices:
@@ -120,61 +123,62 @@ class Frame:
 
     @property
     def stored(self) -> bool:
-        """Whether columns flow as sparse rows (`ir/csr.py`), as a vectoriser makes them."""
+        """True if some columns are sparse rows (`ir/csr.py`), such as those of a vectorizer."""
         return any(isinstance(b, Value) and b.type.sparse for b in self.blocks)
 
     def matrix(self, dtype: DType = "float64", rows: Rows = "dense") -> Value:
-        """All columns as one (n, width) value of numbers.
+        """Return all columns as one (n, width) value of numbers.
 
         Args:
-            rows: "dense" for a step that computes with every column; sparse rows become dense
-                ones then, if they are not too wide. "wide" is the same for trees, which look at
-                few columns and so may have many; "sparse" hands sparse rows on as they are.
+            dtype: of the numbers.
+            rows: "dense" for a step that reads every column: sparse rows become dense, if they
+                are not too wide. "wide" is the same for trees, which read few columns, so there
+                is no limit. "sparse" leaves sparse rows as they are.
 
         Raises:
-            UnsupportedModelError: a column was read as strings by an earlier step, or sparse rows
-                have more than MAX_DENSE columns.
+            UnsupportedModelError: an earlier step read a column as strings, or sparse rows have
+                more than MAX_DENSE columns.
         """
         value = self.builder.beside([self._number(block, dtype) for block in self.blocks])
         if not value.type.sparse or rows == "sparse":
             return value
         if rows == "dense" and value.type.width > MAX_DENSE:
             raise UnsupportedModelError(
-                f"this step computes with all {value.type.width} columns of sparse rows, and sqlml "
-                f"makes dense rows of at most {MAX_DENSE}; fit the vectorizer with fewer words "
+                f"this step reads all {value.type.width} columns of sparse rows, and sqlml makes "
+                f"dense rows of at most {MAX_DENSE} columns; fit the vectorizer with fewer words "
                 f"(max_features={MAX_DENSE}, n_features=2**12), or use a linear model or trees, "
                 "which read sparse rows"
             )
         return self.builder.op("densify", value, fill=0.0)
 
     def whole(self) -> Value:
-        """All columns as one (n, width) value: strings where all of them are, else numbers.
+        """Return all columns as one (n, width) value: strings if all of them are, else numbers.
 
         Raises:
             UnsupportedModelError: some columns are strings and others numbers.
         """
-        texts = [b for b in self.blocks if isinstance(b, Value) and b.type.dtype == "string"]
-        if not texts:
+        strings = [b for b in self.blocks if isinstance(b, Value) and b.type.dtype == "string"]
+        if not strings:
             return self.matrix()
-        if len(texts) < len(self.blocks):
+        if len(strings) < len(self.blocks):
             raise UnsupportedModelError(
-                "the model makes columns of strings and of numbers, which do not form one "
+                "the model returns columns of strings and of numbers, which do not form one "
                 "matrix; compile a transformer of the strings and one of the numbers, or encode "
                 "the strings"
             )
-        return self.builder.beside(texts)
+        return self.builder.beside(strings)
 
     def numbers(self, i: int, dtype: DType = "float64") -> Value:
-        """Column `i` as (n, 1) numbers."""
+        """Return column `i` as (n, 1) numbers."""
         return self.take([i]).matrix(dtype)
 
     def makes_strings(self, i: int) -> bool:
-        """Whether an earlier step made column `i`, of strings."""
+        """Return whether column `i` is the strings of an earlier step."""
         (block,) = self.take([i]).blocks
         return not isinstance(block, RawColumn) and block.type.dtype == "string"
 
     def strings(self, i: int) -> Value:
-        """Column `i` as (n, 1) strings.
+        """Return column `i` as (n, 1) strings.
 
         Raises:
             UnsupportedModelError: the column holds numbers.
@@ -190,10 +194,10 @@ class Frame:
         return block
 
     def moments(self, i: int) -> Value:
-        """Column `i`, of dates or timestamps, as (n, 1) microseconds since 1970, float64.
+        """Return column `i`, of dates or timestamps, as (n, 1) microseconds since 1970, float64.
 
         Raises:
-            UnsupportedModelError: an earlier step made something else of the column.
+            UnsupportedModelError: an earlier step has changed the column.
         """
         (block,) = self.take([i]).blocks
         if isinstance(block, RawColumn):
@@ -203,10 +207,10 @@ class Frame:
         )
 
     def nested(self, i: int, dtype: DType) -> Value:
-        """Column `i` as (n, 1) lists, maps or lists of pairs.
+        """Return column `i` as (n, 1) lists, maps or lists of pairs.
 
         Raises:
-            UnsupportedModelError: an earlier step made something else of the column.
+            UnsupportedModelError: an earlier step has changed the column.
         """
         (block,) = self.take([i]).blocks
         if isinstance(block, RawColumn):
@@ -228,8 +232,8 @@ class Frame:
         try:
             return b.input(column.name, dtype, kind=kind)
         except ProgramError:
-            known = b.kind(column.name) or b.known(column.name)
-            uses = sorted({_USES.get(use, "numbers") for use in (known, kind or dtype)})
+            first_kind = b.kind(column.name) or b.known(column.name)
+            uses = sorted({_USES.get(use, "numbers") for use in (first_kind, kind or dtype)})
             raise UnsupportedModelError(
                 f"column {column.name!r} is used both as {uses[-1]} and as {uses[0]}; "
                 "give the model two columns"
@@ -248,10 +252,10 @@ _USES: Mapping[str | None, str] = MappingProxyType(
 
 
 class Outputs:
-    """What a predictor computes: output name (`ir.spec.OUTPUTS`) -> value, and its labels.
+    """The outputs of a predictor by name (`ir.spec.OUTPUTS`), and its labels.
 
-    `label_sets` has the labels of each target, as `Program.labels`; one `Labels` or None are
-    taken for the labels of the only target.
+    `label_sets` has the labels of each target, like `Program.labels`. A single `Labels`, or None,
+    stands for the labels of a single target.
     """
 
     __slots__ = ("label_sets", "values")
@@ -264,7 +268,7 @@ class Outputs:
 
     @property
     def labels(self) -> Labels | None:
-        """The labels of a classifier's only target; None for a regressor.
+        """The labels of a classifier's single target; None for a regressor.
 
         Raises:
             UnsupportedModelError: a classifier of several targets.
@@ -278,18 +282,21 @@ class Outputs:
 
 
 Recurse = Callable[[Any, Frame], Frame | Outputs]
-"""Imports an object that another one holds, for the columns that it reads."""
+"""A function that imports a part of a composite object on the columns that it reads."""
 
 ANY_COUNT = -1
-"""The number of columns of an object that takes any."""
+"""The column count of an object that accepts any number of columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns that a model reads: their names in training order, or None if it never saw any.
+    """The columns that a model reads.
 
-    `default_names` are how the model's library numbers the columns of a table without names. They
-    count where the model has no names and the user gives none.
+    Attributes:
+        names: in training order; None if the model was fitted without names.
+        count: the number of columns, or ANY_COUNT.
+        default_names: the names that the model's library gives to columns without names. They
+            apply if the model has no names and the user gives none.
     """
 
     names: tuple[str, ...] | None
@@ -298,7 +305,7 @@ class Schema:
 
     @classmethod
     def recorded(cls, model: Any) -> Schema | None:
-        """What an object that follows scikit-learn's conventions was fitted on, if it says so."""
+        """Return the columns that an object of scikit-learn's conventions was fitted on, if any."""
         names = getattr(model, "feature_names_in_", None)
         if names is not None:
             return cls(tuple(str(n) for n in names), len(names))
@@ -306,9 +313,9 @@ class Schema:
         return None if count is None else cls(None, int(count))
 
     def written_out(self, inputs: Mapping[str, str]) -> Mapping[str, str]:
-        """Write a column for each element of an array: `x FLOAT[3]` is x_0, x_1 and x_2.
+        """Expand arrays to one column per element: `x FLOAT[3]` becomes x_0, x_1 and x_2.
 
-        That is so for models of numbered columns, unless `inputs` names just as many columns.
+        This applies to models of numbered columns, unless `inputs` already has their number.
         """
         if self.default_names is None or len(inputs) == self.count:
             return inputs
@@ -323,7 +330,7 @@ class Schema:
 
 
 _ARRAY = re.compile(r"([^\[\]]+?)\s*\[(\d{1,9})\]")
-"""A SQL type of arrays of a fixed length: that of the elements, and the length."""
+"""A SQL type of fixed-length arrays: the type of the elements, and the length."""
 
 
 _KINDS: tuple[tuple[type, LabelKind], ...] = (
@@ -335,7 +342,7 @@ _KINDS: tuple[tuple[type, LabelKind], ...] = (
 
 
 def labels_of(classes: Sequence[Any]) -> Labels:
-    """The Labels of a `classes_` array: strings, integers, booleans or floats.
+    """Return the Labels of a `classes_` array: strings, integers, booleans or floats.
 
     Raises:
         UnsupportedModelError: labels of mixed or other types.
@@ -354,62 +361,66 @@ def labels_of(classes: Sequence[Any]) -> Labels:
     )
 
 
-# Columns of categories as the codes that a booster was trained on, alongside numeric columns.
-
-
 C = TypeVar("C")
 
 
-def category_array(values: Sequence[Any], column: str) -> Array:
-    """Categories as encode wants them: objects for strings, float64 for numbers and booleans.
+def to_category_array(values: Sequence[Any], column: str) -> Array:
+    """Return categories for `encode`: objects for strings, float64 for numbers and booleans.
 
     Raises:
         UnsupportedModelError: dates, intervals or a mixture.
     """
-    plain = [v.item() if isinstance(v, np.generic) else v for v in values]
-    if plain and all(isinstance(v, str) for v in plain):
-        return np.array(plain, object)
-    if all(isinstance(v, bool | int | float) for v in plain):
-        numbers = np.array([float(v) for v in plain], np.float64)
+    items = [v.item() if isinstance(v, np.generic) else v for v in values]
+    if items and all(isinstance(v, str) for v in items):
+        return np.array(items, object)
+    if all(isinstance(v, bool | int | float) for v in items):
+        numbers = np.array([float(v) for v in items], np.float64)
         if np.unique(numbers).size == numbers.size:
             return numbers
     raise UnsupportedModelError(
-        f"the categories of column {column!r} are neither strings nor distinct numbers, e.g. "
-        f"{plain[:3]!r}; train on strings"
+        f"the categories of column {column!r} are neither strings nor distinct numbers, such as "
+        f"{items[:3]!r}; train on strings"
     )
 
 
-def coded_columns(
+def encode_columns(
     frame: Frame,
     chosen: Iterable[int],
     categorical: Mapping[int, C],
     codes: Callable[[Frame, int, C], Value],
     dtype: DType,
 ) -> Value:
-    """The `chosen` columns side by side, (n, k) of `dtype`: of the `categorical` ones what `codes`
-    makes of frame, column and categories, and the numbers of the others."""
-    parts: list[Value] = []
-    run: list[int] = []  # neighbours that are numbers
+    """Return the `chosen` columns side by side, (n, k) of `dtype`.
+
+    Args:
+        frame: all columns.
+        chosen: the numbers of the columns.
+        categorical: the categories of each categorical column.
+        codes: returns the codes (n, 1) of a frame's column with the given categories.
+        dtype: of the codes, and of the other columns, which are numbers.
+    """
+    blocks: list[Value] = []
+    run: list[int] = []  # adjacent columns of numbers
     for i in chosen:
         if i not in categorical:
             run.append(i)
             continue
         if run:
-            parts.append(frame.take(run).matrix(dtype))
+            blocks.append(frame.take(run).matrix(dtype))
             run = []
-        parts.append(codes(frame, i, categorical[i]))
-    if run or not parts:
-        parts.append(frame.take(run).matrix(dtype))
-    return frame.builder.beside(parts)
+        blocks.append(codes(frame, i, categorical[i]))
+    if run or not blocks:
+        blocks.append(frame.take(run).matrix(dtype))
+    return frame.builder.beside(blocks)
 
 
-def category_codes(
+def encode_categories(
     frame: Frame, i: int, categories: Array, dtype: DType, refuse: str | None = None
 ) -> Value:
-    """Column `i` as codes 0, 1, .. in the order of `categories`, NaN where it is missing; (n, 1).
+    """Return column `i` as codes 0, 1, ... in the order of `categories`, (n, 1); NaN if missing.
 
-    A value that is not among the categories is NaN too, or raises UnknownCategoryError when
-    `refuse` names the model that does not take it.
+    An unknown category is NaN, too. If `refuse` names the model, it raises UnknownCategoryError
+    when scoring instead.
     """
     b = frame.builder
     x = frame.strings(i) if categories.dtype == object else frame.numbers(i, "float64")
@@ -417,25 +428,22 @@ def category_codes(
     codes = b.op("encode", x, categories=categories, missing=missing)
     if refuse is not None:
         codes = b.op("require_known", codes, feature=frame.names[i], step=refuse)
-    gone = b.op("eq", codes, b.constant(np.array([missing], np.int64)))
+    is_missing = b.op("eq", codes, b.constant(np.array([missing], np.int64)))
     nan = b.constant(np.array([np.nan], dtype))
-    return b.op("where", gone, nan, b.op("cast", codes, dtype=dtype))
-
-
-# `Gaps`: how a model reads rows that leave out values, and names with blanks.
+    return b.op("where", is_missing, nan, b.op("cast", codes, dtype=dtype))
 
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """How the source library reads rows with unstated values, and names with blanks.
+    """The source library's treatment of rows with unstated values, and of names with blanks.
 
     Attributes:
-        cell: what a cell that a sparse matrix does not store stands for: 0, or NaN (XGBoost);
-            None if the parts of the model disagree, or it is unknown.
-        separator: that of the DictVectorizer that reads the rows, in whose dicts an absent key is
-            the number 0; None if no DictVectorizer does, and an absent key is a missing value.
-        blanks: LightGBM is among the parts of the model, which writes a _ for each blank in the
-            name of a column: a column `my col` feeds the feature `my_col`.
+        cell: the value of a cell that a sparse matrix does not store: 0, or NaN (XGBoost); None if
+            it is unknown or the parts of the model disagree.
+        separator: of the DictVectorizer that reads the rows, for which a missing key is the number
+            0; None without a DictVectorizer, when a missing key is a missing value.
+        blanks: the model has a part of LightGBM, which replaces blanks in names of columns by _:
+            a column `my col` is read as the feature `my_col`.
     """
 
     cell: float | None = None

@@ -1,6 +1,6 @@
-"""Importers of imbalanced-learn: its samplers change the rows of training, and none afterwards.
+"""Import imbalanced-learn, whose samplers change rows in training and never in prediction.
 
-Its ensembles are scikit-learn's, fitted on samples of the rows: they predict as those do.
+Its ensembles are scikit-learn's, fitted on samples of the rows, and predict like them.
 """
 
 from __future__ import annotations
@@ -10,41 +10,41 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.importers.frame import Frame, Outputs, Recurse, Schema
-from sqlml.importers.model_checks import as_class
+from sqlml.importers.model_checks import convert_class
 from sqlml.importers.sklearn.meta.compose import composite_schema
 
 
-def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """All steps but the samplers, one after the other."""
+def import_pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
+    """Import all steps except the samplers."""
     return recurse(_without_samplers(model), frame)
 
 
 def pipeline_schema(model: Any) -> Schema:
-    """The columns of the first step that says what it reads."""
+    """Return the columns of the first step that states them."""
     return composite_schema(_without_samplers(model))
 
 
 def _without_samplers(model: Any) -> Any:
     from sklearn.pipeline import Pipeline
 
-    made = as_class(model, Pipeline)
-    made.steps = [(name, step) for name, step in model.steps if not hasattr(step, "fit_resample")]
-    return made
+    pipeline = convert_class(model, Pipeline)
+    pipeline.steps = [pair for pair in model.steps if not hasattr(pair[1], "fit_resample")]
+    return pipeline
 
 
-def ensemble(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """What scikit-learn's class of which this is a subclass does with its members."""
+def import_ensemble(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
+    """Import an ensemble as an object of the scikit-learn class that it extends."""
     base = next(c for c in type(model).__mro__ if c.__module__.startswith("sklearn.ensemble."))
-    return recurse(as_class(model, base), frame)
+    return recurse(convert_class(model, base), frame)
 
 
 COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = MappingProxyType(
     {
-        "imblearn.ensemble._bagging.BalancedBaggingClassifier": ensemble,
-        "imblearn.ensemble._easy_ensemble.EasyEnsembleClassifier": ensemble,
-        "imblearn.ensemble._forest.BalancedRandomForestClassifier": ensemble,
-        "imblearn.ensemble._weight_boosting.RUSBoostClassifier": ensemble,
-        "imblearn.pipeline.Pipeline": pipeline,
+        "imblearn.ensemble._bagging.BalancedBaggingClassifier": import_ensemble,
+        "imblearn.ensemble._easy_ensemble.EasyEnsembleClassifier": import_ensemble,
+        "imblearn.ensemble._forest.BalancedRandomForestClassifier": import_ensemble,
+        "imblearn.ensemble._weight_boosting.RUSBoostClassifier": import_ensemble,
+        "imblearn.pipeline.Pipeline": import_pipeline,
     }
 )
 

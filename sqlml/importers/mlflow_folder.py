@@ -1,6 +1,6 @@
-"""`saved_model`: which file of a folder that MLflow saved has the model, and what its columns are.
+"""Folders that MLflow saved: the path and format of the model, and the columns of its signature.
 
-The file `MLmodel` in it says so. Of each flavour the library's own file is read, and never the
+The file `MLmodel` describes the folder. The library's own file of a flavour is read, never the
 Python function around it.
 """
 
@@ -18,15 +18,14 @@ from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModel
 DOCUMENT = "MLmodel"
 """The file that describes a saved model."""
 
-LONGEST = 1 << 20
-"""Bytes of such a file."""
+MAX_BYTES = 1 << 20
+"""The largest size of this file."""
 
-DEEPEST = 50
-"""Mappings and sequences within each other in such a file."""
+MAX_DEPTH = 50
+"""The deepest nesting of mappings and sequences in it."""
 
 URI = re.compile(r"(models|runs|mlflow-artifacts):/.+")
-"""What MLflow resolves to a folder."""
-
+"""URIs that MLflow resolves to a folder."""
 
 PYFUNC = "mlflow.pyfunc.PyFuncModel"
 """MLflow's class of a model of any flavour."""
@@ -35,42 +34,42 @@ INSTEAD = (
     "it is MLflow's function around a model; CREATE MODEL m FROM 'models:/name/1' (or the saved "
     "folder) reads the model itself, as mlflow.sklearn.load_model and its like do"
 )
-"""What to do with an object of that class."""
+"""The advice for an object of that class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flavour:
-    """A library's part of a saved model: the key of its path, and FORMAT of what is there."""
+    """A library's part of a saved model: the key of its path, and its FORMAT."""
 
     path: str
     format: Callable[[Mapping[str, Any]], str]
 
 
-def _pickled(format: str) -> Callable[[Mapping[str, Any]], str]:
-    """The format of a library whose scikit-learn estimators are saved as objects."""
+def _by_suffix(format: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return the FORMAT of a library, unless the suffix says that an object was pickled."""
 
-    def found(flavour: Mapping[str, Any]) -> str:
+    def find_format(flavour: Mapping[str, Any]) -> str:
         path = flavour.get("data", flavour.get("pickled_model"))
-        if not isinstance(path, str):  # aliases make a text of any length of few bytes
+        if not isinstance(path, str):  # YAML aliases can expand to texts of any length
             return format
         if path.endswith(".skops"):
             return "SKOPS"
         return "PICKLE" if path.endswith((".pkl", ".pickle", ".joblib")) else format
 
-    return found
+    return find_format
 
 
 FLAVOURS: Mapping[str, Flavour] = MappingProxyType(
     {
-        "xgboost": Flavour("data", _pickled("XGBOOST")),
-        "lightgbm": Flavour("data", _pickled("LIGHTGBM")),
+        "xgboost": Flavour("data", _by_suffix("XGBOOST")),
+        "lightgbm": Flavour("data", _by_suffix("LIGHTGBM")),
         "catboost": Flavour("data", lambda flavour: "CATBOOST"),
-        "sklearn": Flavour("pickled_model", _pickled("PICKLE")),
+        "sklearn": Flavour("pickled_model", _by_suffix("PICKLE")),
         "onnx": Flavour("data", lambda flavour: "ONNX"),
         "spark": Flavour("model_data", lambda flavour: "SPARK"),
     }
 )
-"""The flavours that are read, the best first where a model has several."""
+"""The flavours that are read, in order of preference."""
 
 TYPES: Mapping[str, str] = MappingProxyType(
     {
@@ -83,68 +82,71 @@ TYPES: Mapping[str, str] = MappingProxyType(
         "datetime": "TIMESTAMP",
     }
 )
-"""Types of a signature's columns, in SQL."""
+"""The SQL types of the columns of a signature."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """Where the model of a folder is: `path` within it, its FORMAT, and the signature's columns
-    with their SQL types, if it names them."""
+    """The `path` of the model within its folder, its FORMAT, and the columns of its signature.
+
+    `columns` has SQL types by name; it is None if the signature does not name the columns.
+    """
 
     path: str
     format: str
     columns: Mapping[str, str] | None
 
 
-def saved_model(document: bytes, folder: str) -> SavedModel:
-    """What the text of an `MLmodel` says.
+def read_mlmodel(document: bytes, folder: str) -> SavedModel:
+    """Read the text of an `MLmodel` file.
 
     Args:
-        folder: for messages.
+        document: the text.
+        folder: the path of the folder, for messages.
 
     Raises:
         ArtifactError: damaged or hostile.
         UnsupportedModelError: none of its flavours is read.
         MissingDependencyError: PyYAML is not installed.
     """
-    told = _read(document, folder)
-    flavours = told.get("flavors")
+    content = _parse_yaml(document, folder)
+    flavours = content.get("flavors")
     if not isinstance(flavours, Mapping):
         raise ArtifactError(f"{folder}/{DOCUMENT} names no flavors; save the model again")
     for name, flavour in FLAVOURS.items():
-        found = flavours.get(name)
-        if isinstance(found, Mapping) and isinstance(found.get(flavour.path), str):
-            path = found[flavour.path]
-            parts = re.split(r"[/\\]", path)
-            if not parts or {"", ".", ".."} & set(parts) or any(c in path for c in ":*?["):
+        entry = flavours.get(name)
+        if isinstance(entry, Mapping) and isinstance(entry.get(flavour.path), str):
+            path = entry[flavour.path]
+            segments = set(re.split(r"[/\\]", path))
+            if {"", ".", ".."} & segments or any(c in path for c in ":*?["):
                 raise ArtifactError(f"{folder}/{DOCUMENT} names {path!r}, which is not below it")
-            return SavedModel(path, flavour.format(found), _columns(told.get("signature")))
+            return SavedModel(path, flavour.format(entry), _read_columns(content.get("signature")))
     have = ", ".join(sorted(map(str, flavours)))
     raise UnsupportedModelError(
         f"{folder} has a model of the flavors {have}; sqlml reads {', '.join(FLAVOURS)}. Save a "
-        "torch module by torch.export.save, and another one by its own library"
+        "torch module with torch.export.save, and other models with their own library"
     )
 
 
-def _read(document: bytes, folder: str) -> Mapping[str, Any]:
+def _parse_yaml(document: bytes, folder: str) -> Mapping[str, Any]:
     try:
         import yaml
     except ImportError as error:
         raise MissingDependencyError(
             "models that MLflow saved need PyYAML: pip install 'sqlml[mlflow]'"
         ) from error
-    if len(document) > LONGEST:
-        raise ArtifactError(f"{folder}/{DOCUMENT} has over {LONGEST} bytes")
-    # libyaml's loader takes a tenth of the time, and may not be installed.
+    if len(document) > MAX_BYTES:
+        raise ArtifactError(f"{folder}/{DOCUMENT} has over {MAX_BYTES} bytes")
+    # libyaml's loader is ten times faster, but may not be installed.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     depth = 0
     try:
-        # PyYAML's time grows with the square of the depth, so that is bounded while it reads.
+        # PyYAML's time grows with the square of the depth, so the depth is checked first.
         for event in yaml.parse(document, loader):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise ArtifactError(f"{folder}/{DOCUMENT} is nested deeper than {DEEPEST}")
+            if depth > MAX_DEPTH:
+                raise ArtifactError(f"{folder}/{DOCUMENT} is nested deeper than {MAX_DEPTH}")
         content = yaml.load(document, loader)
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
@@ -154,11 +156,11 @@ def _read(document: bytes, folder: str) -> Mapping[str, Any]:
     return content
 
 
-def _columns(signature: Any) -> Mapping[str, str] | None:
-    """The columns of a signature; None where they have no names or other types."""
+def _read_columns(signature: Any) -> Mapping[str, str] | None:
+    """Return the columns of a signature; None if some lack names or have other types."""
     try:
-        columns = json.loads(signature["inputs"])
-        found = {str(column["name"]): TYPES[column["type"]] for column in columns}
+        inputs = json.loads(signature["inputs"])
+        columns = {str(column["name"]): TYPES[column["type"]] for column in inputs}
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
-    return MappingProxyType(found) if found else None
+    return MappingProxyType(columns) if columns else None

@@ -1,4 +1,4 @@
-"""`read_file`: the model in a file, or in a folder of Spark's or MLflow's, and its sha256."""
+"""Reading a model from a file, from a folder that Spark or MLflow saved, or from an MLflow URI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from sqlml.errors import ArtifactError, MissingDependencyError
 from sqlml.host import Files
 from sqlml.importers.file_formats import FOLDER_FORMAT, read_artifact, read_folder
-from sqlml.importers.mlflow_folder import DOCUMENT, URI, SavedModel, saved_model
+from sqlml.importers.mlflow_folder import DOCUMENT, URI, SavedModel, read_mlmodel
 from sqlml.importers.registry import Imported, import_model
 from sqlml.importers.spark_ml.folder import MAX_FILES
 from sqlml.limits import MAX_ARTIFACT_BYTES
@@ -22,10 +22,13 @@ from sqlml.regular_files import files_below, irregular, local_path
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelFile:
-    """The model in a file, with the file's path, format and sha256.
+    """A model from a file or folder.
 
-    A folder has no `content`; its sha256 is that of its files. `columns` are those of a signature,
-    with their SQL types, where MLflow saved one with the model.
+    Attributes:
+        model: an object that `registry.import_model` accepts.
+        content: the bytes of the file; empty for a folder.
+        sha256: of the file, or of the names and digests of the files in a folder.
+        columns: the columns of MLflow's signature with their SQL types, if there is one.
     """
 
     model: Any
@@ -44,33 +47,36 @@ def read_file(
     sha256: Any = None,
     allow_pickle: bool = False,
 ) -> ModelFile:
-    """Read a model file, or a folder of Spark's or MLflow's, as the engine's settings allow.
+    """Read a model file, or a folder of Spark or MLflow, as the engine's settings allow.
 
     Args:
         path: of a file or folder, or a URI that MLflow resolves (`models:/name/1`).
-        sha256: of the file, if it is known.
+        host: the engine's file system.
+        format: AUTO, or a format of `file_formats.READERS`.
+        sha256: the digest that the file must have, if the user pins one.
+        allow_pickle: the user trusts the file to run code.
 
     Raises:
         ArtifactError, UntrustedArtifactError, UnsupportedModelError, ConfigError.
     """
     if URI.fullmatch(path):
-        path = _resolved(host, path)
-    found = host.read_file(path)
-    saved = None if found else _saved_by_mlflow(host, path)
+        path = _resolve_uri(host, path)
+    matches = host.read_file(path)
+    saved = None if matches else _read_mlflow_folder(host, path)
     if saved is not None:
-        inside = _below(local_path(path) or path, saved.path)
-        asked = saved.format if format.upper() == "AUTO" else format
-        read = partial(read_file, inside, host, sha256=sha256, allow_pickle=allow_pickle)
-        return replace(read(format=asked), columns=saved.columns)
-    if not found and format.upper() in ("AUTO", FOLDER_FORMAT):
-        files = _files_of_folder(host, path)
+        inner_path = _join_inside(local_path(path) or path, saved.path)
+        inner_format = saved.format if format.upper() == "AUTO" else format
+        read = partial(read_file, inner_path, host, sha256=sha256, allow_pickle=allow_pickle)
+        return replace(read(format=inner_format), columns=saved.columns)
+    if not matches and format.upper() in ("AUTO", FOLDER_FORMAT):
+        files = _read_spark_folder(host, path)
         if files is not None:
-            digest = _digest_of(files)
-            _check_pinned(path, sha256, digest)
+            digest = _compute_digest(files)
+            _check_digest(path, sha256, digest)
             return ModelFile(read_folder(files, path), b"", path, FOLDER_FORMAT, digest)
-    content = _content(host, path, found)
+    content = _read_content(host, path, matches)
     digest = hashlib.sha256(content).hexdigest()
-    _check_pinned(path, sha256, digest)
+    _check_digest(path, sha256, digest)
     model = read_artifact(content, format=format, path=path, allow_pickle=allow_pickle)
     return ModelFile(model, content, path, format, digest)
 
@@ -78,10 +84,10 @@ def read_file(
 def import_file(
     file: ModelFile, inputs: Sequence[str] | Mapping[str, str] | None = None
 ) -> Imported:
-    """Import what a file holds; MLflow's signature names the columns of a model without names.
+    """Import the model of a file; MLflow's signature names the columns of a model without names.
 
     Raises:
-        UnsupportedModelError, ConfigError: as `import_model` does.
+        UnsupportedModelError, ConfigError: like `import_model`.
     """
     imported = import_model(file.model, inputs)
     if imported.named or file.columns is None:
@@ -89,14 +95,14 @@ def import_file(
     return import_model(file.model, file.columns)
 
 
-def _resolved(host: Files, uri: str) -> str:
-    """The local folder of what MLflow knows under a URI, which it may download first.
+def _resolve_uri(host: Files, uri: str) -> str:
+    """Return the local folder of an MLflow URI, after a download if necessary.
 
     Raises:
         MissingDependencyError: MLflow is not installed.
-        ArtifactError: the engine may not reach out, or MLflow does not find it.
+        ArtifactError: the engine has no external access, or MLflow does not find the URI.
     """
-    host.read_file(os.curdir)  # refused where the engine may not look at files at all
+    host.read_file(os.curdir)  # raises if the engine may not access files at all
     try:
         from mlflow.artifacts import download_artifacts
     except ImportError as error:
@@ -106,16 +112,12 @@ def _resolved(host: Files, uri: str) -> str:
     _check_store(uri)
     try:
         return str(download_artifacts(artifact_uri=uri))
-    except Exception as error:  # those of its stores, of any kind
+    except Exception as error:  # its stores may raise any exception
         raise ArtifactError(f"MLflow does not find {uri!r}: {error}") from error
 
 
 def _check_store(uri: str) -> None:
-    """Refuse to resolve a URI where MLflow's own store is missing, for MLflow would create it.
-
-    Raises:
-        ArtifactError: the message names the store.
-    """
+    """Raise ArtifactError if MLflow's local store is missing, because MLflow would create it."""
     import mlflow
 
     in_registry = uri.startswith("models:") and not uri.startswith("models:/m-")
@@ -130,8 +132,8 @@ def _check_store(uri: str) -> None:
         )
 
 
-def _below(folder: str, name: str) -> str:
-    """Return the path of a file in a folder that a stranger may have made.
+def _join_inside(folder: str, name: str) -> str:
+    """Return the path of a file in a folder that is not trusted.
 
     Raises:
         ArtifactError: a link leads out of the folder.
@@ -145,32 +147,32 @@ def _below(folder: str, name: str) -> str:
     return path
 
 
-def _saved_by_mlflow(host: Files, path: str) -> SavedModel | None:
-    """What MLflow saved in a local folder; None if there is no `MLmodel` in it."""
-    named = local_path(path)
-    if named is None or not os.path.isfile(os.path.join(named, DOCUMENT)):
+def _read_mlflow_folder(host: Files, path: str) -> SavedModel | None:
+    """Read the `MLmodel` file of a local folder; None if it has none."""
+    folder = local_path(path)
+    if folder is None or not os.path.isfile(os.path.join(folder, DOCUMENT)):
         return None
-    if any(c in named for c in "*?["):
+    if any(c in folder for c in "*?["):
         raise ArtifactError(f"{path!r} contains a wildcard (* ? [); rename it")
-    document = _below(named, DOCUMENT)
-    return saved_model(_content(host, document, host.read_file(document)), path)
+    document = _join_inside(folder, DOCUMENT)
+    return read_mlmodel(_read_content(host, document, host.read_file(document)), path)
 
 
-def _check_pinned(path: str, sha256: Any, digest: str) -> None:
+def _check_digest(path: str, sha256: Any, digest: str) -> None:
     if sha256 is not None and digest != str(sha256).lower():
         raise ArtifactError(
             f"{path!r} does not have the sha256 that the statement pins, but {digest}"
         )
 
 
-def _files_of_folder(host: Files, path: str) -> dict[str, bytes] | None:
-    """The files that Spark reads in a local folder; None if Spark did not save it."""
-    named = local_path(path)
-    if named is None or not os.path.isdir(os.path.join(named, "metadata")):
+def _read_spark_folder(host: Files, path: str) -> dict[str, bytes] | None:
+    """Read the files that Spark reads in a local folder; None if Spark did not save it."""
+    folder = local_path(path)
+    if folder is None or not os.path.isdir(os.path.join(folder, "metadata")):
         return None
-    sizes = files_below(named, MAX_FILES)
+    sizes = files_below(folder, MAX_FILES)
     parts = [name for name in sizes if name.rpartition("/")[2].startswith("part-")]
-    # What else Spark would read there, if it is asked to verify the model, was not checked.
+    # Verification runs Spark on this folder, and other files would not have been checked.
     others = (n for n in sizes.keys() - parts if not n.rpartition("/")[2].startswith(("_", ".")))
     if (other := min(others, default=None)) is not None:
         raise ArtifactError(
@@ -179,22 +181,21 @@ def _files_of_folder(host: Files, path: str) -> dict[str, bytes] | None:
     size = sum(sizes[name] for name in parts)
     if size > MAX_ARTIFACT_BYTES:
         raise ArtifactError(f"{path!r} has {size} bytes, over the limit of {MAX_ARTIFACT_BYTES}")
-    for name in (named, *parts):
+    for name in (folder, *parts):
         if any(c in name for c in "*?[") or not name.isprintable():
             raise ArtifactError(f"{name!r} is empty or contains a wildcard (* ? [); rename it")
-    return {name: host.file_content(os.path.join(named, name)) for name in parts}
+    return {name: host.file_content(os.path.join(folder, name)) for name in parts}
 
 
-def _digest_of(files: Mapping[str, bytes]) -> str:
-    """The sha256 of the names and the sha256 of each file."""
+def _compute_digest(files: Mapping[str, bytes]) -> str:
     lines = (f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _content(host: Files, path: str, files: Sequence[tuple[str, int]]) -> bytes:
-    """The bytes of the one file that `path` means to the engine, which has found `files`."""
+def _read_content(host: Files, path: str, files: Sequence[tuple[str, int]]) -> bytes:
+    """Read the only file that `path` matches; `files` are all matches of the engine."""
     if not files:
-        raise ArtifactError(_absent(path))
+        raise ArtifactError(_explain_missing(path))
     if len(files) != 1:
         raise ArtifactError(f"{path!r} means {len(files)} files; name exactly one model file")
     if files[0][1] > MAX_ARTIFACT_BYTES:
@@ -204,18 +205,19 @@ def _content(host: Files, path: str, files: Sequence[tuple[str, int]]) -> bytes:
     return host.file_content(path)
 
 
-def _absent(path: str) -> str:
-    """Why the engine, which may look at the file system, found nothing there."""
-    named = local_path(path)
-    if named is None:
+def _explain_missing(path: str) -> str:
+    local = local_path(path)
+    if local is None:
         return f"file {path!r} does not exist"
-    place = os.path.abspath(named)
-    found = irregular(place)
-    if found is not None:
+    absolute = os.path.abspath(local)
+    kind = irregular(absolute)
+    if kind is not None:
         return (
-            f"{path!r} is {found} ({place}); name a model file, or the folder that "
-            "model.write().save(..) of pyspark.ml made, which has metadata/part-.. in it"
+            f"{path!r} is {kind} ({absolute}); name a model file, or the folder that "
+            "model.write().save(...) of pyspark.ml wrote, which contains metadata/part-..."
         )
     if any(c in path for c in "*?["):
-        return f"no file matches {path!r} (looked for {place})"
-    return f"no such file: {path!r}; looked for {place}, from the current directory of this process"
+        return f"no file matches {path!r} (looked for {absolute})"
+    return (
+        f"no such file: {path!r}; looked for {absolute}, from the current directory of this process"
+    )

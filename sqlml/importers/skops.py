@@ -1,12 +1,11 @@
-"""`read_skops`: the object in a file that skops.io.dump wrote, without running code of the file.
+"""Reading the object in a file of skops.io.dump without running code of the file.
 
-A skops file is a zip archive of arrays and a JSON tree of types and attributes. skops turns it into
-an object only if every type in it is trusted: scikit-learn's estimators, numpy and plain containers
-are by default. `HARMLESS` adds types that skops leaves to its caller: parts of estimators, some of
-which make scikit-learn's predict read beyond its arrays when they are forged,
-and functions that an estimator was fitted with. The import calls none of them: it copies their
-arrays and checks every number in them. To compare a model with its file they do predict, in a
-process of its own (`verifying/source.py`).
+A skops file is a zip archive of arrays and a JSON tree of types and attributes. skops builds the
+object only if every type in it is trusted; by default these are scikit-learn's estimators, numpy
+and plain containers. `HARMLESS` adds types that skops leaves to its caller: parts of estimators, of
+which forged ones can make scikit-learn's predict read beyond its arrays, and functions that an
+estimator was fitted with. The import calls none of them: it copies their arrays and checks every
+number. Verification does predict with them, in a child process (`verifying/source.py`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ HARMLESS = frozenset(
         "sklearn.metrics._dist_metrics.EuclideanDistance64",
         "sklearn.metrics._dist_metrics.ManhattanDistance64",
         "sklearn.metrics._dist_metrics.MinkowskiDistance64",
-        # parts of estimators, in Python: attributes and no more
+        # parts of estimators in Python, which have only attributes
         "numpy.dtype",
         "scipy.interpolate._bsplines.BSpline",
         "sklearn.calibration._CalibratedClassifier",
@@ -77,17 +76,17 @@ HARMLESS = frozenset(
 
 FREE_BYTES = 64 << 20
 MAX_RATIO = 200
-"""What the entries of an archive may unpack to: so much, and so many times the archive."""
+"""An archive may unpack to FREE_BYTES plus MAX_RATIO times its size."""
 
 
 def read_skops(content: bytes, is_trusted: bool = False) -> Any:
-    """The object in a skops file.
+    """Read the object in a skops file.
 
     Args:
-        is_trusted: the caller trusts the file to hold types of any library, which may run code.
+        is_trusted: the caller trusts types of any library in the file, which may run code.
 
     Raises:
-        UntrustedArtifactError: it holds types that are not trusted; the message names them.
+        UntrustedArtifactError: the file contains untrusted types; the message names them.
         ArtifactError: damaged, hostile, too large, or of another format.
         MissingDependencyError: skops is not installed.
     """
@@ -100,20 +99,20 @@ def read_skops(content: bytes, is_trusted: bool = False) -> Any:
             "pip install 'sqlml[skops]'"
         ) from None
     try:
-        asked = frozenset(get_untrusted_types(data=content))
-        unknown = sorted(asked - HARMLESS)
+        types = frozenset(get_untrusted_types(data=content))
+        unknown = sorted(types - HARMLESS)
         if unknown and not is_trusted:
             raise UntrustedArtifactError(
-                f"the skops file holds types that are not trusted: {', '.join(unknown)}; save "
+                f"the skops file contains types that are not trusted: {', '.join(unknown)}; save "
                 "such a part in its library's own format, or, if you trust the file, connect with "
                 "allow_pickle=True, or write OPTIONS (allow_pickle = true) in CREATE MODEL"
             )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of other versions: importers check what they read
-            return _load(content, sorted(asked))
+            warnings.simplefilter("ignore")  # importers check other versions themselves
+            return _load(content, sorted(types))
     except (ArtifactError, UntrustedArtifactError):
         raise
-    except Exception as error:  # objects are made by their classes' code: it may raise anything
+    except Exception as error:  # the code of the classes may raise any exception
         raise ArtifactError(
             f"the skops file cannot be read ({type(error).__name__}: {error}); it is damaged, or "
             "was written by another version of skops"
@@ -121,15 +120,15 @@ def read_skops(content: bytes, is_trusted: bool = False) -> Any:
 
 
 def _load(content: bytes, trusted: Sequence[str]) -> Any:
-    """What `skops.io.loads` does, with a look at each tree before scikit-learn allocates it.
+    """Load like `skops.io.loads`, but check each tree before scikit-learn allocates it.
 
-    skops checks types, not contents, and scikit-learn's Tree believes what it is told: it reads
-    class counts past the end of their array, and the length of an array that has none. A forged
-    file would end the process.
+    skops checks types, not contents, and scikit-learn's Tree trusts its arguments: it reads class
+    counts past the end of their array, and the length of an array that has none. A forged file
+    would crash the process.
 
     Raises:
-        ArtifactError: a tree that does not fit itself.
-        Exception: whatever the classes in the file raise when they are made of wrong parts.
+        ArtifactError: a tree is inconsistent.
+        Exception: any exception of the classes in the file.
     """
     from skops.io._audit import audit_tree, get_tree
     from skops.io._utils import read_schema
@@ -138,15 +137,15 @@ def _load(content: bytes, trusted: Sequence[str]) -> Any:
         schema, context = read_schema(archive)
         root = get_tree(schema, context, trusted=list(trusted))
         audit_tree(root, trusted=list(trusted))
-        for node in _nodes(root):
-            made_by = getattr(node, "constructor", None)
-            if getattr(made_by, "class_name", None) == "Tree":
+        for node in _walk_nodes(root):
+            constructor = getattr(node, "constructor", None)
+            if getattr(constructor, "class_name", None) == "Tree":
                 _check_tree(node.args.construct(), node.attrs.construct())
         return root.construct()
 
 
-def _nodes(root: Any) -> Iterator[Any]:
-    """skops' nodes, each once: they may refer to each other in circles."""
+def _walk_nodes(root: Any) -> Iterator[Any]:
+    """Yield each node of skops once; nodes may form cycles."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
@@ -163,7 +162,7 @@ def _nodes(root: Any) -> Iterator[Any]:
 
 
 def _check_tree(arguments: Any, state: Any) -> None:
-    """The arguments of Tree(n_features, n_classes, n_outputs), and of its __setstate__(dict)."""
+    """Check the arguments of Tree(n_features, n_classes, n_outputs) and of its __setstate__."""
     if isinstance(arguments, tuple) and len(arguments) == 3 and isinstance(state, dict):
         features, classes, outputs = arguments
         nodes, values = state.get("nodes"), state.get("values")
@@ -183,17 +182,17 @@ def _check_tree(arguments: Any, state: Any) -> None:
 
 
 def check_archive(content: bytes) -> zipfile.ZipFile:
-    """The zip archive in `content`, once its size when unpacked is known to be bearable.
+    """Open the zip archive in `content` after checking the size that it unpacks to.
 
     Raises:
-        ArtifactError: no archive, cut off, or a decompression bomb.
+        ArtifactError: not an archive, cut off, or a decompression bomb.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(content))
         sizes = [entry.file_size for entry in archive.infolist()]
     except (*STUMBLES, *ZIP_STUMBLES) as error:
         raise ArtifactError(f"not a zip archive, or a damaged one ({error})") from error
-    # zipfile reads no more of an entry than the size that is written there.
+    # zipfile never reads more of an entry than its stated size.
     if sum(sizes) > min(MAX_ARTIFACT_BYTES, FREE_BYTES + MAX_RATIO * len(content)):
         raise ArtifactError(f"the archive claims to unpack to {sum(sizes)} bytes: over the limit")
     return archive

@@ -1,4 +1,4 @@
-"""`StoredModel`: what a file in sqlml's own format says about a model besides its Program."""
+"""sqlml's own model files: a Program, and a description of the model in the header."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.types import Feature, Kind, fold
 
-MOST_FEATURES = 1 << 20
-"""Columns that a model file may say that its training table had."""
+MAX_STORED_FEATURES = 1 << 20
+"""The largest number of features that a model file may state."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredModel:
-    """A Program with the table that it reads, and its source.
+    """A Program with its features and its source.
 
-    `features` has every column of the training table in order, as `Imported` has it. `options` are
-    those of the model, and not checked. `small_models` are those that stand before it, by kind,
-    each with what is known of it as text, not checked either.
+    Attributes:
+        features: every column of the training table in order, as in `Imported`.
+        options: the options of the model, unchecked.
+        small_models: the Programs of cascade and filter by kind, each with an unchecked text of
+            facts about it.
     """
 
     program: Program
@@ -37,17 +39,17 @@ class StoredModel:
 
 
 def read_stored(content: bytes) -> Program | StoredModel:
-    """The model in a file; only the Program if the file holds nothing else.
+    """Read the model in a file; the result is a Program if the file has no description.
 
     Raises:
-        ArtifactError: it is damaged, hostile, or of a later version.
+        ArtifactError: the file is damaged, hostile, or of a later version.
     """
     program = store.loads(content)
-    about = store.read_about(content)
-    if about is None:
+    description = store.read_about(content)
+    if description is None:
         return program
     try:
-        return _stored(program, about)
+        return _read_description(program, description)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"the columns in the header of the model file are damaged ({error}); export it again"
@@ -61,8 +63,8 @@ def about(
     options: Mapping[str, Any],
     small_models: Mapping[str, tuple[Program, str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """What `read_stored` reads back."""
-    held = {
+    """Return the description of a model for the header of its file."""
+    stored_models = {
         kind: {"program": base64.b64encode(store.dumps(small)).decode(), "facts": facts}
         for kind, (small, facts) in small_models.items()
     }
@@ -71,15 +73,34 @@ def about(
         "source": source,
         "library": library,
         "options": dict(options),
-        **({"small_models": held} if held else {}),
+        **({"small_models": stored_models} if stored_models else {}),
     }
 
 
-def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
+def _read_description(program: Program, description: Mapping[str, Any]) -> StoredModel:
+    features = _read_features(program, description["features"])
+    source, library = description["source"], description["library"]
+    if not (isinstance(source, str) and isinstance(library, str)):
+        raise TypeError("the source is not text")
+    (source + library).encode()
+    options = description.get("options", {})
+    if not isinstance(options, dict):
+        raise TypeError("the options are not an object")
+    small_models = {}
+    for kind, entry in description.get("small_models", {}).items():
+        if not isinstance(entry["facts"], str):
+            raise TypeError("the facts about a small model are not text")
+        small_program = store.loads(base64.b64decode(entry["program"], validate=True))
+        small_models[kind] = small_program, entry["facts"]
+    return StoredModel(program, features, source, library, MappingProxyType(options), small_models)
+
+
+def _read_features(program: Program, entries: Any) -> tuple[Feature, ...]:
+    """Read the features, which must include the inputs of the Program with the same kinds."""
     features = []
-    if len(told["features"]) > MOST_FEATURES:
-        raise ValueError(f"more than {MOST_FEATURES:,} features")
-    for name, kind in told["features"]:
+    if len(entries) > MAX_STORED_FEATURES:
+        raise ValueError(f"more than {MAX_STORED_FEATURES:,} features")
+    for name, kind in entries:
         if not isinstance(name, str) or kind not in get_args(Kind):
             raise ValueError(f"a feature {name!r} of kind {kind!r}")
         name.encode()
@@ -93,16 +114,4 @@ def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
             raise ValueError(f"the program reads {feature.name!r} differently")
     if any(kind != "any" for kind in kinds.values()):
         raise ValueError("the program does not read all features")
-    source, library = told["source"], told["library"]
-    if not (isinstance(source, str) and isinstance(library, str)):
-        raise TypeError("the source is not text")
-    (source + library).encode()
-    options = told.get("options", {})
-    if not isinstance(options, dict):
-        raise TypeError("the options are not an object")
-    held = {}
-    for kind, one in told.get("small_models", {}).items():
-        if not isinstance(one["facts"], str):
-            raise TypeError("what is known of a small model is not text")
-        held[kind] = store.loads(base64.b64decode(one["program"], validate=True)), one["facts"]
-    return StoredModel(program, tuple(features), source, library, MappingProxyType(options), held)
+    return tuple(features)

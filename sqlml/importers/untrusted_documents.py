@@ -1,88 +1,234 @@
-"""How many features and outputs a model file may claim, before memory is taken for them."""
+"""Readers of JSON and UBJSON from files that strangers may have made.
+
+They bound nesting, numbers and lengths before memory is allocated. Each object may pass through a
+hook as soon as it is read, so that large lists become arrays at once.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Mapping
 from io import StringIO
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from sqlml.errors import ArtifactError
+from sqlml.types import Array
 
 MAX_FEATURES = 1_000_000
 MAX_OUTPUTS = 100_000
-"""Most classes, targets, or trees per iteration."""
+"""The largest number of classes, targets, or trees per iteration."""
 
-
-def bounded(given: Any, most: int, library: str, things: str) -> int:
-    """The number, maybe as text, of `things` that a file of `library` says it has.
-
-    >>> bounded("3", MAX_OUTPUTS, "XGBoost", "classes")
-    3
-
-    Raises:
-        ArtifactError: negative, or more than `most`.
-        ValueError, TypeError: not an integer.
-    """
-    if isinstance(given, str) and not given.isascii() or "_" in str(given):
-        raise ValueError(f"{given!r} is not a number")
-    number = int(given)
-    if not 0 <= number <= most:
-        raise ArtifactError(f"the {library} model claims {number} {things}; the limit is {most}")
-    return number
-
-
-# `read_json`: a JSON document out of bytes, using little memory beyond the result.
-#
-# One character outside ASCII makes Python hold the whole text with two or four bytes a character,
-# so such characters become JSON escapes while the text is decoded.
-
+MAX_DEPTH = 64
+"""The deepest nesting of a UBJSON document."""
 
 Hook = Callable[[dict[str, Any]], Any]
 
-_FOREIGN = re.compile(rb"[\x80-\xff]+")
-_CHUNK = 1 << 16
+
+def check_count(number: Any, limit: int, library: str, counted: str) -> int:
+    """Return a number that a model file states, possibly as text.
+
+    >>> check_count("3", MAX_OUTPUTS, "XGBoost", "classes")
+    3
+
+    Raises:
+        ArtifactError: negative, or more than `limit`.
+        ValueError, TypeError: not an integer.
+    """
+    if isinstance(number, str) and not number.isascii() or "_" in str(number):
+        raise ValueError(f"{number!r} is not a number")
+    count = int(number)
+    if not 0 <= count <= limit:
+        raise ArtifactError(f"the {library} model claims {count} {counted}; the limit is {limit}")
+    return count
 
 
 def read_json(content: bytes, hook: Hook | None = None, *, strict: bool = False) -> Any:
-    r"""The document in UTF-8 `content`, of which each object goes through `hook`.
+    r"""Parse a JSON document in UTF-8, using little memory beyond the result.
+
+    A single character outside ASCII would make Python store the whole text with two or four bytes
+    per character. Therefore such characters become JSON escapes while the text is decoded.
 
     Args:
-        strict: refuse NaN and Infinity, which are not JSON.
+        content: the document.
+        hook: called with each object; its result replaces the object.
+        strict: reject NaN and Infinity, which are not JSON.
 
     >>> read_json('{"name": "größe"}'.encode())
     {'name': 'größe'}
 
     Raises:
-        ValueError: it is not JSON, or not UTF-8.
-        RecursionError: it is nested too deeply.
+        ValueError: not JSON, or not UTF-8.
+        RecursionError: nested too deeply.
     """
     return json.loads(
-        content.decode() if content.isascii() else _escaped(content),
+        content.decode() if content.isascii() else _escape(content),
         object_hook=hook,
-        parse_constant=_no_constant if strict else None,
+        parse_constant=_reject_constant if strict else None,
     )
 
 
-def _no_constant(name: str) -> Any:
+def _reject_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _escaped(content: bytes) -> str:
-    text = StringIO()  # which holds one byte a character as long as all are ASCII
-    at = 0
-    for found in chain(_FOREIGN.finditer(content), [None]):
-        end = len(content) if found is None else found.start()
-        for start in range(at, end, _CHUNK):
+_NON_ASCII = re.compile(rb"[\x80-\xff]+")
+_CHUNK = 1 << 16
+
+
+def _escape(content: bytes) -> str:
+    text = StringIO()  # stores one byte per character as long as all are ASCII
+    position = 0
+    for match in chain(_NON_ASCII.finditer(content), [None]):
+        end = len(content) if match is None else match.start()
+        for start in range(position, end, _CHUNK):
             text.write(content[start : min(start + _CHUNK, end)].decode("ascii"))
-        if found is not None:
-            before = end
-            while before > at and content[before - 1] == 0x5C:
-                before -= 1
-            if (end - before) % 2:
+        if match is not None:
+            backslashes = end
+            while backslashes > position and content[backslashes - 1] == 0x5C:
+                backslashes -= 1
+            if (end - backslashes) % 2:
                 raise ValueError(f"a needless escape at byte {end}")
-            text.write(json.dumps(found[0].decode())[1:-1])
-            at = found.end()
+            text.write(json.dumps(match[0].decode())[1:-1])
+            position = match.end()
     return text.getvalue()
+
+
+def read_ubjson(content: bytes | bytearray, hook: Hook | None = None) -> Any:
+    """Parse a UBJSON document; typed arrays become numpy arrays of the machine's byte order.
+
+    Format: https://ubjson.org, draft 12, as far as XGBoost writes it.
+
+    >>> read_ubjson(b"{U" + b"\\x01" + b"a" + b"[$U#U\\x02" + b"\\x05\\x06" + b"}")
+    {'a': array([5, 6], dtype=uint8)}
+
+    Raises:
+        ArtifactError: `content` is cut off, too deeply nested, or not UBJSON.
+    """
+    reader = _UbjsonReader(content, hook)
+    value = reader.read_value(reader.take(1), 0)
+    if reader.position != len(content):
+        raise reader.error("bytes after its end")
+    return value
+
+
+_SCALARS = {
+    b"i": struct.Struct(">b"),
+    b"U": struct.Struct(">B"),
+    b"I": struct.Struct(">h"),
+    b"l": struct.Struct(">i"),
+    b"L": struct.Struct(">q"),
+    b"d": struct.Struct(">f"),
+    b"D": struct.Struct(">d"),
+}
+_LENGTHS = frozenset((b"i", b"U", b"I", b"l", b"L"))
+_ARRAYS: Mapping[bytes, np.dtype[Any]] = {
+    b"i": np.dtype(">i1"),
+    b"U": np.dtype(">u1"),
+    b"I": np.dtype(">i2"),
+    b"l": np.dtype(">i4"),
+    b"L": np.dtype(">i8"),
+    b"d": np.dtype(">f4"),
+    b"D": np.dtype(">f8"),
+}
+_LITERALS = {b"Z": None, b"T": True, b"F": False}
+
+
+class _UbjsonReader:
+    """A position in the content, from which every method reads on."""
+
+    def __init__(self, content: bytes | bytearray, hook: Hook | None) -> None:
+        self.content = content
+        self.hook = hook
+        self.position = 0
+
+    def error(self, reason: str) -> ArtifactError:
+        return ArtifactError(f"the UBJSON document is damaged at byte {self.position}: {reason}")
+
+    def take(self, size: int) -> bytes:
+        end = self.position + size
+        if size < 0 or end > len(self.content):
+            raise self.error(f"{size} bytes expected, {len(self.content) - self.position} left")
+        chunk = bytes(self.content[self.position : end])
+        self.position = end
+        return chunk
+
+    def peek(self) -> bytes:
+        return bytes(self.content[self.position : self.position + 1])
+
+    def read_length(self) -> int:
+        marker = self.take(1)
+        if marker not in _LENGTHS:
+            raise self.error(f"a length cannot be {marker!r}")
+        size = self.read_scalar(marker)
+        if not isinstance(size, int) or not 0 <= size <= len(self.content) - self.position:
+            raise self.error(f"length {size} reaches beyond the end")
+        return size
+
+    def read_scalar(self, marker: bytes) -> int | float:
+        form = _SCALARS[marker]
+        value: int | float = form.unpack(self.take(form.size))[0]
+        return value
+
+    def read_text(self) -> str:
+        try:
+            return self.take(self.read_length()).decode()
+        except UnicodeDecodeError:
+            raise self.error("a string is not UTF-8") from None
+
+    def read_value(self, marker: bytes, depth: int) -> Any:
+        if depth > MAX_DEPTH:
+            raise self.error(f"nested deeper than {MAX_DEPTH}")
+        if marker in _SCALARS:
+            return self.read_scalar(marker)
+        if marker in _LITERALS:
+            return _LITERALS[marker]
+        if marker == b"S":
+            return self.read_text()
+        if marker == b"C":
+            return self.take(1).decode("latin-1")
+        if marker == b"[":
+            return self.read_array(depth)
+        if marker == b"{":
+            items = self.read_object(depth)
+            return items if self.hook is None else self.hook(items)
+        raise self.error(f"unknown marker {marker!r}")
+
+    def read_array(self, depth: int) -> list[Any] | Array:
+        if self.peek() == b"$":
+            self.take(1)
+            return self.read_typed_array(self.take(1))
+        if self.peek() == b"#":
+            self.take(1)
+            return [self.read_value(self.take(1), depth + 1) for _ in range(self.read_length())]
+        items = []
+        while (marker := self.take(1)) != b"]":
+            items.append(self.read_value(marker, depth + 1))
+        return items
+
+    def read_typed_array(self, marker: bytes) -> Array:
+        dtype = _ARRAYS.get(marker)
+        if dtype is None or self.take(1) != b"#":
+            raise self.error(f"XGBoost does not write arrays of {marker!r}")
+        chunk = self.take(self.read_length() * dtype.itemsize)
+        return np.frombuffer(chunk, dtype).astype(dtype.newbyteorder("="))
+
+    def read_object(self, depth: int) -> dict[str, Any]:
+        if self.peek() == b"$":
+            raise self.error("XGBoost does not write objects of one type")
+        items: dict[str, Any] = {}
+        if self.peek() == b"#":
+            self.take(1)
+            for _ in range(self.read_length()):
+                key = self.read_text()
+                items[key] = self.read_value(self.take(1), depth + 1)
+            return items
+        while self.peek() != b"}":
+            key = self.read_text()
+            items[key] = self.read_value(self.take(1), depth + 1)
+        self.take(1)
+        return items

@@ -21,7 +21,7 @@ from sqlml.errors import ArtifactError, UntrustedArtifactError
 from sqlml.importers.file_formats import kind_of
 from sqlml.importers.model_checks import try_foreign
 from sqlml.importers.model_file import ModelFile
-from sqlml.importers.spark_ml.stages import SparkModel
+from sqlml.importers.spark_ml.pipeline_stages import SparkModel
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.program import Program
 from sqlml.scorer.scorer import Scorer

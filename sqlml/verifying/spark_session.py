@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, ConfigError, MissingDependencyError
+from sqlml.importers.spark_ml.importer import Plan, plan
 from sqlml.importers.spark_ml.live import read_object
-from sqlml.importers.spark_ml.pipeline import Plan, plan
 from sqlml.regular_files import local_path
 from sqlml.types import Array
 from sqlml.verifying.ask_library import PredictionRequest

@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 import sqlml
 from sqlml import errors
-from sqlml.importers.mlflow_folder import saved_model
+from sqlml.importers.mlflow_folder import read_mlmodel
 
 with_mlflow = pytest.mark.skipif(find_spec("mlflow") is None, reason="needs MLflow")
 
@@ -151,13 +151,13 @@ HOSTILE = (
 @pytest.mark.parametrize(("text", "error", "words"), HOSTILE)
 def test_hostile_documents(text: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        saved_model(text.encode(), "m")
+        read_mlmodel(text.encode(), "m")
 
 
 def test_aliases_are_not_written_out() -> None:
     doubled = "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40))
     flavour = "flavors: {sklearn: {pickled_model: m, data: *a39}}"
-    assert saved_model(f"a0: &a0 [x, x]\n{doubled}{flavour}".encode(), "m").path == "m"
+    assert read_mlmodel(f"a0: &a0 [x, x]\n{doubled}{flavour}".encode(), "m").path == "m"
 
 
 def test_links_that_lead_out_of_a_folder_are_not_followed(

@@ -28,7 +28,7 @@ from sqlml.backends import base
 from sqlml.errors import ModelError, ProgramError, SqlmlError
 from sqlml.importers.file_formats import read_artifact, read_folder
 from sqlml.importers.registry import import_model
-from sqlml.importers.xgboost import document as ubjson
+from sqlml.importers.untrusted_documents import read_ubjson
 from sqlml.ir import ops, store
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Node, Program, freeze
@@ -59,7 +59,7 @@ def of_ubj(content: bytes, rng: Rng) -> bytes:
     """UBJSON: its bytes, or its document, written again by a writer that checks nothing."""
     if rng.random() < 0.3:
         return of_bytes(content, rng)
-    document = mutations.plain(ubjson.loads(content))
+    document = mutations.plain(read_ubjson(content))
     return mutations.ubjson(mutations.typed(mutations.of_tree(document, rng), rng))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqlml.importers.spark_ml.stages import PACKAGES
+from sqlml.importers.spark_ml.pipeline_stages import PACKAGES
 from tests.support.mutations import Rng, of_bytes, of_json, of_tree
 
 Folder = dict[str, bytes]

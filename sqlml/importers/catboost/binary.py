@@ -1,4 +1,4 @@
-"""`as_json`: CatBoost's binary format, read by CatBoost itself and written again as JSON."""
+"""CatBoost's binary format, which CatBoost itself converts to JSON in a child process."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sqlml.child_process import Child, Ended, Failed
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 
 MAGIC = b"CBM1"
-"""How a file in the format begins."""
+"""The first bytes of a binary file."""
 
 
-def as_json(content: bytes) -> bytes:
-    """The document of a model in a binary file; a process of its own reads it.
+def convert_to_json(content: bytes) -> bytes:
+    """Convert a binary file to a JSON document, in a child process.
 
     Raises:
         MissingDependencyError: CatBoost is not installed.
-        ArtifactError: damaged, or with what its JSON has only beside the training data.
-        UnsupportedModelError: it has text or embedding features.
+        ArtifactError: damaged, or JSON needs the training data, too.
+        UnsupportedModelError: the model has text or embedding features.
     """
     try:
         with Child(f"{__name__}:conversation", content) as child:
@@ -44,13 +44,13 @@ def as_json(content: bytes) -> bytes:
 
 
 def conversation(content: bytes) -> Generator[bytes, bytes, None]:
-    """The child process, whose one answer is the document."""
+    """Yield the document; this runs in the child process."""
     import catboost
 
     with tempfile.TemporaryDirectory() as folder:
         binary, document = Path(folder) / "model.cbm", Path(folder) / "model.json"
         binary.write_bytes(content)
-        made = catboost.CatBoost()
-        made.load_model(str(binary))
-        made.save_model(str(document), format="json")
+        model = catboost.CatBoost()
+        model.load_model(str(binary))
+        model.save_model(str(document), format="json")
         yield document.read_bytes()

@@ -1,4 +1,4 @@
-"""`LightGBMModel`: LightGBM's text format, checked and in arrays.
+"""LightGBM's text format, checked and turned into arrays.
 
 Booster.model_to_string and save_model write it. Source: LightGBM src/boosting/gbdt_model_text.cpp
 and src/io/tree.cpp. Each tree of n leaves has n - 1 inner nodes; a child c is inner node c, or
@@ -11,23 +11,24 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import ArtifactError
-from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS, bounded
+from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS, check_count
 from sqlml.ir.damaged_file import reading
 from sqlml.types import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearLeaves:
-    """What linear_tree=True keeps of each of the L leaves of all trees.
+    """The linear models in the L leaves of all trees (linear_tree=True).
 
-    A leaf says const + the sum of its terms, weight times feature. const float64 (L,); begin
-    int64 (L+1,): where the terms of each leaf begin in feature int64 and weights float64.
+    A leaf predicts const, float64 (L,), plus the sum of its terms, weights * feature. `begin`,
+    int64 (L+1,), has the index of each leaf's first term in feature, int64, and weights, float64.
     """
 
     const: Array
@@ -38,14 +39,17 @@ class LinearLeaves:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """The trees, concatenated.
+    """The arrays of T trees, concatenated.
 
-    leaves int64 (T,): leaves per tree. Inner nodes: feature int32, threshold float64, decision
-    int32 (bit 0 categorical, bit 1 NaN goes left, bits 2-3 missing type), left and right int32,
-    numbered within their tree. value float64: leaves. `sets` maps an inner node's place to the
-    categories that go left. `linear` is None if no leaf has its own model. count and leaf_count
-    float64, the training rows at inner nodes and leaves, and gain float64 of inner nodes, are None
-    where the text lacks them.
+    Attributes:
+        leaves: the number of leaves of each tree, int64 (T,).
+        feature, threshold: int32 and float64, of inner nodes, like the next three.
+        decision: int32; bit 0: categorical, bit 1: NaN goes left, bits 2 and 3: missing type.
+        left, right: children, int32, numbered within their tree.
+        value: float64, of leaves.
+        sets: the categories that go left, by the number of the inner node.
+        linear: None if no leaf has a linear model.
+        count, leaf_count, gain: statistics of training, float64; None if the text lacks them.
     """
 
     leaves: Array
@@ -64,11 +68,15 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LightGBMModel:
-    """What predictions of a LightGBM model depend on.
+    """The parts of a LightGBM model that predictions depend on.
 
-    `objective` is the name and its options, e.g. ("binary", "sigmoid:1"), empty for a custom one.
-    `categories` are the lists of pandas_categorical in the order of the training frame's category
-    columns, and `categorical` the numbers of the features that were trained as categories.
+    Attributes:
+        objective: its name and options, for example ("binary", "sigmoid:1"); empty if custom.
+        outputs: the number of trees per iteration.
+        infos: the values of each feature in training, as text.
+        average: predictions are the mean of the trees (boosting=rf).
+        categorical: the numbers of the features that were trained as categories.
+        categories: the lists of pandas_categorical, in the order of the frame's category columns.
     """
 
     written_by: str
@@ -86,7 +94,7 @@ class LightGBMModel:
 _INTEGERS = ("left_child", "right_child", "split_feature", "decision_type")
 _FLOATS = ("threshold", "leaf_value")
 _STATISTICS = ("internal_count", "leaf_count", "split_gain")
-"""Numbers that explanations are made of, and no prediction."""
+"""Numbers that explanations read, and predictions do not."""
 _TEXTS = (
     "Tree",
     "num_leaves",
@@ -99,23 +107,23 @@ _TEXTS = (
     "leaf_features",
     "leaf_coeff",
 )
-"""The other keys that are read of a tree."""
+"""The other keys of a tree that are read, as text."""
 _OF_INNER = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _OF_LEAVES = ("leaf_weight", "leaf_count", "leaf_parent")
-"""Statistics, with an entry for each inner node and each leaf: LightGBM reads as many."""
-_LINES = frozenset((*_INTEGERS, *_FLOATS, *_TEXTS, *_OF_INNER, *_OF_LEAVES, "shrinkage"))
+"""Statistics with an entry per inner node and per leaf, which LightGBM reads without a check."""
+_KEYS = frozenset((*_INTEGERS, *_FLOATS, *_TEXTS, *_OF_INNER, *_OF_LEAVES, "shrinkage"))
 _END = "end of trees"
 _OLD_END = "feature importances:"
-"""The line behind the trees of LightGBM 2.0 to 2.2, which wrote no `end of trees`."""
+"""The line after the trees of LightGBM 2.0 to 2.2, which did not write `end of trees`."""
 
 
 def read_text(content: str) -> LightGBMModel:
-    """Parse a model's text; see `read_lines`."""
-    return read_lines(_lines(content))
+    """Parse the text of a model; raises like `read_lines`."""
+    return read_lines(_split_lines(content))
 
 
 def read_lines(lines: Iterable[str]) -> LightGBMModel:
-    """Parse the lines of a model's text, of which one tree at a time is held.
+    """Parse the lines of a model, holding the text of one tree at a time.
 
     Raises:
         ArtifactError: damaged, cut off, or not a model of LightGBM.
@@ -124,7 +132,7 @@ def read_lines(lines: Iterable[str]) -> LightGBMModel:
         return _read(line.rstrip("\r\n") for line in lines)
 
 
-def _lines(content: str) -> Iterator[str]:
+def _split_lines(content: str) -> Iterator[str]:
     start = 0
     while (end := content.find("\n", start)) >= 0:
         yield content[start:end]
@@ -133,52 +141,13 @@ def _lines(content: str) -> Iterator[str]:
 
 
 def _read(lines: Iterator[str]) -> LightGBMModel:
-    if next(lines, "") != "tree":
-        raise ArtifactError("this is not a LightGBM model: its first line is not 'tree'")
-    header: dict[str, str] = {}
-    trees: list[dict[str, Any]] = []
-    sizes: list[int] = []
-    current = header
-    for line in chain(lines, [None]):
-        if line is None:
-            raise ArtifactError(f"the LightGBM model is cut off: it has no {_END!r}")
-        is_old_end = line == _OLD_END and current is not header
-        if line == _END or is_old_end or line.startswith("Tree="):
-            if current is not header:
-                trees.append(_tree(current, lines))
-            if is_old_end:
-                sizes[-1] -= 1  # a blank line stands before it
-            if line == _END or is_old_end:
-                break
-            current = {}
-            sizes.append(0)
-        key, equals, value = line.partition("=")
-        if current is not header:
-            sizes[-1] += len(line) + 1
-            _check_line(line, key, value, current)
-        if key in current and equals:
-            raise ArtifactError(f"the LightGBM model repeats {key!r}")
-        current[key] = value
-    told = header.get("tree_sizes")
-    if told is not None and told.split() != [str(size) for size in sizes]:
-        raise ArtifactError("the trees of the LightGBM model do not have their stated sizes")
-    last = bounded(header["max_feature_idx"], MAX_FEATURES - 1, "LightGBM", "features")
+    header, trees = _read_header_and_trees(lines)
+    last = check_count(header["max_feature_idx"], MAX_FEATURES - 1, "LightGBM", "features")
     features = last + 1
-    iteration = header["num_tree_per_iteration"]
-    outputs = bounded(iteration, MAX_OUTPUTS, "LightGBM", "trees per iteration")
-    classes = bounded(header["num_class"], MAX_OUTPUTS, "LightGBM", "classes")
     objective = tuple(header.get("objective", "").split())
-    if "objective" in header and not objective:
-        raise ArtifactError("the objective of the LightGBM model has no name")
-    if classes != outputs or any(
-        word.startswith("num_class:") and word != f"num_class:{outputs}" for word in objective
-    ):
-        raise ArtifactError(
-            f"the LightGBM model has {outputs} trees per iteration, which does not match its "
-            "number of classes"
-        )
+    outputs = _read_outputs(header, objective)
     if outputs < 1 or len(trees) % outputs:
-        raise ArtifactError(f"{len(trees)} trees do not make iterations of {outputs}")
+        raise ArtifactError(f"{len(trees)} trees do not form iterations of {outputs}")
     if [int(tree["Tree"]) for tree in trees] != list(range(len(trees))):
         raise ArtifactError("the trees of the LightGBM model are not in order")
     names = tuple(header["feature_names"].split(" "))
@@ -195,36 +164,87 @@ def _read(lines: Iterator[str]) -> LightGBMModel:
         names=names,
         infos=infos,
         average="average_output" in header,
-        nodes=_nodes(trees, features),
-        categorical=_categorical(rest, infos),
-        categories=_pandas_categorical(rest),
+        nodes=_join_trees(trees, features),
+        categorical=_read_categorical(rest, infos),
+        categories=_read_pandas_categorical(rest),
     )
 
 
+def _read_header_and_trees(lines: Iterator[str]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """Read up to the end of the trees, and check their stated sizes in bytes."""
+    if next(lines, "") != "tree":
+        raise ArtifactError("this is not a LightGBM model: its first line is not 'tree'")
+    header: dict[str, str] = {}
+    trees: list[dict[str, Any]] = []
+    sizes: list[int] = []
+    current = header
+    for line in chain(lines, [None]):
+        if line is None:
+            raise ArtifactError(f"the LightGBM model is cut off: it has no {_END!r}")
+        is_old_end = line == _OLD_END and current is not header
+        if line == _END or is_old_end or line.startswith("Tree="):
+            if current is not header:
+                trees.append(_read_tree(current, lines))
+            if is_old_end:
+                sizes[-1] -= 1  # a blank line precedes it
+            if line == _END or is_old_end:
+                break
+            current = {}
+            sizes.append(0)
+        key, equals, value = line.partition("=")
+        if current is not header:
+            sizes[-1] += len(line) + 1
+            _check_line(line, key, value, current)
+        if key in current and equals:
+            raise ArtifactError(f"the LightGBM model repeats {key!r}")
+        current[key] = value
+    stated = header.get("tree_sizes")
+    if stated is not None and stated.split() != [str(size) for size in sizes]:
+        raise ArtifactError("the trees of the LightGBM model do not have their stated sizes")
+    return header, trees
+
+
+def _read_outputs(header: Mapping[str, str], objective: tuple[str, ...]) -> int:
+    """Return the number of trees per iteration, which must be the number of classes."""
+    iteration = header["num_tree_per_iteration"]
+    outputs = check_count(iteration, MAX_OUTPUTS, "LightGBM", "trees per iteration")
+    classes = check_count(header["num_class"], MAX_OUTPUTS, "LightGBM", "classes")
+    if "objective" in header and not objective:
+        raise ArtifactError("the objective of the LightGBM model has no name")
+    if classes != outputs or any(
+        option.startswith("num_class:") and option != f"num_class:{outputs}" for option in objective
+    ):
+        raise ArtifactError(
+            f"the LightGBM model has {outputs} trees per iteration, which does not match its "
+            "number of classes"
+        )
+    return outputs
+
+
 def _check_line(line: str, key: str, value: str, tree: Mapping[str, str]) -> None:
-    """A line of a tree, as LightGBM writes them; it reads to the first blank one."""
+    """Check a line of a tree, which LightGBM reads up to the first blank line."""
     if not line:
         return
-    # Python reads more as a number than LightGBM does.
-    foreign = "_" in value or not value.isascii()
-    if "" in tree or key not in _LINES or "=" not in line or foreign:
+    # Python parses more texts as numbers than LightGBM does.
+    is_foreign = "_" in value or not value.isascii()
+    if "" in tree or key not in _KEYS or "=" not in line or is_foreign:
         raise ArtifactError(f"{line[:40]!r} is not a line of a LightGBM tree")
 
 
-def _tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
-    """A tree's lines with its numbers as arrays; `rest` are the lines after it."""
+def _read_tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
+    """Return the entries of a tree, numbers as arrays; `rest` are the lines after it."""
     try:
         float(pairs.get("shrinkage", 1))
         leaves = int(pairs["num_leaves"])
-        for wanted, names in ((leaves - 1, _OF_INNER), (leaves, _OF_LEAVES)):
+        for count, names in ((leaves - 1, _OF_INNER), (leaves, _OF_LEAVES)):
             for name in names if leaves > 1 else ():
-                if name in pairs and not _numbers(pairs[name], wanted):
+                if name in pairs and not _looks_like_numbers(pairs[name], count):
                     raise ArtifactError(
-                        f"a tree of the LightGBM model does not have {wanted} entries of {name}"
+                        f"a tree of the LightGBM model does not have {count} entries of {name}"
                     )
         return {
             **{key: pairs[key] for key in _TEXTS if key in pairs},
-            **{key: _integers(pairs[key]) for key in _INTEGERS if key in pairs},
+            **{key: _parse_integers(pairs[key]) for key in _INTEGERS if key in pairs},
             **{
                 key: np.array(pairs[key].split(), np.float64)
                 for key in (*_FLOATS, *_STATISTICS)
@@ -237,52 +257,34 @@ def _tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
         raise
 
 
-def _numbers(text: str, wanted: int) -> bool:
-    """Whether a text looks like so many numbers, without parsing them."""
-    odd = text.encode().translate(None, b"0123456789-+.e ")
-    return text.count(" ") + 1 == wanted and not odd.translate(None, b"infaINFA")
+def _looks_like_numbers(text: str, count: int) -> bool:
+    """Return whether a text looks like `count` numbers, without parsing them."""
+    others = text.encode().translate(None, b"0123456789-+.e ")
+    return text.count(" ") + 1 == count and not others.translate(None, b"infaINFA")
 
 
-def _integers(text: str) -> Array:
+def _parse_integers(text: str) -> Array:
     return np.array(list(map(int, text.split())), np.int32)
 
 
-def _nodes(trees: Sequence[dict[str, Any]], features: int) -> Nodes:
+def _join_trees(trees: Sequence[dict[str, Any]], features: int) -> Nodes:
     leaves = np.array([int(tree["num_leaves"]) for tree in trees], np.int64)
     if (leaves < 1).any():
         raise ArtifactError("a tree of the LightGBM model has no leaves")
     counts = leaves.tolist()
-
-    linear = _linear(trees, counts, features)
-
-    def joined(name: str, leaf: bool = False) -> Array:
-        parts = [np.zeros(0, np.int32 if name in _INTEGERS else np.float64)]
-        for tree, n in zip(trees, counts, strict=True):
-            wanted = n if leaf else n - 1
-            # A tree of one leaf has no entries for inner nodes, or empty ones.
-            part = tree.pop(name) if wanted else parts[0]
-            if len(part) != wanted:
-                raise ArtifactError(f"a tree has {len(part)} entries of {name}, not {wanted}")
-            parts.append(part)
-        return np.concatenate(parts)
-
-    def statistic(name: str, leaf: bool = False) -> Array | None:
-        there = all(name in tree for tree, n in zip(trees, counts, strict=True) if n > 1)
-        for tree, n in zip(trees, counts, strict=True):
-            if n == 1 and leaf:  # a tree of one leaf does not always say it, and needs no cover
-                tree[name] = np.ones(1)
-        return joined(name, leaf) if there else None
-
-    left, right = joined("left_child"), joined("right_child")
+    linear = _read_linear_leaves(trees, counts, features)
+    join = partial(_join, trees, counts)
+    join_statistic = partial(_join_statistic, trees, counts)
+    left, right = join("left_child"), join("right_child")
     size = np.repeat(leaves.astype(np.int32), leaves - 1)
     for child in (left, right):
         if ((child >= size - 1) | (~child >= size)).any():
             raise ArtifactError("a child number of the LightGBM model is out of range")
     del size
-    feature = joined("split_feature")
+    feature = join("split_feature")
     if feature.size and (feature.min() < 0 or feature.max() >= features):
         raise ArtifactError(f"a tree of the LightGBM model reads beyond its {features} features")
-    threshold, decision = joined("threshold"), joined("decision_type")
+    threshold, decision = join("threshold"), join("decision_type")
     if np.isnan(threshold).any():
         raise ArtifactError("a threshold of the LightGBM model is NaN")
     if ((decision < 0) | (decision > 15)).any():
@@ -294,44 +296,70 @@ def _nodes(trees: Sequence[dict[str, Any]], features: int) -> Nodes:
         decision=decision,
         left=left,
         right=right,
-        value=joined("leaf_value", leaf=True),
-        sets=_sets(trees, leaves, threshold, decision),
+        value=join("leaf_value", leaf=True),
+        sets=_read_sets(trees, leaves, threshold, decision),
         linear=linear,
-        count=statistic("internal_count"),
-        leaf_count=statistic("leaf_count", leaf=True),
-        gain=statistic("split_gain"),
+        count=join_statistic("internal_count"),
+        leaf_count=join_statistic("leaf_count", leaf=True),
+        gain=join_statistic("split_gain"),
     )
 
 
-def _linear(
+def _join(
+    trees: Sequence[dict[str, Any]], counts: Sequence[int], name: str, leaf: bool = False
+) -> Array:
+    """Remove the array `name` of inner nodes or leaves from all trees and concatenate it."""
+    arrays = [np.zeros(0, np.int32 if name in _INTEGERS else np.float64)]
+    for tree, leaves in zip(trees, counts, strict=True):
+        size = leaves if leaf else leaves - 1
+        # A tree of one leaf has no entries for inner nodes, or empty ones.
+        array = tree.pop(name) if size else arrays[0]
+        if len(array) != size:
+            raise ArtifactError(f"a tree has {len(array)} entries of {name}, not {size}")
+        arrays.append(array)
+    return np.concatenate(arrays)
+
+
+def _join_statistic(
+    trees: Sequence[dict[str, Any]], counts: Sequence[int], name: str, leaf: bool = False
+) -> Array | None:
+    """Join an array that may be missing; trees of one leaf do not always have it."""
+    has_all = all(name in tree for tree, n in zip(trees, counts, strict=True) if n > 1)
+    for tree, leaves in zip(trees, counts, strict=True):
+        if leaves == 1 and leaf:
+            tree[name] = np.ones(1)
+    return _join(trees, counts, name, leaf) if has_all else None
+
+
+def _read_linear_leaves(
     trees: Sequence[Mapping[str, Any]], counts: Sequence[int], features: int
 ) -> LinearLeaves | None:
-    """The models in the leaves; those of a plain tree are its constants."""
+    """Read the models in the leaves; plain trees have their constants only."""
     if not any(int(tree.get("is_linear", "0")) for tree in trees):
         return None
     const: list[float] = []
     terms, feature, weights = [], [], []
     for tree, leaves in zip(trees, counts, strict=True):
-        plain = not int(tree.get("is_linear", "0"))
-        own = (
-            tree["leaf_value"].tolist() if plain else [float(v) for v in tree["leaf_const"].split()]
-        )
-        sizes = [0] * leaves if plain else [int(v) for v in tree["num_features"].split()]
-        if len(own) != leaves or len(sizes) != leaves or min(sizes) < 0:
+        if int(tree.get("is_linear", "0")):
+            constants = [float(v) for v in tree["leaf_const"].split()]
+            sizes = [int(v) for v in tree["num_features"].split()]
+            read = [int(v) for v in tree["leaf_features"].split()]
+            factors = [float(v) for v in tree["leaf_coeff"].split()]
+        else:
+            constants, sizes, read, factors = tree["leaf_value"].tolist(), [0] * leaves, [], []
+        if len(constants) != leaves or len(sizes) != leaves or min(sizes) < 0:
             raise ArtifactError("the linear models in the leaves do not fit the tree")
-        read = [] if plain else [int(v) for v in tree["leaf_features"].split()]
-        factors = [] if plain else [float(v) for v in tree["leaf_coeff"].split()]
         if not len(read) == len(factors) == sum(sizes):
             raise ArtifactError("a linear model in a leaf has more or fewer terms than stated")
         if read and not 0 <= min(read) <= max(read) < features:
             raise ArtifactError(
                 f"a leaf of the LightGBM model reads beyond its {features} features"
             )
-        const += own
+        const += constants
         terms += sizes
         feature += read
         weights += factors
-    if not all(map(_fits, chain(const, weights))):
+    if not all(map(_is_readable, chain(const, weights))):
         raise ArtifactError("a number in a leaf of the LightGBM model is not a normal float64")
     return LinearLeaves(
         np.array(const, np.float64),
@@ -341,23 +369,23 @@ def _linear(
     )
 
 
-def _fits(number: float) -> bool:
-    """Whether LightGBM's reader of linear models takes it: others end the process."""
+def _is_readable(number: float) -> bool:
+    """Return whether LightGBM can read a number of a linear model; others end the process."""
     return number == 0 or _LEAST <= abs(number) < float("inf")
 
 
 _LEAST = float(np.finfo(np.float64).tiny)
 
 
-def _sets(
+def _read_sets(
     trees: Sequence[Mapping[str, Any]], leaves: Array, threshold: Array, decision: Array
 ) -> dict[int, Array]:
-    """Inner node -> categories that go left; the threshold is the number of the node's bit set."""
+    """Return the categories that go left, by inner node; thresholds are numbers of bit sets."""
     sets: dict[int, Array] = {}
     starts = np.cumsum(leaves - 1) - (leaves - 1)
     categorical = np.flatnonzero(decision & 1)
     owners = np.searchsorted(starts, categorical, side="right") - 1
-    tables = {i: _bit_sets(tree) for i, tree in enumerate(trees) if int(tree["num_cat"])}
+    tables = {i: _read_bit_sets(tree) for i, tree in enumerate(trees) if int(tree["num_cat"])}
     for node, owner in zip(categorical.tolist(), owners.tolist(), strict=True):
         bounds, words = tables.get(owner, ([], _NO_WORDS))
         number = int(threshold[node])
@@ -370,7 +398,7 @@ def _sets(
 
 
 def _check_parameters(rest: Sequence[str]) -> None:
-    """LightGBM takes each line between the two for a parameter, with a colon in it."""
+    """Check the parameters: LightGBM expects a colon in each line between the two marks."""
     begin, end = "parameters:", "end of parameters"
     if begin not in rest and end not in rest:
         return
@@ -378,8 +406,8 @@ def _check_parameters(rest: Sequence[str]) -> None:
         raise ArtifactError(
             "the parameters of the LightGBM model do not begin and end exactly once"
         )
-    odd = (line for line in rest[rest.index(begin) + 1 : rest.index(end)] if line)
-    if not all(map(_PARAMETER.fullmatch, odd)):
+    parameters = (line for line in rest[rest.index(begin) + 1 : rest.index(end)] if line)
+    if not all(map(_PARAMETER.fullmatch, parameters)):
         raise ArtifactError("a parameter of the LightGBM model is malformed")
 
 
@@ -388,8 +416,8 @@ _PARAMETER = re.compile(r"\[[^:\[\]]+: .*\]")
 _NO_WORDS = np.zeros(0, np.uint32)
 
 
-def _bit_sets(tree: Mapping[str, Any]) -> tuple[list[int], Array]:
-    """Where the sets of a tree begin and end, and their words."""
+def _read_bit_sets(tree: Mapping[str, Any]) -> tuple[list[int], Array]:
+    """Return the bounds of the bit sets of a tree, and their 32-bit words."""
     bounds = [int(b) for b in tree["cat_boundaries"].split()]
     words = np.array([int(w) for w in tree["cat_threshold"].split()], np.uint32)
     if (
@@ -401,28 +429,33 @@ def _bit_sets(tree: Mapping[str, Any]) -> tuple[list[int], Array]:
     return bounds, words
 
 
-def _categorical(rest: Sequence[str], infos: Sequence[str]) -> tuple[int, ...]:
-    """Features trained as categories: the parameter says them; older files only show values,
-    "-1:0:2" for categories and "[0:1]" for numbers."""
+def _read_categorical(rest: Sequence[str], infos: Sequence[str]) -> tuple[int, ...]:
+    """Return the features that were trained as categories.
+
+    A parameter lists them. Older files have only values: "-1:0:2" for categories and "[0:1]" for
+    numbers.
+    """
     prefix = "[categorical_feature: "
     for line in rest:
         if line.startswith(prefix) and line.endswith("]"):
-            parts = [p for p in line[len(prefix) : -1].split(",") if p]
-            if all(p.isdecimal() for p in parts):
-                return tuple(sorted({int(p) for p in parts if int(p) < len(infos)}))
+            numbers = [n for n in line[len(prefix) : -1].split(",") if n]
+            if all(n.isdecimal() for n in numbers):
+                return tuple(sorted({int(n) for n in numbers if int(n) < len(infos)}))
     return tuple(i for i, info in enumerate(infos) if info != "none" and info[:1] != "[")
 
 
-def ranges(infos: Sequence[str]) -> tuple[Array, Array]:
-    """The least and the greatest number that features had in training, float64 (n,) each; NaN for
-    categories, and where the file does not say it.
+def parse_ranges(infos: Sequence[str]) -> tuple[Array, Array]:
+    """Return the smallest and the largest value of each feature in training, float64 (n,) each.
 
-    >>> [bound.tolist() for bound in ranges(["[-1.5:2]", "none", "0:3:1"])]
+    They are NaN for categories, and for features without a range.
+
+    >>> [bound.tolist() for bound in parse_ranges(["[-1.5:2]", "none", "0:3:1"])]
     [[-1.5, nan, nan], [2.0, nan, nan]]
     """
-    found = [_RANGE.fullmatch(info) for info in infos]
+    matches = [_RANGE.fullmatch(info) for info in infos]
     least, most = (
-        np.array([np.nan if m is None else float(m[k]) for m in found], np.float64) for k in (1, 2)
+        np.array([np.nan if m is None else float(m[k]) for m in matches], np.float64)
+        for k in (1, 2)
     )
     return least, most
 
@@ -431,7 +464,7 @@ _PLAIN = r"([-+]?\d{1,30}(?:\.\d{1,30})?(?:e[-+]?\d{1,2})?)"
 _RANGE = re.compile(rf"\[{_PLAIN}:{_PLAIN}\]", re.IGNORECASE)
 
 
-def _pandas_categorical(rest: Sequence[str]) -> tuple[tuple[Any, ...], ...]:
+def _read_pandas_categorical(rest: Sequence[str]) -> tuple[tuple[Any, ...], ...]:
     prefix = "pandas_categorical:"
     for line in reversed(rest):
         if line.startswith(prefix):

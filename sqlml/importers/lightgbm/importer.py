@@ -1,4 +1,4 @@
-"""Importers of LightGBM's estimators, Booster and text files."""
+"""Import LightGBM's estimators, Boosters and text files."""
 
 from __future__ import annotations
 
@@ -8,186 +8,169 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from sqlml.errors import ArtifactError, UnsupportedModelError
+from sqlml.importers.boosters import (
+    REGRESSION,
+    Objective,
+    apply_link,
+    build_schema,
+    check_width,
+    find_objective,
+    import_binary,
+    import_multiclass,
+    label_above,
+)
 from sqlml.importers.frame import (
     Frame,
     Outputs,
     Schema,
-    category_array,
-    category_codes,
-    coded_columns,
+    encode_categories,
+    encode_columns,
     labels_of,
+    to_category_array,
 )
-from sqlml.importers.lightgbm.document import LightGBMModel, LinearLeaves, ranges, read_lines
-from sqlml.importers.lightgbm.forest import PLAIN, TRUNCATED, ZERO, ZERO_MISSING, forest_of
+from sqlml.importers.lightgbm.document import (
+    LightGBMModel,
+    LinearLeaves,
+    parse_ranges,
+    read_lines,
+)
+from sqlml.importers.lightgbm.forest import PLAIN, TRUNCATED, ZERO, ZERO_MISSING, build_forest
 from sqlml.importers.model_checks import unfitted
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 
-# What each objective of LightGBM does with the raw score (src/objective, ConvertOutput).
+_EXP = Objective("regression", "exp")
 
-
-Output = Literal["identity", "sigmoid", "exp", "log1p_exp", "softmax"]
-Task = Literal["regression", "binary", "multiclass"]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """`output` takes the raw score to the prediction."""
-
-    output: Output
-    task: Task
-
-
-_IDENTITY = Row("identity", "regression")
-_EXP = Row("exp", "regression")
-
-OBJECTIVES: Mapping[str, Row] = MappingProxyType(
+OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
     {
-        "regression": _IDENTITY,
-        "regression_l1": _IDENTITY,
-        "huber": _IDENTITY,
-        "fair": _IDENTITY,
-        "quantile": _IDENTITY,
-        "mape": _IDENTITY,
+        "regression": REGRESSION,
+        "regression_l1": REGRESSION,
+        "huber": REGRESSION,
+        "fair": REGRESSION,
+        "quantile": REGRESSION,
+        "mape": REGRESSION,
         "poisson": _EXP,
         "gamma": _EXP,
         "tweedie": _EXP,
-        "cross_entropy": Row("sigmoid", "regression"),
-        "cross_entropy_lambda": Row("log1p_exp", "regression"),
-        "lambdarank": _IDENTITY,
-        "rank_xendcg": _IDENTITY,
-        "custom": _IDENTITY,
-        "binary": Row("sigmoid", "binary"),
-        "multiclass": Row("softmax", "multiclass"),
-        "multiclassova": Row("sigmoid", "multiclass"),
+        "cross_entropy": Objective("regression", "sigmoid"),
+        "cross_entropy_lambda": Objective("regression", "log1p_exp"),
+        "lambdarank": REGRESSION,
+        "rank_xendcg": REGRESSION,
+        "custom": REGRESSION,
+        "binary": Objective("binary", "sigmoid"),
+        "multiclass": Objective("multiclass", "softmax"),
+        "multiclassova": Objective("multiclass", "sigmoid"),
     }
 )
+"""The objectives that are covered. Source: LightGBM src/objective, ConvertOutput."""
 
 HALF = 1.5 * 2.0**-53
-"""Largest x whose float64 sigmoid is not above 0.5: below it exp(-x) + 1 rounds to 2."""
+"""The largest x whose float64 sigmoid is not above 0.5: below it exp(-x) + 1 rounds to 2.
+
+Scores are compared instead of probabilities, so labels do not depend on the last bit of exp."""
 
 
 @dataclass(frozen=True, slots=True)
-class Objective:
-    """A row with its options: `sigmoid` scales the score, `square` undoes reg_sqrt."""
+class _ScaledObjective:
+    """An objective with its options: `scale` multiplies scores before a sigmoid, and
+    `is_squared` undoes reg_sqrt."""
 
     name: str
-    row: Row
-    sigmoid: float
-    square: bool
+    objective: Objective
+    scale: float
+    is_squared: bool
 
     @classmethod
-    def parse(cls, words: tuple[str, ...]) -> Objective:
-        """From the words of the "objective" line; none for a custom objective.
+    def parse(cls, line: tuple[str, ...]) -> _ScaledObjective:
+        """Parse the name and options of the "objective" line; it is empty for a custom objective.
 
         Raises:
-            UnsupportedModelError: no row has that name.
-            ArtifactError: a sigmoid that is not a positive number.
+            UnsupportedModelError: the objective is not covered.
+            ArtifactError: the sigmoid option is not a positive number.
         """
-        name = words[0] if words else "custom"
-        row = OBJECTIVES.get(name)
-        if row is None:
-            raise UnsupportedModelError(
-                f"LightGBM objective {name!r} is not covered; covered: {', '.join(OBJECTIVES)}"
-            )
-        sigmoid = 1.0
-        for word in words[1:]:
-            key, _, value = word.partition(":")
+        name = line[0] if line else "custom"
+        objective = find_objective(OBJECTIVES, name, "LightGBM objective")
+        scale = 1.0
+        for option in line[1:]:
+            key, _, value = option.partition(":")
             if key == "sigmoid":
                 try:
-                    sigmoid = float(value)
+                    scale = float(value)
                 except ValueError:
-                    sigmoid = -1.0
-                if not 0 < sigmoid < float("inf"):
+                    scale = -1.0
+                if not 0 < scale < float("inf"):
                     raise ArtifactError(f"sigmoid:{value} of the LightGBM model is not a number")
-        return cls(name, row, sigmoid, "sqrt" in words[1:])
+        return cls(name, objective, scale, "sqrt" in line[1:])
 
-    def scaled(self, b: Builder, score: Value) -> Value:
-        """The score times `sigmoid`."""
-        if self.sigmoid == 1.0:
+    def scale_score(self, b: Builder, score: Value) -> Value:
+        if self.scale == 1.0:
             return score
-        return b.op("mul", score, b.constant(np.array([self.sigmoid])))
+        return b.op("mul", score, b.constant(np.array([self.scale])))
 
     def predict(self, b: Builder, score: Value) -> Value:
-        """What Booster.predict makes of the score: (n, K) float64."""
-        output = self.row.output
-        if output == "sigmoid":
-            return b.op("sigmoid", self.scaled(b, score))
-        if output == "softmax":
-            return b.op("softmax", score, sum_dtype="float64")
-        if output == "exp":
-            return b.op("exp", score)
-        if output == "log1p_exp":
-            return b.op("log1p", b.op("exp", score))
-        if self.square:
+        """Return what Booster.predict makes of scores, (n, K) float64."""
+        if self.objective.link == "sigmoid":
+            score = self.scale_score(b, score)
+        if self.objective.link == "identity" and self.is_squared:
             return b.op("mul", b.op("sign", score), b.op("square", score))
-        return score
+        return apply_link(b, self.objective.link, score)
 
 
 def schema(model: Any) -> Schema:
     """Return the columns of an estimator or Booster."""
-    return _schema(tuple(str(n) for n in _booster(model).feature_name()))
+    return _build_schema(tuple(str(n) for n in _get_booster(model).feature_name()))
 
 
 def file_schema(model: LightGBMModel) -> Schema:
     """Return the columns of a text file."""
-    return _schema(model.names)
+    return _build_schema(model.names)
 
 
-def _schema(names: tuple[str, ...]) -> Schema:
-    """Return the columns of a model, of which LightGBM numbers those that it got without names."""
-    if names == tuple(f"Column_{i}" for i in range(len(names))):
-        return Schema(None, len(names), names)
-    return Schema(names, len(names))
+def _build_schema(names: tuple[str, ...]) -> Schema:
+    return build_schema(names, tuple(f"Column_{i}" for i in range(len(names))))
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
-    """LGBMClassifier: labels as `classes_` has them."""
-    text = _text(model)
+    """Import LGBMClassifier, with the labels of `classes_`."""
+    document = _read_model(model)
     if callable(model.objective):
         raise UnsupportedModelError(
             "an LGBMClassifier with a custom objective has no labels or probabilities; import "
             "its booster_ instead"
         )
-    objective = Objective.parse(text.objective)
-    score = _score(text, frame)
-    return _classes(text, objective, frame, score, labels_of(model.classes_))
+    return _import_classes(document, frame, labels_of(model.classes_))
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
-    """LGBMRegressor and LGBMRanker."""
-    text = _text(model)
-    return _regression(text, Objective.parse(text.objective), frame, _score(text, frame))
+    """Import LGBMRegressor or LGBMRanker."""
+    return _import_regression(_read_model(model), frame)
 
 
 def import_booster(model: Any, frame: Frame) -> Outputs:
-    """A raw Booster, up to its best iteration; a classifier when its objective is one."""
-    return import_file(_text(model), frame)
+    """Import a Booster up to its best iteration; it is a classifier if its objective is one."""
+    return import_file(_read_model(model), frame)
 
 
 def import_file(model: LightGBMModel, frame: Frame) -> Outputs:
-    """A text file: the iterations it holds; labels are 0 .. k-1."""
-    objective = Objective.parse(model.objective)
-    score = _score(model, frame)
-    if objective.row.task == "regression":
-        return _regression(model, objective, frame, score)
-    labels = Labels("int64", tuple(range(max(model.outputs, 2))))
-    return _classes(model, objective, frame, score, labels)
+    """Import all iterations of a text file; class labels are 0 ... k-1."""
+    if _ScaledObjective.parse(model.objective).objective.task == "regression":
+        return _import_regression(model, frame)
+    return _import_classes(model, frame, Labels("int64", tuple(range(max(model.outputs, 2)))))
 
 
-def _booster(model: Any) -> Any:
+def _get_booster(model: Any) -> Any:
     if not hasattr(model, "booster_") and hasattr(model, "get_params"):
         raise unfitted(model)
     return getattr(model, "booster_", model)
 
 
-def _text(model: Any) -> LightGBMModel:
-    booster = _booster(model)
+def _read_model(model: Any) -> LightGBMModel:
+    booster = _get_booster(model)
     params = model.get_params() if booster is not model else {}
     if params.get("pred_early_stop"):
         raise UnsupportedModelError(
@@ -201,17 +184,19 @@ def _text(model: Any) -> LightGBMModel:
             return read_lines(lines)
 
 
-def _regression(model: LightGBMModel, objective: Objective, frame: Frame, score: Value) -> Outputs:
-    """(n, K) values; K is above 1 for an objective of one's own with several outputs."""
-    label = objective.predict(frame.builder, _averaged(model, frame, score))
+def _import_regression(model: LightGBMModel, frame: Frame) -> Outputs:
+    """Return K numbers per row; K is above 1 for a custom objective of several outputs."""
+    objective = _ScaledObjective.parse(model.objective)
+    score = _compute_score(model, frame)
+    label = objective.predict(frame.builder, _average(model, frame, score))
     return Outputs({"label": label, "score": score})
 
 
-def _classes(
-    model: LightGBMModel, objective: Objective, frame: Frame, score: Value, labels: Labels
-) -> Outputs:
+def _import_classes(model: LightGBMModel, frame: Frame, labels: Labels) -> Outputs:
     b = frame.builder
-    averaged = _averaged(model, frame, score)
+    objective = _ScaledObjective.parse(model.objective)
+    score = _compute_score(model, frame)
+    averaged = _average(model, frame, score)
     prediction = objective.predict(b, averaged)
     if model.outputs > 1:
         if len(labels) != model.outputs:
@@ -219,25 +204,16 @@ def _classes(
                 f"the model has {model.outputs} outputs, but its labels had {len(labels)} "
                 "different values; fit it without num_class, or on labels of as many classes"
             )
-        label = b.op("argmax", prediction, axis=1)
-        return Outputs({"label": label, "proba": prediction, "score": score}, labels)
+        return import_multiclass(b, prediction, prediction, score, labels)
     if objective.name == "binary":
-        # Comparing scores instead of probabilities keeps labels free of the last bit of exp.
-        above = b.op("gt", objective.scaled(b, averaged), b.constant(np.array([HALF])))
+        label = label_above(b, objective.scale_score(b, averaged), HALF)
     else:
-        one = b.constant(np.ones(1))
-        above = b.op("gt", prediction, b.op("sub", one, prediction))
-    label = b.op("cast", above, dtype="int64")
-    if len(labels) == 1:
-        # All training rows had one class; predict_proba has a second column without a label.
-        return Outputs({"label": label, "score": score}, labels)
-    other = b.op("sub", b.constant(np.ones(1)), prediction)
-    proba = b.op("concat", other, prediction)
-    return Outputs({"label": label, "proba": proba, "score": score}, labels)
+        label = label_above(b, prediction, b.op("sub", b.constant(np.ones(1)), prediction))
+    return import_binary(b, label, prediction, score, labels)
 
 
-def _averaged(model: LightGBMModel, frame: Frame, score: Value) -> Value:
-    """boosting=rf: predictions are of the mean, raw scores are the sum."""
+def _average(model: LightGBMModel, frame: Frame, score: Value) -> Value:
+    """Return what predictions are made of: with boosting=rf the mean of the trees, not the sum."""
     iterations = model.nodes.leaves.size // model.outputs
     if not model.average or iterations < 2:
         return score
@@ -245,58 +221,56 @@ def _averaged(model: LightGBMModel, frame: Frame, score: Value) -> Value:
     return b.op("div", score, b.constant(np.array([float(iterations)])))
 
 
-def _score(model: LightGBMModel, frame: Frame) -> Value:
-    """The raw scores, (n, K) float64."""
-    if frame.width != model.features:
-        raise UnsupportedModelError(
-            f"the LightGBM model reads {model.features} columns, but gets {frame.width}"
-        )
-    categories = _categories(model)
-    forest = forest_of(model.nodes, model.features, model.outputs, frozenset(categories))
+def _compute_score(model: LightGBMModel, frame: Frame) -> Value:
+    """Return the raw scores, (n, K) float64."""
+    check_width(frame, model.features, "LightGBM")
+    categories = _assign_categories(model)
+    forest = build_forest(model.nodes, model.features, model.outputs, frozenset(categories))
     b = frame.builder
-    parts: list[Value] = []
+    blocks: list[Value] = []
+    features: list[int] = []
     for treatment in (PLAIN, ZERO_MISSING, TRUNCATED):
-        chosen = [f for f, t in forest.columns if t == treatment]
-        if not chosen:
+        treated = [f for f, t in forest.columns if t == treatment]
+        if not treated:
             continue
-        x = _columns(frame, chosen, categories)
+        x = _read_columns(frame, treated, categories)
         if treatment == ZERO_MISSING:
-            zero = b.op("le", b.op("abs", x), b.constant(np.array([ZERO])))
-            x = b.op("where", zero, b.constant(np.array([np.nan])), x)
+            is_zero = b.op("le", b.op("abs", x), b.constant(np.array([ZERO])))
+            x = b.op("where", is_zero, b.constant(np.array([np.nan])), x)
         elif treatment == TRUNCATED:
             x = b.op("trunc", x)
-        parts.append(x)
-    x = parts[0] if len(parts) == 1 else b.op("concat", *parts)
-    read = [f for t in (PLAIN, ZERO_MISSING, TRUNCATED) for f, own in forest.columns if own == t]
-    least, most = ranges([model.infos[f] for f in read])
-    told = replace(forest.ensemble, input_least=least, input_most=most)
-    score = b.op("tree_ensemble", x, **told.attrs())
+        blocks.append(x)
+        features += treated
+    x = blocks[0] if len(blocks) == 1 else b.op("concat", *blocks)
+    least, most = parse_ranges([model.infos[f] for f in features])
+    ensemble = replace(forest.ensemble, input_least=least, input_most=most)
+    score = b.op("tree_ensemble", x, **ensemble.attrs())
     if model.nodes.linear is None:
         return score
-    return _linear_leaves(model, model.nodes.linear, frame, categories, score)
+    return _add_linear_leaves(model, model.nodes.linear, frame, categories, score)
 
 
-def _linear_leaves(
+def _add_linear_leaves(
     model: LightGBMModel,
     linear: LinearLeaves,
     frame: Frame,
     categories: dict[int, Array],
     leaves: Value,
 ) -> Value:
-    """linear_tree=True: the outputs of the exit leaves' models, added up tree by tree.
+    """Add up the linear models of the exit leaves, tree by tree (linear_tree=True).
 
-    They too read |x| <= ZERO as 0 (include/LightGBM/tree.h, Tree::Predict).
+    They read |x| <= ZERO as 0, too (include/LightGBM/tree.h, Tree::Predict).
     """
     b = frame.builder
     used = np.unique(linear.feature)
-    x = _columns(frame, used.tolist() or [0], categories)
+    x = _read_columns(frame, used.tolist() or [0], categories)
     zero = b.constant(np.zeros(1))
-    tiny = b.op("le", b.op("abs", x), b.constant(np.array([ZERO])))
+    is_zero = b.op("le", b.op("abs", x), b.constant(np.array([ZERO])))
     trees = np.arange(model.nodes.leaves.size)
     return b.op(
         "linear_leaves",
         b.op("cast", leaves, dtype="int64"),
-        b.op("where", tiny, zero, x),
+        b.op("where", is_zero, zero, x),
         value=model.nodes.value,
         const=linear.const,
         begin=linear.begin.astype(np.int32),
@@ -307,30 +281,33 @@ def _linear_leaves(
     )
 
 
-def _columns(frame: Frame, chosen: list[int], categories: dict[int, Array]) -> Value:
-    codes = partial(category_codes, dtype="float64")
-    return coded_columns(frame, chosen, categories, codes, "float64")
+def _read_columns(frame: Frame, features: list[int], categories: dict[int, Array]) -> Value:
+    codes = partial(encode_categories, dtype="float64")
+    return encode_columns(frame, features, categories, codes, "float64")
 
 
-def _categories(model: LightGBMModel) -> dict[int, Array]:
-    """Feature -> its pandas categories.
+def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
+    """Return the pandas categories of each feature that has some.
 
-    LightGBM lists them in the order of the frame's category columns and does not say which
-    columns those were: they are the categorical features, and ordered categories, which are
-    trained as numbers. Raises UnsupportedModelError when that leaves more than one reading.
+    LightGBM lists them in the order of the frame's category columns, but does not record which
+    columns those were. They are the categorical features, and those of ordered categories, which
+    are trained as numbers.
+
+    Raises:
+        UnsupportedModelError: the columns are ambiguous.
     """
     lists = model.categories
-    chosen = list(model.categorical)
-    if len(lists) > len(chosen):
-        # Ordered categories among them: every column whose values could be codes is a candidate.
+    features = list(model.categorical)
+    if len(lists) > len(features):
+        # Some categories are ordered: every column whose values could be codes is a candidate.
         most = max((len(c) for c in lists), default=0)
-        chosen = [
+        features = [
             i
             for i, info in enumerate(model.infos)
             if i in model.categorical or _could_be_codes(info, most)
         ]
-    fits = len(lists) == len(chosen) and all(
-        _could_be_codes(model.infos[i], len(c)) for i, c in zip(chosen, lists, strict=True)
+    fits = len(lists) == len(features) and all(
+        _could_be_codes(model.infos[i], len(c)) for i, c in zip(features, lists, strict=True)
     )
     if lists and not fits:
         raise UnsupportedModelError(
@@ -338,12 +315,13 @@ def _categories(model: LightGBMModel) -> dict[int, Array]:
             "which columns; train on unordered categories and leave categorical_feature='auto'"
         )
     return {
-        i: category_array(values, model.names[i]) for i, values in zip(chosen, lists, strict=False)
+        i: to_category_array(values, model.names[i])
+        for i, values in zip(features, lists, strict=False)
     }
 
 
 def _could_be_codes(info: str, count: int) -> bool:
-    """Whether the values that a feature had in training are codes below `count`."""
+    """Return whether all values of a feature in training could be codes below `count`."""
     if info == "none":
         return True
     try:
@@ -355,7 +333,7 @@ def _could_be_codes(info: str, count: int) -> bool:
 
 
 FILE = "lightgbm file"
-"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
+"""The name in the registry of a model that was read from a file."""
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
     {

@@ -1,4 +1,4 @@
-"""`read_onnx`: an ONNX file as plain data, checked; nothing in it is run or fetched."""
+"""An ONNX file as plain data, checked; nothing in it is run or downloaded."""
 
 from __future__ import annotations
 
@@ -29,13 +29,17 @@ DTYPES: Mapping[int, DType] = MappingProxyType(
         11: "float64",
     }
 )
-"""ONNX's number of an element type -> ours; it has others, which we do not compute with."""
+"""The dtypes of ONNX's element types by number; the others are not computed with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of the graph: its dtype (None: a sequence, or a type that we lack) and
-    shape, with None for a dimension that is not fixed; `shape` None when nothing is said."""
+    """An input or output of the graph.
+
+    Attributes:
+        dtype: None for a sequence, or for a type that `DTYPES` lacks.
+        shape: None for a dimension that is not fixed; None if the file does not state a shape.
+    """
 
     name: str
     dtype: DType | None
@@ -43,13 +47,13 @@ class Port:
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """The shape after the rows, of an input that `ports.width` accepts."""
+        """The shape after the rows, for an input that `probe.width` accepts."""
         return tuple(d for d in (self.shape or ())[1:] if d is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """One operator of the graph. `attrs` are numbers, strings, lists of them, or arrays."""
+    """An operator of the graph. `attrs` are numbers, strings, lists of them, or arrays."""
 
     op: str
     domain: str
@@ -71,14 +75,13 @@ class OnnxModel:
     content: bytes
     written_by: str
     rows: int | None = None
-    """The number of rows that the file fixes; None if it is open. Ports always show it as open."""
+    """The number of rows that the file fixes; None if it is open. Ports always have it open."""
     program: Program | None = None
-    """The Program that sqlml wrote the graph of, where the file holds it: it counts in place of
-    the graph."""
+    """The Program that sqlml exported the graph from, if the file has it; it is used instead."""
 
 
-def library() -> Any:
-    """The package onnx.
+def import_onnx() -> Any:
+    """Return the package onnx.
 
     Raises:
         MissingDependencyError: it is not installed.
@@ -100,44 +103,44 @@ def read_onnx(content: bytes) -> OnnxModel:
         UnsupportedModelError: custom operators, local functions, weights in other files, Loop.
         MissingDependencyError: the package onnx is not installed.
     """
-    onnx = library()
+    onnx = import_onnx()
     check_content(content)
     try:
         proto = onnx.ModelProto.FromString(content)
-    except Exception as error:  # protobuf's DecodeError is not onnx's to name
+    except Exception as error:  # onnx does not export protobuf's DecodeError
         raise ArtifactError(f"damaged or cut off: not an ONNX model ({error})") from error
     return read_proto(proto, content)
 
 
 def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
-    """Check an onnx.ModelProto; `content` is its serialised form, if that is checked already.
+    """Check an onnx.ModelProto; `content` is its serialised form if that is already checked.
 
     Raises:
-        ArtifactError, UnsupportedModelError, MissingDependencyError: as `read_onnx`.
+        ArtifactError, UnsupportedModelError, MissingDependencyError: like `read_onnx`.
     """
     try:
         if content is None:
             content = proto.SerializeToString()
             check_content(content)
-        return _checked(proto, content)
+        return _check_model(proto, content)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         raise ArtifactError(f"the ONNX model is damaged ({error})") from None
 
 
-def _checked(proto: Any, content: bytes) -> OnnxModel:
+def _check_model(proto: Any, content: bytes) -> OnnxModel:
     opsets = {o.domain: int(o.version) for o in proto.opset_import}
-    rows = _fixed_rows(proto.graph)
+    rows = _find_fixed_rows(proto.graph)
     if rows is not None:
-        proto = _opened(proto, rows)
+        proto = _open_rows(proto, rows)
         content = proto.SerializeToString()
     foreign = sorted(set(opsets) - DOMAINS)
     graph = proto.graph
     if not graph.node and not graph.output:
         raise ArtifactError("damaged or cut off: the ONNX model has no graph")
-    constants = {t.name: tensor(t) for t in graph.initializer}
-    inputs = tuple(_port(i) for i in graph.input if i.name not in constants)
-    nodes = tuple(_node(n) for n in graph.node)
-    outputs = tuple(_port(o) for o in graph.output)
+    constants = {t.name: read_tensor(t) for t in graph.initializer}
+    inputs = tuple(_read_port(i) for i in graph.input if i.name not in constants)
+    nodes = tuple(_read_node(n) for n in graph.node)
+    outputs = tuple(_read_port(o) for o in graph.output)
     _check_order(inputs, nodes, constants, outputs)
     producer = " ".join(w for w in (proto.producer_name, proto.producer_version) if w)
     writer = f"onnx ({producer})" if producer and not foreign else "onnx"
@@ -150,22 +153,24 @@ def _checked(proto: Any, content: bytes) -> OnnxModel:
         content,
         writer if rows is None else f"{writer}, made for {rows} rows and read as open",
         rows,
-        _program(proto, inputs),
+        _read_program(proto, inputs),
     )
 
 
-def _program(proto: Any, inputs: Iterable[Port]) -> Program | None:
-    """The Program in a file of ours, where the graph reads the same columns in the same order."""
+def _read_program(proto: Any, inputs: Iterable[Port]) -> Program | None:
+    """Return the Program in a file of sqlml, if the graph has the same columns in order."""
     program = program_of(proto)
     return program if program and [p.name for p in inputs] == list(program.inputs) else None
 
 
-def _fixed_rows(graph: Any) -> int | None:
-    """The number of rows that all inputs agree on, if they fix one: a converter was given a batch
-    size. A single axis may just as well be the columns of one row."""
+def _find_fixed_rows(graph: Any) -> int | None:
+    """Return the number of rows that all inputs fix, if a converter was given a batch size.
+
+    A single axis is not counted, because it may be the columns of one row.
+    """
     constants = {t.name for t in graph.initializer}
     shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in constants]
-    fixed = [dims for dims in shapes if len(dims) and _length(dims[0]) is not None]
+    fixed = [dims for dims in shapes if len(dims) and _read_length(dims[0]) is not None]
     counts = {int(dims[0].dim_value) for dims in fixed}
     if len(counts) != 1 or min(counts) < 1:
         return None
@@ -173,20 +178,20 @@ def _fixed_rows(graph: Any) -> int | None:
     return rows if rows == 1 or all(len(dims) > 1 for dims in fixed) else None
 
 
-def _opened(proto: Any, rows: int) -> Any:
-    """A copy whose inputs and outputs have any number of rows."""
-    made = type(proto)()
-    made.CopyFrom(proto)
-    del made.graph.value_info[:]  # shapes of values in between: they follow from the others
-    for port in (*made.graph.input, *made.graph.output):
+def _open_rows(proto: Any, rows: int) -> Any:
+    """Return a copy whose inputs and outputs have any number of rows."""
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    del copy.graph.value_info[:]  # they follow from the other shapes
+    for port in (*copy.graph.input, *copy.graph.output):
         dims = port.type.tensor_type.shape.dim
         if len(dims) and dims[0].dim_value == rows:
             dims[0].dim_param = "rows"
-    return made
+    return copy
 
 
-def tensor(proto: Any) -> Array:
-    """A TensorProto as an array; strings as objects.
+def read_tensor(proto: Any) -> Array:
+    """Convert a TensorProto to an array; strings become objects.
 
     Raises:
         ArtifactError: its content does not match its header.
@@ -197,16 +202,16 @@ def tensor(proto: Any) -> Array:
         if dim < 0 or count > MAX_CONSTANT_VALUES:
             raise ArtifactError(f"tensor {proto.name!r} claims a shape of {list(proto.dims)}")
     try:
-        made = library().numpy_helper.to_array(proto)
-    except Exception as error:  # onnx raises whatever numpy and protobuf stumble over
+        array = import_onnx().numpy_helper.to_array(proto)
+    except Exception as error:  # onnx passes on the exceptions of numpy and protobuf
         raise ArtifactError(f"tensor {proto.name!r} is damaged ({error})") from error
-    if made.size != count:
-        raise ArtifactError(f"tensor {proto.name!r} has {made.size} numbers for {count}")
+    if array.size != count:
+        raise ArtifactError(f"tensor {proto.name!r} has {array.size} numbers for {count}")
     if proto.data_type == 8:
-        texts = np.empty(made.shape, object)
-        texts.ravel()[:] = [t.decode() if isinstance(t, bytes) else str(t) for t in made.ravel()]
+        texts = np.empty(array.shape, object)
+        texts.ravel()[:] = [t.decode() if isinstance(t, bytes) else str(t) for t in array.ravel()]
         return texts
-    return np.asarray(made)
+    return np.asarray(array)
 
 
 def _check_order(
@@ -215,44 +220,44 @@ def _check_order(
     constants: Mapping[str, Array],
     outputs: Iterable[Port],
 ) -> None:
-    known = {p.name for p in inputs} | set(constants)
+    names = {p.name for p in inputs} | set(constants)
     for node in nodes:
         for name in node.inputs:
-            if name and name not in known:
+            if name and name not in names:
                 raise ArtifactError(
                     f"node {node.op} reads {name!r}, which nothing before it makes "
                     "(a cycle, or nodes out of order)"
                 )
         for name in node.outputs:
-            if name in known:
+            if name in names:
                 raise ArtifactError(f"the ONNX graph makes {name!r} twice")
             if name:
-                known.add(name)
-    lost = [p.name for p in outputs if p.name not in known]
+                names.add(name)
+    lost = [p.name for p in outputs if p.name not in names]
     if lost:
         raise ArtifactError(f"nothing in the ONNX graph makes its output {lost[0]!r}")
 
 
-def _length(dim: Any) -> int | None:
-    """The length of an axis; None if it is open, for which some converters write -1."""
+def _read_length(dim: Any) -> int | None:
+    """Return the length of an axis; None if it is open, for which some converters write -1."""
     return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value != -1 else None
 
 
-def _port(info: Any) -> Port:
+def _read_port(info: Any) -> Port:
     kind = info.type
     if not kind.HasField("tensor_type"):
         return Port(info.name, None, None)
-    held = kind.tensor_type
+    tensor_type = kind.tensor_type
     shape: tuple[int | None, ...] | None = None
-    if held.HasField("shape"):
-        shape = tuple(map(_length, held.shape.dim))
+    if tensor_type.HasField("shape"):
+        shape = tuple(map(_read_length, tensor_type.shape.dim))
         if any(d is not None and not 0 <= d <= MAX_ROW_VALUES for d in shape):
             raise ArtifactError(f"{info.name!r} claims a shape of {shape}")
-    return Port(info.name, DTYPES.get(held.elem_type), shape)
+    return Port(info.name, DTYPES.get(tensor_type.elem_type), shape)
 
 
-def _node(node: Any) -> GraphNode:
-    attrs = {a.name: _attribute(a) for a in node.attribute}
+def _read_node(node: Any) -> GraphNode:
+    attrs = {a.name: _read_attribute(a) for a in node.attribute}
     domain = "" if node.domain == "ai.onnx" else node.domain
     return GraphNode(
         node.op_type,
@@ -264,7 +269,7 @@ def _node(node: Any) -> GraphNode:
     )
 
 
-def _attribute(attribute: Any) -> Any:
+def _read_attribute(attribute: Any) -> Any:
     kind = attribute.type
     if kind == 1:
         return float(attribute.f)
@@ -273,11 +278,11 @@ def _attribute(attribute: Any) -> Any:
     if kind == 3:
         return attribute.s.decode("utf-8")
     if kind == 4:
-        return tensor(attribute.t)
+        return read_tensor(attribute.t)
     if kind == 6:
         return np.array(attribute.floats, np.float32)
     if kind == 7:
         return np.array(attribute.ints, np.int64)
     if kind == 8:
         return [s.decode("utf-8") for s in attribute.strings]
-    return None  # a graph, a type ..: only operators that we do not know have these
+    return None  # graphs and types, which only unknown operators have

@@ -1,4 +1,8 @@
-"""Linear models and scalers of ai.onnx.ml, which compute in float32."""
+"""Linear models and scalers of ai.onnx.ml, which compute in float32.
+
+post_transform takes scores to outputs with onnxruntime's own float32 formulas
+(core/providers/cpu/ml/ml_common.h).
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,17 @@ import math
 import numpy as np
 
 from sqlml.errors import ArtifactError
-from sqlml.importers.onnx.items import Call, Choice, Item
-from sqlml.importers.onnx.labels import class_values
+from sqlml.importers.onnx.graph_items import Call, Choice, Item
+from sqlml.importers.onnx.labels import read_class_values
 from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, Array
-
-# post_transform of ai.onnx.ml: from scores to outputs, in onnxruntime's own float32 formulas
-# (core/providers/cpu/ml/ml_common.h).
-
 
 TRANSFORMS = frozenset({"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"})
 
 
 def post_transform(call: Call) -> str:
-    """The post_transform of an operator, one of `TRANSFORMS`.
+    """Return the post_transform of an operator, one of `TRANSFORMS`.
 
     Raises:
         ArtifactError: it is not one of `TRANSFORMS`.
@@ -32,8 +32,8 @@ def post_transform(call: Call) -> str:
     return name
 
 
-def transformed(call: Call, score: Value, name: str) -> Value:
-    """Scores (n, k) of float32 or float64 after the transform called `name`."""
+def apply_transform(call: Call, score: Value, name: str) -> Value:
+    """Apply a post_transform to scores (n, k) of float32 or float64."""
     if name == "LOGISTIC":
         return logistic(call, score)
     if name == "PROBIT":
@@ -46,22 +46,22 @@ def transformed(call: Call, score: Value, name: str) -> Value:
 
 
 def logistic(call: Call, x: Value) -> Value:
-    """1 / (1 + exp(-|x|)), turned over for negative x."""
+    """Return the sigmoid as 1 / (1 + exp(-|x|)), mirrored for negative x."""
     dtype = x.type.dtype
-    one = call.scalar(1, dtype)
+    ones = call.scalar(1, dtype)
     small = call.op("exp", call.op("neg", call.op("abs", x)))
-    v = call.op("div", one, call.op("add", one, small))
+    v = call.op("div", ones, call.op("add", ones, small))
     negative = call.op("lt", x, call.scalar(0, dtype))
-    return call.op("where", negative, call.op("sub", one, v), v)
+    return call.op("where", negative, call.op("sub", ones, v), v)
 
 
 def probit(call: Call, x: Value) -> Value:
-    """sqrt(2) * erfinv(2 x - 1), by Winitzki's approximation."""
+    """Return sqrt(2) * erfinv(2 x - 1) by Winitzki's approximation."""
     dtype = x.type.dtype
-    one, two = call.scalar(1, dtype), call.scalar(2, dtype)
-    y = call.op("sub", call.op("mul", two, x), one)
-    sign = call.op("where", call.op("lt", y, call.scalar(0, dtype)), call.scalar(-1, dtype), one)
-    product = call.op("mul", call.op("sub", one, y), call.op("add", one, y))
+    ones, two = call.scalar(1, dtype), call.scalar(2, dtype)
+    y = call.op("sub", call.op("mul", two, x), ones)
+    sign = call.op("where", call.op("lt", y, call.scalar(0, dtype)), call.scalar(-1, dtype), ones)
+    product = call.op("mul", call.op("sub", ones, y), call.op("add", ones, y))
     log = call.op("log", product)
     half = call.op("mul", call.scalar(0.5, dtype), log)
     v = call.op("add", call.scalar(2 / (math.pi * 0.147), dtype), half)
@@ -72,7 +72,7 @@ def probit(call: Call, x: Value) -> Value:
 
 
 def _softmax_zero(call: Call, x: Value) -> Value:
-    """A softmax that leaves out scores of 0 (up to 1e-7), which stay 0."""
+    """Return a softmax without scores of 0 (up to 1e-7), which stay 0."""
     dtype = x.type.dtype
     most = call.op("max", x, axis=1)
     counts = call.op("gt", call.op("abs", x), call.scalar(1e-7, dtype))
@@ -83,10 +83,11 @@ def _softmax_zero(call: Call, x: Value) -> Value:
     return call.op("div", shares, total)
 
 
-def two_columns(call: Call, score: Value, name: str, mixed: bool) -> Value:
-    """The two columns that onnxruntime makes of a single score (n, 1).
+def expand_score(call: Call, score: Value, name: str, mixed: bool) -> Value:
+    """Return the two columns that onnxruntime makes of a single score (n, 1).
 
-    `mixed`: the score may be negative, and its opposite is -score; else it is 1 - score.
+    Args:
+        mixed: the score may be negative, and its opposite is -score; otherwise it is 1 - score.
     """
     if name == "PROBIT":
         raise Uncovered("post_transform PROBIT of a single score")
@@ -100,30 +101,30 @@ def two_columns(call: Call, score: Value, name: str, mixed: bool) -> Value:
 
 
 def argmax(call: Call, scores: Value, axis: int = 1) -> Value:
-    """The first of the largest, along a column axis.
+    """Return the index of the first largest number along a column axis.
 
-    As in onnxruntime, a NaN is passed over, but nothing is larger than a NaN in the first place.
+    As in onnxruntime, NaN is skipped, except that nothing is larger than a NaN in the first column.
     """
     dtype = scores.type.dtype
     if dtype not in FLOATS:
         return call.op("argmax", scores, axis=axis)
-    gone = call.op("isnan", scores)
+    is_nan = call.op("isnan", scores)
     first = np.arange(scores.type.shape[-1]) == 0
-    gone_first = call.op("and", gone, call.builder.constant(first))
-    known = call.op("where", gone, call.scalar(-np.inf, dtype), scores)
-    known = call.op("where", gone_first, call.scalar(np.inf, dtype), known)
-    return call.op("argmax", known, axis=axis)
+    is_first_nan = call.op("and", is_nan, call.builder.constant(first))
+    comparable = call.op("where", is_nan, call.scalar(-np.inf, dtype), scores)
+    comparable = call.op("where", is_first_nan, call.scalar(np.inf, dtype), comparable)
+    return call.op("argmax", comparable, axis=axis)
 
 
-def table(call: Call, i: int = 0) -> Value:
-    """Input `i` as float32 (n, k)."""
+def read_table(call: Call, i: int = 0) -> Value:
+    """Return input `i` as float32 (n, k)."""
     x = call.rows(i)
     if len(x.inner) != 1:
         raise Uncovered("its input is not a table")
     return call.cast(x.value, "float32")
 
 
-def _coefficients(call: Call, width: int, rows: int) -> tuple[Array, Array]:
+def _read_coefficients(call: Call, width: int, rows: int) -> tuple[Array, Array]:
     weights = call.vector("coefficients")
     if not width or not rows or weights.size != width * rows:
         raise ArtifactError(
@@ -136,33 +137,33 @@ def _coefficients(call: Call, width: int, rows: int) -> tuple[Array, Array]:
 
 
 def linear_regressor(call: Call) -> Item:
-    """LinearRegressor: x @ coefficients + intercepts, float32 (n, targets)."""
-    x = table(call)
+    """Convert LinearRegressor: x @ coefficients + intercepts, float32 (n, targets)."""
+    x = read_table(call)
     targets = call.integer("targets", 1)
-    weights, bias = _coefficients(call, x.type.width, targets)
+    weights, bias = _read_coefficients(call, x.type.width, targets)
     score = call.op("linear", x, weights=weights, bias=bias)
     name = post_transform(call)
     if targets == 1 and name not in ("NONE", "LOGISTIC", "PROBIT"):
         raise Uncovered(f"post_transform {name} of a single target")
-    return Rows(transformed(call, score, name), (targets,))
+    return Rows(apply_transform(call, score, name), (targets,))
 
 
 def linear_classifier(call: Call) -> tuple[Item, ...]:
-    """LinearClassifier: labels (n,) and scores, float32 (n, classes)."""
-    x = table(call)
-    values = class_values(call, "classlabels_ints", "classlabels_strings")
+    """Convert LinearClassifier to labels (n,) and scores, float32 (n, classes)."""
+    x = read_table(call)
+    values = read_class_values(call, "classlabels_ints", "classlabels_strings")
     classes = call.vector("coefficients").size // max(1, x.type.width)
     if classes != values.size or classes < 2:
         raise Uncovered(f"{classes} scores for {values.size} classes")
-    weights, bias = _coefficients(call, x.type.width, classes)
+    weights, bias = _read_coefficients(call, x.type.width, classes)
     scores = call.op("linear", x, weights=weights, bias=bias)
     label = Choice(argmax(call, scores), values, ())
-    return label, Rows(transformed(call, scores, post_transform(call)), (classes,))
+    return label, Rows(apply_transform(call, scores, post_transform(call)), (classes,))
 
 
 def scaler(call: Call) -> Item:
-    """Scaler: (x - offset) * scale, float32 (n, k)."""
-    x = table(call)
+    """Convert Scaler: (x - offset) * scale, float32 (n, k)."""
+    x = read_table(call)
     for name, op in (("offset", "sub"), ("scale", "mul")):
         values = call.vector(name)
         if values.size not in (1, x.type.width):
@@ -172,30 +173,30 @@ def scaler(call: Call) -> Item:
 
 
 def imputer(call: Call) -> Item:
-    """Imputer: NaN, or one other number, replaced by a number for each column; (n, k)."""
+    """Convert Imputer, which replaces NaN or another number by a number per column; (n, k)."""
     x = call.rows(0)
     if len(x.inner) != 1:
         raise Uncovered("its input is not a table")
     if x.dtype == "int64":
         fill = call.vector("imputed_value_int64s", "int64")
-        gone = call.scalar(call.integer("replaced_value_int64", 0), "int64")
+        is_missing = call.scalar(call.integer("replaced_value_int64", 0), "int64")
     else:
-        x = Rows(table(call), x.inner)
+        x = Rows(read_table(call), x.inner)
         fill = call.vector("imputed_value_floats")
-        gone = call.scalar(call.number("replaced_value_float", 0.0), "float32")
+        is_missing = call.scalar(call.number("replaced_value_float", 0.0), "float32")
     if fill.size not in (1, x.inner[0]):
         raise ArtifactError(f"Imputer has {fill.size} numbers for {x.inner[0]} columns")
     lost = call.attr("replaced_value_float")
     if x.dtype == "float32" and isinstance(lost, float) and lost != lost:
         hit = call.op("isnan", x.value)
     else:
-        hit = call.op("eq", x.value, gone)
+        hit = call.op("eq", x.value, is_missing)
     return Rows(call.op("where", hit, call.builder.constant(fill), x.value), x.inner)
 
 
 def normalizer(call: Call) -> Item:
-    """Normalizer: each row divided by its largest entry, its sum of sizes or its length; (n, k)."""
-    x = table(call)
+    """Convert Normalizer, which divides rows by their maximum, sum of sizes or length; (n, k)."""
+    x = read_table(call)
     norm, zero = call.text("norm", "MAX"), call.scalar(0, "float32")
     if norm == "MAX":
         total = call.op("max", x, axis=1)
@@ -206,24 +207,24 @@ def normalizer(call: Call) -> Item:
         raise ArtifactError(f"Normalizer: unknown norm {norm!r}")
     if norm == "L2":
         length = call.op("sqrt", call.op("div", sizes, total))
-        made = call.op("where", call.op("lt", x, zero), call.op("neg", length), length)
+        divided = call.op("where", call.op("lt", x, zero), call.op("neg", length), length)
     else:
-        made = call.op("div", x, total)
-    return Rows(call.op("where", call.op("ne", total, zero), made, x), (x.type.width,))
+        divided = call.op("div", x, total)
+    return Rows(call.op("where", call.op("ne", total, zero), divided, x), (x.type.width,))
 
 
 def binarizer(call: Call) -> Item:
-    """Binarizer: 1 where x is above the threshold, else 0, in the dtype of x."""
+    """Convert Binarizer: 1 where x is above the threshold, else 0, in the dtype of x."""
     x = call.rows(0)
     limit = call.scalar(call.number("threshold", 0.0), x.dtype)
     return Rows(call.cast(call.op("gt", x.value, limit), x.dtype), x.inner)
 
 
 def feature_vectorizer(call: Call) -> Item:
-    """FeatureVectorizer: the inputs side by side, float32 (n, k)."""
-    parts = [table(call, i) for i in range(len(call.inputs))]
+    """Convert FeatureVectorizer, which concatenates its inputs, float32 (n, k)."""
+    blocks = [read_table(call, i) for i in range(len(call.inputs))]
     widths = call.vector("inputdimensions", "int64")
-    if widths.tolist() != [p.type.width for p in parts]:
+    if widths.tolist() != [p.type.width for p in blocks]:
         raise Uncovered("its inputs are cut or filled up")
-    value = parts[0] if len(parts) == 1 else call.op("concat", *parts)
+    value = blocks[0] if len(blocks) == 1 else call.op("concat", *blocks)
     return Rows(value, (value.type.width,))

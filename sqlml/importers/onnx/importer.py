@@ -1,7 +1,7 @@
-"""Importer of ONNX models: into the IR where its operators allow, else whole, for onnxruntime.
+"""Import ONNX models into operators of the IR, or as a whole graph for onnxruntime.
 
-A graph input of shape (n, k) stands for k features, one of shape (n, 1) or (n,) for one feature
-of its own name.
+A graph input of shape (n, k) stands for k features. One of shape (n, 1) or (n,) stands for one
+feature of the same name.
 """
 
 from __future__ import annotations
@@ -18,36 +18,38 @@ import numpy as np
 from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
 from sqlml.importers.model_checks import check_model
-from sqlml.importers.onnx import estimators, labels, layout, standard, trees
+from sqlml.importers.onnx import estimators, labels, standard, tensor_layout, tree_ensembles
 from sqlml.importers.onnx.document import OnnxModel, read_proto
-from sqlml.importers.onnx.items import Call, Choice, Const, Item, Texts
-from sqlml.importers.onnx.labels import columns_of_labels, is_score, keys_of, numbered
-from sqlml.importers.onnx.layout import as_choice
+from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, Texts
+from sqlml.importers.onnx.labels import (
+    columns_of_labels,
+    find_probability_keys,
+    is_score,
+    number_labels,
+)
 from sqlml.importers.onnx.probe import (
+    count_features,
+    find_width_in_graph,
     has_open_width,
     numbers,
-    parts,
-    widened,
-    width,
-    width_in_graph,
+    split_frame,
+    widen_inputs,
 )
-from sqlml.importers.onnx.whole_graph import whole_graph
+from sqlml.importers.onnx.tensor_layout import as_choice
+from sqlml.importers.onnx.whole_graph import import_whole_graph
 from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import INTEGERS, Array
 
-# `walk`: the nodes of an ONNX graph, one by one, into the IR.
-
-
 Function = Callable[[Call], Item | tuple[Item, ...]]
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
         **standard.FUNCTIONS,
-        **layout.FUNCTIONS,
-        "Split": layout.split,
+        **tensor_layout.FUNCTIONS,
+        "Split": tensor_layout.split,
         "Binarizer": estimators.binarizer,
         "CategoryMapper": labels.category_mapper,
         "FeatureVectorizer": estimators.feature_vectorizer,
@@ -58,17 +60,17 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "Normalizer": estimators.normalizer,
         "OneHotEncoder": labels.one_hot_encoder,
         "Scaler": estimators.scaler,
-        "TreeEnsemble": trees.ensemble_v5,
-        "TreeEnsembleClassifier": trees.classifier,
-        "TreeEnsembleRegressor": trees.regressor,
+        "TreeEnsemble": tree_ensembles.convert_ensemble,
+        "TreeEnsembleClassifier": tree_ensembles.convert_classifier,
+        "TreeEnsembleRegressor": tree_ensembles.convert_regressor,
         "ZipMap": lambda call: call.item(0),
     }
 )
-"""Operators that become operators of the IR, by name: the two domains share none."""
+"""The operators that the IR can express, by name; the two domains have no name in common."""
 
 
-def _folded(call: Call) -> Item | None:
-    """The result of an operator on constants only; None if numpy cannot fold it."""
+def _fold_constants(call: Call) -> Item | None:
+    """Fold an operator on constants only; return None if numpy cannot fold it."""
     fold = FOLDS.get(call.node.op)
     if fold is None or not call.inputs:
         return None
@@ -95,20 +97,26 @@ FOLDS: Mapping[str, Callable[..., np.ndarray[Any, Any]]] = MappingProxyType(
         "Sum": lambda *values: functools.reduce(np.add, values),
     }
 )
-"""Operators whose constants numpy folds; results keep the dtype of the operands."""
+"""The operators that numpy folds on constants; results keep the dtype of the operands."""
 
 
-def walk(
+def convert_graph(
     model: OnnxModel, builder: Builder, inputs: Mapping[str, Item], names: Sequence[str]
 ) -> dict[str, Item]:
-    """What each name of the graph stands for, with `inputs` for the graph's inputs.
+    """Convert the nodes of a graph one by one; return the item that each name stands for.
+
+    Args:
+        model: the graph.
+        builder: receives the operators.
+        inputs: the items of the graph's inputs.
+        names: of the model's columns, for messages.
 
     Raises:
         Uncovered: the graph has an operator, or a use of one, that the IR does not cover.
-        ArtifactError: it breaks ONNX's rules.
+        ArtifactError: the graph violates ONNX's rules.
     """
-    known: dict[str, Item] = dict(inputs)
-    known.update((name, Const(value)) for name, value in model.constants.items())
+    item_of: dict[str, Item] = dict(inputs)
+    item_of.update((name, Const(value)) for name, value in model.constants.items())
     for node in model.nodes:
         convert = FUNCTIONS.get(node.op)
         if convert is None:
@@ -116,44 +124,44 @@ def walk(
         call = Call(
             builder,
             node,
-            tuple(known[n] if n else None for n in node.inputs),
+            tuple(item_of[n] if n else None for n in node.inputs),
             model.opset,
             names,
             model.rows,
         )
         try:
             with np.errstate(all="ignore"):
-                made = _folded(call) or convert(call)
+                result = _fold_constants(call) or convert(call)
         except (ProgramError, Uncovered) as error:
             raise Uncovered(f"operator {node.op}: {error}") from None
         except (ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
             raise ArtifactError(f"operator {node.op} is damaged ({error})") from None
-        items = made if isinstance(made, tuple) else (made,)
+        items = result if isinstance(result, tuple) else (result,)
         if len(node.outputs) > len(items):
             raise Uncovered(f"operator {node.op} has {len(node.outputs)} outputs")
-        known.update((n, item) for n, item in zip(node.outputs, items, strict=False) if n)
-    return known
+        item_of.update((n, item) for n, item in zip(node.outputs, items, strict=False) if n)
+    return item_of
 
 
 MAX_FEATURES = 1 << 16
 
 
 def file_schema(model: OnnxModel) -> Schema:
-    """The columns that an ONNX file reads: one for each number of its inputs.
+    """Return the columns that an ONNX file reads: one for each number of its inputs.
 
-    One table may have an open width. Its columns are those that the user names, and by default as
-    many as the operators are known to read.
+    One input may have an open width. Its columns are those that the user names, by default as many
+    as the operators are known to read.
     """
-    wide = widened(model)
+    wide = widen_inputs(model)
     open_ports = [p for p in model.inputs if has_open_width(p)]
     if any(has_open_width(p) for p in wide.inputs):
         others = [p for p in wide.inputs if not has_open_width(p)]
-        if len(others) + 1 < len(wide.inputs) or any(width(p) < 1 for p in others):
+        if len(others) + 1 < len(wide.inputs) or any(count_features(p) < 1 for p in others):
             raise UnsupportedModelError(
                 "several inputs of the ONNX model have an open width; export it with a fixed one"
             )
         return Schema(None, ANY_COUNT, ())
-    widths = [width(port) for port in wide.inputs]
+    widths = [count_features(port) for port in wide.inputs]
     count = sum(widths)
     if not widths or not 0 < count <= MAX_FEATURES:
         raise UnsupportedModelError(f"the ONNX model reads {count} columns")
@@ -162,32 +170,32 @@ def file_schema(model: OnnxModel) -> Schema:
         for port, w in zip(wide.inputs, widths, strict=True)
         for i in range(w)
     )
-    if any(not width_in_graph(model, p.name).is_exact for p in open_ports):
+    if any(not find_width_in_graph(model, p.name).is_exact for p in open_ports):
         return Schema(None, ANY_COUNT, names)
     return Schema(names if len(widths) > 1 or count == 1 else None, count, names)
 
 
 def proto_schema(proto: Any) -> Schema:
-    """The columns that an onnx.ModelProto reads."""
+    """Return the columns that an onnx.ModelProto reads."""
     return file_schema(read_proto(proto))
 
 
 def import_proto(proto: Any, frame: Frame) -> Outputs:
-    """An onnx.ModelProto, imported as `import_file` imports a file."""
+    """Import an onnx.ModelProto like a file."""
     return import_file(read_proto(proto), frame)
 
 
 def import_file(model: OnnxModel, frame: Frame) -> Outputs:
-    """An ONNX file: the model that its graph describes, or the Program that sqlml wrote it of.
+    """Import an ONNX file: the model of its graph, or the Program that sqlml exported it from.
 
     Raises:
         UnsupportedModelError: the graph mixes rows, or neither the IR nor onnxruntime can run it.
-        ArtifactError: the graph breaks ONNX's rules.
-        MissingDependencyError: only onnxruntime can run it, which is not installed.
+        ArtifactError: the graph violates ONNX's rules.
+        MissingDependencyError: only onnxruntime can run it, and it is not installed.
     """
     if model.program is not None:
-        return _replayed(model.program, frame)
-    model = widened(model, frame.width)
+        return _copy_program(model.program, frame)
+    model = widen_inputs(model, frame.width)
     if model.rows is not None:
         warnings.warn(
             f"the ONNX model was exported for {model.rows} rows at a time; sqlml imports it for "
@@ -195,17 +203,17 @@ def import_file(model: OnnxModel, frame: Frame) -> Outputs:
             stacklevel=2,
         )
     try:
-        known = walk(model, frame.builder, _inputs(model, frame), frame.names)
-        return _outputs(model, known, frame.builder)
+        items = convert_graph(model, frame.builder, _read_inputs(model, frame), frame.names)
+        return _build_outputs(model, items, frame.builder)
     except Uncovered as reason:
-        return whole_graph(model, frame, str(reason))
+        return import_whole_graph(model, frame, str(reason))
 
 
-def _replayed(program: Program, frame: Frame) -> Outputs:
-    """The nodes of a stored Program, over the columns of `frame` in place of its inputs.
+def _copy_program(program: Program, frame: Frame) -> Outputs:
+    """Copy the nodes of a stored Program, with the columns of `frame` as inputs.
 
     Raises:
-        UnsupportedModelError: it is not a whole model, or holds a foreign one that cannot run.
+        UnsupportedModelError: it is not a whole model, or a foreign graph in it cannot run.
     """
     check_model(program)
     names = dict(zip(program.inputs, frame.names, strict=True))
@@ -218,36 +226,36 @@ def _replayed(program: Program, frame: Frame) -> Outputs:
     return Outputs({name: values[i] for name, i in program.outputs.items()}, program.labels)
 
 
-def _inputs(model: OnnxModel, frame: Frame) -> dict[str, Item]:
+def _read_inputs(model: OnnxModel, frame: Frame) -> dict[str, Item]:
     return {
         port.name: Texts(tuple(map(part.strings, range(part.width))), port.inner)
         if port.dtype == "string"
         else Rows(numbers(part, port), port.inner)
-        for port, part in parts(model.inputs, frame)
+        for port, part in split_frame(model.inputs, frame)
     }
 
 
-def _outputs(model: OnnxModel, known: Mapping[str, Item], b: Builder) -> Outputs:
-    """Labels and probabilities of a classifier, the value of a regressor, or a transform.
+def _build_outputs(model: OnnxModel, results: Mapping[str, Item], b: Builder) -> Outputs:
+    """Return label and probabilities of a classifier, the value of a regressor, or a transform.
 
     Labels are values chosen among constants, or integers next to scores. One number per row is a
-    regression value, several are a transform.
+    regression value; several are a transform.
     """
-    items = {port.name: known[port.name] for port in model.outputs}
+    items = {port.name: results[port.name] for port in model.outputs}
     scores = {
         n: x for n, x in items.items() if isinstance(x, Rows) and x.dtype in ("float32", "float64")
     }
-    keys = keys_of(model)
+    keys = find_probability_keys(model)
     choice = next((x for x in items.values() if isinstance(x, Choice)), None)
     if choice is None and scores:
         label = next((x for x in items.values() if isinstance(x, Rows) and _is_label(x)), None)
         if label is not None:
-            listed = next((keys[name] for name in scores if name in keys), None)
-            choice = _choice_of(label, listed, b)
+            label_values = next((keys[name] for name in scores if name in keys), None)
+            choice = _convert_to_choice(label, label_values, b)
             if choice is None:
-                return _numbers(label, next(iter(scores.values())), b)
+                return _build_numeric_outputs(label, next(iter(scores.values())), b)
     if choice is not None:
-        return _classifier(choice, scores, keys, b)
+        return _build_classifier_outputs(choice, scores, keys, b)
     rows = {n: x for n, x in items.items() if isinstance(x, Rows)}
     if not rows:
         raise Uncovered("the graph gives no numbers")
@@ -261,29 +269,36 @@ def _is_label(item: Rows) -> bool:
     return math.prod(item.inner) == 1 and (item.dtype in INTEGERS or item.dtype == "bool")
 
 
-def _choice_of(label: Rows, listed: Array | None, b: Builder) -> Choice | None:
-    """Integers or booleans (n, 1) as one of the labels that are `listed`, or that an argmax or a
-    comparison can give; None if nothing lists them."""
-    if listed is None or listed.dtype == object:
+def _convert_to_choice(label: Rows, label_values: Array | None, b: Builder) -> Choice | None:
+    """Convert integers or booleans (n, 1) to a choice among the `listed` labels.
+
+    Without a list, argmax and comparisons limit the labels; None if nothing does.
+    """
+    if label_values is None or label_values.dtype == object:
         return as_choice(b, label)
     value = b.cast(label.value, "int64")
-    return Choice(b.op("encode", value, categories=listed, missing=-1), listed, label.inner)
+    return Choice(
+        b.op("encode", value, categories=label_values, missing=-1), label_values, label.inner
+    )
 
 
-def _numbers(label: Rows, scores: Rows, b: Builder) -> Outputs:
-    """Integers of which no list is known, as numbers."""
+def _build_numeric_outputs(label: Rows, scores: Rows, b: Builder) -> Outputs:
+    """Return integers without a list of labels as numbers."""
     return Outputs(
         {"label": b.cast(label.value, "float64"), "score": b.cast(scores.value, "float64")}
     )
 
 
-def _classifier(
+def _build_classifier_outputs(
     choice: Choice, scores: Mapping[str, Rows], keys: Mapping[str, Array], b: Builder
 ) -> Outputs:
-    """The label, and the probabilities: the numbers under its labels as keys, or else an output
-    with one number a class, unless it is called scores."""
-    listed = next((keys[name].tolist() for name in scores if name in keys), None)
-    index, labels = numbered(choice.index, choice.values.tolist(), listed, b)
+    """Return the label, and the probabilities.
+
+    These are the numbers with its labels as keys; otherwise an output with one number per class,
+    unless its name says that it holds scores.
+    """
+    label_values = next((keys[name].tolist() for name in scores if name in keys), None)
+    index, labels = number_labels(choice.index, choice.values.tolist(), label_values, b)
     values = {"label": index}
     columns = columns_of_labels(scores, labels.values)
     if columns:
@@ -297,7 +312,7 @@ def _classifier(
 
 
 FILE = "onnx file"
-"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
+"""The name in the registry of a model that was read from a file."""
 PROTO = "onnx.onnx_ml_pb2.ModelProto"
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(

@@ -1,7 +1,11 @@
-"""Try an ONNX model in a process of its own: what its outputs are, and whether rows stay apart.
+"""A trial run of an ONNX model in a child process, and the inputs of a graph as features.
 
 onnxruntime is native code, and a hostile graph may crash it, hang it or fill the memory. The child
-imports numpy and onnxruntime, and onnx where that is at hand.
+imports numpy and onnxruntime, and onnx if it is installed. The trial finds the types of the
+outputs, and whether rows are independent of each other.
+
+An input whose width the file leaves open is as wide as the weights of the operators that read it,
+or has the columns that the user names.
 """
 
 from __future__ import annotations
@@ -21,49 +25,46 @@ from sqlml.importers.onnx.document import GraphNode, OnnxModel, Port
 from sqlml.ir.builder import Value
 from sqlml.types import INTEGERS, Array
 
-# Graph inputs as features: how many columns each stands for, and their numbers.
-#
-# A table whose width the file leaves open is as wide as the weights of the operators that read
-# it, or takes the columns that the user names.
-
 
 def has_open_width(port: Port) -> bool:
-    """Whether an input is a table whose number of columns is open."""
+    """Return whether an input is a table with an open number of columns."""
     return port.dtype is not None and port.shape is not None and port.shape[1:] == (None,)
 
 
-def widened(model: OnnxModel, columns: int | None = None) -> OnnxModel:
-    """A model whose tables of an open width are as wide as their operators need.
+def widen_inputs(model: OnnxModel, columns: int | None = None) -> OnnxModel:
+    """Return the model with its open tables as wide as the operators need.
 
     Args:
-        columns: the number of columns of all inputs, where it is known. The one table of which only
-            the least width is known, or nothing, takes those that the others leave.
+        model: the model.
+        columns: the number of columns of all inputs, if it is known. The one table of which only
+        the
+            smallest width, or nothing, is known gets those that the others leave.
 
     Raises:
         UnsupportedModelError: there are fewer columns than the operators read.
     """
-    found = {p.name: width_in_graph(model, p.name) for p in model.inputs if has_open_width(p)}
-    if not found:
+    widths = {p.name: find_width_in_graph(model, p.name) for p in model.inputs if has_open_width(p)}
+    if not widths:
         return model
-    loose = [name for name, known in found.items() if not known.is_exact]
+    loose = [name for name, width_known in widths.items() if not width_known.is_exact]
     if columns is not None and len(loose) == 1:
         (name,) = loose
         others = sum(
-            found[p.name].columns if p.name in found else width(p)
+            widths[p.name].columns if p.name in widths else count_features(p)
             for p in model.inputs
             if p.name != name
         )
-        if columns - others < max(1, found[name].columns):
+        if columns - others < max(1, widths[name].columns):
             raise UnsupportedModelError(
-                f"the ONNX model reads at least {others + max(1, found[name].columns)} columns, "
+                f"the ONNX model reads at least {others + max(1, widths[name].columns)} columns, "
                 f"but inputs names {columns}"
             )
-        found[name] = Width(columns - others, True)
+        widths[name] = Width(columns - others, True)
     return replace(
         model,
         inputs=tuple(
-            replace(p, shape=(p.shape[0], found[p.name].columns))
-            if p.shape is not None and p.name in found and found[p.name].columns
+            replace(p, shape=(p.shape[0], widths[p.name].columns))
+            if p.shape is not None and p.name in widths and widths[p.name].columns
             else p
             for p in model.inputs
         ),
@@ -72,26 +73,26 @@ def widened(model: OnnxModel, columns: int | None = None) -> OnnxModel:
 
 @dataclass(frozen=True, slots=True)
 class Width:
-    """The number of `columns` of a table, or the least that its operators read; 0 if unknown."""
+    """The number of columns of a table, or the smallest that its operators read; 0 if unknown."""
 
     columns: int
     is_exact: bool
 
 
-def width_in_graph(model: OnnxModel, name: str) -> Width:
-    """The width that the weights of the operators tell that read a table called `name`."""
+def find_width_in_graph(model: OnnxModel, name: str) -> Width:
+    """Find the width of a table in the weights of the operators that read it."""
     exact, least, names = set[int](), 0, {name}
     for node in model.nodes:
         if names.isdisjoint(node.inputs):
             continue
         if node.op in _KEEPING:
             names.update(node.outputs[:1])
-        place = next(i for i, n in enumerate(node.inputs) if n in names)
-        known = _width_of(node, place, model.constants)
-        if known.is_exact:
-            exact.add(known.columns)
+        position = next(i for i, n in enumerate(node.inputs) if n in names)
+        width = _find_width(node, position, model.constants)
+        if width.is_exact:
+            exact.add(width.columns)
         else:
-            least = max(least, known.columns)
+            least = max(least, width.columns)
     if len(exact) == 1 and min(exact) >= max(1, least):
         return Width(min(exact), True)
     return Width(0 if exact else least, False)
@@ -101,31 +102,31 @@ _KEEPING = frozenset(
     "Abs Add BatchNormalization Binarizer Cast Clip Div Dropout Exp Identity Imputer IsNaN "
     "LabelEncoder Log Mul Neg Normalizer Relu Scaler Sigmoid Sqrt Sub Tanh Where".split()
 )
-"""Operators whose result is as wide as the table that they read."""
+"""The operators whose result is as wide as the table that they read."""
 
 _NUMBERS_A_COLUMN = ("offset", "scale", "imputed_value_floats", "imputed_value_int64s")
-"""Attributes with a number for each column, or one for all."""
+"""The attributes with a number per column, or one for all."""
 
 _ROWS_OF_COEFFICIENTS = ("intercepts", "classlabels_ints", "classlabels_strings")
-"""Attributes with an entry for each row of coefficients."""
+"""The attributes with an entry per row of coefficients."""
 
 
-def _width_of(node: GraphNode, place: int, constants: Mapping[str, Array]) -> Width:
-    """The width of input `place` of a node, as its weights tell it."""
+def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) -> Width:
+    """Find the width of an input of a node in its weights."""
     attrs = node.attrs
     columns = attrs.get("nodes_featureids")
     if columns is not None:
         return Width(int(np.max(columns, initial=-1)) + 1, False)
     if node.op == "LinearRegressor":
-        return _divided(attrs.get("coefficients"), int(attrs.get("targets", 1)))
+        return _count_columns(attrs.get("coefficients"), int(attrs.get("targets", 1)))
     if node.op == "LinearClassifier":
         rows = next((len(attrs[name]) for name in _ROWS_OF_COEFFICIENTS if name in attrs), 0)
-        return _divided(attrs.get("coefficients"), rows)
+        return _count_columns(attrs.get("coefficients"), rows)
     if node.op in ("SVMClassifier", "SVMRegressor"):
         counts = attrs.get("vectors_per_class", attrs.get("n_supports", 0))
-        return _divided(attrs.get("support_vectors"), int(np.sum(counts)))
-    if node.op == "FeatureVectorizer" and place < len(attrs.get("inputdimensions", ())):
-        return Width(int(attrs["inputdimensions"][place]), True)
+        return _count_columns(attrs.get("support_vectors"), int(np.sum(counts)))
+    if node.op == "FeatureVectorizer" and position < len(attrs.get("inputdimensions", ())):
+        return Width(int(attrs["inputdimensions"][position]), True)
     each = [len(attrs[name]) for name in _NUMBERS_A_COLUMN if name in attrs]
     if max(each, default=0) > 1:
         return Width(max(each), True)
@@ -133,7 +134,7 @@ def _width_of(node: GraphNode, place: int, constants: Mapping[str, Array]) -> Wi
     if not weights or not weights[0].size:
         return Width(0, False)
     first = weights[0]
-    if node.op in ("MatMul", "Gemm") and place == 0:
+    if node.op in ("MatMul", "Gemm") and position == 0:
         return Width(first.shape[1 if attrs.get("transB") else 0], first.ndim <= 2)
     if node.op in ("ArrayFeatureExtractor", "Gather") and first.dtype.kind == "i":
         return Width(int(first.max()) + 1, False)
@@ -144,15 +145,15 @@ def _width_of(node: GraphNode, place: int, constants: Mapping[str, Array]) -> Wi
     return Width(0, False)
 
 
-def _divided(numbers: Array | None, rows: int) -> Width:
-    """The columns of a matrix that is given as a list of numbers, row by row."""
+def _count_columns(numbers: Array | None, rows: int) -> Width:
+    """Return the number of columns of a matrix that is stored as a list, row by row."""
     if numbers is None or rows < 1 or not len(numbers) or len(numbers) % rows:
         return Width(0, False)
     return Width(len(numbers) // rows, True)
 
 
-def width(port: Port) -> int:
-    """The number of features that an input stands for.
+def count_features(port: Port) -> int:
+    """Return the number of features that an input stands for.
 
     Raises:
         UnsupportedModelError: its width is open, or its number of rows is not.
@@ -174,17 +175,17 @@ def width(port: Port) -> int:
     return math.prod(port.inner)
 
 
-def parts(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Frame]]:
-    """Each input with its columns of `frame`, in order."""
+def split_frame(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Frame]]:
+    """Yield each input with its columns of `frame`, in order."""
     start = 0
     for port in ports:
-        count = width(port)
+        count = count_features(port)
         yield port, frame.take(range(start, start + count))
         start += count
 
 
 def numbers(part: Frame, port: Port) -> Value:
-    """The columns of an input of numbers, in its dtype; integers and booleans have no NULL."""
+    """Return the columns of a numeric input in its dtype; integers and booleans have no NULL."""
     assert port.dtype is not None
     value = part.matrix("float64")
     if port.dtype in INTEGERS or port.dtype == "bool":
@@ -195,17 +196,17 @@ def numbers(part: Frame, port: Port) -> Value:
             allow_nan=False,
             step=f"the ONNX model ({port.dtype})",
         )
-        value = _whole(part, port, value)
+        value = _check_exact(part, port, value)
     return part.builder.cast(value, port.dtype)
 
 
-def _whole(part: Frame, port: Port, value: Value) -> Value:
-    """`value`, checked to be exact in the port's dtype, the only one that ONNX takes."""
+def _check_exact(part: Frame, port: Port, value: Value) -> Value:
+    """Check that `value` is exact in the port's dtype, the only one that ONNX accepts."""
     b = part.builder
     least, most = (0, 1) if port.dtype == "bool" else _LIMITS[str(port.dtype)]
     inside = b.op("minimum", value, b.constant(np.array([float(most)])))
     exact = b.op("trunc", b.op("maximum", inside, b.constant(np.array([float(least)]))))
-    # How far the farthest column is from a number of that dtype: 0 where all of them are one.
+    # The largest distance of a column from a number of that dtype; 0 if all are exact.
     off = b.op("max", b.op("abs", b.op("sub", value, exact)), axis=1)
     return b.op(
         "require",
@@ -225,21 +226,24 @@ _LIMITS = {
 ROWS = 5
 
 WORDS = ("", "a", "one", "Two words", "3")
-"""What columns of strings hold."""
+"""The trial values of string columns."""
 
 
 def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs: list[str]) -> Any:
-    """Run `model` on a few rows.
+    """Run a model on a few rows.
 
     Args:
+        model: the ONNX file.
         inputs: name -> (numpy dtype or "string", shape after the rows).
+        outputs: the names of the outputs to return.
 
     Returns:
-        {"outputs": {name: [dtype, width]}} or {"error": why it cannot be used}.
+        {"outputs": {name: [dtype, width]}} or {"error": reason}; {"missing": ...} without
+        onnxruntime.
     """
     request = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
     try:
-        with Child(f"{__name__}:tried", request, model) as child:
+        with Child(f"{__name__}:run_trial", request, model) as child:
             return json.loads(child.first)
     except Ended as how:
         return {"error": f"a process that tries it {how}"}
@@ -247,13 +251,13 @@ def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs:
         return {"error": failed.message}
 
 
-def tried(request: bytes, model: bytes) -> Generator[bytes, bytes, None]:
-    """Run in the child: the one answer that it gives, as JSON."""
+def run_trial(request: bytes, model: bytes) -> Generator[bytes, bytes, None]:
+    """Run the model in the child process, and return the result as JSON."""
     yield json.dumps(_answer(json.loads(request), model)).encode()
 
 
-def _lenient(model: bytes) -> bytes:
-    """`model` with encoders that take any category; rows and widths stay what they are."""
+def _make_lenient(model: bytes) -> bytes:
+    """Return the model with encoders that accept any category; rows and widths stay the same."""
     try:
         import onnx
     except ModuleNotFoundError:
@@ -280,8 +284,8 @@ def _answer(request: Any, model: bytes) -> dict[str, Any]:
     options.log_severity_level = 4
     names = request["outputs"]
     errors = []
-    # A graph may look values up in a table, where random ones are lost.
-    for scale, change in ((1.0, None), (0.0, None), (1.0, _lenient)):
+    # A graph may look values up in a table, which has no entries for random ones.
+    for scale, change in ((1.0, None), (0.0, None), (1.0, _make_lenient)):
         content = model if change is None else change(model)
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         rng = np.random.default_rng(0)
@@ -294,26 +298,26 @@ def _answer(request: Any, model: bytes) -> dict[str, Any]:
             for name, (dtype, shape) in request["inputs"].items()
         }
         try:
-            whole = session.run(names, feed)
+            together = session.run(names, feed)
             break
-        except Exception as error:  # onnxruntime's exceptions have no common base
+        except Exception as error:  # its exceptions have no common base class
             errors.append(str(error))
     else:
         return {"error": errors[0]}
-    found = {}
-    for name, made in zip(names, whole, strict=True):
-        if not isinstance(made, np.ndarray) or made.shape[:1] != (ROWS,):
+    outputs = {}
+    for name, values in zip(names, together, strict=True):
+        if not isinstance(values, np.ndarray) or values.shape[:1] != (ROWS,):
             return {"error": f"output {name!r} does not have one entry per row"}
-        found[name] = [made.dtype.name, int(made.size // ROWS)]
+        outputs[name] = [values.dtype.name, int(values.size // ROWS)]
     for i in range(ROWS):
         alone = session.run(names, {n: x[i : i + 1] for n, x in feed.items()})
-        for name, part, made in zip(names, alone, whole, strict=True):
-            there, here = made[i : i + 1], np.asarray(part)
-            same = here.shape == there.shape and (
-                np.allclose(here, there, rtol=1e-3, atol=1e-4, equal_nan=True)
-                if there.dtype.kind == "f"
-                else np.array_equal(here, there)
+        for name, value, values in zip(names, alone, together, strict=True):
+            expected, actual = values[i : i + 1], np.asarray(value)
+            is_same = actual.shape == expected.shape and (
+                np.allclose(actual, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
+                if expected.dtype.kind == "f"
+                else np.array_equal(actual, expected)
             )
-            if not same:
+            if not is_same:
                 return {"error": f"output {name!r} of a row depends on the other rows"}
-    return {"outputs": found}
+    return {"outputs": outputs}

@@ -1,4 +1,4 @@
-"""Operators of domain ai.onnx that compute: elementwise, reductions, and products with a matrix."""
+"""Operators of ai.onnx that compute: elementwise operators, reductions, and matrix products."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 
 from sqlml.importers.onnx.document import DTYPES
 from sqlml.importers.onnx.estimators import argmax
-from sqlml.importers.onnx.items import Call, Choice, Const, Item, aligned, elementwise
+from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, align, elementwise
 from sqlml.importers.onnx.labels import cast_labels
-from sqlml.importers.row_tensors import Rows, Uncovered, product, reduced
+from sqlml.importers.row_tensors import Rows, Uncovered, multiply, reduce_axes
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, INTEGERS
 
 Function = Callable[[Call], Item]
 
 MAX_FACTORS = 64
-"""Longest ReduceProd that is written out."""
+"""The longest ReduceProd that becomes a sequence of products."""
 
 
 def _unary(op: str, read: Callable[[Call, int], Rows] = Call.rows) -> Function:
@@ -38,11 +38,11 @@ def _floats(call: Call, i: int) -> Rows:
 
 
 def _binary(op: str) -> Function:
-    """An operator of any number of operands, from left to right: Sum, Max, Min and Add."""
+    """Return a function for an operator of any number of operands: Sum, Max, Min and Add."""
 
     def convert(call: Call) -> Item:
         items = [x for x in call.inputs if x is not None]
-        values, inner = aligned(call, items)
+        values, inner = align(call, items)
         result = values[0]
         for other in values[1:]:
             result = call.op(op, result, other)
@@ -59,21 +59,21 @@ def _mean(call: Call) -> Item:
 
 
 def _div(call: Call) -> Item:
-    values, inner = aligned(call)
+    values, inner = align(call)
     if values[0].type.dtype not in FLOATS:
         raise Uncovered("it divides integers")
     return Rows(call.op("div", *values), inner)
 
 
-def _plainly(op: str) -> Function:
-    """An operator that reads its inputs in ONNX's order."""
+def _make_plain(op: str) -> Function:
+    """Return a function for an operator that reads its inputs in ONNX's order."""
     return lambda call: elementwise(call, op)
 
 
 def _pow(call: Call) -> Item:
     base = call.item(0)
     if isinstance(base, Const):
-        return _power_of(call, base)
+        return _raise_constant(call, base)
     x, exponent = _floats(call, 0), call.item(1)
     if isinstance(exponent, Const) and exponent.value.dtype.kind in "iuf":
         if exponent.value.size == 1 and exponent.value.item() == 2:
@@ -82,9 +82,9 @@ def _pow(call: Call) -> Item:
     return elementwise(call, "pow", [x, exponent])
 
 
-def _power_of(call: Call, base: Const) -> Item:
-    """A constant to the power of numbers of rows, in the dtype of the constant."""
-    values, inner = aligned(call)
+def _raise_constant(call: Call, base: Const) -> Item:
+    """Raise a constant to the power of numbers of rows, in the dtype of the constant."""
+    values, inner = align(call)
     dtype = values[0].type.dtype
     if dtype not in FLOATS:
         raise Uncovered(f"it computes with {dtype}")
@@ -130,10 +130,10 @@ def _clip(call: Call) -> Item:
     if call.opset < 11:
         bounds = [("maximum", call.attr("min")), ("minimum", call.attr("max"))]
     else:
-        given = [call.optional(i) is not None for i in (1, 2)]
+        has_bound = [call.optional(i) is not None for i in (1, 2)]
         bounds = [
-            ("maximum", call.const(1) if given[0] else None),
-            ("minimum", call.const(2) if given[1] else None),
+            ("maximum", call.const(1) if has_bound[0] else None),
+            ("minimum", call.const(2) if has_bound[1] else None),
         ]
     for op, bound in bounds:
         if bound is not None:
@@ -145,20 +145,20 @@ def _clip(call: Call) -> Item:
 
 
 def _cast(call: Call) -> Item:
-    wanted = DTYPES.get(call.integer("to", 0))
+    dtype = DTYPES.get(call.integer("to", 0))
     item = call.item(0)
-    if wanted is None:
+    if dtype is None:
         raise Uncovered("it makes a type that sqlml does not compute with")
     if isinstance(item, Const):
-        if wanted == "string" or item.value.dtype == object:
+        if dtype == "string" or item.value.dtype == object:
             raise Uncovered("it converts strings")
-        return Const(item.value.astype(wanted))
+        return Const(item.value.astype(dtype))
     if isinstance(item, Choice):  # labels stay labels
-        return Choice(item.index, cast_labels(item.values, wanted), item.inner)
+        return Choice(item.index, cast_labels(item.values, dtype), item.inner)
     x = call.rows(0)
-    if wanted == "string":
+    if dtype == "string":
         raise Uncovered("it makes strings of numbers")
-    return Rows(call.cast(x.value, wanted), x.inner)
+    return Rows(call.cast(x.value, dtype), x.inner)
 
 
 def _softmax(call: Call) -> Item:
@@ -169,11 +169,8 @@ def _softmax(call: Call) -> Item:
     return Rows(call.op("softmax", x.value, sum_dtype=x.dtype), x.inner)
 
 
-# -- reductions
-
-
-def _axes(call: Call, x: Rows) -> list[int]:
-    """The axes of a reduction, from 1 on; none if it reduces nothing."""
+def _read_axes(call: Call, x: Rows) -> list[int]:
+    """Return the axes of a reduction, from 1 on; empty if it reduces nothing."""
     axes = sorted(set(call.axes(x.rank) or ()))
     if not axes and not call.integer("noop_with_empty_axes", 0):
         raise Uncovered("it reduces over the rows")
@@ -185,15 +182,15 @@ def _axes(call: Call, x: Rows) -> list[int]:
 def _reduce(make: Callable[[Call, Value, int], Value]) -> Function:
     def convert(call: Call) -> Item:
         x = call.rows(0)
-        axes = _axes(call, x)
+        axes = _read_axes(call, x)
         keep = bool(call.integer("keepdims", 1))
-        return reduced(call.builder, x, axes, partial(make, call), keep=keep) if axes else x
+        return reduce_axes(call.builder, x, axes, partial(make, call), keep=keep) if axes else x
 
     return convert
 
 
-def _in_turn(*ops: str) -> Callable[[Call, Value, int], Value]:
-    """Operators one after the other; those of `_REDUCTIONS` go over the axis."""
+def _chain(*ops: str) -> Callable[[Call, Value, int], Value]:
+    """Apply operators one after the other; those of `_REDUCTIONS` reduce the axis."""
 
     def make(call: Call, x: Value, axis: int) -> Value:
         for op in ops:
@@ -215,7 +212,7 @@ def _mean_of(call: Call, x: Value, axis: int) -> Value:
 
 def _log_sum_exp(call: Call, x: Value, axis: int) -> Value:
     most = call.op("max", x, axis=axis)
-    # an infinite maximum would make NaN of inf - inf
+    # An infinite maximum would give NaN: inf - inf.
     shift = call.op(
         "where",
         call.op("lt", call.op("abs", most), call.scalar(np.inf, x.type.dtype)),
@@ -235,8 +232,8 @@ def _product_of(call: Call, x: Value, axis: int) -> Value:
     return result
 
 
-def _arg(sign: int) -> Function:
-    """ArgMax, or ArgMin where `sign` is -1: int64."""
+def _make_arg(sign: int) -> Function:
+    """Return a function for ArgMax, or for ArgMin if `sign` is -1; int64."""
 
     def convert(call: Call) -> Item:
         x = call.rows(0)
@@ -250,19 +247,16 @@ def _arg(sign: int) -> Function:
             return argmax(call, lined if sign > 0 else call.op("neg", lined), axis=last)
 
         keep = bool(call.integer("keepdims", 1))
-        return reduced(call.builder, x, [axis], first, keep=keep)
+        return reduce_axes(call.builder, x, [axis], first, keep=keep)
 
     return convert
-
-
-# -- products
 
 
 def _matmul(call: Call) -> Item:
     x, weights = call.rows(0), call.const(1)
     if weights.ndim == 1:
-        return Rows(product(call.builder, x, weights[:, None]).value, ())
-    return product(call.builder, x, weights)
+        return Rows(multiply(call.builder, x, weights[:, None]).value, ())
+    return multiply(call.builder, x, weights)
 
 
 def _gemm(call: Call) -> Item:
@@ -276,16 +270,16 @@ def _gemm(call: Call) -> Item:
     weights = weights * weights.dtype.type(call.number("alpha", 1.0))
     addend = call.optional(2)
     if addend is None:
-        return product(call.builder, x, weights)
+        return multiply(call.builder, x, weights)
     if not isinstance(addend, Const):
         if call.number("beta", 1.0) != 1:
             raise Uncovered("what it adds is scaled")
-        return elementwise(call, "add", [product(call.builder, x, weights), addend])
+        return elementwise(call, "add", [multiply(call.builder, x, weights), addend])
     scaled = addend.value * weights.dtype.type(call.number("beta", 1.0))
     if scaled.ndim > 2 or (scaled.ndim == 2 and scaled.shape[0] != 1):
         raise Uncovered("what it adds has rows of its own")
     bias = np.broadcast_to(scaled.ravel(), weights.shape[1:])
-    return product(call.builder, x, weights, bias)
+    return multiply(call.builder, x, weights, bias)
 
 
 def _batch_normalization(call: Call) -> Item:
@@ -326,28 +320,28 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "Max": _binary("maximum"),
         "Min": _binary("minimum"),
         "Mean": _mean,
-        **{name: _plainly(name.lower()) for name in ("And", "Mul", "Or", "Sub", "Where")},
-        "Xor": _plainly("ne"),
-        "Less": _plainly("lt"),
-        "LessOrEqual": _plainly("le"),
-        "Greater": _plainly("gt"),
-        "GreaterOrEqual": _plainly("ge"),
-        "Equal": _plainly("eq"),
-        "ReduceSum": _reduce(_in_turn("sum")),
-        "ReduceMax": _reduce(_in_turn("max")),
-        "ReduceMin": _reduce(_in_turn("min")),
+        **{name: _make_plain(name.lower()) for name in ("And", "Mul", "Or", "Sub", "Where")},
+        "Xor": _make_plain("ne"),
+        "Less": _make_plain("lt"),
+        "LessOrEqual": _make_plain("le"),
+        "Greater": _make_plain("gt"),
+        "GreaterOrEqual": _make_plain("ge"),
+        "Equal": _make_plain("eq"),
+        "ReduceSum": _reduce(_chain("sum")),
+        "ReduceMax": _reduce(_chain("max")),
+        "ReduceMin": _reduce(_chain("min")),
         "ReduceMean": _reduce(_mean_of),
-        "ReduceSumSquare": _reduce(_in_turn("square", "sum")),
-        "ReduceL1": _reduce(_in_turn("abs", "sum")),
-        "ReduceL2": _reduce(_in_turn("square", "sum", "sqrt")),
-        "ReduceLogSum": _reduce(_in_turn("sum", "log")),
+        "ReduceSumSquare": _reduce(_chain("square", "sum")),
+        "ReduceL1": _reduce(_chain("abs", "sum")),
+        "ReduceL2": _reduce(_chain("square", "sum", "sqrt")),
+        "ReduceLogSum": _reduce(_chain("sum", "log")),
         "ReduceLogSumExp": _reduce(_log_sum_exp),
         "ReduceProd": _reduce(_product_of),
-        "ArgMax": _arg(1),
-        "ArgMin": _arg(-1),
+        "ArgMax": _make_arg(1),
+        "ArgMin": _make_arg(-1),
         "MatMul": _matmul,
         "Gemm": _gemm,
         "BatchNormalization": _batch_normalization,
     }
 )
-"""Operators that make numbers from numbers."""
+"""The operators that compute numbers from numbers."""

@@ -1,8 +1,7 @@
-"""What a stage learned: `learned` of an object, or of the tables that Spark saves next to its
-parameters.
+"""The learned values of stages, read from objects or from the tables of a saved pipeline.
 
-An attribute of a fitted object and the column of the saved row that holds it have the same name, so
-`LEARNED` is read of either; trees, centres and fills are saved in tables of their own form.
+An attribute of a fitted object has the name of the saved column with its value, so `LEARNED` serves
+both; trees, centres and fills are saved in tables of other forms.
 
 Stage.data by kind:
 
@@ -14,6 +13,11 @@ Stage.data by kind:
 * LogisticRegressionModel: coefficients (K or 1, F), intercepts (K or 1,), sparse, numClasses;
 * KMeansModel: centres (K, F);
 * trees: nodes, a TreeNodes; weights (T,); numFeatures, numClasses.
+
+A row goes left at a numeric split if `feature <= threshold`, so NaN goes right (`ContinuousSplit`
+in `org/apache/spark/ml/tree/Split.scala`). At a categorical split Spark stores the smaller of the
+two sets, and a value in neither (NaN, a larger code, not an integer) follows the larger one
+(`CategoricalSplit`).
 """
 
 from __future__ import annotations
@@ -28,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError
-from sqlml.importers.spark_ml.stages import FORESTS, PACKAGES, SCALA, SINGLE_TREES
-from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS, bounded
+from sqlml.importers.spark_ml.pipeline_stages import FORESTS, PACKAGES, SCALA, SINGLE_TREES
+from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS, check_count
 from sqlml.ir.trees import Ensemble, RawTrees, ensemble
 from sqlml.types import Array
 
@@ -37,26 +41,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# `TreeNodes`: the trees of a model as the table that Spark saves, checked, and as an Ensemble.
-#
-# A row goes left at a split of numbers when `feature <= threshold`, so NaN goes right
-# (`ContinuousSplit` in `org/apache/spark/ml/tree/Split.scala`). At a split of categories Spark
-# keeps the smaller of the two sets, and a value that is in neither (NaN, a code beyond them, no
-# integer) goes the way of the larger one (`CategoricalSplit`).
-
-
 MAX_CATEGORIES = 1 << 27
-"""Most categories that all splits of a model together may speak of."""
+"""The largest number of categories in all splits of a model together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeNodes:
     """The N nodes of T trees, concatenated, in the order of Spark's numbers.
 
-    tree, left, right, feature and categories are int64 (N,), prediction float64 (N,), stats
-    float64 (N, K): what reached the node. `left` and `right` are numbers in the same tree, -1 at a
-    leaf; `categories` is -1 at a split of numbers. The threshold of node i, or the categories that
-    go left, are `split_values[split_begin[i]:split_begin[i + 1]]`.
+    tree, left, right, feature and categories are int64 (N,), prediction float64 (N,), and stats
+    float64 (N, K), the training rows at the node. `left` and `right` are numbers in the same tree,
+    -1 at a leaf; `categories` is -1 at a numeric split. The threshold of node i, or the categories
+    that go left, are `split_values[split_begin[i]:split_begin[i + 1]]`.
     """
 
     tree: Array
@@ -70,15 +66,15 @@ class TreeNodes:
     split_values: Array
     trees: int
 
-    def ensemble(self, values: Array, features: int) -> Ensemble:
-        """The trees with `values` (N, V) at their leaves, whose sum starts from 0.
+    def build_ensemble(self, values: Array, features: int) -> Ensemble:
+        """Build the trees with `values` (N, V) at their leaves, whose sum starts from 0.
 
         Raises:
-            ArtifactError: what no fit of Spark makes.
+            ArtifactError: Spark's fit cannot produce these trees.
         """
-        raw = self._raw(features)
+        raw = self._build_raw_trees(features)
         try:
-            made = ensemble(
+            result = ensemble(
                 replace(raw, value=values),
                 target=np.zeros(self.trees, np.int32),
                 base=np.zeros(values.shape[1]),
@@ -86,16 +82,16 @@ class TreeNodes:
             )
         except ProgramError as error:
             raise _damaged(str(error)) from None
-        if made.nodes + made.leaf_values.shape[0] != self.tree.size:
+        if result.nodes + result.leaf_values.shape[0] != self.tree.size:
             raise _damaged("a node has no parent")
-        return made
+        return result
 
     @property
-    def categorical(self) -> Array:
-        """The columns that are tested for membership in a set."""
+    def categorical_columns(self) -> Array:
+        """The columns that categorical splits test."""
         return np.unique(self.feature[(self.left >= 0) & (self.categories >= 0)])
 
-    def _raw(self, features: int) -> RawTrees:
+    def _build_raw_trees(self, features: int) -> RawTrees:
         leaf = self.left < 0
         if (leaf != (self.right < 0)).any():
             raise _damaged("a node has one child")
@@ -121,7 +117,7 @@ class TreeNodes:
         threshold[numeric] = self.split_values[self.split_begin[:-1][numeric]]
         if not np.isfinite(threshold).all():
             raise _damaged("a threshold is not finite")
-        sets, swapped = self._sets(~leaf & (self.categories >= 0))
+        sets, swapped = self._find_sets(~leaf & (self.categories >= 0))
         return RawTrees(
             roots=first,
             feature=np.where(leaf, 0, self.feature),
@@ -134,8 +130,8 @@ class TreeNodes:
             sets=sets or None,
         )
 
-    def _sets(self, categorical: Array) -> tuple[dict[int, Array], Array]:
-        """The smaller set of each split of categories, and where that is of those that go right."""
+    def _find_sets(self, categorical: Array) -> tuple[dict[int, Array], Array]:
+        """Return the smaller set of each categorical split, and whether it goes right."""
         sets: dict[int, Array] = {}
         swapped = np.zeros(categorical.size, bool)
         numbers_too = np.intersect1d(
@@ -148,8 +144,8 @@ class TreeNodes:
         for i in np.flatnonzero(categorical).tolist():
             count = int(self.categories[i])
             members = self.split_values[self.split_begin[i] : self.split_begin[i + 1]]
-            whole = (members >= 0) & (members < count) & (members == np.floor(members))
-            codes = np.unique(members.astype(np.int64)) if whole.all() else members[:0]
+            categories = (members >= 0) & (members < count) & (members == np.floor(members))
+            codes = np.unique(members.astype(np.int64)) if categories.all() else members[:0]
             if codes.size != members.size:
                 raise _damaged("a split reads categories that do not exist")
             swapped[i] = codes.size > count // 2
@@ -166,13 +162,13 @@ def _damaged(what: str) -> ArtifactError:
 Tables = Callable[[str], "pa.Table"]
 Numbers = Mapping[str, Any]
 Get = Callable[[str], Any]
-"""The name of an attribute -> its value, of pyspark or as Spark saves it."""
+"""A function from the name of an attribute to its value, in pyspark's form or Spark's saved one."""
 
 MAX_TREES = 1_000_000
 
 
-def _row(tables: Tables) -> dict[str, Any]:
-    """The only row of the table `data`."""
+def _read_row(tables: Tables) -> dict[str, Any]:
+    """Return the only row of the table `data`."""
     table = tables("data")
     if table.num_rows != 1:
         raise ArtifactError(f"a table of the Spark model has {table.num_rows} rows, not one")
@@ -180,55 +176,57 @@ def _row(tables: Tables) -> dict[str, Any]:
     return dict(row)
 
 
-def _vector(told: Any) -> Array:
-    """A vector of pyspark, or as Spark saves it: type 1 is dense, 0 sparse."""
-    if hasattr(told, "toArray"):
-        return np.asarray(told.toArray())
-    values = _floats(told["values"])
-    if told["type"] == 1:
+def _read_vector(fields: Any) -> Array:
+    """Return a vector of pyspark, or in Spark's saved form: type 1 is dense, 0 sparse."""
+    if hasattr(fields, "toArray"):
+        return np.asarray(fields.toArray())
+    values = _floats(fields["values"])
+    if fields["type"] == 1:
         return values
-    size = bounded(told["size"], MAX_FEATURES, "Spark", "numbers of a vector")
-    return _placed(values, _ints(told["indices"]), size)
+    size = check_count(fields["size"], MAX_FEATURES, "Spark", "numbers of a vector")
+    return _expand(values, _ints(fields["indices"]), size)
 
 
-def _placed(values: Array, places: Array, size: int) -> Array:
-    """(size,): zeros, and the values at their places."""
+def _expand(values: Array, places: Array, size: int) -> Array:
+    """Return (size,) zeros with the values at their indices."""
     if places.shape != values.shape or np.unique(places).size != places.size:
         raise ValueError("a sparse vector has different numbers of indices and values")
     if places.size and not 0 <= places.min() <= places.max() < size:
         raise ValueError("an index of a sparse vector is out of range")
-    made = np.zeros(size)
-    made[places] = values
-    return made
+    expanded = np.zeros(size)
+    expanded[places] = values
+    return expanded
 
 
-def _matrix(told: Any) -> tuple[Array, bool]:
-    """A matrix of pyspark, or as Spark saves it, and whether it is sparse; stored column by column,
-    or row by row if transposed."""
-    if hasattr(told, "toArray"):
-        dense = type(told).__name__ == "DenseMatrix"
-        return np.ascontiguousarray(told.toArray(), np.float64), not dense
-    rows = bounded(told["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
-    columns = bounded(told["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
-    values, by_row = _floats(told["values"]), told["isTransposed"]
+def _read_matrix(fields: Any) -> tuple[Array, bool]:
+    """Return a matrix of pyspark, or in Spark's saved form, and whether it is sparse.
+
+    It is stored column by column, or row by row if it is transposed.
+    """
+    if hasattr(fields, "toArray"):
+        dense = type(fields).__name__ == "DenseMatrix"
+        return np.ascontiguousarray(fields.toArray(), np.float64), not dense
+    rows = check_count(fields["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
+    columns = check_count(fields["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
+    values, by_row = _floats(fields["values"]), fields["isTransposed"]
     lines, length = (rows, columns) if by_row else (columns, rows)
-    sparse = told["type"] != 1
+    sparse = fields["type"] != 1
     if sparse:
-        begin, places = _ints(told["colPtrs"]), _ints(told["rowIndices"])
+        begin, places = _ints(fields["colPtrs"]), _ints(fields["rowIndices"])
         if begin.shape != (lines + 1,) or begin[0] != 0 or begin[-1] != values.size:
             raise ValueError("the column offsets of a sparse matrix are wrong")
         if lines * length > MAX_MATRIX:
             raise ArtifactError(f"a matrix of the Spark model has {lines} times {length} numbers")
-        made = np.zeros((lines, length))
+        matrix = np.zeros((lines, length))
         for i, (start, end) in enumerate(pairwise(begin.tolist())):
-            made[i] = _placed(values[start:end], places[start:end], length)
+            matrix[i] = _expand(values[start:end], places[start:end], length)
     else:
-        made = values.reshape(lines, length)
-    return np.ascontiguousarray(made if by_row else made.T), sparse
+        matrix = values.reshape(lines, length)
+    return np.ascontiguousarray(matrix if by_row else matrix.T), sparse
 
 
 MAX_MATRIX = 1 << 27
-"""Most numbers of a matrix that is saved sparse."""
+"""The largest matrix that is saved as sparse."""
 
 
 def _floats(values: Any) -> Array:
@@ -240,21 +238,21 @@ def _ints(values: Any) -> Array:
 
 
 def _vectors(*names: str) -> Callable[[Get], dict[str, Any]]:
-    return lambda get: {name: _vector(get(name)) for name in names}
+    return lambda get: {name: _read_vector(get(name)) for name in names}
 
 
 def _linear(get: Get) -> dict[str, Any]:
     return {
-        "coefficients": _vector(get("coefficients")),
+        "coefficients": _read_vector(get("coefficients")),
         "intercept": _floats([get("intercept")]),
     }
 
 
 def _logistic(get: Get) -> dict[str, Any]:
-    coefficients, sparse = _matrix(get("coefficientMatrix"))
+    coefficients, sparse = _read_matrix(get("coefficientMatrix"))
     return {
         "coefficients": coefficients,
-        "intercepts": _vector(get("interceptVector")),
+        "intercepts": _read_vector(get("interceptVector")),
         "sparse": sparse,
         "numClasses": get("numClasses"),
     }
@@ -272,16 +270,15 @@ LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = MappingProxyType(
         "StringIndexerModel": lambda get: {"labels": tuple(map(tuple, get("labelsArray")))},
     }
 )
-"""Stages that hold their numbers by name."""
+"""The learned values by name, of stages that store them so."""
 
 
-def saved(kind: str, tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    """`Stage.data` of a saved stage: of its tables (`data`, `treesMetadata`) and the numbers in its
-    metadata.
+def read_saved_data(kind: str, tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    """Read `Stage.data` of a saved stage from its tables and the numbers in its metadata.
 
     Raises:
-        ArtifactError: a table has more or fewer rows than Spark saves.
-        ValueError, KeyError, TypeError: one does not hold what Spark saves.
+        ArtifactError: a table has more or fewer rows than Spark writes.
+        ValueError, KeyError, TypeError: the content differs from what Spark writes.
     """
     if kind in SINGLE_TREES:
         return _tree(tables, numbers)
@@ -290,41 +287,41 @@ def saved(kind: str, tables: Tables, numbers: Numbers) -> dict[str, Any]:
     if kind == "KMeansModel":
         return _k_means(tables)
     if kind == "ImputerModel":
-        return {"surrogates": _row(tables)}
+        return {"surrogates": _read_row(tables)}
     if kind not in LEARNED:
         return {}
-    row = _row(tables)
-    made = LEARNED[kind](row.__getitem__)
+    row = _read_row(tables)
+    data = LEARNED[kind](row.__getitem__)
     if kind == "LogisticRegressionModel":
-        if row["isMultinomial"] != (len(made["coefficients"]) > 1):
+        if row["isMultinomial"] != (len(data["coefficients"]) > 1):
             raise ValueError("isMultinomial does not fit the coefficients")
-    return made
+    return data
 
 
 def _k_means(tables: Tables) -> dict[str, Any]:
     rows = sorted(tables("data").to_pylist(), key=lambda row: int(row["clusterIdx"]))
     if [row["clusterIdx"] for row in rows] != list(range(len(rows))):
         raise ValueError("the clusters are not numbered from 0")
-    return {"centres": np.array([_vector(row["clusterCenter"]) for row in rows], np.float64)}
+    return {"centres": np.array([_read_vector(row["clusterCenter"]) for row in rows], np.float64)}
 
 
 def _tree(tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    return _sizes(numbers) | {"nodes": tree_nodes(tables("data"), 1), "weights": np.ones(1)}
+    return _sizes(numbers) | {"nodes": read_tree_nodes(tables("data"), 1), "weights": np.ones(1)}
 
 
 def _trees(tables: Tables, numbers: Numbers) -> dict[str, Any]:
     about = tables("treesMetadata")
-    trees = bounded(numbers["numTrees"], MAX_TREES, "Spark", "trees")
-    ids, told, weights = (about.column(i).to_pylist() for i in range(3))
+    trees = check_count(numbers["numTrees"], MAX_TREES, "Spark", "trees")
+    ids, metadata, weights = (about.column(i).to_pylist() for i in range(3))
     if about.num_rows != trees or sorted(ids) != list(range(trees)):
         raise ValueError("its trees are not numbered from 0")
-    for text in told:
+    for text in metadata:
         kind = json.loads(text)["class"]
         if kind not in _TREE_CLASSES:
             raise ValueError(f"one of its trees is a {kind}")
-    table = _flat(tables("data"), "nodeData")
-    placed = _placed(_floats(weights), _ints(ids), trees)
-    return _sizes(numbers) | {"nodes": tree_nodes(table, trees), "weights": placed}
+    table = _flatten(tables("data"), "nodeData")
+    placed = _expand(_floats(weights), _ints(ids), trees)
+    return _sizes(numbers) | {"nodes": read_tree_nodes(table, trees), "weights": placed}
 
 
 _TREE_CLASSES = frozenset(f"{SCALA}{PACKAGES[kind]}.{kind}" for kind in SINGLE_TREES)
@@ -334,22 +331,24 @@ def _sizes(numbers: Numbers) -> dict[str, Any]:
     return {name: numbers[name] for name in ("numFeatures", "numClasses") if name in numbers}
 
 
-def _flat(table: pa.Table, struct: str) -> pa.Table:
-    """The table with the fields of the column `struct` in place of that."""
+def _flatten(table: pa.Table, struct: str) -> pa.Table:
+    """Replace the column `struct` of a table by its fields."""
     import pyarrow as pa
 
-    held = table.column(struct).combine_chunks()
-    fields = {field.name: held.field(field.name) for field in held.type}
+    column = table.column(struct).combine_chunks()
+    fields = {field.name: column.field(field.name) for field in column.type}
     others = {name: table.column(name) for name in table.column_names if name != struct}
     return pa.table(others | fields)
 
 
-def tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
-    """The nodes of `trees` trees, as Spark saves them in 3.0 and later.
+def read_tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
+    """Read the nodes of `trees` trees as Spark saves them since 3.0.
 
     Args:
-        table: the columns id, prediction, impurityStats, leftChild, rightChild and split, and, of
-            several trees, treeID.
+        table: the columns id, prediction, impurityStats, leftChild, rightChild and split, and
+        treeID if
+            there are several trees.
+        trees: the number of trees.
     """
     import pyarrow as pa
 
@@ -368,8 +367,8 @@ def tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
         raise ValueError("the nodes of a tree are not numbered from 0")
     table = table.take(pa.array(order))
     split = table.column("split").combine_chunks()
-    begin, values = _lists(split.field("leftCategoriesOrThreshold"))
-    stats_begin, stats = _lists(table.column("impurityStats").combine_chunks())
+    begin, values = _join_lists(split.field("leftCategoriesOrThreshold"))
+    stats_begin, stats = _join_lists(table.column("impurityStats").combine_chunks())
     widths = np.unique(np.diff(stats_begin))
     if widths.size > 1:
         raise ValueError("the nodes of a tree count different numbers of classes")
@@ -398,14 +397,14 @@ def _column(table: pa.Table, name: str, dtype: type = np.int64) -> Array:
 
 
 def _array(column: pa.Array, dtype: type = np.int64) -> Array:
-    made: Array = column.to_numpy(zero_copy_only=False)
-    if made.dtype.kind not in ("iu" if dtype is np.int64 else "f"):
+    array: Array = column.to_numpy(zero_copy_only=False)
+    if array.dtype.kind not in ("iu" if dtype is np.int64 else "f"):
         raise ValueError(f"a column of a tree has values of {column.type}")
-    return made.astype(dtype)
+    return array.astype(dtype)
 
 
-def _lists(column: pa.ListArray) -> tuple[Array, Array]:
-    """Where each list begins and the last one ends, and the numbers of all of them."""
+def _join_lists(column: pa.ListArray) -> tuple[Array, Array]:
+    """Return the offsets of lists, and their numbers concatenated."""
     if column.null_count or column.flatten().null_count:
         raise ValueError("a list of a tree has NULL")
     sizes = column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)

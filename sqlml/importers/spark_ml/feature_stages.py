@@ -1,6 +1,8 @@
-"""VectorAssembler: columns side by side as one vector.
+"""The stages of Spark ML that compute features: assemblers, encoders, imputers and scalers.
 
-Source: the class's own file in `org/apache/spark/ml/feature`.
+Sources: the files of the classes in `org/apache/spark/ml/feature`. Scalers multiply by 1 /
+deviation where scikit-learn divides, and return 0 for a constant column (StandardScaler.scala and
+others).
 """
 
 from __future__ import annotations
@@ -13,24 +15,24 @@ import numpy as np
 
 from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.estimator_checks import numbers
-from sqlml.importers.spark_ml.stages import Column, Columns, Stage
+from sqlml.importers.spark_ml.pipeline_stages import Column, Columns, Stage
 from sqlml.importers.untrusted_documents import MAX_OUTPUTS
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
 
-def vector_assembler(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """All columns side by side; with "keep" a NULL is NaN, else a NULL and NaN are refused."""
+def vector_assembler(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Concatenate columns to a vector; NULL becomes NaN with "keep", else it is an error."""
     keep = stage.invalid("error", "keep") == "keep"
-    parts: list[Frame] = []
-    run: list[Frame] = []  # neighbours that come from the table as they are
+    blocks: list[Frame] = []
+    run: list[Frame] = []  # adjacent raw columns
     b = columns.builder
 
-    def checked() -> None:
+    def check_finite() -> None:
         if run:
             frame = Frame.hstack(b, run)
             value = numbers(frame, stage.kind, allow_nan=keep)
-            parts.append(Frame.of(b, value, frame.names))
+            blocks.append(Frame.of(b, value, frame.names))
             run.clear()
 
     for name in stage.texts("inputCols"):
@@ -38,43 +40,38 @@ def vector_assembler(stage: Stage, columns: Columns, wanted: Collection[str]) ->
         if column.raw:
             run.append(column.frame)
         else:
-            checked()
-            parts.append(column.frame)
-    checked()
-    if not parts:
+            check_finite()
+            blocks.append(column.frame)
+    check_finite()
+    if not blocks:
         raise stage.damaged("it reads no column")
-    whole = Frame.hstack(b, parts)
-    columns.put(stage.text("outputCol"), whole.matrix(), whole.names, vector=True)
+    vector = Frame.hstack(b, blocks)
+    columns.put(stage.text("outputCol"), vector.matrix(), vector.names, vector=True)
 
 
-# Binarizer and Bucketizer: numbers become few numbers.
-#
-# Sources: the classes' own files in `org/apache/spark/ml/feature`.
-
-
-def binarizer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """1 above the threshold, else 0: of NULL and NaN too."""
+def binarizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Return 1 above the threshold, else 0, also for NULL and NaN."""
     pairs = stage.columns
     shared = stage.number("threshold", 0.0)
-    given = stage.numbers("thresholds") if "inputCols" in stage.params else None
-    if given is not None and len(given) != len(pairs):
-        raise stage.damaged(f"it has {len(given)} thresholds for {len(pairs)} columns")
+    x = stage.numbers("thresholds") if "inputCols" in stage.params else None
+    if x is not None and len(x) != len(pairs):
+        raise stage.damaged(f"it has {len(x)} thresholds for {len(pairs)} columns")
     b = columns.builder
-    for (read, made), threshold in zip(pairs, given or (shared,) * len(pairs), strict=True):
-        if made not in wanted:
+    for (read, output), threshold in zip(pairs, x or (shared,) * len(pairs), strict=True):
+        if output not in needed:
             continue
         column = columns.any(read)
         above = b.op("gt", column.frame.matrix(), b.constant(np.full(1, threshold)))
         value = b.op("cast", above, dtype="float64")
-        columns.put(made, value, column.frame.names, vector=column.vector)
+        columns.put(output, value, column.frame.names, vector=column.vector)
 
 
-def bucketizer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """The number of the bucket that a number lies in; the last one holds its upper end, too."""
+def bucketizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Return the number of the bucket of each number; the last one includes its upper end."""
     stage.invalid("error")
     if "inputCols" in stage.params:
         raise stage.unsupported("several columns at once are not covered; use one for each column")
-    ((read, made),) = stage.columns
+    ((read, output),) = stage.columns
     splits = stage.numbers("splits")
     if splits is None or len(splits) < 3 or any(np.diff(splits) <= 0):
         raise stage.damaged("its splits do not increase")
@@ -92,57 +89,56 @@ def bucketizer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
     inner = np.array(splits[1:-1])
     offsets = np.array([0, inner.size], np.int64)
     bucket = b.op("search_sorted", x, edges=inner, offsets=offsets, side="right")
-    columns.put(made, b.op("cast", bucket, dtype="float64"), frame.names, vector=False)
+    columns.put(output, b.op("cast", bucket, dtype="float64"), frame.names, vector=False)
 
 
-# StringIndexerModel and OneHotEncoderModel.
-#
-# Sources: the classes' own files in `org/apache/spark/ml/feature`.
+def string_indexer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Return the index of each text among the labels.
 
-
-def string_indexer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """The place of a text among the labels, as a number; with "keep", NULL and unseen texts are one
-    more category at the end."""
+    With "keep", NULL and unknown texts are one more category at the end.
+    """
     keep = stage.invalid("error", "keep") == "keep"
     labels = stage.data["labels"]
     if len(labels) != len(stage.columns):
         raise stage.damaged(f"it has labels for {len(labels)} columns, not {len(stage.columns)}")
     b = columns.builder
-    for (read, made), known in zip(stage.columns, labels, strict=True):
-        if made not in wanted:
+    for (read, output), column_labels in zip(stage.columns, labels, strict=True):
+        if output not in needed:
             continue
-        if not all(isinstance(v, str) for v in known) or len(set(known)) != len(known):
+        if not all(isinstance(v, str) for v in column_labels) or len(set(column_labels)) != len(
+            column_labels
+        ):
             raise stage.damaged("its labels are not distinct strings")
         column = columns.scalar(read, stage.kind)
         if not column.raw:
             raise stage.unsupported(
                 f"it reads {read!r}, which an earlier stage makes; index a column of the table"
             )
-        categories = np.empty(len(known), object)
-        categories[:] = known
+        categories = np.empty(len(column_labels), object)
+        categories[:] = column_labels
         codes = b.op("encode", column.frame.strings(0), categories=categories, missing=-1)
         if keep:
-            beyond = b.constant(np.full(1, len(known), np.int64))
+            beyond = b.constant(np.full(1, len(column_labels), np.int64))
             unseen = b.op("lt", codes, b.constant(np.zeros(1, np.int64)))
             codes = b.op("where", unseen, beyond, codes)
         else:
             codes = b.op("require_known", codes, feature=read, step=stage.kind)
-        columns.put_codes(made, codes, len(known) + keep, read)
+        columns.put_codes(output, codes, len(column_labels) + keep, read)
 
 
-def one_hot_encoder(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """A vector that is 1 at the category's place.
+def one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Return a vector that is 1 at the index of the category.
 
-    With handleInvalid="keep" one more place, the last, stands for numbers outside the categories;
-    dropLast leaves out the last place.
+    With handleInvalid="keep", invalid numbers are one more category at the end; dropLast drops the
+    last category.
     """
     keep = stage.invalid("error", "keep") == "keep"
     sizes = stage.data["sizes"]
     if len(sizes) != len(stage.columns):
         raise stage.damaged(f"it has {len(sizes)} sizes for {len(stage.columns)} columns")
     b = columns.builder
-    for (read, made), size in zip(stage.columns, sizes, strict=True):
-        if made not in wanted:
+    for (read, vector), size in zip(stage.columns, sizes, strict=True):
+        if vector not in needed:
             continue
         if not 0 < size <= MAX_OUTPUTS:
             raise stage.damaged(f"it has {size} categories for the column {read!r}")
@@ -153,12 +149,12 @@ def one_hot_encoder(stage: Stage, columns: Columns, wanted: Collection[str]) -> 
             codes = _valid_codes(stage, b, column, size, keep)
         width = size + keep - stage.flag("dropLast", True)
         hot = b.op("one_hot", codes, width=width, dtype="float64")
-        columns.put(made, hot, tuple(f"{read}_{i}" for i in range(width)), vector=True)
+        columns.put(vector, hot, tuple(f"{read}_{i}" for i in range(width)), vector=True)
 
 
 def _valid_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool) -> Value:
-    """A number as a code below `size`; of others `size` with "keep", else they are refused."""
-    # A raw NULL would be NULL in Spark and NaN another category; SQL cannot tell them apart.
+    """Return numbers as codes below `size`; others become `size` with "keep", else errors."""
+    # Spark treats a raw NULL as NULL and NaN as another category; SQL cannot distinguish them.
     x = numbers(column.frame, stage.kind) if column.raw else column.frame.matrix()
     from_zero = b.op("ge", x, b.constant(np.zeros(1)))
     below = b.op("lt", x, b.constant(np.full(1, float(size))))
@@ -170,13 +166,8 @@ def _valid_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool
     return b.op("require_known", codes, feature=column.frame.names[0], step=stage.kind)
 
 
-# ImputerModel.
-#
-# Source: the class's own file in `org/apache/spark/ml/feature`.
-
-
-def imputer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """What the column lacks, and NaN, become the number that was found in training."""
+def imputer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Replace the column's missing value, and NaN, by the number that training found."""
     missing = stage.params.get("missingValue", math.nan)
     if not (missing == "NaN" or isinstance(missing, float) and math.isnan(missing)):
         raise stage.unsupported(
@@ -184,8 +175,8 @@ def imputer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
             "write such values as NULL in the query, and fit with missingValue=NaN"
         )
     b = columns.builder
-    for read, made in stage.columns:
-        if made not in wanted:
+    for read, output in stage.columns:
+        if output not in needed:
             continue
         fill = stage.data["surrogates"].get(read)
         if not isinstance(fill, float) or not math.isfinite(fill):
@@ -200,44 +191,38 @@ def imputer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
             )
         x = columns.scalar(read, stage.kind).frame.matrix()
         filled = b.op("impute", x, fill=np.array([fill]), missing=math.nan)
-        columns.put(made, filled, (read,), vector=False)
+        columns.put(output, filled, (read,), vector=False)
 
 
-# StandardScalerModel, MinMaxScalerModel, MaxAbsScalerModel, RobustScalerModel, Normalizer.
-#
-# Spark multiplies by 1 / deviation where scikit-learn divides, and makes 0 of a column that did
-# not vary (`org/apache/spark/ml/feature/StandardScaler.scala` and its neighbours).
-
-
-def standard_scaler(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """(x - mean) * (1 / std)."""
+def standard_scaler(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Return (x - mean) * (1 / std)."""
     shift = stage.vector("mean") if stage.flag("withMean", False) else None
     scale = _inverse(stage.vector("std"), 0.0) if stage.flag("withStd", True) else None
-    _scaled(stage, columns, shift, scale, stage.vector("std").size)
+    _scale(stage, columns, shift, scale, stage.vector("std").size)
 
 
-def robust_scaler(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """(x - median) * (1 / range)."""
+def robust_scaler(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Return (x - median) * (1 / range)."""
     shift = stage.vector("median") if stage.flag("withCentering", False) else None
     scale = _inverse(stage.vector("range"), 0.0) if stage.flag("withScaling", True) else None
-    _scaled(stage, columns, shift, scale, stage.vector("range").size)
+    _scale(stage, columns, shift, scale, stage.vector("range").size)
 
 
-def max_abs_scaler(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """x * (1 / maxAbs); a column of zeros stays."""
+def max_abs_scaler(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Return x * (1 / maxAbs); a column of zeros stays."""
     scale = _inverse(stage.vector("maxAbs"), 1.0)
-    _scaled(stage, columns, None, scale, scale.size)
+    _scale(stage, columns, None, scale, scale.size)
 
 
-def min_max_scaler(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """(x - low) * ((max - min) / (high - low)) + min; the middle for a column that did not vary."""
+def min_max_scaler(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Return (x - low) * ((max - min) / (high - low)) + min; constant columns are centred."""
     low, high = stage.vector("originalMin"), stage.vector("originalMax")
     least, most = stage.number("min", 0.0), stage.number("max", 1.0)
     if low.shape != high.shape:
         raise stage.damaged("it has different numbers of minima and maxima")
     span = high - low
     scale = np.divide(most - least, span, out=np.zeros_like(span), where=span != 0)
-    frame = _read(stage, columns, low.size)
+    frame = _read_vector(stage, columns, low.size)
     b, x = frame.builder, frame.matrix()
     value = b.op("mul", b.op("sub", x, b.constant(low)), b.constant(scale))
     value = b.op("add", value, b.constant(np.full(1, least)))
@@ -246,17 +231,17 @@ def min_max_scaler(stage: Stage, columns: Columns, wanted: Collection[str]) -> N
         middle = b.constant(np.full(1, (least + most) / 2))
         middle = b.op("where", b.op("isnan", x), x, middle)
         value = b.op("where", b.constant(constant[None, :]), middle, value)
-    _put(stage, columns, frame, value)
+    _put_vector(stage, columns, frame, value)
 
 
-def normalizer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """x divided by the norm of its row, unless that is 0."""
-    frame = _read(stage, columns, None)
+def normalizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+    """Divide x by the norm of its row, unless that is 0."""
+    frame = _read_vector(stage, columns, None)
     b, x = frame.builder, frame.matrix()
     norm = _norm(stage, b, x, stage.number("p", 2.0))
     nothing = b.op("eq", norm, b.constant(np.zeros(1)))
     norm = b.op("where", nothing, b.constant(np.ones(1)), norm)
-    _put(stage, columns, frame, b.op("div", x, norm))
+    _put_vector(stage, columns, frame, b.op("div", x, norm))
 
 
 def _norm(stage: Stage, b: Builder, x: Value, p: float) -> Value:
@@ -270,15 +255,15 @@ def _norm(stage: Stage, b: Builder, x: Value, p: float) -> Value:
 
 
 def _inverse(x: Array, instead: float) -> Array:
-    """1 / x, and `instead` where x is 0."""
-    made: Array = np.divide(1.0, x, out=np.full_like(x, instead), where=x != 0)
-    return made
+    """Return 1 / x, and `instead` where x is 0."""
+    inverse: Array = np.divide(1.0, x, out=np.full_like(x, instead), where=x != 0)
+    return inverse
 
 
-def _scaled(
+def _scale(
     stage: Stage, columns: Columns, shift: Array | None, scale: Array | None, width: int
 ) -> None:
-    frame = _read(stage, columns, width)
+    frame = _read_vector(stage, columns, width)
     b, value = frame.builder, frame.matrix()
     if shift is not None:
         if shift.size != width:
@@ -286,12 +271,12 @@ def _scaled(
         value = b.op("sub", value, b.constant(shift))
     if scale is not None:
         value = b.op("mul", value, b.constant(scale))
-    _put(stage, columns, frame, value)
+    _put_vector(stage, columns, frame, value)
 
 
-def _read(stage: Stage, columns: Columns, width: int | None) -> Frame:
+def _read_vector(stage: Stage, columns: Columns, width: int | None) -> Frame:
     return columns.vector(stage.text("inputCol"), stage.kind, width)
 
 
-def _put(stage: Stage, columns: Columns, frame: Frame, value: Value) -> None:
+def _put_vector(stage: Stage, columns: Columns, frame: Frame, value: Value) -> None:
     columns.put(stage.text("outputCol"), value, frame.names, vector=True)

@@ -1,7 +1,7 @@
-"""`read_object`: a fitted object of pyspark.ml in this process as a SparkModel.
+"""A fitted object of pyspark.ml in this process as a SparkModel.
 
 Parameters and small arrays come from the object's own attributes. Tree nodes have no such
-attributes: Spark's own `NodeData.build` turns them into the rows that it would save, which arrive
+attributes: Spark's own `NodeData.build` converts them to the rows that it would save, which arrive
 as one JSON text per tree.
 """
 
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.spark_ml.contents import LEARNED, tree_nodes
-from sqlml.importers.spark_ml.stages import (
+from sqlml.importers.spark_ml.contents import LEARNED, read_tree_nodes
+from sqlml.importers.spark_ml.pipeline_stages import (
     FORESTS,
     PACKAGES,
     PIPELINES,
@@ -24,7 +24,7 @@ from sqlml.importers.spark_ml.stages import (
     SINGLE_TREES,
     SparkModel,
     Stage,
-    not_covered,
+    explain_not_covered,
 )
 from sqlml.types import Array
 
@@ -33,36 +33,37 @@ if TYPE_CHECKING:
 
 
 def read_object(model: Any, *, trees: bool = True) -> SparkModel:
-    """The stages of a PipelineModel, or of a single fitted stage.
+    """Return the stages of a PipelineModel, or of a single fitted stage.
 
     Args:
-        trees: whether the nodes of trees are fetched, too.
+        model: the object.
+        trees: fetch the nodes of trees, too.
 
     Raises:
         UnsupportedModelError: a stage that is not covered.
     """
     from pyspark import __version__
 
-    return SparkModel(tuple(_stages(model, trees)), f"pyspark {__version__}")
+    return SparkModel(tuple(_read_stages(model, trees)), f"pyspark {__version__}")
 
 
-def _stages(model: Any, trees: bool) -> Iterator[Stage]:
+def _read_stages(model: Any, trees: bool) -> Iterator[Stage]:
     name, uid = f"{type(model).__module__}.{type(model).__qualname__}", str(model.uid)
     if name in PIPELINES:
         for stage in model.stages:
-            yield from _stages(stage, trees)
+            yield from _read_stages(stage, trees)
         return
     kind = type(model).__qualname__
     if kind not in PACKAGES or name != f"{PYTHON}{PACKAGES[kind]}.{kind}":
-        raise not_covered(name, uid)
+        raise explain_not_covered(name, uid)
     params = {param.name: value for param, value in model.extractParamMap().items()}
-    yield Stage(kind, uid, params, _learned(kind, model, trees))
+    yield Stage(kind, uid, params, _read_learned(kind, model, trees))
 
 
-def _learned(kind: str, model: Any, trees: bool) -> dict[str, Any]:
-    """`Stage.data` of an object, but for the nodes of trees where `trees` is false."""
+def _read_learned(kind: str, model: Any, trees: bool) -> dict[str, Any]:
+    """Return `Stage.data` of an object, without the nodes of trees if `trees` is false."""
     if kind in SINGLE_TREES or kind in FORESTS:
-        return _trees(model, trees)
+        return _read_trees(model, trees)
     if kind == "KMeansModel":
         return {"centres": np.array(model.clusterCenters(), np.float64)}
     if kind == "ImputerModel":
@@ -70,36 +71,39 @@ def _learned(kind: str, model: Any, trees: bool) -> dict[str, Any]:
     return LEARNED[kind](partial(getattr, model)) if kind in LEARNED else {}
 
 
-def _trees(model: Any, trees: bool) -> dict[str, Any]:
-    made: dict[str, Any] = {"numFeatures": int(model.numFeatures)}
+def _read_trees(model: Any, trees: bool) -> dict[str, Any]:
+    data: dict[str, Any] = {"numFeatures": int(model.numFeatures)}
     if "Classification" in type(model).__name__:
-        made["numClasses"] = int(model.numClasses)
+        data["numClasses"] = int(model.numClasses)
     if not trees:
-        return made
+        return data
     java = getattr(model, "_java_obj", None)
     if java is None or not hasattr(java, "getClass"):
         raise UnsupportedModelError(
             f"the trees of this {type(model).__name__} are in another process (Spark Connect); "
             "save the model with model.write().save(path), and register the folder"
         )
-    several = type(model).__name__ in FORESTS
-    held = list(java.trees()) if several else [java]
-    weights: Array = np.array(model.treeWeights if several else [1.0], np.float64)
-    return made | {"nodes": tree_nodes(_table(held), len(held)), "weights": weights}
+    is_forest = type(model).__name__ in FORESTS
+    java_trees = list(java.trees()) if is_forest else [java]
+    weights: Array = np.array(model.treeWeights if is_forest else [1.0], np.float64)
+    return data | {
+        "nodes": read_tree_nodes(_fetch_nodes(java_trees), len(java_trees)),
+        "weights": weights,
+    }
 
 
-def _table(trees: list[Any]) -> pa.Table:
-    """The nodes of Java's trees as the rows that Spark would save.
+def _fetch_nodes(trees: list[Any]) -> pa.Table:
+    """Return the nodes of Java's trees as the rows that Spark would save.
 
     Raises:
-        UnsupportedModelError: this version of Spark keeps them otherwise.
+        UnsupportedModelError: this version of Spark stores them differently.
     """
     import pyarrow as pa
     from py4j.protocol import Py4JError
 
     try:
-        told = [json.loads(text) for text in _texts(trees)]
-    except (Py4JError, TypeError) as error:  # TypeError: a Java class that is not there
+        rows = [json.loads(text) for text in _fetch_json(trees)]
+    except (Py4JError, TypeError) as error:  # TypeError if a Java class is missing
         raise UnsupportedModelError(
             f"sqlml cannot read trees from this version of Spark ({type(error).__name__}); save "
             "the model with model.write().save(path), and register the folder"
@@ -122,15 +126,15 @@ def _table(trees: list[Any]) -> pa.Table:
             ("split", split),
         ]
     )
-    parts = [
+    columns = [
         pa.Table.from_pylist([{**node, "treeID": i} for node in nodes], schema)
-        for i, nodes in enumerate(told)
+        for i, nodes in enumerate(rows)
     ]
-    return pa.concat_tables(parts).combine_chunks()
+    return pa.concat_tables(columns).combine_chunks()
 
 
-def _texts(trees: list[Any]) -> Iterator[str]:
-    """The rows of each tree as JSON, which Java's Jackson writes of their fields."""
+def _fetch_json(trees: list[Any]) -> Iterator[str]:
+    """Return the rows of each tree as JSON, which Java's Jackson writes of their fields."""
     from pyspark import SparkContext
 
     context: Any = SparkContext._active_spark_context

@@ -1,14 +1,16 @@
-"""Importers of torch.nn.Module, torch.export.ExportedProgram and .pt2 files.
+"""Import torch.nn.Module, torch.export.ExportedProgram and .pt2 files.
 
-A module is a regressor: what it returns for a row, (n,) or (n, k), is the row's `label`, one
-number or k of them. A softmax or sigmoid at its end is its own business. It takes one matrix
-(n, columns), or several tensors that take the columns in their order; columns are cast to the
-dtype that it reads. A module that behaves differently in training is accepted only after `eval()`.
+A module is a regressor: its result for a row, (n,) or (n, k), is the row's `label`, one number or k
+of them, including any softmax or sigmoid at its end. A module reads one matrix (n, columns), or
+several tensors that divide the columns in their order; columns are cast to its dtype. A module that
+behaves differently in training is accepted only after `eval()`.
 
-If operators of the IR can express its graph, it becomes these, and then runs on every backend.
-float64 modules agree with torch within 1e-12, float32 modules within float32's own rounding
-(about 1e-6 of the largest number in a sum). Otherwise the module stays whole as `torch_module`,
-which the torch backend runs.
+If operators of the IR can express its graph, it becomes these and runs on every backend. float64
+modules agree with torch within 1e-12, float32 modules within float32's own rounding (about 1e-6 of
+the largest number in a sum). Otherwise the module stays whole as `torch_module`, which the torch
+backend runs, after a trial that shows that rows are independent. torch is native code, and a
+hostile archive may crash it, hang it or fill the memory, so archives from files are tried in a
+child process.
 """
 
 from __future__ import annotations
@@ -26,17 +28,11 @@ from sqlml.child_process import Child, Ended, Failed
 from sqlml.errors import UnsupportedModelError, named
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
 from sqlml.importers.row_tensors import Uncovered
-from sqlml.importers.torch.graph import convert, inputs, overwrites_dropout
-from sqlml.importers.torch.tensors import kind_of
+from sqlml.importers.torch.aten_graph import convert_graph, overwrites_dropout, read_inputs
+from sqlml.importers.torch.tensors import find_kind
 from sqlml.ir.builder import Value
 from sqlml.ir.operators.torch_module import runner
 from sqlml.ir.torch_archive import Exported, read_exported
-
-# Whether a whole torch module scores each row by itself: tried here, or in a process of its own.
-#
-# torch is native code, and the operators of a hostile archive may crash it, hang it or fill the
-# memory. A module of this process has run already; an archive from elsewhere is tried in a child.
-
 
 ROWS = 5
 
@@ -45,11 +41,12 @@ def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
     """Run the module of an archive on a few rows, together and one by one.
 
     Args:
-        attrs: the dtype and width that the operator `torch_module` is to have.
+        archive: the saved module.
+        attrs: the dtype and width that the operator `torch_module` will have.
 
     Raises:
-        UnsupportedModelError: rows depend on each other, or it calls what sqlml does not run.
-        SqlmlError: what scoring raises.
+        UnsupportedModelError: rows depend on each other, or it calls an operator that sqlml
+        rejects. SqlmlError: scoring raises it.
     """
     run = runner(archive, attrs)
     import torch
@@ -71,11 +68,11 @@ def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
         )
 
 
-def check_rows_elsewhere(archive: bytes, attrs: Mapping[str, Any]) -> None:
-    """Run `check_rows` in a process of its own: a hostile module may crash or hang torch.
+def check_rows_in_child(archive: bytes, attrs: Mapping[str, Any]) -> None:
+    """Run `check_rows` in a child process, because a hostile module may crash torch.
 
     Raises:
-        UnsupportedModelError, SqlmlError: as `check_rows`, and where torch ends on the module.
+        UnsupportedModelError, SqlmlError: like `check_rows`, or if the child process ends.
     """
     about = json.dumps({"dtype": str(attrs["dtype"]), "width": int(attrs["width"])}).encode()
     try:
@@ -90,7 +87,7 @@ def check_rows_elsewhere(archive: bytes, attrs: Mapping[str, Any]) -> None:
 
 
 def conversation(about: bytes, archive: bytes) -> Generator[bytes, bytes, None]:
-    """Run in the child: its one answer says that all is well."""
+    """Yield once if all is well; this runs in the child process."""
     check_rows(archive, json.loads(about))
     yield b""
 
@@ -99,11 +96,11 @@ WIDTHS = {
     "torch.nn.modules.linear.Linear": "in_features",
     "torch.nn.modules.batchnorm.BatchNorm1d": "num_features",
 }
-"""Layers that say how many columns a module takes, where one of them is its first."""
+"""The attribute with the number of columns, of layers that may come first in a module."""
 
 
 def module_schema(model: Any) -> Schema:
-    """The columns of a module: as many as its first layer takes, or as the user names."""
+    """Return the columns of a module: as many as its first layer reads, or the user names."""
     for layer in model.modules():
         if next(iter(layer.children()), None) is None and any(True for _ in layer.parameters()):
             path = f"{type(layer).__module__}.{type(layer).__qualname__}"
@@ -113,20 +110,20 @@ def module_schema(model: Any) -> Schema:
 
 
 def program_schema(model: Any) -> Schema:
-    """The columns that an exported program reads."""
-    return file_schema(_archive(model))
+    """Return the columns that an exported program reads."""
+    return file_schema(_save_archive(model))
 
 
 def file_schema(model: Exported) -> Schema:
-    """The columns that the program of a .pt2 file reads."""
+    """Return the columns that the program of a .pt2 file reads."""
     return Schema(None, model.features)
 
 
 def import_module(model: Any, frame: Frame) -> Outputs:
-    """torch.nn.Module: exported for as many columns as there are, then as an exported program.
+    """Export a torch.nn.Module for the number of columns, and import the exported program.
 
     Raises:
-        UnsupportedModelError: torch.export cannot trace it; the message says why.
+        UnsupportedModelError: torch.export cannot trace it; the message has the reason.
     """
     import torch
 
@@ -138,7 +135,7 @@ def import_module(model: Any, frame: Frame) -> Outputs:
     dtype = numbers[0].dtype if numbers else torch.float32
     if dtype not in (torch.float32, torch.float64):
         raise UnsupportedModelError(f"a module of {dtype} is not covered; convert it with .float()")
-    restless = next((m for m in model.modules() if m.training and _differs(m)), None)
+    restless = next((m for m in model.modules() if m.training and _differs_in_training(m)), None)
     if restless is not None:
         raise UnsupportedModelError(
             f"the module is in training mode, where {type(restless).__name__} makes a row's "
@@ -150,18 +147,18 @@ def import_module(model: Any, frame: Frame) -> Outputs:
         rows = torch.export.Dim("rows", min=1)
         signature = ({0: rows},)
         exported = torch.export.export(still, (example,), dynamic_shapes=signature, strict=False)
-    except Exception as error:  # tracing runs the module's own code
+    except Exception as error:  # tracing runs the code of the module
         raise UnsupportedModelError(
             f"torch.export cannot trace this {type(model).__name__} for {frame.width} columns "
-            f"({type(error).__name__}: {_first_line(error)}); it must take one "
+            f"({type(error).__name__}: {_read_first_line(error)}); it must take one "
             "matrix (rows, columns). Name its columns with inputs=, or export it yourself with "
             "torch.export.export and give sqlml the exported program"
         ) from error
     return import_program(exported, frame)
 
 
-def _differs(layer: Any) -> bool:
-    """Whether a layer of torch's own computes something else in training."""
+def _differs_in_training(layer: Any) -> bool:
+    """Return whether a layer of torch itself computes another result in training."""
     from torch.nn import modules
 
     if isinstance(layer, modules.batchnorm._NormBase):
@@ -173,55 +170,55 @@ def _differs(layer: Any) -> bool:
 
 
 def import_program(model: Any, frame: Frame) -> Outputs:
-    """A torch.export.ExportedProgram.
+    """Import a torch.export.ExportedProgram.
 
     Raises:
         UnsupportedModelError: its rows depend on each other, or torch cannot save or run it.
     """
-    archive = _archive(model)
+    archive = _save_archive(model)
     _check_width(archive, frame)
     try:
-        return _label(frame, convert(archive, frame))
+        return _find_label(frame, convert_graph(archive, frame))
     except Uncovered:
         if overwrites_dropout(archive):
-            return _label(frame, _opaque(archive, frame, check_rows))
+            return _find_label(frame, _import_whole(archive, frame, check_rows))
         # torch's own decompositions leave fewer kinds of operators.
-        return _imported(_archive(model.run_decompositions()), frame, check_rows)
+        return _import_archive(_save_archive(model.run_decompositions()), frame, check_rows)
 
 
 def import_file(model: Exported, frame: Frame) -> Outputs:
-    """What torch.export.save wrote: operators of the IR, or the whole module.
+    """Import a file of torch.export.save as operators of the IR, or as a whole module.
 
     Raises:
         UnsupportedModelError: its rows depend on each other, or torch cannot run it.
     """
     _check_width(model, frame)
-    return _imported(model, frame, check_rows_elsewhere)
+    return _import_archive(model, frame, check_rows_in_child)
 
 
-def _imported(model: Exported, frame: Frame, check: Check) -> Outputs:
+def _import_archive(model: Exported, frame: Frame, check: Check) -> Outputs:
     try:
-        return _label(frame, convert(model, frame))
+        return _find_label(frame, convert_graph(model, frame))
     except Uncovered:
-        return _label(frame, _opaque(model, frame, check))
+        return _find_label(frame, _import_whole(model, frame, check))
 
 
-def _first_line(error: Exception) -> str:
-    """What an exception says first; tracing appends pages to it.
+def _read_first_line(error: Exception) -> str:
+    """Return the first line of an exception's message, to which tracing appends pages.
 
-    >>> _first_line(ValueError("no\\nway")), _first_line(ValueError())
+    >>> _read_first_line(ValueError("no\\nway")), _read_first_line(ValueError())
     ('no', 'without a message')
     """
     return next(iter(str(error).strip().splitlines()), "without a message")
 
 
-def _archive(model: Any) -> Exported:
+def _save_archive(model: Any) -> Exported:
     import torch
 
     content = io.BytesIO()
     try:
         torch.export.save(model, content)
-    except Exception as error:  # whatever its serializer does not know
+    except Exception as error:  # its serializer may raise any exception
         raise UnsupportedModelError(
             f"torch.export cannot save this program: {type(error).__name__}: {error}"
         ) from error
@@ -235,21 +232,22 @@ def _check_width(model: Exported, frame: Frame) -> None:
         )
 
 
-def _label(frame: Frame, value: Value) -> Outputs:
-    if kind_of(value.type.dtype) < 2:
+def _find_label(frame: Frame, value: Value) -> Outputs:
+    if find_kind(value.type.dtype) < 2:
         value = frame.builder.op("cast", value, dtype="float64")
     return Outputs({"label": value})
 
 
 Check = Callable[[bytes, Mapping[str, Any]], None]
-"""`check_rows`, or `check_rows_elsewhere`."""
+"""The type of `check_rows` and `check_rows_in_child`."""
 
 
-def _opaque(model: Exported, frame: Frame, check: Check) -> Value:
-    """The whole module as one operator, once it is seen to score each row by itself.
+def _import_whole(model: Exported, frame: Frame, check: Check) -> Value:
+    """Return the whole module as one operator, after a trial that rows are independent.
 
     Raises:
-        UnsupportedModelError: its rows depend on each other, or it calls what sqlml does not run.
+        UnsupportedModelError: its rows depend on each other, or it calls an operator that sqlml
+        rejects.
     """
     if not model.width:
         raise UnsupportedModelError("the torch module returns no number for a row")
@@ -257,7 +255,7 @@ def _opaque(model: Exported, frame: Frame, check: Check) -> Value:
     dtype = dtype or ("float32" if model.dtype.startswith("float") else "int64")
     attrs = {"dtype": dtype, "width": model.width}
     check(model.content, attrs)
-    values = [value for _, value in inputs(model, frame)]
+    values = [value for _, value in read_inputs(model, frame)]
     archive = np.frombuffer(model.content, np.uint8)
     return frame.builder.op("torch_module", *values, archive=archive, **attrs)
 
@@ -265,7 +263,7 @@ def _opaque(model: Exported, frame: Frame, check: Check) -> Value:
 MODULE = "torch.nn.modules.module.Module"
 PROGRAM = "torch.export.exported_program.ExportedProgram"
 FILE = "torch.export file"
-"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
+"""The name in the registry of a model that was read from a file."""
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
     {
@@ -282,4 +280,4 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
     }
 )
 FAMILIES: frozenset[str] = frozenset((MODULE,))
-"""Classes whose subclasses are imported as they are: users write their own."""
+"""The classes whose subclasses have the same importer, because users write their own."""

@@ -1,7 +1,7 @@
-"""Tensors of a torch graph while it is converted: rows of the batch, or constants.
+"""The tensors of a torch graph during conversion: rows of the batch, or constants.
 
-torch promotes by kind: a number or a tensor without axes gives way to a tensor of its own kind
-(bool < whole < floating), https://docs.pytorch.org/docs/stable/tensor_attributes.html.
+torch promotes by kind: a number or a tensor without axes adapts to a tensor of the same kind
+(bool < integer < floating), https://docs.pytorch.org/docs/stable/tensor_attributes.html.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Arguments = Mapping[str, Any]
 """The arguments of an aten operator, by name."""
 
 
-def kind_of(dtype: str) -> int:
-    """The kind of a dtype: 0 for bool, 1 for integers, 2 for floats."""
+def find_kind(dtype: str) -> int:
+    """Return the kind of a dtype: 0 for bool, 1 for integers, 2 for floats."""
     return {"b": 0, "i": 1, "u": 1, "f": 2}[np.dtype(dtype).kind]
 
 
-def promoted(operands: list[Operand]) -> DType:
-    """The dtype in which torch computes with `operands`, tensors or numbers."""
+def promote(operands: list[Operand]) -> DType:
+    """Return the dtype in which torch computes with `operands`, tensors or numbers."""
     strong: list[str] = []
     weak: list[str] = []
     numbers = [0]
@@ -44,11 +44,11 @@ def promoted(operands: list[Operand]) -> DType:
     result = ""
     for group in (strong, weak):
         for dtype in group:
-            higher = not result or kind_of(dtype) > kind_of(result)
-            same = bool(result) and kind_of(dtype) == kind_of(result) and group is strong
+            higher = not result or find_kind(dtype) > find_kind(result)
+            same = bool(result) and find_kind(dtype) == find_kind(result) and group is strong
             if higher or (same and np.dtype(dtype).itemsize > np.dtype(result).itemsize):
                 result = dtype
-    if not result or kind_of(result) < max(numbers):
+    if not result or find_kind(result) < max(numbers):
         result = {0: "bool", 1: "int64", 2: "float32"}[max(numbers)]
     if result not in ("bool", "int8", "int16", "int32", "int64", "float32", "float64"):
         raise Uncovered(f"numbers of dtype {result}")
@@ -56,27 +56,27 @@ def promoted(operands: list[Operand]) -> DType:
 
 
 class Maker:
-    """Makes operators over tensors, with torch's rules of dtype and broadcasting."""
+    """A builder of operators over tensors, with torch's rules of dtype and broadcasting."""
 
     def __init__(self, builder: Builder) -> None:
         self.b = builder
 
     def op(self, op: str, x: Rows, **attrs: Any) -> Rows:
-        """An operator of the IR that makes as many numbers as it reads."""
+        """Add an operator of the IR whose result has as many numbers as its input."""
         return Rows(self.b.op(op, x.value, **attrs), x.inner)
 
     def cast(self, x: Rows, dtype: DType) -> Rows:
-        """`x` in another dtype, truncated and wrapped as torch does."""
+        """Convert `x` to another dtype, truncating and wrapping like torch."""
         return Rows(self.b.cast(x.value, dtype), x.inner)
 
     def elementwise(self, op: str, *operands: Operand, dtype: DType | None = None) -> Rows:
-        """`op` over operands that are promoted to one dtype, or cast to `dtype`."""
-        dtype = dtype or promoted(list(operands))
+        """Apply `op` to operands that are promoted to one dtype, or cast to `dtype`."""
+        dtype = dtype or promote(list(operands))
         return self._aligned(op, [self._as(x, dtype) for x in operands])
 
     def where(self, condition: Rows, yes: Operand, no: Operand) -> Rows:
-        """`yes` where the condition holds, else `no`; either may be a constant."""
-        dtype = promoted([yes, no])
+        """Choose `yes` where the condition holds, else `no`; either may be a constant."""
+        dtype = promote([yes, no])
         chosen = self.cast(condition, "bool")
         return self._aligned("where", [chosen, self._as(yes, dtype), self._as(no, dtype)])
 
@@ -84,52 +84,52 @@ class Maker:
         if isinstance(x, Rows):
             return self.cast(x, dtype)
         with np.errstate(all="ignore"):
-            made: Array = np.asarray(x).astype(numpy_dtype(dtype))
-        return made
+            cast: Array = np.asarray(x).astype(numpy_dtype(dtype))
+        return cast
 
     def _aligned(self, op: str, operands: list[Rows | Array]) -> Rows:
-        values, inner = row_tensors.aligned(self.b, operands)
+        values, inner = row_tensors.align(self.b, operands)
         return Rows(self.b.op(op, *values), inner)
 
     def floating(self, x: Rows) -> Rows:
-        """Integers cast to float32, as functions such as exp do."""
-        return self.cast(x, "float32") if kind_of(x.dtype) < 2 else x
+        """Cast integers to float32, as functions such as exp do."""
+        return self.cast(x, "float32") if find_kind(x.dtype) < 2 else x
 
     def unary(self, op: str, x: Rows) -> Rows:
-        """A function of floats; integers become float32 first."""
+        """Apply a function of floats; integers become float32 first."""
         return self.op(op, self.floating(x))
 
     def reduce(self, op: str, x: Rows, axes: list[int], keep: bool = True) -> Rows:
-        """A reduction over column axes, which stay with length 1, or go."""
+        """Reduce column axes, which stay with length 1 or are dropped."""
         make = partial(_last_axis, self.b, op)
-        return row_tensors.reduced(self.b, x, axes, make, keep=keep)
+        return row_tensors.reduce_axes(self.b, x, axes, make, keep=keep)
 
 
 def _last_axis(b: Builder, op: str, value: Value, axis: int) -> Value:
     return b.op(op, value, axis=axis)
 
 
-def axis_of(dim: Any, rank: int) -> int:
-    """The axis that `dim` means among `rank`, counted from the front."""
+def resolve_axis(dim: Any, rank: int) -> int:
+    """Return the axis `dim` of `rank` axes, counted from the front."""
     if type(dim) is not int or not -rank <= dim < rank:
         raise Uncovered(f"dimension {dim!r} of {rank}")
     return dim % rank
 
 
-def column_axis(dim: Any, x: Rows) -> int:
-    """The axis of `x` that `dim` means, which must not be the rows'."""
-    axis = axis_of(dim, x.rank)
+def resolve_column_axis(dim: Any, x: Rows) -> int:
+    """Return the axis `dim` of `x`, which must not be that of the rows."""
+    axis = resolve_axis(dim, x.rank)
     if axis == 0:
         raise Uncovered("an operator across the rows of the batch")
     return axis
 
 
 Rule = Callable[[Maker, Arguments], Any]
-"""Arguments by name -> the result, or a tuple of results."""
+"""A function from arguments by name to a result, or to a tuple of results."""
 
 
 def rows(a: Arguments, name: str) -> Rows:
-    """Argument `name`, which must be a tensor with rows."""
+    """Return argument `name`, which must be a tensor with rows."""
     x = a[name]
     if not isinstance(x, Rows):
         raise Uncovered("an operator on constants only")
@@ -137,7 +137,7 @@ def rows(a: Arguments, name: str) -> Rows:
 
 
 def constant(a: Arguments, name: str) -> Array | None:
-    """Argument `name`, which must be a tensor without rows, or None."""
+    """Return argument `name`, which must be a tensor without rows, or None."""
     x = a.get(name)
     if isinstance(x, Rows):
         raise Uncovered(f"argument {name} that depends on the rows")

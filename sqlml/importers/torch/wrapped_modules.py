@@ -1,4 +1,9 @@
-"""What makes probabilities of the numbers that a torch module returns, in their own dtype."""
+"""Networks around torch modules: skorch's nets, and DNNClassifier and DNNRegressor of sqlml.
+
+The module is imported like any torch module; then the numbers that it returns become probabilities
+in their own dtype. skorch's rules are in its files `classifier.py`, `regressor.py` and `utils.py`
+(`_infer_predict_nonlinearity`). sqlml's networks are those of `sqlml/training/estimators/dnn.py`.
+"""
 
 from __future__ import annotations
 
@@ -18,81 +23,60 @@ from sqlml.ir.builder import Builder, Value
 
 
 def softmax(b: Builder, x: Value) -> Value:
-    """(n, k) scores of all classes -> their probabilities."""
+    """Return the probabilities of scores (n, k) of all classes."""
     return b.op("softmax", x, sum_dtype=x.type.dtype)
 
 
 def sigmoid(b: Builder, x: Value) -> Value:
-    """(n, 1) scores of the second class -> (n, 2) probabilities of both."""
-    return with_complement(b, b.op("sigmoid", x))
+    """Return the probabilities (n, 2) of scores (n, 1) of the second class."""
+    return add_complement(b, b.op("sigmoid", x))
 
 
-def with_complement(b: Builder, second: Value) -> Value:
-    """(n, 1) probabilities p of the second class -> (n, 2) of 1 - p and p."""
-    return b.op("concat", b.op("sub", number_like(b, 1, second), second), second)
+def add_complement(b: Builder, second: Value) -> Value:
+    """Return (1 - p, p), (n, 2), of probabilities p (n, 1) of the second class."""
+    return b.op("concat", b.op("sub", constant_like(b, 1, second), second), second)
 
 
-def number_like(b: Builder, number: float, like: Value) -> Value:
-    """A constant of the dtype of another value."""
+def constant_like(b: Builder, number: float, like: Value) -> Value:
+    """Return a constant of the dtype of another value."""
     return b.constant(np.array([number], like.type.dtype))
 
 
-# DNNClassifier and DNNRegressor of sqlml (`sqlml/training/estimators/dnn.py`), trained in SQL.
-
-
 def dnn_schema(model: Any) -> Schema:
-    """The columns of the network's module."""
-    return module_schema(_fitted_module(model))
+    """Return the columns of the network's module."""
+    return module_schema(_find_dnn_module(model))
 
 
-def dnn_classifier(model: Any, frame: Frame) -> Outputs:
-    """The class with the largest probability, the first of equal ones."""
+def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
+    """Import DNNClassifier, which predicts the first class with the largest probability."""
     scores = _scores(model, frame)
     proba = (sigmoid if scores.type.width == 1 else softmax)(frame.builder, scores)
     label = argmax_label(frame.builder, proba)
     return Outputs({"label": label, "proba": proba}, labels_of(two_or_more_classes(model)))
 
 
-def dnn_regressor(model: Any, frame: Frame) -> Outputs:
-    """What the module returns."""
+def import_dnn_regressor(model: Any, frame: Frame) -> Outputs:
+    """Import DNNRegressor, which predicts the result of the module."""
     return Outputs({"label": _scores(model, frame)})
 
 
 def _scores(model: Any, frame: Frame) -> Value:
-    return import_module(_fitted_module(model), frame).values["label"]
+    return import_module(_find_dnn_module(model), frame).values["label"]
 
 
-def _fitted_module(model: Any) -> Any:
+def _find_dnn_module(model: Any) -> Any:
     if not hasattr(model, "module_"):
         raise unfitted(model)
     return model.module_
 
 
-DNN_IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
-    {
-        "sqlml.training.estimators.dnn.DNNClassifier": dnn_classifier,
-        "sqlml.training.estimators.dnn.DNNRegressor": dnn_regressor,
-    }
-)
-DNN_SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    dict.fromkeys(DNN_IMPORTERS, dnn_schema)
-)
+def schema(model: Any) -> Schema:
+    """Return the columns of the net's module."""
+    return module_schema(_find_module(model))
 
 
-# Importers of skorch's NeuralNetClassifier, NeuralNetBinaryClassifier and NeuralNetRegressor.
-#
-# The net's module is imported as any torch module. What skorch makes of its output is in its
-# files `classifier.py`, `regressor.py` and `utils.py` (`_infer_predict_nonlinearity`). Rows come
-# in the dtype that the module reads; skorch hands them to it as they are.
-
-
-def net_schema(model: Any) -> Schema:
-    """The columns of the net's module."""
-    return module_schema(_skorch_module(model))
-
-
-def classifier(model: Any, frame: Frame) -> Outputs:
-    """NeuralNetClassifier: probabilities (n, classes); the label is the place of the largest."""
+def import_classifier(model: Any, frame: Frame) -> Outputs:
+    """Import NeuralNetClassifier: probabilities (n, classes); the largest is the label."""
     proba = _probabilities(model, frame)
     if proba.type.width < 2:
         raise UnsupportedModelError(
@@ -103,8 +87,8 @@ def classifier(model: Any, frame: Frame) -> Outputs:
     return Outputs({"label": label, "proba": proba}, labels_of(list(range(proba.type.width))))
 
 
-def binary_classifier(model: Any, frame: Frame) -> Outputs:
-    """NeuralNetBinaryClassifier: 1 where the probability is above the net's own threshold."""
+def import_binary_classifier(model: Any, frame: Frame) -> Outputs:
+    """Import NeuralNetBinaryClassifier: 1 where the probability is above its threshold."""
     proba = _probabilities(model, frame)
     if proba.type.width != 2:
         raise UnsupportedModelError(
@@ -112,29 +96,31 @@ def binary_classifier(model: Any, frame: Frame) -> Outputs:
             "module's output; covered criteria: BCEWithLogitsLoss, BCELoss"
         )
     second = frame.builder.op("select", proba, indices=np.array([1]))
-    # NumPy compares float32 numbers with the threshold in float32
-    threshold = number_like(frame.builder, model.threshold, second)
+    # NumPy compares float32 numbers with the threshold in float32.
+    threshold = constant_like(frame.builder, model.threshold, second)
     above = frame.builder.op("gt", second, threshold)
     label = frame.builder.op("cast", above, dtype="int64")
     return Outputs({"label": label, "proba": proba}, labels_of([0, 1]))
 
 
-def regressor(model: Any, frame: Frame) -> Outputs:
-    """NeuralNetRegressor: what the module returns, (n, targets)."""
-    return Outputs({"label": _made(model, frame, _nonlinearity(model))})
+def import_regressor(model: Any, frame: Frame) -> Outputs:
+    """Import NeuralNetRegressor, which predicts the result of the module, (n, targets)."""
+    return Outputs({"label": _apply_nonlinearity(model, frame, _find_nonlinearity(model))})
 
 
 def _probabilities(model: Any, frame: Frame) -> Value:
-    return _made(model, frame, _nonlinearity(model))
+    return _apply_nonlinearity(model, frame, _find_nonlinearity(model))
 
 
-def _made(model: Any, frame: Frame, nonlinearity: Callable[[Builder, Value], Value]) -> Value:
-    value = import_module(_skorch_module(model), frame).values["label"]
+def _apply_nonlinearity(
+    model: Any, frame: Frame, nonlinearity: Callable[[Builder, Value], Value]
+) -> Value:
+    value = import_module(_find_module(model), frame).values["label"]
     return nonlinearity(frame.builder, value)
 
 
-def _skorch_module(model: Any) -> Any:
-    """The trained module as it scores.
+def _find_module(model: Any) -> Any:
+    """Return the trained module in evaluation mode.
 
     Raises:
         UnsupportedModelError: the net is not fitted, or has several modules.
@@ -144,16 +130,16 @@ def _skorch_module(model: Any) -> Any:
     return copy.deepcopy(model.module_).eval()
 
 
-def _nonlinearity(model: Any) -> Callable[[Builder, Value], Value]:
-    """What skorch does to the module's output.
+def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value]:
+    """Return the function that skorch applies to the module's output.
 
     Raises:
-        UnsupportedModelError: a function of the user's own.
+        UnsupportedModelError: the user's own function.
     """
-    asked = model.predict_nonlinearity
-    if asked is None:
+    setting = model.predict_nonlinearity
+    if setting is None:
         return _identity
-    if asked != "auto":
+    if setting != "auto":
         raise UnsupportedModelError(
             f"predict_nonlinearity of this {type(model).__name__} is a function of Python, which "
             "sqlml does not import; make it a layer of the module"
@@ -171,18 +157,20 @@ NONLINEARITIES: Mapping[str, Callable[[Builder, Value], Value]] = MappingProxyTy
     {
         "torch.nn.modules.loss.CrossEntropyLoss": softmax,
         "torch.nn.modules.loss.BCEWithLogitsLoss": sigmoid,
-        "torch.nn.modules.loss.BCELoss": with_complement,
+        "torch.nn.modules.loss.BCELoss": add_complement,
     }
 )
-"""Class of a criterion -> what makes probabilities of the module's output."""
+"""The functions from the module's output to probabilities, by class of the criterion."""
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
     {
-        "skorch.classifier.NeuralNetClassifier": classifier,
-        "skorch.classifier.NeuralNetBinaryClassifier": binary_classifier,
-        "skorch.regressor.NeuralNetRegressor": regressor,
+        "skorch.classifier.NeuralNetClassifier": import_classifier,
+        "skorch.classifier.NeuralNetBinaryClassifier": import_binary_classifier,
+        "skorch.regressor.NeuralNetRegressor": import_regressor,
+        "sqlml.training.estimators.dnn.DNNClassifier": import_dnn_classifier,
+        "sqlml.training.estimators.dnn.DNNRegressor": import_dnn_regressor,
     }
 )
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    dict.fromkeys(IMPORTERS, net_schema)
+    {path: schema if path.startswith("skorch.") else dnn_schema for path in IMPORTERS}
 )

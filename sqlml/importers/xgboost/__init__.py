@@ -1,1 +1,7 @@
-"""XGBoost: estimators, Boosters and JSON or UBJSON files. xgboost itself is not imported."""
+"""XGBoost: estimators, Boosters, JSON and UBJSON files -> outputs of a Program.
+
+`importer.py` is the entry point: it reads the document of an estimator or file (`document.py`),
+adds the trees (`forest.py`) to the base margin, and ends with the steps of
+`importers/boosters.py`. xgboost itself is not imported. To cover another objective, add a row to
+`OBJECTIVES` and a test against XGBoost.
+"""

@@ -24,7 +24,7 @@ from sqlml.backends import own_files
 from sqlml.child_process import Child, Ended, Failed
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.importers.lightgbm.document import read_text
-from sqlml.importers.xgboost import document
+from sqlml.importers.untrusted_documents import read_ubjson
 from sqlml.importers.xgboost.document import read_document
 from sqlml.importers.xgboost.forest import compact
 from sqlml.training.options.request import Request
@@ -222,7 +222,7 @@ def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None
         import xgboost
 
         booster = xgboost.Booster(model_file=bytearray(content))
-        read_document(document.loads(booster.save_raw("ubj"), compact))
+        read_document(read_ubjson(booster.save_raw("ubj"), compact))
     elif package == b"lightgbm":
         import lightgbm
 

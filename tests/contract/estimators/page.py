@@ -28,10 +28,10 @@ from sqlml.importers.lightgbm.importer import OBJECTIVES as lightgbm_objectives
 from sqlml.importers.onnx.importer import FUNCTIONS as onnx_operators
 from sqlml.importers.registry import class_path
 from sqlml.importers.sklearn.estimator_table import COMPOSITES, IMPORTERS, UNSUPPORTED
-from sqlml.importers.spark_ml.pipeline import CLASSES as spark_classes
-from sqlml.importers.spark_ml.pipeline import PREDICTORS
+from sqlml.importers.spark_ml.importer import CLASSES as spark_classes
+from sqlml.importers.spark_ml.importer import PREDICTORS
 from sqlml.importers.torch import wrapped_modules as skorch
-from sqlml.importers.torch.graph import RULES as torch_operators
+from sqlml.importers.torch.aten_graph import RULES as torch_operators
 from sqlml.importers.xgboost import importer as xgboost
 from sqlml.importers.xgboost.importer import OBJECTIVES as xgboost_objectives
 from sqlml.ir.ops import OUTPUTS
@@ -144,7 +144,7 @@ def _other_libraries() -> Iterator[str]:
     yield f"\n## torch: {len(operators)} operators of exported programs\n"
     yield f"{_listed(operators)}.\n"
     yield "A module with any other operator runs whole in torch."
-    nets = [path.rsplit(".", 1)[1] for path in skorch.IMPORTERS]
+    nets = [path.rsplit(".", 1)[1] for path in skorch.IMPORTERS if path.startswith("skorch.")]
     yield "\n## skorch\n"
     yield f"Nets: {_listed(nets)}; with any torch module."
     balanced = [path.rsplit(".", 1)[1] for path in imblearn.COMPOSITES]

@@ -97,5 +97,5 @@ def test_no_model_has_operators_of_explanations() -> None:
     columns = [b.input(f"x{k}", e.threshold.dtype.name) for k in range(WIDTH)]
     x = b.op("concat", *columns)
     value = b.op("tree_contributions", x, **e.attrs(), player=player, players=1)
-    with pytest.raises(UnsupportedModelError, match="belongs to a query, and to no model"):
+    with pytest.raises(UnsupportedModelError, match="belongs to a query, not to a model"):
         import_model(b.build({"transform": value}))

@@ -32,7 +32,7 @@ from sqlml.errors import (
 from sqlml.importers import file_formats
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
-from sqlml.importers.xgboost import document as ubjson
+from sqlml.importers.untrusted_documents import read_ubjson
 from sqlml.ir import reference, store
 from sqlml.ir.program import Program
 from tests.support import oracles
@@ -476,12 +476,12 @@ def test_ubjson_reads_every_type_that_the_format_has() -> None:
         b"d\x3f\x00\x00\x00D\x3f\xe0\x00\x00\x00\x00\x00\x00CxSU\x02hi]"
         b"U\x01b[#U\x02U\x01U\x02U\x01c{#U\x01U\x01dT}"
     )
-    assert ubjson.loads(content) == {
+    assert read_ubjson(content) == {
         "a": [None, True, False, -2, 254, -2, -2, -2, 0.5, 0.5, "x", "hi"],
         "b": [1, 2],
         "c": {"d": True},
     }
     for kind, width, value in (("i", 1, -1), ("I", 2, -1), ("l", 4, -1), ("L", 8, -1)):
-        array = ubjson.loads(b"[$" + kind.encode() + b"#U\x03" + b"\xff" * 3 * width)
+        array = read_ubjson(b"[$" + kind.encode() + b"#U\x03" + b"\xff" * 3 * width)
         assert array.tolist() == [value] * 3
         assert array.dtype == f"int{width * 8}"

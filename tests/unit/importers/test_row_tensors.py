@@ -8,12 +8,12 @@ import pytest
 from sqlml.importers.row_tensors import (
     Rows,
     Uncovered,
-    aligned,
-    filled_in,
+    align,
+    apply_to_columns,
+    fill_shape,
     joined,
-    moved,
-    product,
-    reduced,
+    multiply,
+    reduce_axes,
 )
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
@@ -43,47 +43,47 @@ def test_numpys_own_functions_move_numbers() -> None:
         lambda grid: np.broadcast_to(grid[:, :, None], (len(grid), 2, 4, 3)),
     ):
         b, x = cube()
-        np.testing.assert_array_equal(numbers(b, moved(b, x, change)), change(DATA))
+        np.testing.assert_array_equal(numbers(b, apply_to_columns(b, x, change)), change(DATA))
 
 
 def test_rows_stay_rows() -> None:
     for change in (lambda grid: grid[0], lambda grid: grid.T, lambda grid: np.repeat(grid, 2, 0)):
         with pytest.raises(Uncovered, match="mixes rows"):
-            moved(*cube(), change)
+            apply_to_columns(*cube(), change)
     with pytest.raises(ValueError, match="numbers per row"):
-        moved(*cube(), lambda grid: np.broadcast_to(grid, (1, 1 << 20, 2, 3)))
+        apply_to_columns(*cube(), lambda grid: np.broadcast_to(grid, (1, 1 << 20, 2, 3)))
 
 
 def test_one_length_of_a_shape_follows_from_the_others() -> None:
-    assert filled_in([3, -1], 6) == (3, 2)
-    assert filled_in([], 1) == ()
+    assert fill_shape([3, -1], 6) == (3, 2)
+    assert fill_shape([], 1) == ()
     for wanted in ([4, -1], [-1, -1], [5], [0, -1], [-2, -3]):
         with pytest.raises(Uncovered):
-            filled_in(wanted, 6)
+            fill_shape(wanted, 6)
 
 
 @pytest.mark.parametrize("axis", [1, 2])
 def test_tensors_side_by_side(axis: int) -> None:
     b, x = cube()
-    made = joined(b, [x, moved(b, x, lambda grid: grid[:, ::-1])], axis)
+    made = joined(b, [x, apply_to_columns(b, x, lambda grid: grid[:, ::-1])], axis)
     np.testing.assert_array_equal(numbers(b, made), np.concatenate([DATA, DATA[:, ::-1]], axis))
 
 
 def test_operands_are_broadcast_as_numpy_does() -> None:
     for other in (np.float64(2.0), np.arange(3.0), np.arange(2.0)[:, None], np.ones((1, 2, 3))):
         b, x = cube()
-        values, inner = aligned(b, [x, np.asarray(other)])
+        values, inner = align(b, [x, np.asarray(other)])
         np.testing.assert_array_equal(numbers(b, Rows(b.op("mul", *values), inner)), DATA * other)
     b, x = cube()
-    values, inner = aligned(b, [x, moved(b, x, lambda grid: grid[:, :, :1])])
+    values, inner = align(b, [x, apply_to_columns(b, x, lambda grid: grid[:, :, :1])])
     made = numbers(b, Rows(b.op("mul", *values), inner))
     np.testing.assert_array_equal(made, DATA * DATA[:, :, :1])
-    with pytest.raises(Uncovered, match="rows of its own"):
-        aligned(b, [x, np.ones((N, 2, 3))])
+    with pytest.raises(Uncovered, match="several rows"):
+        align(b, [x, np.ones((N, 2, 3))])
     with pytest.raises(Uncovered, match="different rank"):
-        aligned(b, [x, moved(b, x, lambda grid: grid[:, 0])])
+        align(b, [x, apply_to_columns(b, x, lambda grid: grid[:, 0])])
     with pytest.raises(Uncovered, match="none of its inputs has rows"):
-        aligned(b, [np.ones(3)])
+        align(b, [np.ones(3)])
 
 
 @pytest.mark.parametrize("axes", [(1,), (2,), (1, 2)])
@@ -94,7 +94,7 @@ def test_reductions_over_column_axes(axes: tuple[int, ...], keep: bool) -> None:
     def most(value: Value, axis: int) -> Value:
         return b.op("max", value, axis=axis)
 
-    made = numbers(b, reduced(b, x, axes, most, keep=keep))
+    made = numbers(b, reduce_axes(b, x, axes, most, keep=keep))
     np.testing.assert_array_equal(made, DATA.max(axes, keepdims=keep))
 
 
@@ -103,8 +103,8 @@ def test_products_are_of_rows_and_one_matrix() -> None:
     weights = np.arange(12.0).reshape(6, 2)
     flat = Rows(x.value, (6,))
     want = DATA.reshape(N, 6) @ weights + 1
-    made = numbers(b, product(b, flat, weights, np.ones(2)))
+    made = numbers(b, multiply(b, flat, weights, np.ones(2)))
     np.testing.assert_allclose(made, want, rtol=1e-14, atol=1e-14)
     for tensor, matrix in ((x, weights), (flat, weights[:, 0]), (flat, weights.astype("f4"))):
         with pytest.raises(Uncovered, match="multiplies"):
-            product(b, tensor, matrix)
+            multiply(b, tensor, matrix)

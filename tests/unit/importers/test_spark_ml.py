@@ -19,7 +19,7 @@ import pytest
 import sqlml
 from sqlml import errors
 from sqlml.importers.registry import Imported, import_model
-from sqlml.importers.spark_ml.folder import read_folder, tables_here
+from sqlml.importers.spark_ml.folder import read_folder, read_tables
 from sqlml.scorer.scorer import Scorer
 from tests.e2e import child
 from tests.support import spark_folders as saved
@@ -30,7 +30,7 @@ NAN, INF = math.nan, math.inf
 
 def imported(*stages: Folder, inputs: Sequence[str] | None = None) -> Imported:
     folder = stages[0] if len(stages) == 1 else saved.pipeline(*stages)
-    return import_model(read_folder(folder, tables_here), inputs)
+    return import_model(read_folder(folder, read_tables), inputs)
 
 
 def scorer(*stages: Folder, inputs: Sequence[str] | None = None) -> Scorer:
@@ -440,7 +440,7 @@ def test_what_is_no_such_folder_says_what_is(folder: Path, tmp_path: Path) -> No
             (tmp_path, "AUTO", "is a directory .* name a model file, or"),
             (tmp_path / "other", "AUTO", "lacks metadata/part-.."),
             (folder, "XGBOOST", "is a directory"),
-            (tmp_path / "file", "SPARK", "is a file; FORMAT SPARK takes the folder"),
+            (tmp_path / "file", "SPARK", "is a file; FORMAT SPARK needs the folder"),
         ):
             with pytest.raises(errors.ArtifactError, match=says):
                 con.execute(f"CREATE MODEL m FROM '{path}' FORMAT {form}")

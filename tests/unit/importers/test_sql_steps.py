@@ -19,8 +19,8 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 import sqlml
 from sqlml import errors
 from sqlml.importers.frame import Frame
-from sqlml.importers.sql_steps import step as registered
-from sqlml.importers.sql_steps.expressions import operators_of
+from sqlml.importers.sql_steps import importer as registered
+from sqlml.importers.sql_steps.sql_expressions import compile_expressions
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 
@@ -187,7 +187,7 @@ def test_a_subclass_is_another_step() -> None:
 
     sqlml.register_step(Ratio, sql="debt / income")
     model = make_pipeline(Other(), LogisticRegression()).fit(ROWS, Y)
-    with pytest.raises(errors.UnsupportedModelError, match=r"register_step\(Other, sql=..\)"):
+    with pytest.raises(errors.UnsupportedModelError, match=r"register_step\(Other, sql=\.\.\.\)"):
         sqlml.compile(model, inputs=NAMES)
 
 
@@ -344,7 +344,7 @@ def test_expressions_mean_what_they_mean_in_the_engine(sql: str, theirs: dict[st
     micros = inputs["d"].astype(np.int64).astype(float)
     inputs["d"] = np.where(np.isnat(inputs["d"]), np.nan, micros)
     builder = Builder()
-    (made,) = operators_of({"made": sql}, Frame.raw(builder, list(inputs)))
+    (made,) = compile_expressions({"made": sql}, Frame.raw(builder, list(inputs)))
     program = builder.build({"made": made.matrix()})
     ours = reference.run(program, {n: inputs[n] for n in program.inputs})["made"][:, 0]
     want = np.array([np.nan if value is None else value for value in theirs[sql]])

@@ -23,7 +23,7 @@ from sqlml.importers.sklearn.feature_extraction import (
     one_text,
 )
 from sqlml.importers.sklearn.meta.members import Member, as_numbers, is_dropped
-from sqlml.importers.sql_steps.step import registered
+from sqlml.importers.sql_steps.importer import registered
 from sqlml.ir.builder import Builder
 
 OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(

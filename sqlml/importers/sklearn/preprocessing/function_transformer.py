@@ -12,7 +12,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.estimator_checks import check, numbers
-from sqlml.importers.sql_steps.step import registered, sql_step
+from sqlml.importers.sql_steps.importer import registered, sql_step
 from sqlml.ir.builder import Builder, Value
 
 Make = Callable[[Builder, Value], Value]

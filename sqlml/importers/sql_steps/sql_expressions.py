@@ -1,4 +1,4 @@
-"""`operators_of`: SQL expressions over the columns of a step, as operators of a Program."""
+"""SQL expressions over the columns of a step, as operators of a Program."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sqlglot.errors import SqlglotError
 from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.importers.calendar_parts import PARTS, Moment
 from sqlml.importers.frame import Frame
-from sqlml.importers.sql_steps.functions import (
-    A_DATE,
+from sqlml.importers.sql_steps.sql_functions import (
+    DATE_FUNCTIONS,
+    DATE_LITERALS,
     DATES,
     FUNCTIONS,
-    OF_DATES,
     UNITS,
     Column,
     Date,
@@ -37,11 +37,9 @@ from sqlml.parsing.sqlglot_dialects import DIALECTS
 from sqlml.suggestions import closest
 from sqlml.types import DATETIME, fold
 
-# `Reader`: reads the trees of SQL expressions over a frame's columns as operators.
-
 
 class Reader:
-    """Reads trees over the columns of a frame."""
+    """A converter of expression trees over the columns of a frame."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -49,8 +47,11 @@ class Reader:
         self._places = {fold(name): i for i, name in enumerate(frame.names)}
 
     def find_kinds(self, tree: exp.Expr) -> None:
-        """Make texts and dates of the columns that the expression compares with such, or calls
-        functions of dates with: elsewhere they may only be asked for NULL."""
+        """Make columns texts or dates if the expression uses them so anywhere.
+
+        It may compare them with texts or dates, or call date functions with them. Elsewhere such
+        columns may only be tested for NULL.
+        """
         for node in tree.walk():
             others: list[Any] = []
             if isinstance(node, tuple(_COMPARISONS)):
@@ -58,42 +59,42 @@ class Reader:
             elif isinstance(node, exp.In):
                 others = [node.this, *node.expressions]
             elif isinstance(node, exp.Between):
-                others = [node.this, *_limits(node)]
+                others = [node.this, *_describe_limits(node)]
             elif isinstance(node, exp.Case) and node.this is not None:
                 others = [node.this, *[branch.this for branch in node.args["ifs"]]]
             elif isinstance(node, exp.Extract):
-                others = [node.expression, A_DATE]
-            elif isinstance(node, exp.Anonymous) and str(node.this).lower() in OF_DATES:
-                others = [*node.expressions, A_DATE]
+                others = [node.expression, DATE_LITERALS]
+            elif isinstance(node, exp.Anonymous) and str(node.this).lower() in DATE_FUNCTIONS:
+                others = [*node.expressions, DATE_LITERALS]
             dated = any(map(is_date, others))
             texts = any(isinstance(x, exp.Literal) and x.is_string for x in others)
-            for place in [self._places.get(fold(x.name)) for x in others if type(x) is exp.Column]:
-                if place is not None and dated:
-                    self.frame.moments(place)
-                elif place is not None and texts:
-                    self.frame.strings(place)
+            for index in [self._places.get(fold(x.name)) for x in others if type(x) is exp.Column]:
+                if index is not None and dated:
+                    self.frame.moments(index)
+                elif index is not None and texts:
+                    self.frame.strings(index)
 
     def read(self, tree: exp.Expr) -> Operand:
-        """What a tree stands for."""
+        """Convert a tree to an operand."""
         rule = _RULES.get(type(tree))
         if rule is None:
             raise UnsupportedModelError(
-                f"{shown(tree)} is not covered in a step's SQL, which takes columns, literals, "
-                "arithmetic, comparisons, IN, BETWEEN, IS, AND, OR, NOT, CASE, CAST and functions "
-                "of numbers"
+                f"{format_tree(tree)} is not covered in a step's SQL, which takes columns, "
+                "literals, arithmetic, comparisons, IN, BETWEEN, IS, AND, OR, NOT, CASE, CAST and "
+                "functions of numbers"
             )
         return rule(self, tree)
 
     def number(self, operand: Operand) -> Number:
-        """An operand as numbers."""
+        """Convert an operand to numbers."""
         if isinstance(operand, Column):
-            if self._is_date(operand.place):
-                return Number(self.moment(operand.place).microseconds)
-            return Number(self.frame.numbers(operand.place))
+            if self._is_date(operand.index):
+                return Number(self.read_moment(operand.index).microseconds)
+            return Number(self.frame.numbers(operand.index))
         if isinstance(operand, Date):
             return self.logic.literal(operand.microseconds)
         if isinstance(operand, Truth):
-            return self.logic.number_of(operand)
+            return self.logic.to_number(operand)
         if isinstance(operand, Null):
             return self.logic.literal(np.nan)
         if isinstance(operand, Text):
@@ -104,76 +105,76 @@ class Reader:
         return operand
 
     def truth(self, operand: Operand) -> Truth:
-        """An operand as a condition."""
+        """Convert an operand to a condition."""
         if isinstance(operand, Truth):
             return operand
         if isinstance(operand, Null):
             return self.logic.truth(None)
-        return self.logic.truth_of(self.number(operand))
+        return self.logic.to_truth(self.number(operand))
 
     def numbers(self, trees: Sequence[exp.Expr]) -> list[Value]:
-        """Several trees as numbers."""
+        """Convert several trees to numbers."""
         return [self.number(self.read(tree)).value for tree in trees]
-
-    # what trees are
 
     def column(self, tree: exp.Column) -> Operand:
         name = tree.name
-        place = self._places.get(fold(name))
-        if place is None or tree.table:
+        index = self._places.get(fold(name))
+        if index is None or tree.table:
             near = closest(name, self.frame.names)
             hint = f"; did you mean {near!r}?" if near else ""
             raise UnsupportedModelError(
-                f"the step has no column {shown(tree)!r}; its columns: "
-                f"{listed(self.frame.names)}{hint}"
+                f"the step has no column {format_tree(tree)!r}; its columns: "
+                f"{list_arguments(self.frame.names)}{hint}"
             )
-        return Column(place)
+        return Column(index)
 
     def literal(self, tree: exp.Literal) -> Operand:
         return Text(tree.this) if tree.is_string else self.logic.literal(float(tree.this))
 
-    def negative(self, tree: exp.Neg) -> Operand:
+    def negate(self, tree: exp.Neg) -> Operand:
         return Number(self.frame.builder.op("neg", *self.numbers([tree.this])))
 
-    def compared(self, tree: exp.Binary) -> Operand:
+    def compare(self, tree: exp.Binary) -> Operand:
         a, b = self.read(tree.this), self.read(tree.expression)
         equal, differ = isinstance(tree, exp.EQ), isinstance(tree, exp.NEQ)
         if isinstance(a, Text) or isinstance(b, Text):
             if not (equal or differ):
-                raise UnsupportedModelError(f"{shown(tree)} orders texts; compare with = or <>")
-            held = self._is_one_of(a, b) if isinstance(b, Text) else self._is_one_of(b, a)
-            return held if equal else self.logic.negated(held)
+                raise UnsupportedModelError(
+                    f"{format_tree(tree)} orders texts; compare with = or <>"
+                )
+            condition = self._is_one_of(a, b) if isinstance(b, Text) else self._is_one_of(b, a)
+            return condition if equal else self.logic.negate(condition)
         operator, opposite = _COMPARISONS[type(tree)]
-        return self.logic.compared(operator, opposite, self.number(a), self.number(b))
+        return self.logic.compare(operator, opposite, self.number(a), self.number(b))
 
-    def not_distinct(self, tree: exp.Binary) -> Operand:
+    def is_not_distinct(self, tree: exp.Binary) -> Operand:
         a, b = (self.number(self.read(x)) for x in (tree.this, tree.expression))
         logic = self.logic
-        equal = logic.is_true(logic.compared("eq", "ne", a, b))
-        return logic.either(equal, logic.both(logic.is_null(a), logic.is_null(b)))
+        equal = logic.is_true(logic.compare("eq", "ne", a, b))
+        return logic.disjoin(equal, logic.conjoin(logic.is_null(a), logic.is_null(b)))
 
-    def distinct(self, tree: exp.Binary) -> Operand:
-        return self.logic.negated(self.truth(self.not_distinct(tree)))
+    def is_distinct(self, tree: exp.Binary) -> Operand:
+        return self.logic.negate(self.truth(self.is_not_distinct(tree)))
 
-    def between(self, tree: exp.Between) -> Operand:
-        x, low, high = (Number(v) for v in self.numbers([tree.this, *_limits(tree)]))
-        above = self.logic.compared("ge", "lt", x, low)
-        return self.logic.both(above, self.logic.compared("le", "gt", x, high))
+    def is_between(self, tree: exp.Between) -> Operand:
+        x, low, high = (Number(v) for v in self.numbers([tree.this, *_describe_limits(tree)]))
+        above = self.logic.compare("ge", "lt", x, low)
+        return self.logic.conjoin(above, self.logic.compare("le", "gt", x, high))
 
-    def one_of(self, tree: exp.In) -> Operand:
+    def is_one_of(self, tree: exp.In) -> Operand:
         x, others = self.read(tree.this), [self.read(e) for e in tree.expressions]
         if not others:
-            raise UnsupportedModelError(f"{shown(tree)}: IN takes a list of literals here")
+            raise UnsupportedModelError(f"{format_tree(tree)}: IN takes a list of literals here")
         if all(isinstance(other, Text | Null) for other in others):
             return self._is_one_of(x, *others)
-        made = self.logic.truth(False)
+        conditions = self.logic.truth(False)
         for other in others:
-            equal = self.logic.compared("eq", "ne", self.number(x), self.number(other))
-            made = self.logic.either(made, equal)
-        return made
+            equal = self.logic.compare("eq", "ne", self.number(x), self.number(other))
+            conditions = self.logic.disjoin(conditions, equal)
+        return conditions
 
     def _is_one_of(self, x: Operand, *others: Operand) -> Truth:
-        """Whether a column is one of some texts; NULL is none and makes the rest unknown."""
+        """Return whether a column is one of some texts; a NULL among them makes it unknown."""
         texts = list(dict.fromkeys(other.value for other in others if isinstance(other, Text)))
         if not isinstance(x, Column):
             raise UnsupportedModelError(
@@ -182,106 +183,104 @@ class Reader:
         b = self.frame.builder
         codes = b.op(
             "encode",
-            self.frame.strings(x.place),
+            self.frame.strings(x.index),
             categories=np.array(texts, object),
             missing=len(texts),
         )
         zero, none = (b.constant(np.array([code], np.int64)) for code in (0, len(texts)))
         hit = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, none))
         miss = b.op("lt", codes, zero)
-        if len(texts) < len(set(others)):  # a NULL among them
+        if len(texts) < len(set(others)):  # there is a NULL among them
             miss = b.op("and", miss, b.constant(np.array([False])))
         return Truth(hit, miss)
 
-    def is_what(self, tree: exp.Is) -> Operand:
+    def is_special_value(self, tree: exp.Is) -> Operand:
         x, what = self.read(tree.this), self.read(tree.expression)
         logic = self.logic
         if isinstance(what, Null):
             if isinstance(x, Truth):
-                return logic.negated(logic.is_known(x))
-            if isinstance(x, Column) and self._is_text(x.place):
-                gone = self.frame.builder.op("isnan", self.frame.strings(x.place))
-                return Truth(gone, self.frame.builder.op("not", gone))
+                return logic.negate(logic.is_known(x))
+            if isinstance(x, Column) and self._is_text(x.index):
+                is_null = self.frame.builder.op("isnan", self.frame.strings(x.index))
+                return Truth(is_null, self.frame.builder.op("not", is_null))
             return logic.is_null(self.number(x))
-        wanted = tree.expression
-        if isinstance(wanted, exp.Boolean):
-            held = self.truth(x)
-            return logic.is_true(held if wanted.this else logic.negated(held))
-        raise UnsupportedModelError(f"{shown(tree)}: IS takes NULL, TRUE or FALSE here")
+        expected = tree.expression
+        if isinstance(expected, exp.Boolean):
+            condition = self.truth(x)
+            return logic.is_true(condition if expected.this else logic.negate(condition))
+        raise UnsupportedModelError(f"{format_tree(tree)}: IS takes NULL, TRUE or FALSE here")
 
-    def moment(self, place: int) -> Moment:
-        """A column of dates."""
-        return Moment(self.frame.builder, self.frame.moments(place))
+    def read_moment(self, index: int) -> Moment:
+        """Return a column of dates."""
+        return Moment(self.frame.builder, self.frame.moments(index))
 
-    def part(self, name: str, tree: exp.Expr) -> Operand:
-        """A part of a date, by the name of the engine's function."""
+    def read_date_part(self, name: str, tree: exp.Expr) -> Operand:
+        """Return a part of a date, by the name of the engine's function."""
         make = PARTS.get(name.lower())
         column = self.read(tree)
         if make is None:
             raise UnsupportedModelError(
                 f"unknown part of a date {name!r}; parts: {', '.join(sorted(PARTS))}"
             )
-        return Number(make(self._date(column, tree)))
+        return Number(make(self.read_date(column, tree)))
 
-    def _date(self, operand: Operand, tree: exp.Expr) -> Moment:
+    def read_date(self, operand: Operand, tree: exp.Expr) -> Moment:
         if isinstance(operand, Date):
             return Moment(self.frame.builder, self.logic.literal(operand.microseconds).value)
         if not isinstance(operand, Column):
-            raise UnsupportedModelError(f"{shown(tree)} is not a column of dates")
-        return self.moment(operand.place)
+            raise UnsupportedModelError(f"{format_tree(tree)} is not a column of dates")
+        return self.read_moment(operand.index)
 
-    def extracted(self, tree: exp.Extract) -> Operand:
-        return self.part(tree.this.name, tree.expression)
+    def extract(self, tree: exp.Extract) -> Operand:
+        return self.read_date_part(tree.this.name, tree.expression)
 
     def date_part(self, trees: Sequence[exp.Expr]) -> Operand:
-        return self.part(self._word(trees[0]), trees[1])
+        return self.read_date_part(self._word(trees[0]), trees[1])
 
     def _word(self, tree: exp.Expr) -> str:
         if isinstance(tree, exp.Literal) and tree.is_string:
             return str(tree.this)
-        raise UnsupportedModelError(f"{shown(tree)}: name the part of a date in quotes")
+        raise UnsupportedModelError(f"{format_tree(tree)}: name the part of a date in quotes")
 
     def date_diff(self, trees: Sequence[exp.Expr]) -> Operand:
-        """How many of a unit begin after the first and up to the second date."""
+        """Count the units that begin after the first and up to the second date."""
         unit = self._word(trees[0]).lower()
         count = UNITS.get(unit)
         if count is None:
             raise UnsupportedModelError(f"date_diff counts {', '.join(UNITS)} here, not {unit!r}")
-        first, last = (count(self._date(self.read(t), t)) for t in trees[1:])
+        first, last = (count(self.read_date(self.read(t), t)) for t in trees[1:])
         return Number(self.frame.builder.op("sub", last, first))
 
-    def _is_date(self, place: int) -> bool:
-        """Whether a column is known to be one of dates."""
-        return self.frame.builder.kind(self.frame.names[place]) == DATETIME
+    def _is_date(self, index: int) -> bool:
+        return self.frame.builder.kind(self.frame.names[index]) == DATETIME
 
-    def _is_text(self, place: int) -> bool:
-        """Whether a column is known to be one of texts."""
+    def _is_text(self, index: int) -> bool:
         frame = self.frame
-        if frame.makes_strings(place):
+        if frame.makes_strings(index):
             return True
-        return frame.builder.known(frame.names[place]) == "string"
+        return frame.builder.known(frame.names[index]) == "string"
 
     def case(self, tree: exp.Case) -> Operand:
         subject = tree.this
-        made = self.number(self.read(tree.args["default"])) if tree.args.get("default") else None
-        made = made or self.logic.literal(np.nan)
+        result = self.number(self.read(tree.args["default"])) if tree.args.get("default") else None
+        result = result or self.logic.literal(np.nan)
         for branch in reversed(tree.args["ifs"]):
             condition = branch.this
             if subject is not None:
                 condition = exp.EQ(this=subject.copy(), expression=condition.copy())
-            held = self.truth(self.read(condition))
-            made = self.logic.chosen(held, self.number(self.read(branch.args["true"])), made)
-        return made
+            test = self.truth(self.read(condition))
+            result = self.logic.choose(test, self.number(self.read(branch.args["true"])), result)
+        return result
 
     def if_else(self, tree: exp.If) -> Operand:
-        return self.chosen_if(tree.this, tree.args["true"], tree.args.get("false"))
+        return self.choose_if(tree.this, tree.args["true"], tree.args.get("false"))
 
-    def chosen_if(
+    def choose_if(
         self, condition: exp.Expr, then: exp.Expr, other: exp.Expr | None = None
     ) -> Number:
         rest = self.logic.literal(np.nan) if other is None else self.number(self.read(other))
-        held = self.truth(self.read(condition))
-        return self.logic.chosen(held, self.number(self.read(then)), rest)
+        test = self.truth(self.read(condition))
+        return self.logic.choose(test, self.number(self.read(then)), rest)
 
     def cast(self, tree: exp.Cast) -> Operand:
         kind = tree.to.sql("duckdb").upper()
@@ -299,7 +298,7 @@ class Reader:
         if kind in ("INT", "INTEGER", "BIGINT"):
             return Number(b.op("rint", x.value))
         raise UnsupportedModelError(
-            f"{shown(tree)}: a step's SQL casts to DOUBLE, FLOAT, INTEGER, BIGINT and BOOLEAN"
+            f"{format_tree(tree)}: a step's SQL casts to DOUBLE, FLOAT, INTEGER, BIGINT and BOOLEAN"
         )
 
     def call(self, tree: exp.Anonymous) -> Operand:
@@ -307,37 +306,35 @@ class Reader:
         special = _SPECIAL.get(name)
         if name in PARTS:
             _check_count(tree, name, len(arguments), 1, 1)
-            return self.part(name, arguments[0])
+            return self.read_date_part(name, arguments[0])
         if special is not None:
             least, most, rule = special
             _check_count(tree, name, len(arguments), least, most)
             return rule(self, arguments)
         function = FUNCTIONS.get(name)
         if function is None:
-            known = sorted(_SPECIAL.keys() | FUNCTIONS.keys() | PARTS.keys())
-            near = closest(name, known)
+            names = sorted(_SPECIAL.keys() | FUNCTIONS.keys() | PARTS.keys())
+            near = closest(name, names)
             hint = f"; did you mean {near}?" if near else ""
             raise UnsupportedModelError(
-                f"a step's SQL cannot call {name}{hint}; it calls {', '.join(known)}"
+                f"a step's SQL cannot call {name}{hint}; it calls {', '.join(names)}"
             )
         _check_count(tree, name, len(arguments), function.least, function.most)
         return Number(function.make(self.frame.builder, self.numbers(arguments)))
 
-    # functions that look at more than numbers
-
     def coalesced(self, trees: Sequence[exp.Expr]) -> Operand:
-        """The first that is not NULL."""
-        made = self.number(self.read(trees[-1]))
+        """Return the first operand that is not NULL."""
+        result = self.number(self.read(trees[-1]))
         for tree in reversed(trees[:-1]):
             x = self.number(self.read(tree))
-            made = self.logic.chosen(self.logic.is_null(x), made, x)
-        return made
+            result = self.logic.choose(self.logic.is_null(x), result, x)
+        return result
 
     def null_if(self, trees: Sequence[exp.Expr]) -> Operand:
-        """NULL where both are equal, else the first."""
+        """Return NULL where both are equal, else the first."""
         x = self.number(self.read(trees[0]))
-        equal = self.truth(self.compared(exp.EQ(this=trees[0], expression=trees[1])))
-        return self.logic.chosen(equal, self.logic.literal(np.nan), x)
+        equal = self.truth(self.compare(exp.EQ(this=trees[0], expression=trees[1])))
+        return self.logic.choose(equal, self.logic.literal(np.nan), x)
 
     def is_nan(self, trees: Sequence[exp.Expr]) -> Operand:
         return self.logic.is_null(self.number(self.read(trees[0])))
@@ -350,16 +347,18 @@ class Reader:
 
     def _against_infinity(self, tree: exp.Expr, operator: str, opposite: str) -> Truth:
         size = Number(self.frame.builder.op("abs", *self.numbers([tree])))
-        return self.logic.compared(operator, opposite, size, self.logic.literal(np.inf))
+        return self.logic.compare(operator, opposite, size, self.logic.literal(np.inf))
 
 
 def _check_count(tree: exp.Expr, name: str, count: int, least: int, most: int) -> None:
     if not least <= count <= most:
         takes = str(least) if least == most else f"{least} to {most}"
-        raise UnsupportedModelError(f"{shown(tree)}: {name} takes {takes} arguments, not {count}")
+        raise UnsupportedModelError(
+            f"{format_tree(tree)}: {name} takes {takes} arguments, not {count}"
+        )
 
 
-def _limits(tree: exp.Between) -> tuple[exp.Expr, exp.Expr]:
+def _describe_limits(tree: exp.Between) -> tuple[exp.Expr, exp.Expr]:
     return tree.args["low"], tree.args["high"]
 
 
@@ -375,18 +374,18 @@ def _rounded_by(operator: str) -> Rule:
     return lambda r, t: Number(r.frame.builder.op(operator, *r.numbers([t.this])))
 
 
-def _whole_division(reader: Reader, tree: Any) -> Operand:
+def _divide_integers(reader: Reader, tree: Any) -> Operand:
     raise UnsupportedModelError(
-        f"{shown(tree)}: what // makes depends on the types of the columns; write trunc(a / b) or "
-        "floor(a / b)"
+        f"{format_tree(tree)}: the result of // depends on the types of the columns; write "
+        "trunc(a / b) or floor(a / b)"
     )
 
 
-def shown(tree: exp.Expr) -> str:
+def format_tree(tree: exp.Expr) -> str:
     return tree.sql("duckdb")
 
 
-def listed(names: Sequence[str], most: int = 30) -> str:
+def list_arguments(names: Sequence[str], most: int = 30) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -403,39 +402,43 @@ _COMPARISONS: Mapping[type[exp.Expr], tuple[str, str]] = MappingProxyType(
         exp.GTE: ("ge", "lt"),
     }
 )
-"""Comparison -> its operator and that of its opposite."""
+"""The operator of each comparison, and that of its opposite."""
 
 _RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
     {
         exp.Add: _arithmetic("add"),
-        exp.And: lambda r, t: r.logic.both(r.truth(r.read(t.this)), r.truth(r.read(t.expression))),
+        exp.And: lambda r, t: r.logic.conjoin(
+            r.truth(r.read(t.this)), r.truth(r.read(t.expression))
+        ),
         exp.Anonymous: Reader.call,
-        exp.Between: Reader.between,
+        exp.Between: Reader.is_between,
         exp.Boolean: lambda r, t: r.logic.truth(bool(t.this)),
         exp.Case: Reader.case,
         exp.Cast: Reader.cast,
         exp.Ceil: _rounded_by("ceil"),
         exp.Column: Reader.column,
         exp.Div: _arithmetic("div"),
-        exp.Extract: Reader.extracted,
+        exp.Extract: Reader.extract,
         exp.Floor: _rounded_by("floor"),
         exp.If: Reader.if_else,
-        exp.In: Reader.one_of,
-        exp.IntDiv: _whole_division,
-        exp.Is: Reader.is_what,
+        exp.In: Reader.is_one_of,
+        exp.IntDiv: _divide_integers,
+        exp.Is: Reader.is_special_value,
         exp.Literal: Reader.literal,
         exp.Mod: lambda r, t: Number(remainder(r.frame.builder, r.numbers([t.this, t.expression]))),
         exp.Mul: _arithmetic("mul"),
-        exp.Neg: Reader.negative,
-        exp.Not: lambda r, t: r.logic.negated(r.truth(r.read(t.this))),
+        exp.Neg: Reader.negate,
+        exp.Not: lambda r, t: r.logic.negate(r.truth(r.read(t.this))),
         exp.Null: lambda r, t: Null(),
-        exp.NullSafeEQ: Reader.not_distinct,
-        exp.NullSafeNEQ: Reader.distinct,
-        exp.Or: lambda r, t: r.logic.either(r.truth(r.read(t.this)), r.truth(r.read(t.expression))),
+        exp.NullSafeEQ: Reader.is_not_distinct,
+        exp.NullSafeNEQ: Reader.is_distinct,
+        exp.Or: lambda r, t: r.logic.disjoin(
+            r.truth(r.read(t.this)), r.truth(r.read(t.expression))
+        ),
         exp.Paren: lambda r, t: r.read(t.this),
         exp.Pow: _arithmetic("pow"),
         exp.Sub: _arithmetic("sub"),
-        **dict.fromkeys(_COMPARISONS, Reader.compared),
+        **dict.fromkeys(_COMPARISONS, Reader.compare),
     }
 )
 
@@ -446,8 +449,8 @@ _SPECIAL: Mapping[str, tuple[int, int, Callable[[Reader, Any], Operand]]] = Mapp
         "date_part": (2, 2, Reader.date_part),
         "datediff": (3, 3, Reader.date_diff),
         "datepart": (2, 2, Reader.date_part),
-        "if": (2, 3, lambda r, a: r.chosen_if(*a)),
-        "iff": (2, 3, lambda r, a: r.chosen_if(*a)),
+        "if": (2, 3, lambda r, a: r.choose_if(*a)),
+        "iff": (2, 3, lambda r, a: r.choose_if(*a)),
         "ifnull": (2, 2, Reader.coalesced),
         "isfinite": (1, 1, Reader.is_finite),
         "isinf": (1, 1, Reader.is_infinite),
@@ -455,14 +458,14 @@ _SPECIAL: Mapping[str, tuple[int, int, Callable[[Reader, Any], Operand]]] = Mapp
         "nullif": (2, 2, Reader.null_if),
     }
 )
-"""Functions that look at more than numbers: how many arguments they take, and their rule."""
+"""The functions of more than numbers: their numbers of arguments, and their rules."""
 
 
-def parsed(sql: str) -> exp.Expr:
-    """The tree of one expression in DuckDB's SQL.
+def parse_expression(sql: str) -> exp.Expr:
+    """Parse an expression in DuckDB's SQL.
 
     Raises:
-        UnsupportedModelError: it is none.
+        UnsupportedModelError: it is not an expression.
     """
     if "np.float" in sql or "np.int" in sql:
         raise UnsupportedModelError(
@@ -478,58 +481,59 @@ def parsed(sql: str) -> exp.Expr:
         raise UnsupportedModelError(f"{sql!r} is not an SQL expression over one row")
     if len(tree.expressions) != 1:
         raise UnsupportedModelError(f"{sql!r} is not one SQL expression but several")
-    made: exp.Expr = tree.expressions[0].unalias()
-    return made
+    expression: exp.Expr = tree.expressions[0].unalias()
+    return expression
 
 
-def operators_of(expressions: Mapping[str, str], frame: Frame) -> list[Frame]:
-    """The columns that a step makes, one by one: what expressions make of those of a frame.
+def compile_expressions(expressions: Mapping[str, str], frame: Frame) -> list[Frame]:
+    """Compute the columns of a step from expressions over those of a frame.
 
-    Numbers are float64, computed in float64, and NULL is NaN; TRUE and FALSE become 1 and 0. A bare
-    column is handed on as it is.
+    Numbers are float64, NULL is NaN, and TRUE and FALSE are 1 and 0. A bare column is passed on
+    unchanged.
 
     Args:
         expressions: new column -> its expression, which reads the frame's columns by name.
+        frame: the columns of the step.
 
     Raises:
-        UnsupportedModelError: it calls what has no operator, or reads no or an unknown column.
+        UnsupportedModelError: a function has no operator, or a column is unknown, or none is read.
     """
     reader = Reader(frame)
-    trees = {name: parsed(sql) for name, sql in expressions.items()}
+    trees = {name: parse_expression(sql) for name, sql in expressions.items()}
     for tree in trees.values():
         reader.find_kinds(tree)
-    made = []
+    columns = []
     for name, tree in trees.items():
         try:
-            made.append(_column(name, tree, reader))
+            columns.append(_column(name, tree, reader))
         except (ProgramError, UnsupportedModelError) as error:
             raise UnsupportedModelError(f"the SQL of its column {name!r}: {error}") from None
-    return made
+    return columns
 
 
 def _column(name: str, tree: exp.Expr, reader: Reader) -> Frame:
     operand, frame = reader.read(tree), reader.frame
     if isinstance(operand, Column):
-        taken = frame.take([operand.place])
+        taken = frame.take([operand.index])
         return Frame(taken.builder, taken.blocks, (name,))
     if isinstance(operand, Text | Null | Date):
         raise UnsupportedModelError(
-            f"{shown(tree)} makes a text, a date or NULL; a step's SQL makes numbers"
+            f"{format_tree(tree)} makes a text, a date or NULL; a step's SQL makes numbers"
         )
     value = reader.number(operand).value
     if not value.type.rowwise:
         raise UnsupportedModelError(
-            f"{shown(tree)} reads none of the columns {listed(frame.names)}"
+            f"{format_tree(tree)} reads none of the columns {list_arguments(frame.names)}"
         )
     return Frame.of(frame.builder, value, (name,))
 
 
-def texts_in(expressions: Iterable[str]) -> list[str]:
-    """The text literals of some expressions."""
-    found = {
+def find_texts(expressions: Iterable[str]) -> list[str]:
+    """Return the text literals of some expressions."""
+    texts = {
         literal.this: None
         for sql in expressions
-        for literal in parsed(sql).find_all(exp.Literal)
+        for literal in parse_expression(sql).find_all(exp.Literal)
         if literal.is_string
     }
-    return list(found)
+    return list(texts)

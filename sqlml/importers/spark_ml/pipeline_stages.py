@@ -1,6 +1,6 @@
-"""`SparkModel`: the stages of a fitted pipeline, in the one form that both readers make of them.
+"""`SparkModel`: the stages of a fitted pipeline, in one form for both readers.
 
-`folder.py` reads what `model.write().save(path)` wrote, `live.py` the objects of a Python process.
+`folder.py` reads the files of `model.write().save(path)`, and `live.py` the objects of a process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
         "VectorAssembler": "feature",
     }
 )
-"""Class of a stage that is imported -> its package below `org.apache.spark.ml` and `pyspark.ml`."""
+"""The package below `org.apache.spark.ml` and `pyspark.ml` of each covered stage class."""
 
 SINGLE_TREES = frozenset(("DecisionTreeClassificationModel", "DecisionTreeRegressionModel"))
 FORESTS = frozenset(
@@ -58,18 +58,18 @@ FORESTS = frozenset(
 PIPELINES = frozenset((f"{SCALA}PipelineModel", f"{PYTHON}pipeline.PipelineModel"))
 
 MAX_STAGES = 10_000
-"""Most stages of a pipeline, those of pipelines in it included."""
+"""The largest number of stages of a pipeline, including those of pipelines in it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """One fitted stage.
+    """A fitted stage.
 
     Attributes:
         kind: its class, one of `PACKAGES`.
         uid: Spark's name for it, for messages.
-        params: the values of its parameters by name, defaults included.
-        data: what it learned, as `contents.py` describes.
+        params: the values of its parameters by name, including defaults.
+        data: its learned values, as `contents.py` describes.
     """
 
     kind: str
@@ -78,40 +78,40 @@ class Stage:
     data: Mapping[str, Any]
 
     def damaged(self, what: str) -> ArtifactError:
-        """The error for contents that Spark does not make."""
+        """Return the error for contents that Spark does not write."""
         return ArtifactError(f"the {self.kind} {self.uid} is damaged: {what}")
 
     def unsupported(self, what: str) -> UnsupportedModelError:
-        """The error for a setting that is not covered; `what` names the fix."""
+        """Return the error for a setting that is not covered; `what` names the fix."""
         return UnsupportedModelError(f"{self.kind} {self.uid}: {what}")
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A parameter that is a text."""
+        """Return a parameter that is a text."""
         value = self.params.get(name, default)
         if not isinstance(value, str):
             raise self.damaged(f"its {name} is {value!r}, not a string")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A parameter that is a list of texts."""
+        """Return a parameter that is a list of texts."""
         value = self.params.get(name)
         if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
             raise self.damaged(f"its {name} is not a list of strings")
         return tuple(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """A parameter that is true or false."""
+        """Return a parameter that is true or false."""
         value = self.params.get(name, default)
         if not isinstance(value, bool):
             raise self.damaged(f"its {name} is {value!r}, not true or false")
         return value
 
     def number(self, name: str, default: float) -> float:
-        """A parameter that is a number other than NaN."""
+        """Return a parameter that is a number other than NaN."""
         return self._number(name, self.params.get(name, default))
 
     def numbers(self, name: str) -> tuple[float, ...] | None:
-        """A parameter that is a list of numbers; None if it is not set."""
+        """Return a parameter that is a list of numbers; None if it is not set."""
         value = self.params.get(name)
         if value is None:
             return None
@@ -126,14 +126,14 @@ class Stage:
         return float(value)
 
     def count(self, name: str, most: int) -> int:
-        """A size among the data, from 1 to `most`."""
+        """Return a size among the data, from 1 to `most`."""
         value = self.data.get(name)
         if type(value) is not int or not 0 < value <= most:
             raise self.damaged(f"its {name} is {value!r}, not from 1 to {most}")
         return value
 
     def vector(self, name: str) -> Array:
-        """A vector among the data, (k,) float64, whose numbers are finite."""
+        """Return a vector of finite numbers among the data, (k,) float64."""
         value: Array = self.data[name]
         if value.ndim != 1 or not np.isfinite(value).all():
             raise self.damaged(f"its {name} has a number that is not finite")
@@ -141,7 +141,7 @@ class Stage:
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """The columns that it reads and what it makes of each, of a stage that takes several."""
+        """Return the input and output columns in pairs, of a stage that may have several."""
         if "inputCols" not in self.params:
             return ((self.text("inputCol"), self.text("outputCol")),)
         reads, makes = self.texts("inputCols"), self.texts("outputCols")
@@ -150,10 +150,10 @@ class Stage:
         return tuple(zip(reads, makes, strict=True))
 
     def invalid(self, *allowed: str) -> str:
-        """The parameter handleInvalid, one of `allowed`.
+        """Return the parameter handleInvalid, one of `allowed`.
 
         Raises:
-            UnsupportedModelError: it says that rows are left out.
+            UnsupportedModelError: it is set to drop rows.
         """
         value = self.text("handleInvalid", "error")
         if value == "skip":
@@ -179,22 +179,22 @@ _WORDS: Mapping[str, float] = MappingProxyType(
         "-Inf": -math.inf,
     }
 )
-"""How Spark writes infinities and NaN in JSON."""
+"""Spark's JSON spelling of infinities and NaN."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparkModel:
-    """The stages of a fitted pipeline in order, pipelines in it unfolded; of one stage, that.
+    """The stages of a fitted pipeline, with those of nested pipelines, or a single stage.
 
-    `written_by` says what wrote or holds it, e.g. "pyspark 4.1.1".
+    `written_by` is the library, for example "pyspark 4.1.1".
     """
 
     stages: tuple[Stage, ...]
     written_by: str
 
 
-def not_covered(name: str, uid: str) -> UnsupportedModelError:
-    """The error for a stage of another class, which it names with a way on."""
+def explain_not_covered(name: str, uid: str) -> UnsupportedModelError:
+    """Return the error for a stage of another class, with advice."""
     short = name.rsplit(".", 1)[-1]
     if short in ("CrossValidatorModel", "TrainValidationSplitModel"):
         return UnsupportedModelError(
@@ -207,15 +207,13 @@ def not_covered(name: str, uid: str) -> UnsupportedModelError:
     )
 
 
-# `Columns`: what the columns of Spark's table hold, stage by stage.
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of Spark's: a scalar, whose frame has one column, or a vector.
+    """A column of Spark: a scalar, whose frame has one column, or a vector.
 
-    `raw` says that it may be NULL or infinite, as what comes from the table as it is. `codes`
-    (n, 1) int64 are the same numbers where they are known to lie below `categories`.
+    Attributes:
+        raw: it comes directly from the table, so it may be NULL or infinite.
+        codes: the same numbers as int64 (n, 1), if they are known to lie below `categories`.
     """
 
     frame: Frame
@@ -226,10 +224,10 @@ class Column:
 
 
 class Columns:
-    """The columns by name; those that no stage makes are the model's inputs."""
+    """The columns of Spark's table by name; those that no stage computes are the model's inputs."""
 
     def __init__(self, frame: Frame, vector: str | None) -> None:
-        """`vector` names the one input that is a vector, all of `frame`; None: they are scalars."""
+        """Start with `frame`, which is the vector column `vector`, or scalars if that is None."""
         self.builder: Builder = frame.builder
         if vector is not None:
             self._held = {vector: Column(frame, True, True)}
@@ -241,35 +239,35 @@ class Columns:
     def put(
         self, name: str, value: Value, names: tuple[str, ...], *, vector: bool, raw: bool = False
     ) -> None:
-        """What a stage has made: (n, k) numbers."""
+        """Add a column of (n, k) numbers that a stage computed."""
         self._held[name] = Column(Frame.of(self.builder, value, names), vector, raw)
 
     def put_codes(self, name: str, codes: Value, categories: int, read: str) -> None:
-        """The number of a category, below `categories`, of the column `read`."""
+        """Add a column of category codes below `categories`, from the column `read`."""
         value = self.builder.op("cast", codes, dtype="float64")
         frame = Frame.of(self.builder, value, (read,))
         self._held[name] = Column(frame, False, False, codes, categories)
 
     def any(self, name: str) -> Column:
-        """A column of either kind."""
+        """Return a column of either kind."""
         return self._held[name]
 
     def scalar(self, name: str, stage: str) -> Column:
-        """A column of single values."""
-        found = self._held[name]
-        if found.vector:
+        """Return a column of single values."""
+        column = self._held[name]
+        if column.vector:
             raise UnsupportedModelError(f"{stage} reads the vector {name!r} as a single value")
-        return found
+        return column
 
     def vector(self, name: str, stage: str, width: int | None = None) -> Frame:
-        """A vector of finite numbers and NaN, of `width` where the stage knows it.
+        """Return a vector of finite numbers and NaN, of `width` if the stage states it.
 
         Raises:
             UnsupportedModelError: it has another width.
         """
-        found = self._held[name]
-        frame = found.frame
-        if not found.vector:
+        column = self._held[name]
+        frame = column.frame
+        if not column.vector:
             raise UnsupportedModelError(
                 f"{stage} reads {name!r}, which is a single value here, as a vector; put the "
                 "VectorAssembler into the pipeline"
@@ -280,7 +278,7 @@ class Columns:
                 "here: a column that VectorAssembler reads may be a vector itself; put the stage "
                 "that makes it into the pipeline"
             )
-        if found.raw:
+        if column.raw:
             checked = frame.builder.op(
                 "require_finite", frame.matrix(), features=frame.names, allow_nan=True, step=stage
             )

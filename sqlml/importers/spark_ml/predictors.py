@@ -1,7 +1,7 @@
-"""The predictors of pyspark.ml: what is `prediction`, `rawPrediction` and `probability` there.
+"""The predictors of pyspark.ml: `prediction`, `rawPrediction` and `probability`.
 
-Of a classifier `label` is the prediction, `score` the raw prediction and `proba` the probability;
-labels are the numbers 0.0, 1.0 .. as Spark has them. Ties go to the first class. `thresholds`
+For a classifier `label` is the prediction, `score` the raw prediction and `proba` the probability;
+labels are the numbers 0.0, 1.0, ... as in Spark. The first of equal classes wins. `thresholds`
 decide by probability / threshold (`ProbabilisticClassificationModel.probability2prediction`).
 """
 
@@ -15,21 +15,21 @@ from sqlml.importers.frame import Outputs
 from sqlml.importers.sklearn.classify import argmax_label
 from sqlml.importers.sklearn.cluster import component_labels
 from sqlml.importers.spark_ml.contents import TreeNodes
-from sqlml.importers.spark_ml.stages import Columns, Stage
+from sqlml.importers.spark_ml.pipeline_stages import Columns, Stage
 from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 
 
 def linear_regression(stage: Stage, columns: Columns) -> Outputs:
-    """x . coefficients + intercept."""
+    """Import a linear regression: x . coefficients + intercept."""
     weights, bias = stage.vector("coefficients"), stage.vector("intercept")
     x = _features(stage, columns, weights.size)
     return Outputs({"label": columns.builder.op("linear", x, weights=weights[:, None], bias=bias)})
 
 
 def logistic_regression(stage: Stage, columns: Columns) -> Outputs:
-    """Binomial: the margin m of class 1, and -m; multinomial: a margin for each class."""
+    """Import a logistic regression: margins m and -m if binomial, else one per class."""
     weights, classes = stage.data["coefficients"], stage.count("numClasses", MAX_OUTPUTS)
     rows = len(weights)
     if classes < 2 or np.isinf(stage.data["intercepts"]).any():
@@ -42,23 +42,23 @@ def logistic_regression(stage: Stage, columns: Columns) -> Outputs:
     b = columns.builder
     x = _features(stage, columns, weights.shape[1])
     if rows > 1 and stage.data["sparse"]:
-        # Spark leaves out what a sparse matrix does not store, so that 0 * NaN is 0 there.
+        # Spark skips the zeros of a sparse matrix, so 0 * NaN is 0 there.
         names = tuple(columns.vector(stage.text("featuresCol"), stage.kind).names)
         x = b.op("require_finite", x, features=names, allow_nan=False, step=stage.kind)
     margin = b.op("linear", x, weights=np.ascontiguousarray(weights.T), bias=bias)
     if rows > 1:
         proba = b.op("softmax", margin, sum_dtype="float64")
-        return _classified(stage, b, margin, proba)
+        return _build_outputs(stage, b, margin, proba)
     score = b.op("concat", b.op("neg", margin), margin)
     first = b.op("sigmoid", b.op("neg", margin))
-    cut = b.constant(np.full(1, _margin_threshold(stage)))
+    cut = b.constant(np.full(1, _compute_margin_threshold(stage)))
     label = b.op("cast", b.op("gt", margin, cut), dtype="int64")
-    values = {"label": label, "proba": _with_rest(b, first), "score": score}
-    return Outputs(values, _numbered(classes))
+    values = {"label": label, "proba": _add_complement(b, first), "score": score}
+    return Outputs(values, _number_labels(classes))
 
 
-def _margin_threshold(stage: Stage) -> float:
-    """The margin above which class 1 is predicted: the logit of the threshold."""
+def _compute_margin_threshold(stage: Stage) -> float:
+    """Return the margin above which class 1 is predicted: the logit of the threshold."""
     thresholds = stage.numbers("thresholds")
     if thresholds is None:
         threshold = stage.number("threshold", 0.5)
@@ -75,35 +75,35 @@ def _margin_threshold(stage: Stage) -> float:
 
 
 def tree_classifier(stage: Stage, columns: Columns) -> Outputs:
-    """What reached the exit leaf of each class; the same divided by their sum."""
-    x, nodes, stats = _class_trees(stage, columns)
+    """Import a tree: the training rows of each class in the exit leaf, and their shares."""
+    x, nodes, stats = _read_class_trees(stage, columns)
     b = columns.builder
     score = _sum(b, x, nodes, stats)
-    return _classified(stage, b, score, _shares(b, score))
+    return _build_outputs(stage, b, score, _divide_by_sum(b, score))
 
 
 def forest_classifier(stage: Stage, columns: Columns) -> Outputs:
-    """The sum of the trees' class fractions; the same divided by their sum."""
-    x, nodes, stats = _class_trees(stage, columns)
+    """Import a forest: the sum of the trees' class fractions, and their shares."""
+    x, nodes, stats = _read_class_trees(stage, columns)
     b = columns.builder
-    total = np.cumsum(stats, axis=1)[:, -1:]  # added from the first to the last
+    total = np.cumsum(stats, axis=1)[:, -1:]  # adds from the first to the last
     votes = np.divide(stats, total, out=np.zeros_like(stats), where=total != 0)
     score = _sum(b, x, nodes, votes)
-    return _classified(stage, b, score, _shares(b, score))
+    return _build_outputs(stage, b, score, _divide_by_sum(b, score))
 
 
 def boosted_classifier(stage: Stage, columns: Columns) -> Outputs:
-    """The margin m of class 1, and -m; the probability of class 0 is 1 / (1 + exp(2 m))."""
+    """Import boosted trees: margins m and -m, and P(0) = 1 / (1 + exp(2 m))."""
     b = columns.builder
-    margin = _value(stage, columns)
+    margin = _sum_trees(stage, columns)
     score = b.op("concat", b.op("neg", margin), margin)
     double = b.op("mul", margin, b.constant(np.full(1, -2.0)))
-    return _classified(stage, b, score, _with_rest(b, b.op("sigmoid", double)))
+    return _build_outputs(stage, b, score, _add_complement(b, b.op("sigmoid", double)))
 
 
 def forest_regressor(stage: Stage, columns: Columns) -> Outputs:
-    """The mean of the trees' values; of one tree its value."""
-    value = _value(stage, columns, weighted=False)
+    """Import a forest, which predicts the mean of its trees, or a single tree."""
+    value = _sum_trees(stage, columns, weighted=False)
     trees = stage.data["nodes"].trees
     if stage.kind != "DecisionTreeRegressionModel":
         b = columns.builder
@@ -112,14 +112,14 @@ def forest_regressor(stage: Stage, columns: Columns) -> Outputs:
 
 
 def boosted_regressor(stage: Stage, columns: Columns) -> Outputs:
-    """The weighted sum of the trees' values."""
-    return Outputs({"label": _value(stage, columns)})
+    """Import boosted trees, which predict the weighted sum of the trees."""
+    return Outputs({"label": _sum_trees(stage, columns)})
 
 
 def k_means(stage: Stage, columns: Columns) -> Outputs:
-    """The number of the nearest centre, the first of equally near ones.
+    """Import k-means, which predicts the number of the first nearest centre.
 
-    With distanceMeasure cosine a row of zeros has no distance, and raises.
+    With distanceMeasure cosine a row of zeros has no distance and raises an error.
     """
     centres: Array = stage.data["centres"]
     if centres.ndim != 2 or not centres.size or not np.isfinite(centres).all():
@@ -130,15 +130,15 @@ def k_means(stage: Stage, columns: Columns) -> Outputs:
     if measure == "euclidean":
         far = b.op("pairwise", x, points=centres, metric="sqeuclidean")
     elif measure == "cosine":
-        far = _cosine(stage, b, x, centres)
+        far = _compute_cosine_distances(stage, b, x, centres)
     else:
         raise stage.unsupported(f"distanceMeasure={measure!r} is not known")
     label = argmax_label(b, b.op("neg", far))
     return Outputs({"label": label}, component_labels(len(centres)))
 
 
-def _cosine(stage: Stage, b: Builder, x: Value, centres: Array) -> Value:
-    """(n, K): 1 - x.c / |c| / |x|."""
+def _compute_cosine_distances(stage: Stage, b: Builder, x: Value, centres: Array) -> Value:
+    """Return 1 - x.c / |c| / |x|, (n, K)."""
     zero = np.zeros((1, centres.shape[1]))
     norm = b.op("sqrt", b.op("pairwise", x, points=zero, metric="sqeuclidean"))
     x = b.op(
@@ -161,70 +161,70 @@ def _features(stage: Stage, columns: Columns, width: int) -> Value:
     return columns.vector(name, stage.kind, width).matrix()
 
 
-def _class_trees(stage: Stage, columns: Columns) -> tuple[Value, TreeNodes, Array]:
-    """The features, the trees, and what reached each node of each class, (N, K)."""
+def _read_class_trees(stage: Stage, columns: Columns) -> tuple[Value, TreeNodes, Array]:
+    """Return the features, the trees, and the rows of each class at each node, (N, K)."""
     nodes: TreeNodes = stage.data["nodes"]
     classes = stage.count("numClasses", MAX_OUTPUTS)
     if nodes.stats.shape[1] != classes:
         raise stage.damaged(f"its leaves count {nodes.stats.shape[1]} classes, not {classes}")
     if not np.isfinite(nodes.stats).all() or (nodes.stats < 0).any():
         raise stage.damaged("a leaf has a count that is negative or not finite")
-    return _tree_features(stage, columns), nodes, nodes.stats
+    return _prepare_tree_features(stage, columns), nodes, nodes.stats
 
 
-def _value(stage: Stage, columns: Columns, weighted: bool = True) -> Value:
-    """(n, 1): the trees' values, each times its weight, added in their order."""
+def _sum_trees(stage: Stage, columns: Columns, weighted: bool = True) -> Value:
+    """Return the sum of the trees' values times their weights, in their order, (n, 1)."""
     nodes: TreeNodes = stage.data["nodes"]
     values = nodes.prediction[:, None]
     if weighted:
         values = values * stage.data["weights"][nodes.tree][:, None]
     if not np.isfinite(values).all():
         raise stage.damaged("the value of a leaf is not finite")
-    return _sum(columns.builder, _tree_features(stage, columns), nodes, values)
+    return _sum(columns.builder, _prepare_tree_features(stage, columns), nodes, values)
 
 
-def _tree_features(stage: Stage, columns: Columns) -> Value:
-    """The features; in columns of categories, a number that is not whole becomes NaN."""
+def _prepare_tree_features(stage: Stage, columns: Columns) -> Value:
+    """Return the features; numbers that are not integers become NaN in category columns."""
     nodes: TreeNodes = stage.data["nodes"]
     width = stage.count("numFeatures", MAX_FEATURES)
     x = _features(stage, columns, width)
     b = columns.builder
-    known = _whole(b, x)
-    if all(known[j] for j in nodes.categorical.tolist() if j < width):
+    integer_columns = _find_integer_columns(b, x)
+    if all(integer_columns[j] for j in nodes.categorical_columns.tolist() if j < width):
         return x
-    coded = np.isin(np.arange(width), nodes.categorical)[None, :]
-    whole = b.op("eq", x, b.op("trunc", x))
-    fine = b.op("or", whole, b.constant(~coded))
-    return b.op("where", fine, x, b.constant(np.full(1, math.nan)))
+    coded = np.isin(np.arange(width), nodes.categorical_columns)[None, :]
+    is_whole = b.op("eq", x, b.op("trunc", x))
+    is_integer = b.op("or", is_whole, b.constant(~coded))
+    return b.op("where", is_integer, x, b.constant(np.full(1, math.nan)))
 
 
-def _whole(b: Builder, x: Value) -> list[bool]:
-    """Which columns are known to hold integers: codes of categories, made numbers."""
+def _find_integer_columns(b: Builder, x: Value) -> list[bool]:
+    """Return which columns hold integers: codes of categories, as numbers."""
     node = b.node(x)
     inputs = [b.value(i) for i in node.inputs]
     if node.op == "concat":
-        return [whole for part in inputs for whole in _whole(b, part)]
+        return [columns for part in inputs for columns in _find_integer_columns(b, part)]
     codes = node.op == "one_hot" or (node.op == "cast" and inputs[0].type.dtype == "int64")
     return [codes] * x.type.width
 
 
 def _sum(b: Builder, x: Value, nodes: TreeNodes, values: Array) -> Value:
-    return b.op("tree_ensemble", x, **nodes.ensemble(values, x.type.width).attrs())
+    return b.op("tree_ensemble", x, **nodes.build_ensemble(values, x.type.width).attrs())
 
 
-def _shares(b: Builder, score: Value) -> Value:
-    """Scores divided by their sum; zeros where that is 0."""
+def _divide_by_sum(b: Builder, score: Value) -> Value:
+    """Divide scores by their sum; zeros if that is 0."""
     total = b.op("sum", score, axis=1)
     nothing = b.op("eq", total, b.constant(np.zeros(1)))
     return b.op("div", score, b.op("where", nothing, b.constant(np.ones(1)), total))
 
 
-def _with_rest(b: Builder, first: Value) -> Value:
-    """(n, 1) probabilities p of class 0 -> (n, 2) of p and 1 - p."""
+def _add_complement(b: Builder, first: Value) -> Value:
+    """Return (p, 1 - p), (n, 2), of probabilities p (n, 1) of class 0."""
     return b.op("concat", first, b.op("sub", b.constant(np.ones(1)), first))
 
 
-def _classified(stage: Stage, b: Builder, score: Value, proba: Value) -> Outputs:
+def _build_outputs(stage: Stage, b: Builder, score: Value, proba: Value) -> Outputs:
     classes = score.type.width
     thresholds = stage.numbers("thresholds")
     best = score
@@ -232,20 +232,20 @@ def _classified(stage: Stage, b: Builder, score: Value, proba: Value) -> Outputs
         _check_thresholds(stage, thresholds, classes)
         limits = np.array(thresholds)
         best = b.op("div", proba, b.constant(limits))
-        if (limits == 0).any():  # 0 / 0 is NaN, which is above nothing
+        if (limits == 0).any():  # 0 / 0 is NaN, which no comparison exceeds
             low = b.constant(np.full(1, -math.inf))
             best = b.op("where", b.op("isnan", best), low, best)
     label = argmax_label(b, best)
-    return Outputs({"label": label, "proba": proba, "score": score}, _numbered(classes))
+    return Outputs({"label": label, "proba": proba, "score": score}, _number_labels(classes))
 
 
 def _check_thresholds(stage: Stage, thresholds: tuple[float, ...], classes: int) -> None:
-    """Spark wants one for each class, of which one at most is 0."""
+    """Check that there is a threshold per class, at most one of them 0."""
     if len(thresholds) != classes or min(thresholds) < 0 or thresholds.count(0.0) > 1:
         raise stage.damaged(f"its thresholds {list(thresholds)} do not fit {classes} classes")
     if math.isinf(max(thresholds)):
         raise stage.damaged("one of its thresholds is infinite")
 
 
-def _numbered(classes: int) -> Labels:
+def _number_labels(classes: int) -> Labels:
     return Labels("float64", tuple(float(i) for i in range(classes)))

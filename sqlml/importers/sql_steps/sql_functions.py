@@ -1,7 +1,7 @@
-"""What an SQL expression has while it becomes operators: numbers, truths, texts and literals.
+"""The operands of SQL expressions: numbers, conditions, texts, dates and literals.
 
-A missing number is NaN: the Program has no other. A truth is a pair, since SQL has three of them:
-where it holds, and where it does not; where neither is so, it is NULL.
+NULL numbers are NaN, because Programs have no other missing value. SQL's conditions have three
+values, so a condition is a pair: where it is true, and where it is false; elsewhere it is NULL.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sqlml.ir.builder import Builder, Value
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """Numbers float64, (n, 1) or (1,) of a literal; NaN is NULL."""
+    """Numbers, float64, (n, 1) or (1,) for a literal; NaN is NULL."""
 
     value: Value
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Where a condition is true, and where it is false: bool, (n, 1) or (1,) each."""
+    """The rows where a condition is true, and where it is false: bool, (n, 1) or (1,) each."""
 
     true: Value
     false: Value
@@ -37,14 +37,14 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column by its place, whose kind is still open."""
+    """A column by its number, whose kind is still open."""
 
-    place: int
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Date:
-    """A date or timestamp of the text, as microseconds since 1970-01-01."""
+    """A date or timestamp literal, as microseconds since 1970-01-01."""
 
     microseconds: float
 
@@ -62,74 +62,76 @@ class Null:
 
 
 Operand = Number | Truth | Column | Date | Text | Null
-"""What an expression, or a part of one, is."""
+"""The value of an expression or a part of one."""
 
 
 class Logic:
-    """SQL's three-valued logic and its functions of numbers, over a Builder's operators."""
+    """SQL's three-valued logic and numeric functions, on the operators of a Builder."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
 
     def literal(self, value: float) -> Number:
-        """A number of the text."""
+        """Return a numeric literal."""
         return Number(self.builder.constant(np.array([value], np.float64)))
 
-    def truth(self, known: bool | None) -> Truth:
-        """TRUE, FALSE, or NULL as a condition."""
+    def truth(self, is_known: bool | None) -> Truth:
+        """Return TRUE, FALSE, or NULL as a condition."""
         constant = self.builder.constant
-        return Truth(constant(np.array([known is True])), constant(np.array([known is False])))
+        return Truth(
+            constant(np.array([is_known is True])), constant(np.array([is_known is False]))
+        )
 
-    def compared(self, operator: str, opposite: str, a: Number, b: Number) -> Truth:
-        """A comparison and its opposite; of NaN neither holds."""
-        held = self.builder.op(operator, a.value, b.value)
-        if operator == "ne":  # which numpy says of NaN
-            held = self._and(held, self._both_known(a, b))
+    def compare(self, operator: str, opposite: str, a: Number, b: Number) -> Truth:
+        """Compare numbers by an operator and its opposite; neither holds for NaN."""
+        condition = self.builder.op(operator, a.value, b.value)
+        if operator == "ne":  # numpy returns true for NaN
+            condition = self._and(condition, self._both_known(a, b))
         fails = self.builder.op(opposite, a.value, b.value)
         if opposite == "ne":
             fails = self._and(fails, self._both_known(a, b))
-        return Truth(held, fails)
+        return Truth(condition, fails)
 
     def is_null(self, a: Number) -> Truth:
-        """IS NULL, which is never NULL itself."""
-        gone = self.builder.op("isnan", a.value)
-        return Truth(gone, self._not(gone))
+        """Return IS NULL, which is never NULL itself."""
+        is_null = self.builder.op("isnan", a.value)
+        return Truth(is_null, self._not(is_null))
 
-    def negated(self, a: Truth) -> Truth:
-        """NOT."""
+    def negate(self, a: Truth) -> Truth:
+        """Return NOT."""
         return Truth(a.false, a.true)
 
-    def both(self, a: Truth, b: Truth) -> Truth:
-        """AND: false as soon as one is."""
+    def conjoin(self, a: Truth, b: Truth) -> Truth:
+        """Return AND: false if either is false."""
         return Truth(self._and(a.true, b.true), self.builder.op("or", a.false, b.false))
 
-    def either(self, a: Truth, b: Truth) -> Truth:
-        """OR: true as soon as one is."""
-        return self.negated(self.both(self.negated(a), self.negated(b)))
+    def disjoin(self, a: Truth, b: Truth) -> Truth:
+        """Return OR: true if either is true."""
+        return self.negate(self.conjoin(self.negate(a), self.negate(b)))
 
     def is_true(self, a: Truth) -> Truth:
-        """IS TRUE, which is never NULL."""
+        """Return IS TRUE, which is never NULL."""
         return Truth(a.true, self._not(a.true))
 
     def is_known(self, a: Truth) -> Truth:
-        """IS NOT NULL of a condition."""
-        known = self.builder.op("or", a.true, a.false)
-        return Truth(known, self._not(known))
+        """Return IS NOT NULL of a condition."""
+        is_known = self.builder.op("or", a.true, a.false)
+        return Truth(is_known, self._not(is_known))
 
-    def number_of(self, a: Truth) -> Number:
-        """1, 0 or NULL."""
+    def to_number(self, a: Truth) -> Number:
+        """Convert a condition to 1, 0 or NULL."""
         return Number(self.where(a.true, 1.0, self.where(a.false, 0.0, np.nan)))
 
-    def truth_of(self, a: Number) -> Truth:
-        """A number as a condition: it is false if it is 0."""
-        return self.compared("ne", "eq", a, self.literal(0.0))
+    def to_truth(self, a: Number) -> Truth:
+        """Convert a number to a condition, which is false for 0."""
+        return self.compare("ne", "eq", a, self.literal(0.0))
 
-    def chosen(self, condition: Truth, then: Number, other: Number) -> Number:
-        """CASE WHEN condition THEN then ELSE other END."""
+    def choose(self, condition: Truth, then: Number, other: Number) -> Number:
+        """Return CASE WHEN condition THEN then ELSE other END."""
         return Number(self.where(condition.true, then.value, other.value))
 
     def where(self, condition: Value, then: Value | float, other: Value | float) -> Value:
-        """One or the other; numbers are constants of float64."""
+        """Choose between two values; numbers become float64 constants."""
         return self.builder.op("where", condition, then, other)
 
     def _and(self, a: Value, b: Value) -> Value:
@@ -139,11 +141,8 @@ class Logic:
         return self.builder.op("not", a)
 
     def _both_known(self, a: Number, b: Number) -> Value:
-        gone = self.builder.op("or", *[self.builder.op("isnan", x.value) for x in (a, b)])
-        return self._not(gone)
-
-
-# `FUNCTIONS`: DuckDB's functions of numbers, by name, as operators.
+        is_null = self.builder.op("or", *[self.builder.op("isnan", x.value) for x in (a, b)])
+        return self._not(is_null)
 
 
 Make = Callable[[Builder, Sequence[Value]], Value]
@@ -151,7 +150,7 @@ Make = Callable[[Builder, Sequence[Value]], Value]
 
 @dataclass(frozen=True, slots=True)
 class NumberFunction:
-    """What makes a number of `least` to `most` numbers; NULL of NULL, except as it says."""
+    """A function of `least` to `most` numbers; NULL of NULL unless it says otherwise."""
 
     make: Make
     least: int = 1
@@ -167,47 +166,45 @@ def _times(factor: float) -> NumberFunction:
 
 
 def remainder(b: Builder, x: Sequence[Value]) -> Value:
-    """`%`: the remainder with the sign of the first number, as in C; NaN by 0."""
+    """Return `%`, the remainder with the sign of the first number, as in C; NaN for 0."""
     size = b.op("mod", b.op("abs", x[0]), b.op("abs", x[1]))
     return b.op("where", b.op("lt", x[0], 0.0), b.op("neg", size), size)
 
 
-def _rounded(b: Builder, x: Sequence[Value]) -> Value:
-    """To the nearest whole number, halves away from zero; the second argument counts decimals.
+def _round(b: Builder, x: Sequence[Value]) -> Value:
+    """Round to the nearest integer, halves away from zero; the second argument counts decimals.
 
-    As the engine does: times a power of ten, rounded, and divided by it again; a number that is
-    too large for that is left as it is.
+    Like the engine: multiply by a power of ten, round, and divide; numbers too large for that stay.
     """
     if len(x) == 1:
         return _whole(b, x[0])
     power = b.op("pow", b.constant(np.array([10.0])), x[1])
-    made = b.op("div", _whole(b, b.op("mul", x[0], power)), power)
-    out = b.op("ge", b.op("abs", made), np.inf)
-    return b.op("where", b.op("or", out, b.op("isnan", made)), x[0], made)
+    rounded = b.op("div", _whole(b, b.op("mul", x[0], power)), power)
+    out = b.op("ge", b.op("abs", rounded), np.inf)
+    return b.op("where", b.op("or", out, b.op("isnan", rounded)), x[0], rounded)
 
 
 def _whole(b: Builder, x: Value) -> Value:
-    whole = b.op("trunc", x)
-    far = b.op("ge", b.op("abs", b.op("sub", x, whole)), 0.5)
-    return b.op("where", far, b.op("add", whole, b.op("sign", x)), whole)
+    rounded = b.op("trunc", x)
+    far = b.op("ge", b.op("abs", b.op("sub", x, rounded)), 0.5)
+    return b.op("where", far, b.op("add", rounded, b.op("sign", x)), rounded)
 
 
-def _extreme(operator: str) -> NumberFunction:
-    """GREATEST or LEAST of the numbers that are not NULL."""
+def _make_extreme(operator: str) -> NumberFunction:
+    """Return GREATEST or LEAST of the numbers that are not NULL."""
 
     def make(b: Builder, x: Sequence[Value]) -> Value:
-        made = x[0]
+        extreme = x[0]
         for other in x[1:]:
-            beyond = b.op(operator, made, other)
-            beyond = b.op("where", b.op("isnan", other), made, beyond)
-            made = b.op("where", b.op("isnan", made), other, beyond)
-        return made
+            beyond = b.op(operator, extreme, other)
+            beyond = b.op("where", b.op("isnan", other), extreme, beyond)
+            extreme = b.op("where", b.op("isnan", extreme), other, beyond)
+        return extreme
 
     return NumberFunction(make, 1, 100)
 
 
 def _logarithm(b: Builder, x: Sequence[Value]) -> Value:
-    """LOG(x) to base 10, and LOG(base, x)."""
     last = b.op("log10", x[-1])
     return last if len(x) == 1 else b.op("div", last, b.op("log10", x[0]))
 
@@ -234,35 +231,32 @@ _POWER = _operator("pow", 2)
 FUNCTIONS: Mapping[str, NumberFunction] = MappingProxyType(
     {
         **{name: _operator(name) for name in _SAME},
-        **{name: _operator(own) for name, own in _RENAMED.items()},
+        **{name: _operator(op) for name, op in _RENAMED.items()},
         "cot": NumberFunction(_cotangent),
         "degrees": _times(180 / math.pi),
-        "fmod": _operator("mod", 2),  # unlike %, with the sign of the second
-        "greatest": _extreme("maximum"),
-        "least": _extreme("minimum"),
+        "fmod": _operator("mod", 2),  # unlike %, has the sign of the second
+        "greatest": _make_extreme("maximum"),
+        "least": _make_extreme("minimum"),
         "log": NumberFunction(_logarithm, 1, 2),
         "mod": NumberFunction(remainder, 2, 2),
         "pi": NumberFunction(lambda b, x: b.constant(np.array([math.pi])), 0, 0),
         "pow": _POWER,
         "power": _POWER,
         "radians": _times(math.pi / 180),
-        "round": NumberFunction(_rounded, 1, 2),
+        "round": NumberFunction(_round, 1, 2),
     }
 )
 
 
-# Literals of dates in a step's SQL, and its functions of dates beside their parts.
+DATE_FUNCTIONS = frozenset(PARTS) | {"date_diff", "date_part", "datediff", "datepart"}
+"""The functions whose arguments are columns of dates."""
 
-
-OF_DATES = frozenset(PARTS) | {"date_diff", "date_part", "datediff", "datepart"}
-"""What is called with columns of dates."""
-
-A_DATE = exp.Cast(this=exp.Literal.string("1970-01-01"), to=exp.DataType.build("DATE"))
-"""What says that the columns beside it are dates."""
+DATE_LITERALS = exp.Cast(this=exp.Literal.string("1970-01-01"), to=exp.DataType.build("DATE"))
+"""The operands that make the columns next to them dates."""
 
 
 def is_date(tree: exp.Expr) -> bool:
-    """Whether it is a literal such as DATE '2026-01-31'."""
+    """Return whether a tree is a literal such as DATE '2026-01-31'."""
     is_cast = isinstance(tree, exp.Cast) and isinstance(tree.this, exp.Literal)
     return is_cast and tree.this.is_string and tree.args["to"].sql("duckdb").upper() in DATES
 
@@ -271,10 +265,10 @@ DATES = ("DATE", "TIMESTAMP")
 
 
 def date_of(text: str, kind: str, tree: exp.Expr) -> Date:
-    """A date in ISO 8601, which `tree` casts to a `kind` of `DATES`.
+    """Read a date in ISO 8601, which `tree` casts to a `kind` of `DATES`.
 
     Raises:
-        UnsupportedModelError: it is none, or has a time zone.
+        UnsupportedModelError: it is not a date, or has a time zone.
     """
     try:
         moment = datetime.fromisoformat(text.strip())
@@ -291,8 +285,8 @@ def date_of(text: str, kind: str, tree: exp.Expr) -> Date:
     return Date(float((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds))
 
 
-def _whole_units(microseconds: int) -> Callable[[Moment], Value]:
-    """A date in units that begin with the day."""
+def _count_units(microseconds: int) -> Callable[[Moment], Value]:
+    """Convert a date to units that begin with the day."""
 
     def count(moment: Moment) -> Value:
         b, x = moment.builder, moment.microseconds
@@ -307,9 +301,9 @@ UNITS: Mapping[str, Callable[[Moment], Value]] = MappingProxyType(
         "year": lambda m: m.year,
         "month": lambda m: m.months,
         "day": lambda m: m.days,
-        "hour": _whole_units(HOUR),
-        "minute": _whole_units(MINUTE),
-        "second": _whole_units(SECOND),
+        "hour": _count_units(HOUR),
+        "minute": _count_units(MINUTE),
+        "second": _count_units(SECOND),
     }
 )
-"""Unit -> how many of them a date is behind a fixed one."""
+"""The number of each unit from a fixed date to a date."""

@@ -1,8 +1,8 @@
-"""`import_stages`: the stages of a SparkModel as a Program, from the columns that they read.
+"""Import pyspark.ml's fitted pipelines and stages, from objects or folders.
 
-What the Program computes is what its last predictor makes, with the labels of the IndexToString
-that reads its prediction; without a predictor, what the last stage makes (`transform`). Stages
-that nothing of this reads, as the StringIndexer of the label column, are left out.
+The Program computes the last predictor, with the labels of the IndexToString that reads its
+prediction; without a predictor it computes the last stage (`transform`). Stages that neither needs,
+such as the StringIndexer of the label column, are omitted.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema
-from sqlml.importers.spark_ml import feature_stages, predict
+from sqlml.importers.spark_ml import feature_stages, predictors
 from sqlml.importers.spark_ml.live import read_object
-from sqlml.importers.spark_ml.stages import PACKAGES, PYTHON, Columns, SparkModel, Stage
+from sqlml.importers.spark_ml.pipeline_stages import PACKAGES, PYTHON, Columns, SparkModel, Stage
 from sqlml.importers.untrusted_documents import MAX_FEATURES
 from sqlml.types import Labels
 
 Transform = Callable[[Stage, Columns, Collection[str]], None]
-"""Adds what a stage makes to the columns, if it is needed."""
+"""A function that adds a stage's columns to the others, if they are needed."""
 Predict = Callable[[Stage, Columns], Outputs]
 
 COLUMN_WISE: Mapping[str, Transform] = MappingProxyType(
@@ -33,7 +33,7 @@ COLUMN_WISE: Mapping[str, Transform] = MappingProxyType(
         "StringIndexerModel": feature_stages.string_indexer,
     }
 )
-"""Stages that make a column of each column that they read."""
+"""The stages that compute a column from each column that they read."""
 
 VECTOR_WISE: Mapping[str, Transform] = MappingProxyType(
     {
@@ -44,19 +44,19 @@ VECTOR_WISE: Mapping[str, Transform] = MappingProxyType(
         "StandardScalerModel": feature_stages.standard_scaler,
     }
 )
-"""Stages that make a vector of a vector."""
+"""The stages that compute a vector from a vector."""
 
 PREDICTORS: Mapping[str, Predict] = MappingProxyType(
     {
-        "DecisionTreeClassificationModel": predict.tree_classifier,
-        "DecisionTreeRegressionModel": predict.forest_regressor,
-        "GBTClassificationModel": predict.boosted_classifier,
-        "GBTRegressionModel": predict.boosted_regressor,
-        "KMeansModel": predict.k_means,
-        "LinearRegressionModel": predict.linear_regression,
-        "LogisticRegressionModel": predict.logistic_regression,
-        "RandomForestClassificationModel": predict.forest_classifier,
-        "RandomForestRegressionModel": predict.forest_regressor,
+        "DecisionTreeClassificationModel": predictors.tree_classifier,
+        "DecisionTreeRegressionModel": predictors.forest_regressor,
+        "GBTClassificationModel": predictors.boosted_classifier,
+        "GBTRegressionModel": predictors.boosted_regressor,
+        "KMeansModel": predictors.k_means,
+        "LinearRegressionModel": predictors.linear_regression,
+        "LogisticRegressionModel": predictors.logistic_regression,
+        "RandomForestClassificationModel": predictors.forest_classifier,
+        "RandomForestRegressionModel": predictors.forest_regressor,
     }
 )
 
@@ -71,17 +71,21 @@ _WIDTHS: Mapping[str, str] = MappingProxyType(
         "StandardScalerModel": "std",
     }
 )
-"""What of a stage's data has a number for each of its features."""
+"""The learned value of each stage that has a number per feature."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The stages that the outputs need, each with the columns needed of it.
+    """The stages that the outputs need.
 
-    `inputs` are the columns that none of them makes, in the order of their use. `vector` names the
-    only input, where that is a vector, and `width` says of how many numbers. `predictor` is the
-    last predictor, and `naming` the IndexToString of its prediction. `made` are the columns that
-    the last stage makes.
+    Attributes:
+        steps: the stages, each with the columns needed of it.
+        inputs: the columns that no stage computes, in the order of their use.
+        vector: the only input, if it is a vector.
+        width: the width of that vector.
+        predictor: the last predictor.
+        naming: the IndexToString of its prediction.
+        made: the columns that the last stage computes.
     """
 
     steps: tuple[tuple[Stage, frozenset[str]], ...]
@@ -94,11 +98,11 @@ class Plan:
 
 
 def plan(model: SparkModel) -> Plan:
-    """The parts of a model that its outputs need.
+    """Find the stages that the outputs of a model need.
 
     Raises:
-        UnsupportedModelError: it has no stages, or reads a vector of the table alongside other
-            columns.
+        UnsupportedModelError: it has no stages, or reads a vector of the table besides other
+        columns.
     """
     stages = model.stages
     if not stages:
@@ -106,70 +110,70 @@ def plan(model: SparkModel) -> Plan:
     places = [i for i, stage in enumerate(stages) if stage.kind in PREDICTORS]
     predictor = stages[places[-1]] if places else None
     end = places[-1] if places else len(stages) - 1
-    wanted = set(_made(stages[end]))
+    needed = set(_list_outputs(stages[end]))
     steps: list[tuple[Stage, frozenset[str]]] = []
     for stage in reversed(stages[: end + 1]):
-        here = frozenset(wanted & set(_made(stage)))
-        if here:
-            steps.append((stage, here))
-            wanted = (wanted - here) | set(_read(stage, here))
+        needed_here = frozenset(needed & set(_list_outputs(stage)))
+        if needed_here:
+            steps.append((stage, needed_here))
+            needed = (needed - needed_here) | set(_list_inputs(stage, needed_here))
     steps.reverse()
     inputs: dict[str, None] = {}
     vector, width = None, 0
-    made: set[str] = set()
-    for stage, here in steps:
-        for name in _read(stage, here):
-            if name not in made:
+    outputs: set[str] = set()
+    for stage, needed_here in steps:
+        for name in _list_inputs(stage, needed_here):
+            if name not in outputs:
                 inputs[name] = None
                 if stage.kind in VECTOR_WISE or stage.kind in PREDICTORS:
-                    vector, width = name, _width(stage)
-        made |= here
+                    vector, width = name, _find_width(stage)
+        outputs |= needed_here
     if vector is not None and len(inputs) > 1:
         raise UnsupportedModelError(
             f"the pipeline reads the vector {vector!r} alongside other columns of the table; put "
             "the VectorAssembler that makes it into the pipeline"
         )
-    naming = None if predictor is None else _naming(predictor, stages[end + 1 :])
-    last = _made(stages[end])
+    naming = None if predictor is None else _find_naming(predictor, stages[end + 1 :])
+    last = _list_outputs(stages[end])
     return Plan(tuple(steps), tuple(inputs), vector, width, predictor, naming, last)
 
 
-def _naming(predictor: Stage, later: Sequence[Stage]) -> Stage | None:
+def _find_naming(predictor: Stage, later: Sequence[Stage]) -> Stage | None:
     prediction = predictor.text("predictionCol", "prediction")
-    found = [
+    naming = [
         stage
         for stage in later
         if stage.kind == "IndexToString" and stage.text("inputCol") == prediction
     ]
-    return found[-1] if found else None
+    return naming[-1] if naming else None
 
 
-def _made(stage: Stage) -> tuple[str, ...]:
-    """The columns that a stage makes."""
+def _list_outputs(stage: Stage) -> tuple[str, ...]:
+    """Return the columns that a stage computes."""
     if stage.kind in PREDICTORS:
-        made = [stage.text(name, "") for name in _PREDICTED]
-        return tuple(name for name in made if name)
+        columns = [stage.text(name, "") for name in _PREDICTED]
+        return tuple(name for name in columns if name)
     if stage.kind in COLUMN_WISE:
-        return tuple(made for _, made in stage.columns)
+        return tuple(output for _, output in stage.columns)
     return (stage.text("outputCol"),)
 
 
 _PREDICTED = ("predictionCol", "rawPredictionCol", "probabilityCol")
 
 
-def _read(stage: Stage, wanted: Collection[str]) -> tuple[str, ...]:
-    """The columns that it reads to make the needed ones."""
+def _list_inputs(stage: Stage, needed: Collection[str]) -> tuple[str, ...]:
+    """Return the columns that a stage reads for the needed ones."""
     if stage.kind in PREDICTORS:
         return (stage.text("featuresCol", "features"),)
     if stage.kind in COLUMN_WISE:
-        return tuple(read for read, made in stage.columns if made in wanted)
+        return tuple(read for read, output in stage.columns if output in needed)
     if stage.kind == "VectorAssembler":
         return stage.texts("inputCols")
     return (stage.text("inputCol"),)
 
 
-def _width(stage: Stage) -> int:
-    """How many features a stage was fitted on."""
+def _find_width(stage: Stage) -> int:
+    """Return the number of features that a stage was fitted on."""
     if stage.kind in _WIDTHS:
         return int(stage.data[_WIDTHS[stage.kind]].shape[-1])
     if "numFeatures" in stage.data:
@@ -180,19 +184,19 @@ def _width(stage: Stage) -> int:
     )
 
 
-def schema_of(model: SparkModel) -> Schema:
-    """The columns of the table that it reads; of a vector only their number is known."""
-    made = plan(model)
-    if made.vector is not None:
-        return Schema(None, made.width)
-    return Schema(made.inputs, len(made.inputs))
+def build_schema(model: SparkModel) -> Schema:
+    """Return the columns of the table that a model reads; only their number for a vector."""
+    stage_plan = plan(model)
+    if stage_plan.vector is not None:
+        return Schema(None, stage_plan.width)
+    return Schema(stage_plan.inputs, len(stage_plan.inputs))
 
 
 def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
-    """All stages that the outputs need, one after the other."""
-    made = plan(model)
-    columns = Columns(frame, made.vector)
-    for stage, wanted in made.steps:
+    """Import all stages that the outputs need."""
+    stage_plan = plan(model)
+    columns = Columns(frame, stage_plan.vector)
+    for stage, needed in stage_plan.steps:
         if stage.kind == "IndexToString":
             raise stage.unsupported(
                 f"it names the values of {stage.text('inputCol')!r}, which is not the prediction "
@@ -201,30 +205,30 @@ def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
         if stage.kind in PREDICTORS:
             outputs = PREDICTORS[stage.kind](stage, columns)
             _check_columns(stage, outputs)
-            if stage is made.predictor:
-                return _named(outputs, made.naming)
-            _put_outputs(stage, columns, outputs, wanted)
+            if stage is stage_plan.predictor:
+                return _name_labels(outputs, stage_plan.naming)
+            _put_outputs(stage, columns, outputs, needed)
         elif stage.kind == "VectorAssembler":
-            feature_stages.vector_assembler(stage, columns, wanted)
+            feature_stages.vector_assembler(stage, columns, needed)
         else:
             transform = COLUMN_WISE.get(stage.kind) or VECTOR_WISE[stage.kind]
-            transform(stage, columns, wanted)
-    return Frame.hstack(frame.builder, [columns.any(name).frame for name in made.made])
+            transform(stage, columns, needed)
+    return Frame.hstack(frame.builder, [columns.any(name).frame for name in stage_plan.made])
 
 
-def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, wanted: Collection[str]) -> None:
-    """The columns of a predictor that later stages read."""
+def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, needed: Collection[str]) -> None:
+    """Add the columns of a predictor that later stages read."""
     for param, output in zip(_PREDICTED, ("label", "score", "proba"), strict=True):
         name = stage.text(param, "")
-        if name in wanted and output in outputs.values:
+        if name in needed and output in outputs.values:
             value = columns.builder.cast(outputs.values[output], "float64")
             names = tuple(f"{name}_{i}" for i in range(value.type.width))
-            number = output == "label" and not outputs.label_sets  # NaN of NaN
+            number = output == "label" and not outputs.label_sets  # NaN for NaN
             columns.put(name, value, names, vector=output != "label", raw=number)
 
 
 def _check_columns(stage: Stage, outputs: Outputs) -> None:
-    """Refuse a predictor that leaves out a column: it computes the others in another way then."""
+    """Reject a predictor with an empty output column, which changes its other outputs."""
     for param in _PREDICTED if "proba" in outputs.values else ("predictionCol",):
         if not stage.text(param, param.removesuffix("Col")):
             raise stage.unsupported(
@@ -232,8 +236,8 @@ def _check_columns(stage: Stage, outputs: Outputs) -> None:
             )
 
 
-def _named(outputs: Outputs, naming: Stage | None) -> Outputs:
-    """The outputs with the labels that the IndexToString gives to the predictions."""
+def _name_labels(outputs: Outputs, naming: Stage | None) -> Outputs:
+    """Return outputs with the labels that the IndexToString gives to predictions."""
     if naming is None:
         return outputs
     labels = outputs.labels
@@ -252,17 +256,17 @@ def _named(outputs: Outputs, naming: Stage | None) -> Outputs:
 
 
 def import_object(model: Any, frame: Frame) -> Frame | Outputs:
-    """A fitted pipeline or stage of this process."""
+    """Import a fitted pipeline or stage of this process."""
     return import_stages(read_object(model), frame)
 
 
 def object_schema(model: Any) -> Schema:
-    """The columns that a fitted pyspark.ml object reads."""
-    return schema_of(read_object(model, trees=False))
+    """Return the columns that a fitted pyspark.ml object reads."""
+    return build_schema(read_object(model, trees=False))
 
 
 FOLDER = "pyspark.ml folder"
-"""What `folder.read_folder` makes of a folder, as `registry.NAMES` calls it."""
+"""The name in the registry of a model that was read from a folder."""
 
 PIPELINE = f"{PYTHON}pipeline.PipelineModel"
 CLASSES = (PIPELINE, *(f"{PYTHON}{package}.{kind}" for kind, package in PACKAGES.items()))
@@ -271,5 +275,5 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
     {**dict.fromkeys(CLASSES, import_object), FOLDER: import_stages}
 )
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {**dict.fromkeys(CLASSES, object_schema), FOLDER: schema_of}
+    {**dict.fromkeys(CLASSES, object_schema), FOLDER: build_schema}
 )

@@ -9,13 +9,18 @@ from typing import cast
 
 import numpy as np
 
-from sqlml.importers.row_tensors import Rows, Uncovered, product
-from sqlml.importers.torch.tensors import Arguments, Maker, Rule, column_axis, constant, rows
+from sqlml.importers.row_tensors import Rows, Uncovered, multiply
+from sqlml.importers.torch.tensors import (
+    Arguments,
+    Maker,
+    Rule,
+    constant,
+    resolve_column_axis,
+    rows,
+)
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.categories import EMBEDDING
 from sqlml.types import Array
-
-# Activation functions of aten, by the operators of the IR.
 
 
 def _clamp(m: Maker, a: Arguments) -> Rows:
@@ -102,7 +107,7 @@ def _log_sigmoid(m: Maker, a: Arguments) -> Rows:
 def _mish(m: Maker, a: Arguments) -> Rows:
     x = rows(a, "self")
     curved = m.unary("log1p", m.unary("exp", x))
-    # exp overflows where log1p(exp(x)) is x to the last bit
+    # exp overflows where log1p(exp(x)) equals x to the last bit.
     soft = m.where(m.elementwise("gt", x, 80), x, curved)
     return m.elementwise("mul", x, m.unary("tanh", soft))
 
@@ -145,7 +150,7 @@ ACTIVATIONS: Mapping[str, Rule] = MappingProxyType(
 
 def _softmax_input(m: Maker, a: Arguments) -> Rows:
     x = m.floating(rows(a, "self"))
-    if column_axis(a["dim"], x) != 1 or x.rank != 2:
+    if resolve_column_axis(a["dim"], x) != 1 or x.rank != 2:
         raise Uncovered("a softmax over more than one column axis")
     if a.get("dtype") is not None:
         raise Uncovered("a softmax that changes the dtype")
@@ -165,12 +170,12 @@ def _log_softmax(m: Maker, a: Arguments) -> Rows:
 
 
 def _product(m: Maker, x: Rows, weights: Array, bias: Array | None) -> Rows:
-    """x (n, k) @ weights (k, w) + bias, (w,) or one number."""
+    """Return x (n, k) @ weights (k, w) + bias, (w,) or one number."""
     if bias is None:
-        return product(m.b, x, weights)
+        return multiply(m.b, x, weights)
     if bias.size not in (1, weights.shape[-1]) or bias.dtype != weights.dtype:
         raise Uncovered("a bias that is not one number per column")
-    return product(m.b, x, weights, np.broadcast_to(bias.ravel(), weights.shape[-1:]))
+    return multiply(m.b, x, weights, np.broadcast_to(bias.ravel(), weights.shape[-1:]))
 
 
 def _linear(m: Maker, a: Arguments) -> Rows:
@@ -182,8 +187,8 @@ def _matmul(first: str, second: str) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
         x, weights = rows(a, first), cast(Array, constant(a, second))
         if weights.ndim == 1:
-            return Rows(product(m.b, x, weights[:, None]).value, ())
-        return product(m.b, x, weights)
+            return Rows(multiply(m.b, x, weights[:, None]).value, ())
+        return multiply(m.b, x, weights)
 
     return rule
 
@@ -200,7 +205,7 @@ def _batch_norm(m: Maker, a: Arguments) -> Rows:
     mean, variance = constant(a, "running_mean"), constant(a, "running_var")
     if a.get("training") or mean is None or variance is None or x.rank != 2:
         raise Uncovered("batch normalisation by the batch itself; call eval() before exporting")
-    # As torch does on the CPU: one factor and one summand a column, in float64 here.
+    # Like torch on the CPU: one factor and one summand per column, here in float64.
     weight, bias = constant(a, "weight"), constant(a, "bias")
     factor = 1 / np.sqrt(variance.astype(np.float64) + a["eps"])
     factor = factor if weight is None else factor * weight
@@ -221,48 +226,47 @@ def _layer_norm(m: Maker, a: Arguments) -> Rows:
     centred = m.elementwise("sub", wide, mean)
     square = m.reduce("sum", m.elementwise("mul", centred, centred), [1])
     spread = m.elementwise("add", m.elementwise("div", square, width), a.get("eps", 1e-5))
-    made = m.elementwise("div", centred, m.unary("sqrt", spread))
+    normalized = m.elementwise("div", centred, m.unary("sqrt", spread))
     for op, name in (("mul", "weight"), ("add", "bias")):
         array = constant(a, name)
         if array is not None:
-            made = m.elementwise(op, made, array.astype(np.float64))
-    return m.cast(made, x.dtype)
+            normalized = m.elementwise(op, normalized, array.astype(np.float64))
+    return m.cast(normalized, x.dtype)
 
 
 def _embedding(m: Maker, a: Arguments) -> Rows:
     table, x = cast(Array, constant(a, "weight")), rows(a, "indices")
     if table.ndim != 2 or not table.shape[0] or x.rank > 2:
         raise Uncovered("an embedding of tensors with several axes")
-    codes = _known(m, x, _inside(m, x, table.shape[0]).value, table.shape[0])
+    codes = _check_codes(m, x, _mark_outside(m, x, table.shape[0]).value, table.shape[0])
     inner = (*x.inner, table.shape[1])
     taken = m.b.op("take", m.b.constant(table), codes)  # (n, k, width)
     return Rows(m.b.op("reshape", taken, shape=(math.prod(inner),)), inner)
 
 
-def _known(m: Maker, x: Rows, codes: Value, size: int) -> Value:
-    """`codes` of `x`, int64 (n, k), checked: none is -1. The error names the user's column, if one
-    makes them."""
+def _check_codes(m: Maker, x: Rows, codes: Value, size: int) -> Value:
+    """Check that no code of `x`, int64 (n, k), is -1; the error names the user's column."""
     step = f"{EMBEDDING} (0 to {size - 1})"
-    names = _columns(m.b, x.value)
+    names = _find_input_columns(m.b, x.value)
     if len(names) < 2:
         feature = names[0] if names else "index"
         return m.b.op("require_known", codes, feature=feature, step=step)
-    parts = []
+    columns = []
     for i, name in enumerate(names):
         part = m.b.op("select", codes, indices=np.array([i], np.int64))
-        parts.append(m.b.op("require_known", part, feature=name, step=step))
-    return m.b.op("concat", *parts)
+        columns.append(m.b.op("require_known", part, feature=name, step=step))
+    return m.b.op("concat", *columns)
 
 
-def _columns(b: Builder, value: Value, most: int = 20) -> list[str]:
-    """The input column of each column of `value`; empty if some are computed from several."""
+def _find_input_columns(b: Builder, value: Value, most: int = 20) -> list[str]:
+    """Return the input column of each column of `value`; empty if some read several columns."""
     node = b.node(value)
     inputs = [b.value(i) for i in node.inputs]
     if node.op == "input":
         return [str(node.attrs["name"])] * value.type.width
     if not most or node.op not in _COLUMNWISE:
         return []
-    names = [_columns(b, v, most - 1) for v in inputs]
+    names = [_find_input_columns(b, v, most - 1) for v in inputs]
     if not all(names):
         return []
     if node.op == "select":
@@ -271,11 +275,11 @@ def _columns(b: Builder, value: Value, most: int = 20) -> list[str]:
 
 
 _COLUMNWISE = frozenset(("cast", "concat", "require_finite", "select", "trunc"))
-"""Operators whose columns each come of one column."""
+"""The operators of which each column reads one column."""
 
 
-def _inside(m: Maker, x: Rows, size: int) -> Rows:
-    """x, or -1 where it is not an index below `size`, which torch refuses."""
+def _mark_outside(m: Maker, x: Rows, size: int) -> Rows:
+    """Return x, or -1 where it is not an index below `size`, which torch rejects."""
     below = m.elementwise("lt", x, size)
     return m.where(below, x, -1)
 

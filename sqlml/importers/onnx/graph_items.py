@@ -1,5 +1,7 @@
-"""What the names of an ONNX graph stand for while it is imported: numbers (`row_tensors`), and
-what ONNX has besides, constants, strings, labels and shapes."""
+"""The values of an ONNX graph during import: numbers, constants, strings, labels and shapes.
+
+Numbers are the Rows of `row_tensors.py`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class Const:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Texts:
-    """Strings, shape (n, *inner): one (n, 1) value for each place."""
+    """Strings, shape (n, *inner): one (n, 1) value per element."""
 
     columns: tuple[Value, ...]
     inner: tuple[int, ...]
@@ -34,13 +36,13 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """One of `values` (k,) a row, by index (n, 1): labels, and what is looked up in tables."""
+    """One of `values` (k,) per row, by index (n, 1): labels, and the results of table look-ups."""
 
     index: Value
     values: Array
     inner: tuple[int, ...]
     taken: list[Value] = field(default_factory=list)
-    """The chosen numbers themselves, once they have been asked for."""
+    """The chosen numbers, after they were computed once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +57,21 @@ Item = Const | Rows | Texts | Choice | Dims
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A node and what it reads: what the functions of the operator tables are given."""
+    """A node and its inputs: the argument of the functions in the operator tables."""
 
     builder: Builder
     node: GraphNode
     inputs: tuple[Item | None, ...]
     opset: int
     names: Sequence[str]
-    """Names of the model's columns, for messages."""
+    """The names of the model's columns, for messages."""
     fixed: int | None = None
-    """The number of rows that the graph is made for, and may have among its constants."""
-
-    # -- inputs
+    """The number of rows that the graph fixes, which may be among its constants."""
 
     def item(self, i: int) -> Item:
-        if i >= len(self.inputs) or (found := self.inputs[i]) is None:
+        if i >= len(self.inputs) or (item := self.inputs[i]) is None:
             raise ArtifactError(f"operator {self.node.op} lacks input {i}")
-        return found
+        return item
 
     def optional(self, i: int) -> Item | None:
         return self.inputs[i] if i < len(self.inputs) else None
@@ -83,18 +83,18 @@ class Call:
         return item.value
 
     def ints(self, i: int) -> list[int]:
-        """Input `i`, which must be a constant of integers, flat."""
+        """Return input `i`, which must be a constant of integers, as a flat list."""
         value = self.const(i)
         if value.dtype.kind not in "iu" or value.size > 1 << 16:
             raise ArtifactError(f"operator {self.node.op}: input {i} is {value.dtype}")
         return [int(v) for v in value.ravel()]
 
     def rows(self, i: int) -> Rows:
-        """Input `i` as numbers of rows."""
+        """Return input `i` as numbers of rows."""
         return self.numbers(self.item(i))
 
     def numbers(self, item: Item) -> Rows:
-        """An item as numbers of rows; what was looked up is taken from its table."""
+        """Convert an item to numbers of rows; the result of a look-up is taken from its table."""
         if isinstance(item, Choice):
             if item.values.dtype == object:
                 raise Uncovered("it computes with strings")
@@ -105,8 +105,6 @@ class Call:
         if not isinstance(item, Rows):
             raise Uncovered("it reads a constant, or strings, where numbers per row are expected")
         return item
-
-    # -- attributes
 
     def attr(self, name: str, default: Any = None) -> Any:
         return self.node.attrs.get(name, default)
@@ -127,12 +125,12 @@ class Call:
         return str(value)
 
     def vector(self, name: str, dtype: str = "float32") -> Array:
-        """Attribute `name`, a list of numbers, as `dtype` (k,); empty where it is not given."""
+        """Return attribute `name`, a list of numbers, as `dtype` (k,); empty if it is missing."""
         value = self.attr(name)
         if value is None:
             return np.zeros(0, dtype)
-        listed = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype != object
-        self._need(listed, name, "a list of numbers")
+        numbers = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype != object
+        self._need(numbers, name, "a list of numbers")
         return np.asarray(value).astype(dtype)
 
     def texts(self, name: str) -> list[str]:
@@ -145,18 +143,16 @@ class Call:
             raise ArtifactError(f"operator {self.node.op}: attribute {name} is not {what}")
 
     def axis(self, default: int, rank: int) -> int:
-        """Attribute axis of a value of `rank` axes, counted from the front."""
+        """Return attribute axis of a value of `rank` axes, counted from the front."""
         axis = self.integer("axis", default)
         return axis + rank if axis < 0 else axis
 
     def axes(self, rank: int) -> list[int] | None:
-        """Attribute axes, or input 1 as newer operators have it, counted from the front."""
-        given: Any = self.attr("axes")
-        if given is None and self.optional(1) is not None:
-            given = self.ints(1)
-        return None if given is None else [int(a) + rank if a < 0 else int(a) for a in given]
-
-    # -- results
+        """Return attribute axes, or input 1 of newer operators, counted from the front."""
+        axes: Any = self.attr("axes")
+        if axes is None and self.optional(1) is not None:
+            axes = self.ints(1)
+        return None if axes is None else [int(a) + rank if a < 0 else int(a) for a in axes]
 
     def scalar(self, value: float, dtype: DType) -> Value:
         return self.builder.constant(np.array([value], dtype))
@@ -168,15 +164,15 @@ class Call:
         return self.builder.cast(value, dtype)
 
 
-def moved(call: Call, item: Item, change: Callable[[Array], Array]) -> Item:
-    """`item` after numpy's `change` of a row's grid, shape (1, *inner): rows must stay rows."""
+def apply_to_grid(call: Call, item: Item, change: Callable[[Array], Array]) -> Item:
+    """Apply numpy's `change` of a row's grid, (1, *inner), to an item; rows must stay rows."""
     if isinstance(item, Const):
         return Const(np.asarray(change(item.value)))
     if isinstance(item, Dims):
         raise Uncovered("it computes with the number of rows")
-    chosen = row_tensors.places(item.inner, change)
+    chosen = row_tensors.map_columns(item.inner, change)
     if isinstance(item, Rows):
-        return row_tensors.picked(call.builder, item, chosen)
+        return row_tensors.pick_columns(call.builder, item, chosen)
     if isinstance(item, Texts):
         return Texts(tuple(item.columns[p] for p in chosen.ravel()), chosen.shape)
     if chosen.size != 1:
@@ -185,20 +181,20 @@ def moved(call: Call, item: Item, change: Callable[[Array], Array]) -> Item:
 
 
 def elementwise(call: Call, op: str, items: Sequence[Item] | None = None) -> Rows:
-    """`op` of `items`, or of all inputs of the node, brought to one shape."""
-    values, inner = aligned(call, items)
+    """Apply `op` to `items`, or to all inputs of the node, after broadcasting."""
+    values, inner = align(call, items)
     return Rows(call.op(op, *values), inner)
 
 
-def aligned(call: Call, items: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:
-    """`items`, or all inputs of the node, as values of one shape; and the shape after the rows."""
+def align(call: Call, items: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:
+    """Broadcast `items`, or all inputs of the node; return the values and the inner shape."""
     items = [call.item(i) for i in range(len(call.inputs))] if items is None else items
     operands = [x.value if isinstance(x, Const) else call.numbers(x) for x in items]
-    return row_tensors.aligned(call.builder, operands)
+    return row_tensors.align(call.builder, operands)
 
 
-def shape_of(item: Item) -> tuple[int, ...]:
-    """ONNX's shape of an item, ROWS for the number of rows."""
+def find_shape(item: Item) -> tuple[int, ...]:
+    """Return ONNX's shape of an item, with ROWS for the number of rows."""
     if isinstance(item, Const):
         return item.value.shape
     if isinstance(item, Dims):

@@ -1,5 +1,7 @@
-"""`convert`: the graph of an exported module as operators of the IR, if these can express all of
-it.
+"""The aten operators of an exported module as operators of the IR.
+
+Numbers equal those of eager torch up to the rounding of their dtype: torch sums products in blocks,
+and its float32 functions are its own approximations.
 """
 
 from __future__ import annotations
@@ -15,26 +17,21 @@ import numpy as np
 from sqlml.errors import ProgramError
 from sqlml.importers.frame import Frame
 from sqlml.importers.row_tensors import Rows, Uncovered
-from sqlml.importers.torch.layers import ACTIVATIONS, LAYERS
-from sqlml.importers.torch.layout import DROPOUTS, LAYOUT
+from sqlml.importers.torch.aten_layers import ACTIVATIONS, LAYERS
+from sqlml.importers.torch.aten_layout import DROPOUTS, LAYOUT
 from sqlml.importers.torch.tensors import (
     Arguments,
     Maker,
     Operand,
     Rule,
-    column_axis,
-    kind_of,
-    promoted,
+    find_kind,
+    promote,
+    resolve_column_axis,
     rows,
 )
 from sqlml.ir.builder import Value
 from sqlml.ir.torch_archive import Call, Exported, Input, Ref
 from sqlml.types import DType
-
-# The aten operators that the IR's own operators say: name -> how to make them.
-#
-# Numbers are those of eager torch up to the rounding of its dtype: torch sums products in blocks,
-# and its float32 functions are approximations of their own.
 
 
 def _unary(op: str) -> Rule:
@@ -85,8 +82,8 @@ def _divide(m: Maker, a: Arguments) -> Rows:
     if a.get("rounding_mode") is not None:
         raise Uncovered("a division that rounds")
     first, second = a["self"], a["other"]
-    dtype = promoted([first, second])
-    return m.elementwise("div", first, second, dtype=dtype if kind_of(dtype) == 2 else "float32")
+    dtype = promote([first, second])
+    return m.elementwise("div", first, second, dtype=dtype if find_kind(dtype) == 2 else "float32")
 
 
 def _reverse_subtract(m: Maker, a: Arguments) -> Rows:
@@ -111,23 +108,23 @@ def _reciprocal(m: Maker, a: Arguments) -> Rows:
     return m.elementwise("div", 1.0, m.floating(rows(a, "self")))
 
 
-def _reduced(op: str, mean: bool = False) -> Rule:
+def _reduce(op: str, mean: bool = False) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
         x = rows(a, "self")
         dims = a.get("dim")
         if dims in (None, []) or a.get("dtype") is not None:
             raise Uncovered("a reduction of the whole batch")
-        axes = [column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])]
+        axes = [resolve_column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])]
         if mean:
             x = m.floating(x)
-        elif op == "sum" and kind_of(x.dtype) < 2:
+        elif op == "sum" and find_kind(x.dtype) < 2:
             x = m.cast(x, "int64")
         if x.dtype == "bool":
             raise Uncovered("a reduction of booleans")
-        made = m.reduce(op, x, axes, keep=bool(a.get("keepdim")))
+        result = m.reduce(op, x, axes, keep=bool(a.get("keepdim")))
         if mean:
-            made = m.elementwise("div", made, float(math.prod(x.shape[i] for i in axes)))
-        return made
+            result = m.elementwise("div", result, float(math.prod(x.shape[i] for i in axes)))
+        return result
 
     return rule
 
@@ -143,7 +140,7 @@ def _sign(m: Maker, a: Arguments) -> Rows:
     x = rows(a, "self")
     if x.dtype == "bool":
         raise Uncovered("the sign of booleans")
-    # 0 for NaN, as torch has it
+    # torch returns 0 for NaN.
     above, below = m.elementwise("gt", x, 0), m.elementwise("lt", x, 0)
     return m.elementwise("sub", m.cast(above, x.dtype), m.cast(below, x.dtype))
 
@@ -165,7 +162,7 @@ _OF_EITHER: Mapping[str, Rule] = MappingProxyType(
         "rsub": _reverse_subtract,
     }
 )
-"""Operators whose other operand is a tensor or a number, each by an overload of its own."""
+"""The operators whose other operand is a tensor or a number, with one overload for each."""
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
@@ -190,11 +187,11 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.pow.Tensor_Scalar": _power,
         "aten.reciprocal.default": _reciprocal,
         "aten.rsqrt.default": lambda m, a: _reciprocal(m, {"self": m.unary("sqrt", a["self"])}),
-        "aten.sum.dim_IntList": _reduced("sum"),
-        "aten.mean.dim": _reduced("sum", mean=True),
-        "aten.amax.default": _reduced("max"),
-        "aten.amin.default": _reduced("min"),
-        "aten.argmax.default": _reduced("argmax"),
+        "aten.sum.dim_IntList": _reduce("sum"),
+        "aten.mean.dim": _reduce("sum", mean=True),
+        "aten.amax.default": _reduce("max"),
+        "aten.amin.default": _reduce("min"),
+        "aten.argmax.default": _reduce("argmax"),
         "aten.where.self": _where,
         "aten.where.ScalarOther": _where,
         "aten.where.ScalarSelf": _where,
@@ -206,30 +203,30 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 
 
-def convert(graph: Exported, frame: Frame) -> Value:
-    """What `graph` makes of the columns of `frame`: (n, k).
+def convert_graph(graph: Exported, frame: Frame) -> Value:
+    """Convert a graph over the columns of `frame` to (n, k).
 
     Raises:
         Uncovered: an operator that the IR does not have, or one across rows.
     """
     maker = Maker(frame.builder)
     values: dict[str, Any] = dict(graph.constants)
-    for tensor, value in inputs(graph, frame):
+    for tensor, value in read_inputs(graph, frame):
         values[tensor.name] = Rows(value, tensor.shape[1:])
     uses = Counter(name for call in graph.calls for name in _reads(list(call.arguments.values())))
     uses[graph.output] += 1
     makers = {result: call for call in graph.calls for result in call.results}
     for call in graph.calls:
-        name = _functional(call, uses, makers)
+        name = _find_functional_name(call, uses, makers)
         rule = RULES.get(name)
         if rule is None:
             raise Uncovered(f"operator {call.target}")
-        arguments = {k: _filled(v, values) for k, v in call.arguments.items()}
+        arguments = {k: _fill(v, values) for k, v in call.arguments.items()}
         try:
-            made = rule(maker, arguments)
+            outcome = rule(maker, arguments)
         except (ProgramError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise Uncovered(f"operator {call.target} ({error})") from error
-        results = made if isinstance(made, tuple) else (made,)
+        results = outcome if isinstance(outcome, tuple) else (outcome,)
         values.update(zip(call.results, results, strict=False))
     result = values.get(graph.output)
     if not isinstance(result, Rows) or result.value.type.dtype != graph.dtype:
@@ -239,15 +236,15 @@ def convert(graph: Exported, frame: Frame) -> Value:
     return result.value
 
 
-def inputs(graph: Exported, frame: Frame) -> Iterator[tuple[Input, Value]]:
-    """Each input of the module with its columns of `frame`, in order, in its dtype."""
+def read_inputs(graph: Exported, frame: Frame) -> Iterator[tuple[Input, Value]]:
+    """Return each input of the module with its columns of `frame`, in order and in its dtype."""
     start = 0
     for tensor in graph.inputs:
         columns = frame.take(range(start, start + tensor.width))
         start += tensor.width
-        whole = tensor.dtype in ("int8", "int16", "int32", "int64", "bool")
-        value = columns.matrix("float64" if whole else cast(DType, tensor.dtype))
-        if whole:
+        is_integer = tensor.dtype in ("int8", "int16", "int32", "int64", "bool")
+        value = columns.matrix("float64" if is_integer else cast(DType, tensor.dtype))
+        if is_integer:
             value = frame.builder.op(
                 "require_finite",
                 value,
@@ -259,40 +256,42 @@ def inputs(graph: Exported, frame: Frame) -> Iterator[tuple[Input, Value]]:
         yield tensor, value
 
 
-def _functional(call: Call, uses: Counter[str], makers: dict[str, Call]) -> str:
-    """The name of `call` without the underscore of an operator that works in place.
+def _find_functional_name(call: Call, uses: Counter[str], makers: dict[str, Call]) -> str:
+    """Return the name of `call` without the underscore of an in-place operator.
 
-    In place is the same where nobody else reads what is overwritten, by whatever name.
+    This is equivalent if no other operator reads the overwritten memory under any name.
     """
     if not _in_place(call):
         return call.target
-    target = _first(call)
+    target = _find_first_tensor(call)
     while target is not None and uses[target] == 1 and target in makers:
         if makers[target].target not in LAYOUT:
             package, operator, overload = call.target.split(".")
             return f"{package}.{operator[:-1]}.{overload}"
-        target = _first(makers[target])
+        target = _find_first_tensor(makers[target])
     raise Uncovered(f"operator {call.target} on a tensor that is read elsewhere")
 
 
 def overwrites_dropout(graph: Exported) -> bool:
-    """Whether an in-place operator may overwrite what a dropout shares with its input.
+    """Return whether an in-place operator may overwrite memory that a dropout shares.
 
-    torch's own decomposition of a dropout that is switched off makes a copy (2.13), and so
-    changes what such a module computes.
+    torch's own decomposition of a disabled dropout makes a copy (2.13), and so changes the result
+    of such a module.
     """
-    owner: dict[str, str] = {}  # name -> one name for all that share memory with it
-    shared: set[str] = set()  # those with a dropout among them
+    # The representative of all names that share the memory of a name.
+    owner: dict[str, str] = {}
+    # The representatives whose memory a dropout shares.
+    shared: set[str] = set()
     for call in graph.calls:
-        target = _first(call)
+        target = _find_first_tensor(call)
         if target is None or not (call.target in LAYOUT or _in_place(call)):
             continue
-        own = owner.get(target, target)
-        if _in_place(call) and own in shared:
+        aliases = owner.get(target, target)
+        if _in_place(call) and aliases in shared:
             return True
         if call.target in DROPOUTS:
-            shared.add(own)
-        owner.update(dict.fromkeys(call.results, own))
+            shared.add(aliases)
+        owner.update(dict.fromkeys(call.results, aliases))
     return False
 
 
@@ -302,8 +301,7 @@ def _in_place(call: Call) -> bool:
     return operator.endswith("_") and not dunder and call.target not in RULES
 
 
-def _first(call: Call) -> str | None:
-    """The tensor that an operator reads first."""
+def _find_first_tensor(call: Call) -> str | None:
     target = call.arguments.get(call.positional[0]) if call.positional else None
     return target.name if isinstance(target, Ref) else None
 
@@ -316,9 +314,9 @@ def _reads(arguments: list[Any]) -> Iterator[str]:
             yield from _reads(value)
 
 
-def _filled(value: Any, values: dict[str, Any]) -> Any:
+def _fill(value: Any, values: dict[str, Any]) -> Any:
     if isinstance(value, Ref):
-        return values.get(value.name)  # None of a result that no rule makes
+        return values.get(value.name)  # None if no rule computes it
     if isinstance(value, list):
-        return [_filled(v, values) for v in value]
+        return [_fill(v, values) for v in value]
     return value

@@ -1,4 +1,4 @@
-"""Operators of domain ai.onnx that move numbers about, and ArrayFeatureExtractor."""
+"""Operators of ai.onnx that move numbers, strings or labels, and ArrayFeatureExtractor."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.errors import ArtifactError
-from sqlml.importers.onnx.items import Call, Choice, Const, Dims, Item, Texts, moved, shape_of
-from sqlml.importers.row_tensors import Rows, Uncovered, filled_in, joined
+from sqlml.importers.onnx.graph_items import (
+    Call,
+    Choice,
+    Const,
+    Dims,
+    Item,
+    Texts,
+    apply_to_grid,
+    find_shape,
+)
+from sqlml.importers.row_tensors import Rows, Uncovered, fill_shape, joined
 from sqlml.ir.builder import Builder, Value
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import INTEGERS, ROWS, Array
@@ -27,9 +36,9 @@ def _constant(call: Call) -> Item:
             return Const(array.astype(np.float32) if name == "value_float" else array)
     texts = [call.text("value_string", "")] if "value_string" in call.node.attrs else None
     texts = call.texts("value_strings") if texts is None else texts
-    made = np.empty(len(texts), object)
-    made[:] = texts
-    return Const(made)
+    strings = np.empty(len(texts), object)
+    strings[:] = texts
+    return Const(strings)
 
 
 def _constant_of_shape(call: Call) -> Item:
@@ -48,7 +57,7 @@ def _constant_of_shape(call: Call) -> Item:
 
 
 def _shape(call: Call) -> Item:
-    shape = shape_of(call.item(0))
+    shape = find_shape(call.item(0))
     cut = shape[slice(call.attr("start"), call.attr("end"))]
     if ROWS not in cut:
         return Const(np.array(cut, np.int64))
@@ -58,52 +67,52 @@ def _shape(call: Call) -> Item:
 def _reshape(call: Call) -> Item:
     item = call.item(0)
     if call.opset < 5 and call.optional(1) is None:
-        wanted: list[int] = [int(d) for d in call.vector("shape", "int64")]
+        lengths: list[int] = [int(d) for d in call.vector("shape", "int64")]
     else:
         shape = call.item(1)
-        wanted = list(shape.shape) if isinstance(shape, Dims) else call.ints(1)
-    old = shape_of(item)
+        lengths = list(shape.shape) if isinstance(shape, Dims) else call.ints(1)
+    old = find_shape(item)
     if isinstance(item, Dims):
         raise Uncovered("it reshapes a shape")
-    if 0 in wanted and call.integer("allowzero", 0):
+    if 0 in lengths and call.integer("allowzero", 0):
         raise Uncovered("it makes an empty shape")
-    wanted = [(old[i] if i < len(old) else 0) if d == 0 else d for i, d in enumerate(wanted)]
+    lengths = [(old[i] if i < len(old) else 0) if d == 0 else d for i, d in enumerate(lengths)]
     if isinstance(item, Const):
-        return Const(item.value.reshape(wanted))
-    if not wanted or wanted[0] not in (ROWS, call.fixed):
+        return Const(item.value.reshape(lengths))
+    if not lengths or lengths[0] not in (ROWS, call.fixed):
         raise Uncovered("it does not keep the rows")
-    # where -1 stands after the rows, these were written as 0, and -1 is the rest
-    rest = filled_in(wanted[1:], math.prod(item.inner))
-    return moved(call, item, lambda grid: grid.reshape(1, *rest))
+    # If -1 follows the rows, the rows were written as 0, and -1 is the remaining length.
+    rest = fill_shape(lengths[1:], math.prod(item.inner))
+    return apply_to_grid(call, item, lambda grid: grid.reshape(1, *rest))
 
 
 def _squeeze(call: Call) -> Item:
     item = call.item(0)
-    axes = call.axes(len(shape_of(item)))
+    axes = call.axes(len(find_shape(item)))
     if axes is None:
         if not isinstance(item, Const):
             raise Uncovered("it may drop the rows")
         return Const(np.squeeze(item.value))
     if not isinstance(item, Const) and 0 in axes:
         raise Uncovered("it drops the rows")
-    return moved(call, item, lambda grid: np.squeeze(grid, tuple(axes)))
+    return apply_to_grid(call, item, lambda grid: np.squeeze(grid, tuple(axes)))
 
 
 def _unsqueeze(call: Call) -> Item:
     item = call.item(0)
-    given = call.attr("axes")
-    count = len(call.ints(1)) if given is None else len(given)
-    axes = call.axes(len(shape_of(item)) + count)
+    attribute = call.attr("axes")
+    count = len(call.ints(1)) if attribute is None else len(attribute)
+    axes = call.axes(len(find_shape(item)) + count)
     if axes is None or (not isinstance(item, Const) and 0 in axes):
         raise Uncovered("it puts an axis before the rows")
-    return moved(call, item, lambda grid: np.expand_dims(grid, axes))
+    return apply_to_grid(call, item, lambda grid: np.expand_dims(grid, axes))
 
 
 def _flatten(call: Call) -> Item:
     item = call.item(0)
     if call.integer("axis", 1) != 1:
         raise Uncovered("it mixes rows")
-    return moved(call, item, lambda grid: grid.reshape(grid.shape[0], -1))
+    return apply_to_grid(call, item, lambda grid: grid.reshape(grid.shape[0], -1))
 
 
 def _transpose(call: Call) -> Item:
@@ -111,20 +120,20 @@ def _transpose(call: Call) -> Item:
     order = [int(p) for p in call.vector("perm", "int64")]
     if isinstance(item, Const):
         return Const(np.transpose(item.value, order or None))
-    rank = len(shape_of(item))
+    rank = len(find_shape(item))
     if not order or order[0] != 0 or sorted(order) != list(range(rank)):
         raise Uncovered("it turns rows into columns")
-    return moved(call, item, lambda grid: np.transpose(grid, order))
+    return apply_to_grid(call, item, lambda grid: np.transpose(grid, order))
 
 
 def _gather(call: Call) -> Item:
     item, indices = call.item(0), call.item(1)
-    rank = len(shape_of(item))
+    rank = len(find_shape(item))
     axis = call.axis(0, rank)
     if isinstance(item, Const) and not isinstance(indices, Const):
         if axis != 0:
             raise Uncovered("it looks up columns of a matrix")
-        return looked_up(call, item.value, indices)
+        return look_up(call, item.value, indices)
     if isinstance(item, Dims):
         return _dims_gather(call, item)
     places = call.const(1)
@@ -132,7 +141,7 @@ def _gather(call: Call) -> Item:
         raise ArtifactError("Gather: its indices are not integers")
     if not 0 <= axis < rank or (axis == 0 and not isinstance(item, Const)):
         raise Uncovered("it chooses rows")
-    return moved(call, item, lambda grid: np.take(grid, places, axis))
+    return apply_to_grid(call, item, lambda grid: np.take(grid, places, axis))
 
 
 def _dims_gather(call: Call, item: Dims) -> Item:
@@ -142,11 +151,10 @@ def _dims_gather(call: Call, item: Dims) -> Item:
     return Const(np.array(chosen, np.int64).reshape(call.const(1).shape))
 
 
-def looked_up(call: Call, table: Array, indices: Item) -> Item:
-    """Look entries of a constant (k, ...) up at computed places; one entry per row may be a
-    label."""
+def look_up(call: Call, table: Array, indices: Item) -> Item:
+    """Look up entries of a constant (k, ...) by computed indices; one per row may be a label."""
     choice = as_choice(call.builder, indices)
-    if choice is not None and _are_places(choice.values, len(table)):
+    if choice is not None and _are_indices(choice.values, len(table)):
         index, table, inner = choice.index, table[choice.values], choice.inner
     else:
         if isinstance(indices, Choice):
@@ -154,7 +162,7 @@ def looked_up(call: Call, table: Array, indices: Item) -> Item:
         if not isinstance(indices, Rows) or indices.dtype not in INTEGERS:
             raise Uncovered("its indices are not integers of rows")
         inner = indices.inner
-        index = _inside(call, call.cast(indices.value, "int64"), len(table))
+        index = _normalize_index(call, call.cast(indices.value, "int64"), len(table))
     if table.ndim == 1 and math.prod(inner) == 1:
         return Choice(index, table, inner)
     if table.dtype == object:
@@ -163,28 +171,30 @@ def looked_up(call: Call, table: Array, indices: Item) -> Item:
     width = math.prod(inner) * math.prod(entry)
     if not 0 < width <= MAX_ROW_VALUES:
         raise Uncovered(f"it looks up {width} numbers per row")
-    found = call.op("take", call.builder.constant(table), index)
+    entries = call.op("take", call.builder.constant(table), index)
     if entry:
-        found = call.op("reshape", found, shape=(width,))
-    return Rows(found, (*inner, *entry))
+        entries = call.op("reshape", entries, shape=(width,))
+    return Rows(entries, (*inner, *entry))
 
 
 def as_choice(b: Builder, item: Item) -> Choice | None:
-    """An item with one value per row as a choice, if all that it can be is known: it is one, or
-    what an argmax or a comparison gives."""
+    """Convert an item with one value per row to a choice, if all its possible values are known.
+
+    They are known if it is a choice already, or the result of an argmax or a comparison.
+    """
     if isinstance(item, Choice):
         return item
     if not isinstance(item, Rows) or math.prod(item.inner) != 1:
         return None
-    most = greatest(b, item.value)
+    most = find_greatest(b, item.value)
     if not most < MAX_ROW_VALUES:
         return None
     values = np.arange(int(most) + 1).astype(item.dtype)
     return Choice(b.cast(item.value, "int64"), values, item.inner)
 
 
-def _are_places(values: Array, size: int) -> bool:
-    """Whether values are places of a table of `size` entries, counted from its start or its end."""
+def _are_indices(values: Array, size: int) -> bool:
+    """Return whether values are indices into `size` entries, from either end."""
     return values.dtype.kind in "iu" and bool(((values >= -size) & (values < size)).all())
 
 
@@ -194,13 +204,13 @@ def _gather_elements(call: Call) -> Item:
         raise Uncovered("it does not choose among columns")
     if places.dtype not in INTEGERS:
         raise ArtifactError("GatherElements: its indices are not integers")
-    index = _inside(call, call.cast(places.value, "int64"), x.inner[0])
+    index = _normalize_index(call, call.cast(places.value, "int64"), x.inner[0])
     return Rows(call.op("gather", x.value, index), places.inner)
 
 
-def _inside(call: Call, index: Value, size: int) -> Value:
-    """Count places from the start, int64; a row whose place is outside the table is refused."""
-    if greatest(call.builder, index) < size:
+def _normalize_index(call: Call, index: Value, size: int) -> Value:
+    """Return indices counted from the start, int64; an index out of range is an error."""
+    if find_greatest(call.builder, index) < size:
         return index
     zero, length = call.scalar(0, "int64"), call.scalar(size, "int64")
     turned = call.op("add", index, length)
@@ -211,8 +221,8 @@ def _inside(call: Call, index: Value, size: int) -> Value:
     return call.op("require_known", index, feature=name, step="the ONNX graph")
 
 
-def greatest(b: Builder, index: Value) -> float:
-    """The greatest place that an argmax (or a comparison, as 0 or 1) can give; else infinity."""
+def find_greatest(b: Builder, index: Value) -> float:
+    """Return the largest result of an argmax or comparison (0 or 1); infinity for others."""
     while b.node(index).op in ("cast", "reshape", "select") and index.type.dtype in _EXACT:
         index = b.value(b.node(index).inputs[0])
     node = b.node(index)
@@ -222,24 +232,24 @@ def greatest(b: Builder, index: Value) -> float:
 
 
 _EXACT = frozenset({"int32", "int64", "float32", "float64"})
-"""Types that can hold the index of every number in a row."""
+"""The types that represent the index of every number in a row."""
 
 
 def _array_feature_extractor(call: Call) -> Item:
     item, chosen = call.item(0), call.item(1)
     if isinstance(item, Const):
         if not isinstance(chosen, Const):
-            return looked_up(call, item.value.ravel(), chosen)
+            return look_up(call, item.value.ravel(), chosen)
         return Const(np.atleast_2d(item.value)[..., call.const(1).ravel().astype(np.int64)])
     places = np.array(call.ints(1), np.int64)
-    if not shape_of(item)[1:] and not isinstance(item, Dims):
+    if not find_shape(item)[1:] and not isinstance(item, Dims):
         raise Uncovered("it chooses rows")
-    return moved(call, item, lambda grid: np.take(grid, places, -1))
+    return apply_to_grid(call, item, lambda grid: np.take(grid, places, -1))
 
 
 def _slice(call: Call) -> Item:
     item = call.item(0)
-    rank = len(shape_of(item))
+    rank = len(find_shape(item))
     if call.opset < 10:
         starts, ends = ([int(v) for v in call.vector(n, "int64")] for n in ("starts", "ends"))
         axes = [int(v) for v in call.vector("axes", "int64")] or list(range(len(starts)))
@@ -261,7 +271,7 @@ def _slice(call: Call) -> Item:
             raise Uncovered("it chooses rows")
         stop = None if step < 0 and end < -(1 << 40) else end
         cut[axis] = slice(start, stop, step)
-    return moved(call, item, lambda grid: grid[tuple(cut)])
+    return apply_to_grid(call, item, lambda grid: grid[tuple(cut)])
 
 
 def _concat(call: Call) -> Item:
@@ -272,17 +282,17 @@ def _concat(call: Call) -> Item:
     if any(isinstance(x, Dims) for x in items):
         return _dims_concat(call, items)
     like = next(x for x in items if not isinstance(x, Const))
-    rank = len(shape_of(like))
+    rank = len(find_shape(like))
     axis = call.axis(1, rank)
-    if axis <= 0 or any(len(shape_of(x)) != rank for x in items):
+    if axis <= 0 or any(len(find_shape(x)) != rank for x in items):
         raise Uncovered("it stacks rows")
     texts = [x for x in items if isinstance(x, Texts)]
     if not texts:
         return joined(call.builder, [_as_rows(call, x, like) for x in items], axis)
     if len(texts) < len(items):
         raise Uncovered("it joins strings and numbers")
-    parts = [np.array(x.columns, object).reshape(x.inner) for x in texts]
-    columns = np.concatenate(parts, axis - 1)
+    columns_of_items = [np.array(x.columns, object).reshape(x.inner) for x in texts]
+    columns = np.concatenate(columns_of_items, axis - 1)
     return Texts(tuple(columns.ravel()), columns.shape)
 
 
@@ -308,11 +318,11 @@ def _dims_concat(call: Call, items: list[Item]) -> Item:
 def _expand(call: Call) -> Item:
     item, shape = call.item(0), call.item(1)
     if isinstance(item, Const) and isinstance(shape, Dims):
-        return _constant_rows(call, item.value, shape)
+        return _expand_constant(call, item.value, shape)
     if isinstance(item, Const) or isinstance(shape, Dims):
         raise Uncovered("it makes rows")
     dims = call.ints(1)
-    if math.prod(dims) > MAX_ROW_VALUES or len(dims) != len(shape_of(item)):
+    if math.prod(dims) > MAX_ROW_VALUES or len(dims) != len(find_shape(item)):
         raise Uncovered("it makes rows")
     if dims[0] not in (1, call.fixed):
         raise Uncovered("it makes rows")
@@ -321,11 +331,11 @@ def _expand(call: Call) -> Item:
     def wider(grid: Array) -> Array:
         return np.broadcast_to(grid, np.broadcast_shapes(grid.shape, tuple(dims)))
 
-    return moved(call, item, wider)
+    return apply_to_grid(call, item, wider)
 
 
-def _constant_rows(call: Call, value: Array, shape: Dims) -> Item:
-    """Expand a constant to all rows: it stays a constant, of one row."""
+def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
+    """Expand a constant to all rows, which leaves it a constant of one row."""
     count, *inner = shape.shape
     lasting = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
     if count != ROWS or ROWS in inner or lasting.shape[:1] != (1,):
@@ -336,25 +346,27 @@ def _constant_rows(call: Call, value: Array, shape: Dims) -> Item:
 
 
 def split(call: Call) -> tuple[Item, ...]:
-    """Split along a column axis: one item for each output of the node."""
+    """Convert Split along a column axis to one item per output of the node."""
     item = call.item(0)
-    rank = len(shape_of(item))
+    rank = len(find_shape(item))
     axis = call.axis(0, rank)
     if isinstance(item, Const | Dims) or not 0 < axis < rank:
         raise Uncovered("it splits the rows")
     size = item.inner[axis - 1]
-    given = [int(v) for v in call.vector("split", "int64")]
-    if not given and call.optional(1) is not None:
-        given = call.ints(1)
-    if not given:
+    sizes = [int(v) for v in call.vector("split", "int64")]
+    if not sizes and call.optional(1) is not None:
+        sizes = call.ints(1)
+    if not sizes:
         count = len(call.node.outputs)
         step = -(-size // count)
-        given = [min(step, size - step * i) for i in range(count)]
-    if len(given) != len(call.node.outputs) or sum(given) != size or min(given) < 0:
+        sizes = [min(step, size - step * i) for i in range(count)]
+    if len(sizes) != len(call.node.outputs) or sum(sizes) != size or min(sizes) < 0:
         raise ArtifactError("Split: its parts do not fit")
-    starts = np.cumsum([0, *given])
-    parts = [np.arange(s, s + n) for s, n in zip(starts, given, strict=False)]
-    return tuple(moved(call, item, partial(np.take, indices=part, axis=axis)) for part in parts)
+    starts = np.cumsum([0, *sizes])
+    items = [np.arange(s, s + n) for s, n in zip(starts, sizes, strict=False)]
+    return tuple(
+        apply_to_grid(call, item, partial(np.take, indices=part, axis=axis)) for part in items
+    )
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
@@ -375,4 +387,4 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "Expand": _expand,
     }
 )
-"""Operators that only move numbers, strings or labels."""
+"""The operators that only move numbers, strings or labels."""

@@ -1,0 +1,159 @@
+"""The steps from margins to outputs, which XGBoost, LightGBM and CatBoost share.
+
+Each library's importer reads its document, finds the row of the objective in its table, computes
+the margins, and calls `import_regression`, `import_binary`, `import_multiclass` or
+`import_multilabel` for the rest. Margins are (n, K), float32 in XGBoost and float64 in the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array, Labels
+
+Task = Literal["regression", "binary", "multiclass", "multilabel"]
+Link = Literal["identity", "exp", "log1p_exp", "sigmoid", "softmax", "step", "variance"]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A row of a library's table of objectives.
+
+    `link` takes margins to predictions. `base_link` takes XGBoost's base score, which is kept in
+    the space of predictions, to a margin.
+    """
+
+    task: Task
+    link: Link
+    base_link: Literal["identity", "log", "logit"] = "identity"
+
+
+REGRESSION = Objective("regression", "identity")
+"""The row of an objective that predicts the margin itself."""
+
+
+def find_objective(
+    objectives: Mapping[str, Objective], name: str, description: str = "objective"
+) -> Objective:
+    """Return the row of an objective.
+
+    Args:
+        objectives: the table of a library.
+        description: the library and its word for an objective, for the message.
+
+    Raises:
+        UnsupportedModelError: the table has no such row.
+    """
+    if name not in objectives:
+        raise UnsupportedModelError(
+            f"{description} {name!r} is not covered; covered: {', '.join(objectives)}"
+        )
+    return objectives[name]
+
+
+def check_width(frame: Frame, features: int, library: str) -> None:
+    """Raise UnsupportedModelError unless the frame has the columns that the model reads."""
+    if not features:
+        raise UnsupportedModelError(f"the {library} model has no features")
+    if frame.width != features:
+        raise UnsupportedModelError(
+            f"the {library} model reads {features} columns, but gets {frame.width}"
+        )
+
+
+def build_schema(names: tuple[str, ...] | None, numbered: tuple[str, ...]) -> Schema:
+    """Return the columns of a model.
+
+    Args:
+        names: as the model states them; None if it was fitted without names.
+        numbered: what the library calls columns without names, for example f0, f1, ...
+    """
+    if names is None or names == numbered:
+        return Schema(None, len(numbered), numbered)
+    return Schema(names, len(names))
+
+
+def apply_link(b: Builder, link: Link, margin: Value) -> Value:
+    """Return predictions (n, K) of margins (n, K)."""
+    return _LINKS[link](b, margin)
+
+
+def _exceed_zero(b: Builder, margin: Value) -> Value:
+    dtype = margin.type.dtype
+    return b.op("cast", b.op("gt", margin, _constant(b, 0.0, margin)), dtype=dtype)
+
+
+def _exponentiate_second(b: Builder, margin: Value) -> Value:
+    """Return the mean, and the variance, of which the second margin is half the logarithm."""
+    mean = b.op("select", margin, indices=np.array([0], np.int64))
+    deviation = b.op("select", margin, indices=np.array([1], np.int64))
+    variance = b.op("exp", b.op("mul", deviation, _constant(b, 2.0, margin)))
+    return b.op("concat", mean, variance)
+
+
+_LINKS: Mapping[Link, Callable[[Builder, Value], Value]] = MappingProxyType(
+    {
+        "identity": lambda b, margin: margin,
+        "exp": lambda b, margin: b.op("exp", margin),
+        "log1p_exp": lambda b, margin: b.op("log1p", b.op("exp", margin)),
+        "sigmoid": lambda b, margin: b.op("sigmoid", margin),
+        "softmax": lambda b, margin: b.op("softmax", margin, sum_dtype="float64"),
+        "step": _exceed_zero,
+        "variance": _exponentiate_second,
+    }
+)
+
+
+def import_regression(b: Builder, link: Link, margin: Value) -> Outputs:
+    """Return the outputs of a model that predicts numbers."""
+    return Outputs({"label": apply_link(b, link, margin), "score": margin})
+
+
+def import_binary(
+    b: Builder, label: Value, positive: Value, margin: Value, labels: Labels
+) -> Outputs:
+    """Return the outputs of a classifier with one margin per row.
+
+    Args:
+        label: 0 or 1, int64 (n, 1), from `label_above`.
+        positive: the probability of the second class, (n, 1).
+        labels: two of them; or one, if all training rows had the same class. There are no
+            probabilities then, because the second column would have no label.
+    """
+    if len(labels) == 1:
+        return Outputs({"label": label, "score": margin}, labels)
+    proba = b.op("concat", b.op("sub", _constant(b, 1.0, positive), positive), positive)
+    return Outputs({"label": label, "proba": proba, "score": margin}, labels)
+
+
+def import_multiclass(
+    b: Builder, compared: Value, proba: Value, margin: Value, labels: Labels
+) -> Outputs:
+    """Return the outputs of a classifier of K classes, of which the largest of `compared` wins."""
+    label = b.op("argmax", compared, axis=1)
+    return Outputs({"label": label, "proba": proba, "score": margin}, labels)
+
+
+def import_multilabel(label: Value, proba: Value, margin: Value) -> Outputs:
+    """Return the outputs of a model of several labels per row: 0 or 1 each, with P(1)."""
+    labels = (Labels("int64", (0, 1)),) * label.type.width
+    return Outputs({"label": label, "proba": proba, "score": margin}, labels)
+
+
+def label_above(b: Builder, x: Value, threshold: Value | float) -> Value:
+    """Return 1 where `x` is above a threshold and 0 elsewhere, int64 of the shape of `x`."""
+    limit = _constant(b, threshold, x) if isinstance(threshold, float) else threshold
+    return b.op("cast", b.op("gt", x, limit), dtype="int64")
+
+
+def _constant(b: Builder, number: float, like: Value) -> Value:
+    array: Array = np.array([number], like.type.dtype)
+    return b.constant(array)
