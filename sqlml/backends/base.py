@@ -1,4 +1,4 @@
-"""The contract of a backend, and the literal table of those there are."""
+"""The contract of a backend, and the table of all backends."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from sqlml.types import Array
 
 
 class Compiled(Protocol):
-    """A Program made ready to run. Thread-safe; picklable (it carries its Program)."""
+    """A Program that is ready to run. It is thread-safe, and picklable with its Program."""
 
     @property
     def program(self) -> Program:
-        """What it runs."""
+        """The Program that it runs."""
         ...
 
     def run(
@@ -34,17 +34,17 @@ class Compiled(Protocol):
         """Score a batch: name -> (n,) or (n, width) array in, name -> (n, k) array out.
 
         Raises:
-            InputTypeError, MissingValueError, UnknownCategoryError: as `ir.reference.run`.
+            InputTypeError, MissingValueError, UnknownCategoryError: as in `ir.reference.run`.
         """
         ...
 
 
 class Filler(Protocol):
-    """One output of a compiled Program, written to a given array. Thread-safe.
+    """A writer of one output of a compiled Program into an array. Thread-safe.
 
-    What a Compiled's method `filler(output, columns, width)` gives, where there is one: for rows
-    (n, width) of dtype `input` in whose `columns` the Program's only input lies. Integers
-    are from 0 to less than `below`, where that is known.
+    A Compiled may have a method `filler(output, columns, width)` that returns one. It reads rows
+    (n, width) of dtype `input`, whose `columns` are the Program's only input. Integer results are
+    from 0 to less than `below`, if that is known.
     """
 
     input: np.dtype[Any]
@@ -53,50 +53,50 @@ class Filler(Protocol):
     below: int | None
 
     def fill(self, x: Array, out: Array) -> int:
-        """Write (n, `width`) of `dtype` to `out`; returns a number below 0 unless a row must be
-        refused."""
+        """Write (n, `width`) of `dtype` to `out`; return a number below 0 if no row is rejected."""
         ...
 
 
 def filler_of(compiled: Compiled, output: str, columns: Sequence[int], width: int) -> Filler | None:
-    """The result of its method `filler`; None if it has none, or none for this output."""
-    make = getattr(compiled, "filler", None)
-    found: Filler | None = None if make is None else make(output, columns, width)
-    return found
+    """Return the Filler of `compiled` for `output`; None if it has none."""
+    make_filler = getattr(compiled, "filler", None)
+    result: Filler | None = None if make_filler is None else make_filler(output, columns, width)
+    return result
 
 
 def text_filler_of(compiled: Compiled, output: str) -> Any:
-    """The result of its method `text_filler`, where it has one: what writes an output of a matrix
-    and columns of texts as calls of kernels alone; else None."""
-    make = getattr(compiled, "text_filler", None)
-    return None if make is None else make(output)
+    """Return the result of the method `text_filler` of `compiled`, or None if it has none.
+
+    It writes an output of a matrix and columns of texts with calls of kernels only.
+    """
+    make_filler = getattr(compiled, "text_filler", None)
+    return None if make_filler is None else make_filler(output)
 
 
 class Backend(Protocol):
-    """Something that runs Programs. It never changes one."""
+    """An engine that runs Programs and never changes them."""
 
     def supports(self, program: Program) -> str | None:
-        """None when it can run the (lowered) Program, else the reason why not."""
+        """Return None if it can run the (lowered) Program, else the reason why not."""
         ...
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> Compiled:
-        """Make a (lowered) Program ready to run, trees that were left whole by `strategy`.
+        """Compile a (lowered) Program; trees that were not lowered run by `strategy`.
 
         Raises:
-            BackendError: `supports` gives a reason, or the device is not there.
+            BackendError: `supports` returns a reason, or the device is missing.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Where a backend lives, and what must be installed for it.
+class BackendEntry:
+    """The module of a backend, and the extra that must be installed for it.
 
-    `level` is the level of operators that it runs: "model" as imported, "tensor" once lowered.
-    `strategies` are the ways that it has for trees: a lowering of `passes` each, or a kernel of its
-    own.
+    `level` is the level of operators that it runs: "model" as imported, or "tensor" once lowered.
+    `strategies` are its ways to run trees, each a lowering in `passes` or a kernel.
     """
 
     module: str
@@ -106,24 +106,26 @@ class Entry:
     extra: str | None = None
 
 
-BACKENDS: Mapping[str, Entry] = MappingProxyType(
+BACKENDS: Mapping[str, BackendEntry] = MappingProxyType(
     {
-        "native": Entry(
+        "native": BackendEntry(
             "sqlml.backends.native",
             "NativeBackend",
             "model",
-            # Whatever is fastest for a batch, or one kernel for all batches.
+            # "traverse" uses the fastest kernel for a batch, the others always the same kernel.
             ("traverse", "cursor", "descent", "lockstep"),
         ),
-        "reference": Entry("sqlml.backends.reference", "ReferenceBackend", "model", ("traverse",)),
-        "torch": Entry(
+        "reference": BackendEntry(
+            "sqlml.backends.reference", "ReferenceBackend", "model", ("traverse",)
+        ),
+        "torch": BackendEntry(
             "sqlml.backends.torch",
             "TorchBackend",
             "tensor",
             ("gemm", "tt", "ptt", "fused"),
             "torch",
         ),
-        "onnxruntime": Entry(
+        "onnxruntime": BackendEntry(
             "sqlml.backends.onnxruntime",
             "OnnxRuntimeBackend",
             "tensor",
@@ -135,7 +137,7 @@ BACKENDS: Mapping[str, Entry] = MappingProxyType(
 
 
 def load(name: str) -> Backend:
-    """The backend called `name`; its library is imported here and not before.
+    """Return the backend called `name`, importing its library.
 
     Raises:
         ConfigError: unknown backend.
@@ -146,9 +148,9 @@ def load(name: str) -> Backend:
         raise ConfigError(
             f"unknown backend {name!r}; backends: auto, {', '.join(sorted(BACKENDS))}"
         )
-    named = partial(importlib.import_module, entry.module)
+    import_module = partial(importlib.import_module, entry.module)
     try:
-        module = named() if entry.module in sys.modules else uninterrupted(named)
+        module = import_module() if entry.module in sys.modules else uninterrupted(import_module)
     except ModuleNotFoundError as error:
         if entry.extra is None or (error.name or "").startswith("sqlml"):
             raise
@@ -160,14 +162,14 @@ def load(name: str) -> Backend:
     return backend
 
 
-def sparse(program: Program, i: int) -> bool:
-    """Whether node i reads or makes sparse rows: backends of tensors let the host do that."""
+def touches_sparse_rows(program: Program, i: int) -> bool:
+    """Return whether node i reads or makes sparse rows, which tensor backends leave to the host."""
     node = program.nodes[i]
     return node.type.sparse or any(program.nodes[j].type.sparse for j in node.inputs)
 
 
 def unsupported(program: Program, names: frozenset[str] | set[str]) -> str | None:
-    """The reason why a backend with functions for `names` cannot run `program`, or None."""
+    """Return the reason why a backend with functions for `names` cannot run `program`, or None."""
     missing = sorted({node.op for node in program.nodes} - names)
     if not missing:
         return None

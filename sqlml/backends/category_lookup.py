@@ -1,4 +1,4 @@
-"""`encoder`: the `encode` operator for many rows at once; categories are looked up, not tried."""
+"""`encoder`: the `encode` operator by lookups of many rows at once."""
 
 from __future__ import annotations
 
@@ -13,71 +13,71 @@ from sqlml.ir.program import Program
 from sqlml.types import Array
 
 Encoder = Callable[[Array], Array]
-"""(n, 1) of the categories' dtype -> int64 codes (n, 1); -1 for unknown categories."""
+"""A function from (n, 1) of the categories' dtype to int64 codes (n, 1), -1 for unknown ones."""
 
 ArrowEncoder = Callable[[Any], Array]
-"""An Arrow array of strings -> the same codes."""
+"""A function from an Arrow array of strings to the same codes."""
 
 
 def encoder(categories: Array, missing: int) -> Encoder:
-    """A function that does what `reference.FUNCTIONS["encode"]` does with these attributes.
+    """Return a function that equals `reference.FUNCTIONS["encode"]` with these attributes.
 
-    Of equal categories the last one counts; a missing value (NULL, NaN) has code `missing`.
+    The last of equal categories counts; a missing value (NULL, NaN) has code `missing`.
     """
     if categories.dtype == object:
-        return _string_encoder(categories, missing)
-    return _number_encoder(categories, missing)
+        return _make_string_encoder(categories, missing)
+    return _make_number_encoder(categories, missing)
 
 
-def _number_encoder(categories: Array, missing: int) -> Encoder:
-    # From the back, so that `unique` keeps the last of equal categories; NaN equals nothing.
-    known = np.flatnonzero(categories == categories)[::-1]
-    values, first = np.unique(categories[known], return_index=True)
-    codes = known[first].astype(np.int64)
+def _make_number_encoder(categories: Array, missing: int) -> Encoder:
+    # In reverse order, because `unique` returns the first of equal categories. NaN equals nothing.
+    numbers = np.flatnonzero(categories == categories)[::-1]
+    values, first = np.unique(categories[numbers], return_index=True)
+    codes = numbers[first].astype(np.int64)
     floats = categories.dtype.kind == "f"
 
     def encode(x: Array) -> Array:
         flat = np.ascontiguousarray(x[:, 0])
         if values.size:
-            place = np.minimum(np.searchsorted(values, flat), values.size - 1)
-            found = np.where(values[place] == flat, codes[place], -1)
+            position = np.minimum(np.searchsorted(values, flat), values.size - 1)
+            result = np.where(values[position] == flat, codes[position], -1)
         else:
-            found = np.full(flat.shape, -1, np.int64)
+            result = np.full(flat.shape, -1, np.int64)
         if floats:
-            found[np.isnan(flat)] = missing
-        return found.reshape(-1, 1)
+            result[np.isnan(flat)] = missing
+        return result.reshape(-1, 1)
 
     return encode
 
 
-def _string_encoder(categories: Array, missing: int) -> Encoder:
+def _make_string_encoder(categories: Array, missing: int) -> Encoder:
     lookup = {category: code for code, category in enumerate(categories)}
-    look_up = arrow_encoder(categories, missing)
+    look_up = make_arrow_encoder(categories, missing)
 
-    def one_by_one(x: Array) -> Array:
+    def encode_one_by_one(x: Array) -> Array:
         return np.array(
             [lookup.get(v, -1) if isinstance(v, str) else missing for v in x[:, 0]], np.int64
         ).reshape(-1, 1)
 
     if look_up is None:
-        return one_by_one
+        return encode_one_by_one
 
     def encode(x: Array) -> Array:
         try:
             column = pa.array(x[:, 0], from_pandas=True)
         except (pa.ArrowException, UnicodeEncodeError):
-            return one_by_one(x)  # something in it is not a string, or no UTF-8
+            return encode_one_by_one(x)  # An entry is not a string, or not valid UTF-8.
         if column.type != pa.string() or not isinstance(column, pa.Array):
-            return one_by_one(x)  # nothing in it is a string, or more text than fits one array
+            return encode_one_by_one(x)  # No entry is a string, or the text exceeds one array.
         return look_up(column)
 
     return encode
 
 
-def arrow_encoder(categories: Array, missing: int) -> ArrowEncoder | None:
-    """An encoder of Arrow arrays of strings; None if a category is not valid UTF-8.
+def make_arrow_encoder(categories: Array, missing: int) -> ArrowEncoder | None:
+    """Return an encoder of Arrow arrays of strings; None if a category is not valid UTF-8.
 
-    Such a Python string, a lone surrogate, equals nothing that Arrow can hold.
+    Such a string, with a lone surrogate, equals no string in Arrow.
     """
     lookup = {category: code for code, category in enumerate(categories)}
     try:
@@ -85,19 +85,19 @@ def arrow_encoder(categories: Array, missing: int) -> ArrowEncoder | None:
     except (pa.ArrowException, UnicodeEncodeError):
         return None
     sets = {kind: pc.SetLookupOptions(values.cast(kind)) for kind in _STRINGS}
-    # One entry more, which stands for "no category".
+    # The last entry is the code of unknown strings.
     codes = np.array([*lookup.values(), -1], np.int64)
 
     def encode(column: Any) -> Array:
         if column.type not in sets:
             column = column.cast(pa.large_string())
-        place = pc.index_in(column, options=sets[column.type])
-        if place.null_count:
-            place = place.fill_null(len(lookup))
-        found: Array = codes[place.to_numpy()]
+        position = pc.index_in(column, options=sets[column.type])
+        if position.null_count:
+            position = position.fill_null(len(lookup))
+        result: Array = codes[position.to_numpy()]
         if column.null_count:
-            found[column.is_null().to_numpy(zero_copy_only=False)] = missing
-        return found.reshape(-1, 1)
+            result[column.is_null().to_numpy(zero_copy_only=False)] = missing
+        return result.reshape(-1, 1)
 
     return encode
 
@@ -106,17 +106,17 @@ _STRINGS = (pa.string(), pa.large_string())
 
 
 def arrow_encoders(program: Program) -> dict[str, tuple[str, ArrowEncoder]] | None:
-    """Output -> the input that it encodes, and how; None if an output is something else."""
-    made: dict[str, tuple[str, ArrowEncoder]] = {}
+    """Map each output to its input and its encoder; None if an output is not an encoded input."""
+    encoders: dict[str, tuple[str, ArrowEncoder]] = {}
     for output, i in program.outputs.items():
         node = program.nodes[i]
         if node.op != "encode":
             return None
-        below = program.nodes[node.inputs[0]]
-        if below.op != "input" or below.type.dtype != "string":
+        source = program.nodes[node.inputs[0]]
+        if source.op != "input" or source.type.dtype != "string":
             return None
-        encode = arrow_encoder(node.attrs["categories"], node.attrs["missing"])
+        encode = make_arrow_encoder(node.attrs["categories"], node.attrs["missing"])
         if encode is None:
             return None
-        made[output] = (str(below.attrs["name"]), encode)
-    return made
+        encoders[output] = (str(source.attrs["name"]), encode)
+    return encoders

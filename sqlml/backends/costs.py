@@ -1,8 +1,8 @@
-"""`Costs`: nanoseconds that a backend takes for elementary steps on one thread.
+"""`Costs`: nanoseconds that a backend needs for elementary steps on one thread.
 
-The shipped numbers come from one machine; `sqlml calibrate` measures them again and saves them in
-the user's cache folder, or in the file that SQLML_COSTS names. SQLML_COSTS=default uses the
-shipped.
+The shipped numbers come from one machine. `sqlml calibrate` measures them again and saves them in
+the user's cache folder, or in the file that SQLML_COSTS names. SQLML_COSTS=default selects the
+shipped numbers. `tree_costs` estimates the native kernels for trees from them.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ Costs = Mapping[str, float]
 
 SHIPPED: Costs = MappingProxyType(
     {
-        # A column in an expression of the engine; of a small tree there a level that rows pass, and
-        # a test.
+        # A column in an expression of the engine; a level that rows pass, and a test, of a small
+        # tree there.
         "sql.number": 0.7,
         "sql.level": 2.5,
         "sql.test": 0.5,
-        # A category of an encoder in an expression, which is planned with each query, and is looked
-        # at for each row; and the text of a row that is handed to a function in its place.
+        # A category of an encoder in an expression, which each query plans and each row looks up;
+        # and a row's text that is passed to a function instead.
         "sql.category": 33_000.0,
         "sql.lookup": 3.4,
         "udf.text": 230.0,
-        # A column packed and handed to a function, and each call of that for a batch of rows; the
-        # same of a native function.
+        # A column that is packed and passed to a function, and a call of that for a batch of rows;
+        # the same for a native function.
         "udf.number": 4.0,
         "udf.call": 40_000.0,
         "column.number": 1.2,
         "column.call": 10_000.0,
-        # Trees, a row: a node over a block of bytes, of 16-bit numbers or of their pages; a tree; a
-        # value of a leaf that lies in registers, or in memory; a column's bin; a set's; entering a
-        # descent, and a step of it; a row in a tree by lockstep, and a step of it; a row in the top
-        # of a tree of a turned block, and a number that is turned. Far steps are those in trees of
-        # 64 MB, which no cache holds; far nodes and wide steps those in tables of 2,000 columns. A
-        # batch by blocks takes so much more than one by lockstep.
+        # Trees, per row: a node over a block of bytes, of 16-bit numbers or of their pages; a tree;
+        # a leaf value in registers, or in memory; a column's bin; a set's; entering a descent, and
+        # a step of it; a tree by lockstep, and a step of it; the top of a tree in a turned block,
+        # and a number that is turned. Far steps are those in trees of 64 MB, which exceed all
+        # caches; far nodes and wide steps are those in tables of 2,000 columns. native.batch is the
+        # extra cost of a batch by blocks compared with one by lockstep.
         "native.node": 0.007,
         "native.far_node": 0.105,
         "native.short_node": 0.018,
@@ -69,7 +69,7 @@ SHIPPED: Costs = MappingProxyType(
         "native.turned_number": 0.35,
         "native.wide_turned_step": 1.4,
         "native.batch": 3_000.0,
-        # An operator's call, a number that it makes, and a multiplication with its addition.
+        # A call of an operator, a number of its result, and a multiplication with an addition.
         "native.call": 1_000.0,
         "native.number": 0.4,
         "native.product": 0.03,
@@ -81,7 +81,7 @@ SHIPPED: Costs = MappingProxyType(
         "torch.number": 0.4,
         "torch.product": 0.03,
         "torch.step": 8.0,
-        # The same on a GPU, whose transfers are a byte each way.
+        # The same on a GPU, and a byte of a transfer.
         "cuda.call": 10_000.0,
         "cuda.number": 0.004,
         "cuda.product": 0.0002,
@@ -92,58 +92,58 @@ SHIPPED: Costs = MappingProxyType(
 
 
 def place() -> Path:
-    """Where measured costs are kept."""
-    named = os.environ.get("SQLML_COSTS")
-    if named:
-        return Path(named)
+    """Return the path of the file with measured costs."""
+    configured = os.environ.get("SQLML_COSTS")
+    if configured:
+        return Path(configured)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "sqlml" / "costs.json"
 
 
 @cache
 def current() -> Costs:
-    """The shipped costs, with those measured on this machine in their place.
+    """Return the costs measured on this machine, and shipped ones for all others.
 
     Raises:
         ConfigError: the file that SQLML_COSTS names cannot be used.
     """
-    named = os.environ.get("SQLML_COSTS")
-    if named == "default":
+    configured = os.environ.get("SQLML_COSTS")
+    if configured == "default":
         return SHIPPED
     try:
-        return MappingProxyType({**SHIPPED, **parse(place().read_text())})
+        return MappingProxyType({**SHIPPED, **parse_costs(place().read_text())})
     except OSError as error:
-        if named:
-            raise ConfigError(f"SQLML_COSTS: cannot read {named}: {error.strerror}") from None
+        if configured:
+            raise ConfigError(f"SQLML_COSTS: cannot read {configured}: {error.strerror}") from None
         return SHIPPED
     except ValueError as error:
-        if named:
-            raise ConfigError(f"SQLML_COSTS: {named}: {error}") from None
-        return SHIPPED  # a damaged cache is as good as none
+        if configured:
+            raise ConfigError(f"SQLML_COSTS: {configured}: {error}") from None
+        return SHIPPED  # A damaged cache is treated as missing.
 
 
-def parse(text: str) -> dict[str, float]:
-    """Costs by name from JSON.
+def parse_costs(text: str) -> dict[str, float]:
+    """Parse costs by name from JSON.
 
     Raises:
         ValueError: not an object of known names with positive numbers.
 
-    >>> parse('{"native.node": 0.01}')
+    >>> parse_costs('{"native.node": 0.01}')
     {'native.node': 0.01}
     """
-    found = json.loads(text)
-    if not isinstance(found, dict):
+    costs = json.loads(text)
+    if not isinstance(costs, dict):
         raise ValueError("not an object of costs by name")
-    for name, value in found.items():
+    for name, value in costs.items():
         if name not in SHIPPED:
             raise ValueError(f"unknown cost {name!r}; costs: {', '.join(SHIPPED)}")
         if type(value) not in (int, float) or not 0 < value < 1e12:
             raise ValueError(f"{name} must be nanoseconds above 0, not {value!r}")
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in costs.items()}
 
 
 def keep(measured: Mapping[str, float]) -> Path:
-    """Keep measured costs, and use them from now on in this process; where they are kept.
+    """Save measured costs, use them in this process from now on, and return the path of the file.
 
     Raises:
         OSError: the file cannot be written.
@@ -155,50 +155,45 @@ def keep(measured: Mapping[str, float]) -> Path:
     return path
 
 
-# What the native kernels for trees cost, and where they cut deep trees: pure functions.
-
-
 BYTE_BINS, SHORT_BINS = 255, 65_535
-"""The most thresholds of a column whose bins take one byte, and two."""
+"""Most thresholds of a column for bins of one byte, and of two bytes."""
 
 MOST_PAGES = 1500
-"""Bytes of a row's bins in pages: those of 512 rows fill a second-level cache."""
+"""Most bytes of a row's bins in pages; those of 512 rows fill a second-level cache."""
 
 BYTE_EXITS, SHORT_EXITS = 256, 65_536
-"""The most exits of a tree's upper part whose cursors take one byte, and two."""
+"""Most exits of a tree's upper part for cursors of one byte, and of two bytes."""
 
 BARE_NODE_BYTES, PACKED_NODE_BYTES = 16, 8
-"""Of a node or leaf, as the lockstep and the descent kernel have them."""
+"""Bytes of a node or leaf in the lockstep kernel and in the descent kernel."""
 
 NEAR_BYTES, FAR_BYTES = 12 << 20, 64 << 20
-"""Trees that a processor's own caches mostly hold, and trees that lie in memory."""
+"""Sizes of trees that mostly fit into a processor's caches, and of trees that lie in memory."""
 
 NEAR_BLOCK, FAR_BLOCK = 64 << 10, 1 << 20
-"""Bytes of a block's bins that cost a node nothing, and of a block of `WIDE` columns."""
+"""Bytes of a block's bins without extra cost for a node, and of a block of `WIDE` columns."""
 
 BLOCK_ROWS = 512
 
 LANES, TOP = 64, 4
-"""Rows of a turned block, and levels of a tree that are answered for all of them (`lockstep.py`).
-"""
+"""Rows of a turned block, and levels of a tree that are tested for all of them (`lockstep.py`)."""
 
 LOW, TURNED_COLUMNS = 12, 12
-"""Levels of the trees that go down turned blocks, and the most columns for each tree: more take
-longer to be turned than is won."""
+"""Most levels of trees for turned blocks, and most columns per tree; turning more does not pay."""
 
 WIDE = 2000
-"""Columns of the tables that far nodes and wide steps are measured with: the values of a few rows,
-and the bins of a block, are then more than the near caches hold."""
+"""Columns of the tables with which far nodes and wide steps are measured. The values of a few rows,
+and the bins of a block, then exceed the near caches."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeCosts:
-    """Nanoseconds per row on one thread, in large batches, of an Ensemble.
+    """Costs of scoring an Ensemble with each kernel, in nanoseconds per row on one thread.
 
-    Infinite where a kernel cannot run it. lockstep: row by row; turned: in turned blocks. batch:
-    extra nanoseconds that a batch in blocks of rows takes. paged: the cursor kernel reads its bins
-    in pages. cut int64 (T,): the depths where the descent begins; L, the number of levels, where it
-    never does.
+    They hold for large batches, and are infinite if a kernel cannot run the ensemble. lockstep: row
+    by row; turned: in turned blocks. batch: extra nanoseconds of a batch in blocks of rows. paged:
+    the cursor kernel reads its bins in pages. cut int64 (T,): the depth at which the descent begins
+    in each tree, or the number of levels if it never does.
     """
 
     cursor: float
@@ -210,58 +205,58 @@ class TreeCosts:
     turned: float = np.inf
 
     def by_lockstep(self, rows: int) -> float:
-        """Nanoseconds per row by the lockstep kernel, in batches of `rows` rows."""
+        """Return the cost of the lockstep kernel in batches of `rows` rows."""
         return self.lockstep if rows < LANES else min(self.lockstep, self.turned)
 
 
 def tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
-    """Estimate the kernels for `shape` with the coefficients of a machine."""
+    """Estimate the costs of all kernels for `shape`."""
     trees, _ = shape.nodes.shape
-    values, places = trees * shape.values, 2 * float(shape.nodes.sum())
-    pair_step = _step(costs, "pair_step", places * BARE_NODE_BYTES)
-    pair_step *= _wide(costs, "pair_step", shape.columns)
+    values, slots = trees * shape.values, 2 * float(shape.nodes.sum())
+    pair_step = _step_cost(costs, "pair_step", slots * BARE_NODE_BYTES)
+    pair_step *= _width_slowdown(costs, "pair_step", shape.columns)
     lockstep = float(
         trees * costs["native.pair"] + shape.steps.sum() * pair_step + values * costs["native.leaf"]
     )
-    batch, turned = costs["native.batch"], _turned(shape, costs)
+    batch, turned = costs["native.batch"], _estimate_turned(shape, costs)
     if shape.thresholds > SHORT_BINS:
         none = np.zeros(trees, np.int64)
         return TreeCosts(np.inf, np.inf, lockstep, batch, False, none, turned)
-    step = _step(costs, "step", places * PACKED_NODE_BYTES)
-    step *= _wide(costs, "step", shape.columns)
-    far = _far_node(costs, shape.columns)
+    step = _step_cost(costs, "step", slots * PACKED_NODE_BYTES)
+    step *= _width_slowdown(costs, "step", shape.columns)
+    far = _far_node_cost(costs, shape.columns)
     short_node = costs["native.short_node"] + far
-    short = _cuts(shape, short_node, costs["native.descent"], step, SHORT_EXITS)
-    ways = [short]
+    short = _find_best_cuts(shape, short_node, costs["native.descent"], step, SHORT_EXITS)
+    cuts = [short]
     if shape.thresholds <= BYTE_BINS:
         node = costs["native.node"] + far
-        ways.append(_cuts(shape, node, costs["native.descent"], step, BYTE_EXITS))
-    walked = min(way.cursor for way in ways)
+        cuts.append(_find_best_cuts(shape, node, costs["native.descent"], step, BYTE_EXITS))
+    cursor_cost = min(way.cursor for way in cuts)
     paged = np.inf
     if BYTE_BINS < shape.thresholds and shape.all_thresholds < MOST_PAGES * BYTE_BINS:
         node = costs["native.paged_node"] + far
-        paged = _cuts(shape, node, costs["native.descent"], step, BYTE_EXITS).cursor
+        paged = _find_best_cuts(shape, node, costs["native.descent"], step, BYTE_EXITS).cursor
     enter = trees * costs["native.tree"] + shape.sets * costs["native.set"]
-    enter += shape.columns * costs["native.bin"] * _search(shape)
-    best = min(ways, key=lambda way: way.descent)
+    enter += shape.columns * costs["native.bin"] * _bin_slowdown(shape)
+    best = min(cuts, key=lambda way: way.descent)
     return TreeCosts(
-        cursor=min(walked, paged) + enter + values * costs["native.cursor_leaf"],
+        cursor=min(cursor_cost, paged) + enter + values * costs["native.cursor_leaf"],
         descent=best.descent + enter + values * costs["native.leaf"],
         lockstep=lockstep,
         batch=batch,
-        paged=paged < walked,
+        paged=paged < cursor_cost,
         cut=best.cut,
         turned=turned,
     )
 
 
-def _turned(shape: TreeShape, costs: Costs) -> float:
-    """Lockstep in turned blocks: the upper levels of a tree at once, and steps below them."""
+def _estimate_turned(shape: TreeShape, costs: Costs) -> float:
+    """Return the cost of lockstep in turned blocks: the top of a tree, and the steps below it."""
     trees, levels = shape.nodes.shape
     if shape.sets or levels > LOW or shape.columns > TURNED_COLUMNS * trees:
         return np.inf
-    step = _step(costs, "pair_step", 2 * float(shape.nodes.sum()) * BARE_NODE_BYTES)
-    step *= _wide(costs, "pair_step", shape.columns, "wide_turned_step")
+    step = _step_cost(costs, "pair_step", 2 * float(shape.nodes.sum()) * BARE_NODE_BYTES)
+    step *= _width_slowdown(costs, "pair_step", shape.columns, "wide_turned_step")
     enter = trees * costs["native.top"] + shape.columns * costs["native.turned_number"]
     values = trees * shape.values * costs["native.leaf"]
     return float(enter + shape.inside[:, TOP:].sum() * step + values)
@@ -269,53 +264,53 @@ def _turned(shape: TreeShape, costs: Costs) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cuts:
-    """Nanoseconds per row in the trees, walked to the leaves or cut where that is best."""
+    """Costs in the trees if all are walked to the leaves, and with a descent from the best cuts."""
 
     cursor: float
     descent: float
     cut: Array
 
 
-def _cuts(shape: TreeShape, node: float, enter: float, step: float, most: int) -> _Cuts:
-    """The costs where a node takes `node` and a tree may have `most` exits from its upper part."""
+def _find_best_cuts(shape: TreeShape, node: float, enter: float, step: float, most: int) -> _Cuts:
+    """Return the costs for upper parts of trees with `node` per node and at most `most` exits."""
     trees, levels = shape.nodes.shape
-    asked = np.where(shape.oblivious[:, None], 1, shape.nodes)
-    none = np.zeros((trees, 1))
-    # Column c: cut at depth c, the levels above it walked and the rest gone down.
-    walked = np.concatenate([none, asked.cumsum(1) * node], axis=1)
-    exits = np.concatenate([none, shape.nodes.cumsum(1)], axis=1) + 1
+    nodes_tested = np.where(shape.oblivious[:, None], 1, shape.nodes)
+    zero = np.zeros((trees, 1))
+    # In column c, trees are cut at depth c: the levels above it are walked, the rest descended.
+    walked = np.concatenate([zero, nodes_tested.cumsum(1) * node], axis=1)
+    exits = np.concatenate([zero, shape.nodes.cumsum(1)], axis=1) + 1
     walked[exits > most] = np.inf
     steps = shape.inside[:, ::-1].cumsum(1)[:, ::-1] * step + enter
-    steps[shape.oblivious] = np.inf  # they are never cut
-    cost = walked + np.concatenate([steps, none], axis=1)
+    steps[shape.oblivious] = np.inf  # Oblivious trees are never cut.
+    cost = walked + np.concatenate([steps, zero], axis=1)
     cut = cost.argmin(1)
     least = cost[np.arange(trees), cut].sum()
     return _Cuts(float(walked[:, levels].sum()), float(least), cut)
 
 
-def _search(shape: TreeShape) -> float:
-    """How many times as long a bin takes as among 100 thresholds: larger tables leave the caches.
+def _bin_slowdown(shape: TreeShape) -> float:
+    """Return the time of a bin relative to 100 thresholds; larger tables exceed the caches.
 
     Measured for 255 to 65,000 thresholds in each of 41 columns: 1.3 to 8.5.
     """
     return float(1 + 2.6 * np.sqrt(shape.all_thresholds / max(1, shape.columns) / 10_000))
 
 
-def _far_node(costs: Costs, columns: int) -> float:
-    """The extra time of a node, which grows as the caches hold less of a block's bins."""
+def _far_node_cost(costs: Costs, columns: int) -> float:
+    """Return the extra time of a node, which grows as a block's bins exceed the caches."""
     size = max(columns * BLOCK_ROWS, NEAR_BLOCK)
     share = np.log(size / NEAR_BLOCK) / np.log(FAR_BLOCK / NEAR_BLOCK)
     return float((costs["native.far_node"] - costs["native.node"]) * min(share, 1.0))
 
 
-def _wide(costs: Costs, name: str, columns: int, wide: str | None = None) -> float:
-    """How many times as long a step takes in tables of so many columns."""
+def _width_slowdown(costs: Costs, name: str, columns: int, wide: str | None = None) -> float:
+    """Return the time of a step in tables of `columns` relative to narrow ones."""
     most = costs[f"native.{wide or f'wide_{name}'}"] / costs[f"native.{name}"]
     return float(1 + (max(most, 1.0) - 1) * min(columns / WIDE, 1.0))
 
 
-def _step(costs: Costs, name: str, size: float) -> float:
-    """A step down trees of `size` bytes: slower, the less of them a cache holds."""
+def _step_cost(costs: Costs, name: str, size: float) -> float:
+    """Return the time of a step in trees of `size` bytes, which grows as they exceed the caches."""
     near, far = costs[f"native.{name}"], costs[f"native.far_{name}"]
     share = np.log(max(size, NEAR_BYTES) / NEAR_BYTES) / np.log(FAR_BYTES / NEAR_BYTES)
     return float(near + (far - near) * min(share, 1.0))

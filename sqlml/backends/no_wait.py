@@ -1,9 +1,9 @@
-"""`no_wait`: score without machine code that is still to be compiled, by a slower way.
+"""`no_wait`: score without waiting for kernels that are not compiled yet.
 
-A kernel takes seconds to compile, once on a machine (`native/jit/`). Nobody shall wait that long
-for a first row: within `no_wait`, a kernel that is missing raises `NotReady` while another process
-compiles it (`native/jit/compile_beside.py`), and who catches that answers by the reference
-interpreter. Who measures has to wait (`waiting`).
+A kernel takes seconds to compile, once on a machine (`native/jit/`). The first row should not wait
+that long. Within `no_wait`, a missing kernel raises `NotReady` while another process compiles it
+(`native/jit/compile_beside.py`), and the caller falls back to the reference interpreter.
+Measurements must wait, with `waiting`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 WAIT = "SQLML_WAIT_FOR_KERNELS"
-"""The environment variable with which everybody waits: as "1"."""
+"""The environment variable that makes all threads wait if it is "1"."""
 
 
 class NotReady(Exception):
-    """A kernel is being compiled; ask again with the next rows."""
+    """A kernel is being compiled; try again with the next rows."""
 
 
 class no_wait:
-    """A block whose thread catches `NotReady`."""
+    """A context in which missing kernels raise `NotReady` in this thread."""
 
     __slots__ = ("_before",)
 
@@ -36,7 +36,7 @@ class no_wait:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """A block in which all threads wait for kernels: what it measures is machine code."""
+    """Make all threads wait for kernels in this context, so that measurements time machine code."""
     global _waiting
     with _LOCK:
         _waiting += 1
@@ -48,9 +48,9 @@ def waiting() -> Iterator[None]:
 
 
 def waits() -> bool:
-    """Whether this thread waits for a kernel that is missing."""
-    asked_to = _waiting > 0 or os.environ.get(WAIT, "0") not in ("", "0")
-    return asked_to or not getattr(_THREAD, "no_wait", False)
+    """Return whether this thread waits for missing kernels."""
+    must_wait = _waiting > 0 or os.environ.get(WAIT, "0") not in ("", "0")
+    return must_wait or not getattr(_THREAD, "no_wait", False)
 
 
 _THREAD = threading.local()

@@ -1,9 +1,9 @@
-"""Files that are the user's own: nobody else can have written what is read from them.
+"""Files that only the user can have written.
 
-A folder is private when it belongs to the user and nobody else may write into it, and when nobody
-else can put another in its place: all folders and links on the way to it belong to the user or to
-root (who can change Python itself), and others may write only into those that are sticky, as /tmp
-is. An access list that lets others write shows in the group's bits of the mode.
+A folder is private if it belongs to the user, nobody else may write into it, and nobody else can
+replace it: all folders and links on the path to it belong to the user or to root (who can change
+Python itself), and others may write only into sticky ones, such as /tmp. An access list that lets
+others write shows in the group's bits of the mode.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ _MOST_LINKS = 40
 
 
 def is_private(folder: Path) -> bool:
-    """Whether `folder` is there and private."""
+    """Return whether `folder` exists and is private."""
     try:
-        *way, last = _way(folder)
+        *ancestors, last = _iterate_path(folder)
     except OSError:
         return False
-    return all(map(_is_safe, way)) and stat.S_ISDIR(last.st_mode) and _is_own(last)
+    return all(map(_is_safe, ancestors)) and stat.S_ISDIR(last.st_mode) and _is_own(last)
 
 
 def made_private(folder: Path) -> bool:
-    """Make missing parts of `folder` where that is safe; return whether it is private then."""
+    """Create missing parts of `folder` if that is safe; return whether it is private then."""
     with suppress(OSError):
         make_private(folder)
     return is_private(folder)
 
 
 class SharedFolderError(OSError):
-    """Others can change what is in a folder; `filename` is the folder."""
+    """Others can change the content of a folder, whose path is `filename`."""
 
 
 def make_private(folder: Path) -> None:
-    """Make missing parts of `folder` where that is safe.
+    """Create missing parts of `folder` if that is safe.
 
     Raises:
-        SharedFolderError: others can write to it, or to a folder on the way.
-        OSError: it cannot be made, or is no folder.
+        SharedFolderError: others can write to it, or to a folder on its path.
+        OSError: it cannot be created, or is not a folder.
     """
     missing = [p for p in (folder, *folder.parents) if not os.path.lexists(p)]
     for path in reversed(missing):
-        if not all(map(_is_safe, _way(path.parent))):
+        if not all(map(_is_safe, _iterate_path(path.parent))):
             raise SharedFolderError(errno.EPERM, "others can write to it", str(path.parent))
         with suppress(FileExistsError):
             path.mkdir(0o700)
@@ -60,7 +60,7 @@ def make_private(folder: Path) -> None:
 
 
 def read(path: Path) -> bytes:
-    """The content of a file in a private folder.
+    """Return the content of a file in a private folder.
 
     Raises:
         OSError: it is missing, belongs to somebody else, or others may write to it.
@@ -74,64 +74,64 @@ def read(path: Path) -> bytes:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file atomically: nobody sees half of it, and a failure leaves nothing behind.
+    """Write a file atomically: readers never see a part of it, and a failure leaves no trace.
 
     Raises:
         OSError: it cannot be written.
     """
-    descriptor, fresh = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:
             file.write(content)
-        os.chmod(fresh, 0o644)
-        os.replace(fresh, path)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(fresh)
+            os.unlink(temporary)
         raise
 
 
 def _flag(name: str) -> int:
-    return getattr(os, name, 0)  # Windows has none of them
+    return getattr(os, name, 0)  # Windows has none of these flags.
 
 
-def _way(path: Path) -> Iterator[os.stat_result]:
-    """What lies on the way to a path, links as such, from the root to the path itself.
+def _iterate_path(path: Path) -> Iterator[os.stat_result]:
+    """Yield the status of each folder and link from the root to `path`, without following links.
 
     Raises:
-        OSError: something of it is missing, or its links go in a circle.
+        OSError: a part of the path is missing, or its links form a cycle.
     """
     path = path.absolute()
-    at, ahead, links = Path(path.anchor), list(path.parts[:0:-1]), 0
-    yield os.lstat(at)
-    while ahead:
-        name = ahead.pop()
-        to = at.parent if name == ".." else at / name
-        status = os.lstat(to)
+    current, remaining, links = Path(path.anchor), list(path.parts[:0:-1]), 0
+    yield os.lstat(current)
+    while remaining:
+        name = remaining.pop()
+        entry = current.parent if name == ".." else current / name
+        status = os.lstat(entry)
         yield status
         if not stat.S_ISLNK(status.st_mode):
-            at = to
+            current = entry
             continue
         links += 1
         if links > _MOST_LINKS:
             raise OSError(errno.ELOOP, "too many links", str(path))
-        target = Path(os.readlink(to))
+        target = Path(os.readlink(entry))
         if target.is_absolute():
-            at = Path(target.anchor)
-        ahead += reversed(target.relative_to(target.anchor).parts)
+            current = Path(target.anchor)
+        remaining += reversed(target.relative_to(target.anchor).parts)
 
 
 def _is_safe(status: os.stat_result) -> bool:
-    """Whether others cannot change where a folder or a link on the way leads."""
-    kept = stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX
-    return _is_trusted(status) and bool(kept or not status.st_mode & _OTHERS)
+    """Return whether others cannot change where a folder or a link on a path leads."""
+    cannot_be_replaced = stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX
+    return _is_trusted(status) and bool(cannot_be_replaced or not status.st_mode & _OTHERS)
 
 
 def _is_own(status: os.stat_result) -> bool:
-    """Whether others cannot change a file, or what is in a folder."""
+    """Return whether others cannot change a file, or the content of a folder."""
     return _is_trusted(status) and not status.st_mode & _OTHERS
 
 
 def _is_trusted(status: os.stat_result) -> bool:
-    """Whether it belongs to the user or to root; Windows does not say."""
+    """Return whether the owner is the user or root; always False on Windows."""
     return hasattr(os, "geteuid") and status.st_uid in (0, os.geteuid())

@@ -1,4 +1,4 @@
-"""The reference interpreter as a backend: slow, and right by definition."""
+"""The reference interpreter as a backend: slow, but correct by definition."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class ReferenceCompiled:
 
 
 class ReferenceBackend:
-    """Runs every operator of the IR with numpy, as `ir/reference.py` defines it."""
+    """A backend that runs every operator of the IR with numpy (`ir/reference.py`)."""
 
     def supports(self, program: Program) -> str | None:
-        """Return why some operator cannot run; None: all can."""
+        """Return why it cannot run `program`, or None if it can."""
         return unsupported(program, set(reference.FUNCTIONS) | {"input"})
 
     def compile(

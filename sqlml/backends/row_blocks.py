@@ -1,4 +1,7 @@
-"""Running a Program block by block of rows, so that its intermediate values stay small."""
+"""Run a Program in blocks of rows, so that its intermediate values stay small.
+
+`Schedule` has the steps that a set of outputs needs, and frees each value after its last use.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +17,27 @@ from sqlml.ir.utf8_column import Texts
 from sqlml.types import Array, TensorType, numpy_dtype
 
 SPARSE_ROW_BYTES = 2048
-"""What a row of sparse numbers is taken to need: a text of some hundred words."""
+"""Assumed size of a sparse row, such as a text of some hundred words."""
 
 Block = Callable[[Mapping[str, Array]], dict[str, Array]]
-"""Scores the rows of one block: input name -> (n,) or (n, width), output name -> (n, k)."""
+"""A function that scores one block: input name -> (n,) or (n, width) to output name -> (n, k)."""
 
 
 def row_bytes(program: Program) -> int:
-    """Most bytes that the values of one row take at one time, when each goes after its last use."""
+    """Return the peak size of the values of one row if each is freed after its last use."""
     last = {i: len(program.nodes) for i in program.outputs.values()}
     for i in range(len(program.nodes) - 1, -1, -1):
         for j in program.nodes[i].inputs:
             last.setdefault(j, i)
     ends: dict[int, int] = {}
-    now = most = 0
+    current = most = 0
     for i, node in enumerate(program.nodes):
         size = _entry_bytes(node.type)
-        now += size
-        most = max(most, now)
+        current += size
+        most = max(most, current)
         end = last.get(i, i)
         ends[end] = ends.get(end, 0) + size
-        now -= ends.pop(i, 0)
+        current -= ends.pop(i, 0)
     return max(most, 1)
 
 
@@ -56,34 +59,34 @@ def run_blocks(
 ) -> dict[str, Array]:
     """Score a batch in blocks of at most `size` rows.
 
-    Every operator works row by row (`ops.TABLE`), so the blocks' results are the batch's.
+    Every operator works row by row (`ops.TABLE`), so blocks have the same results as the batch.
 
     Raises:
-        InputTypeError: an input of `needed` is absent, or they differ in their number of rows.
+        InputTypeError: an input of `needed` is missing, or the numbers of rows differ.
     """
     arrays, rows = columns_of(inputs, needed)
     if rows <= size:
         return block(arrays)
     results = results_for(program, outputs, rows)
     for start in range(0, rows, size):
-        part = block({n: a[start : start + size] for n, a in arrays.items()})
+        block_results = block({n: a[start : start + size] for n, a in arrays.items()})
         for name, result in results.items():
-            result[start : start + size] = part[name]
+            result[start : start + size] = block_results[name]
     return results
 
 
 def columns_of(inputs: Mapping[str, Array], needed: Iterable[str]) -> tuple[dict[str, Any], int]:
-    """The inputs called `needed` as arrays (or `Texts`), and how many rows they have.
+    """Return the inputs called `needed` as arrays (or `Texts`), and their number of rows.
 
     Raises:
-        InputTypeError: one is absent, or they differ in their number of rows.
+        InputTypeError: an input is missing, or the numbers of rows differ.
     """
     arrays: dict[str, Any] = {}
     for name in needed:
         if name not in inputs:
             raise InputTypeError(f"the batch has no column {name!r}")
-        given: Any = inputs[name]
-        arrays[name] = given if isinstance(given, Texts) else np.asarray(given)
+        value: Any = inputs[name]
+        arrays[name] = value if isinstance(value, Texts) else np.asarray(value)
     lengths = {a.shape[0] if a.ndim else -1 for a in arrays.values()}
     if len(lengths) > 1:
         raise InputTypeError(
@@ -94,17 +97,14 @@ def columns_of(inputs: Mapping[str, Array], needed: Iterable[str]) -> tuple[dict
 
 
 def results_for(program: Program, outputs: Sequence[str], rows: int) -> dict[str, Array]:
-    """Arrays for the outputs of a batch of so many rows, not yet written."""
+    """Allocate arrays for the outputs of a batch."""
     types = {name: program.output_type(name) for name in outputs}
     return {name: np.empty((rows, *t.shape[1:]), numpy_dtype(t.dtype)) for name, t in types.items()}
 
 
-# `Schedule`: which steps of a compiled Program a set of outputs needs, and when values may go.
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One node made ready: the nodes whose values it reads, and what to call on them."""
+    """A compiled node: the nodes whose values it reads, and the function to call on them."""
 
     node: int
     inputs: tuple[int, ...]
@@ -113,9 +113,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps in order; `inputs` maps the names of the inputs needed to their nodes.
+    """The steps for some outputs; `inputs` maps the names of the inputs to their nodes.
 
-    `done[i]` are the nodes whose values nobody reads after the i-th step.
+    `done[i]` are the nodes whose values are not read after the i-th step.
     """
 
     steps: tuple[Step, ...]
@@ -123,7 +123,7 @@ class Schedule:
     done: tuple[tuple[int, ...], ...]
 
     def run(self, values: dict[int, Any]) -> None:
-        """Run all steps; `values` holds the inputs and constants, and then the results."""
+        """Run all steps; `values` has the inputs and constants, and receives the results."""
         for step, done in zip(self.steps, self.done, strict=True):
             values[step.node] = step.function(*[values[j] for j in step.inputs])
             for j in done:
@@ -133,9 +133,9 @@ class Schedule:
 def schedule(
     program: Program, steps: Mapping[int, Step], outputs: Sequence[str], constants: Collection[int]
 ) -> Schedule:
-    """The schedule for `outputs`; a step may read past nodes, which then do not run."""
-    kept = {program.outputs[name] for name in outputs}
-    live = set(kept)
+    """Return the schedule for `outputs`; a step may bypass nodes, which then do not run."""
+    output_nodes = {program.outputs[name] for name in outputs}
+    live = set(output_nodes)
     chosen: list[Step] = []
     done: list[tuple[int, ...]] = []
     for i in range(len(program.nodes) - 1, -1, -1):

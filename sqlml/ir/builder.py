@@ -1,4 +1,4 @@
-"""`Builder`: the one way to make a Program, node by node, with types inferred at each step."""
+"""`Builder` makes a Program node by node, and `rewrite` is the frame of most passes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sqlml.types import Array, DType, Labels, TensorType, label_sets
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The result of a node under construction."""
+    """The result of a node in a Builder: the node's index and its type."""
 
     index: int
     type: TensorType
 
 
 class Builder:
-    """Collects nodes in topological order; `build` closes them into a Program.
+    """A list of nodes in topological order, which `build` turns into a Program.
 
     >>> b = Builder()
     >>> x = b.input("x", "float64")
@@ -34,52 +34,54 @@ class Builder:
     """
 
     def __init__(self, start: Sequence[Node] = ()) -> None:
-        """Go on from the nodes that a Program starts with."""
+        """Begin with the nodes `start`, the first ones of another Program."""
         self._nodes: list[Node] = list(start)
-        self._starts: dict[int, Array] = {}
+        self._first_columns: dict[int, Array] = {}
         self._inputs: dict[str, int] = {
             str(node.attrs["name"]): i for i, node in enumerate(start) if node.op == "input"
         }
 
     def input(self, name: str, dtype: DType, width: int = 1, kind: str | None = None) -> Value:
-        """The input `name`, made at its first use; (n, width) of `dtype`.
+        """Return the input `name`, (n, width) of `dtype`; the first call adds it.
 
         Args:
-            kind: DATETIME, where the numbers stand for dates and timestamps.
+            kind: DATETIME if the numbers stand for dates and timestamps.
 
         Raises:
-            ProgramError: it was made before with another dtype, width or kind.
+            ProgramError: it exists with another dtype, width or kind.
         """
         if name in self._inputs:
             index = self._inputs[name]
-            known = self._nodes[index].type
-            if known.dtype != dtype or known.width != width or self.kind(name) != kind:
-                raise ProgramError(f"input {name!r} is {known!r}, not {dtype}[n,{width}]")
-            return Value(index, known)
+            type = self._nodes[index].type
+            if type.dtype != dtype or type.width != width or self.kind(name) != kind:
+                raise ProgramError(f"input {name!r} is {type!r}, not {dtype}[n,{width}]")
+            return Value(index, type)
         attrs = {} if kind is None else {"kind": kind}
         value = self.op("input", name=name, dtype=dtype, width=width, **attrs)
         self._inputs[name] = value.index
         return value
 
     def known(self, name: str) -> DType | None:
-        """The dtype of input `name`; None if it does not exist yet."""
+        """Return the dtype of input `name`; None if it does not exist yet."""
         return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
 
     def input_of(self, node: Node, name: str | None = None) -> Value:
-        """The input that a node of another Program is, here under `name` (default: its own).
+        """Return an input like the input node of another Program, renamed to `name` if given.
 
         Raises:
-            ProgramError: it was made before with another dtype, width or kind.
+            ProgramError: it exists with another dtype, width or kind.
         """
-        a = node.attrs
-        return self.input(name or str(a["name"]), a["dtype"], a["width"], a.get("kind"))
+        attrs = node.attrs
+        return self.input(
+            name or str(attrs["name"]), attrs["dtype"], attrs["width"], attrs.get("kind")
+        )
 
     def kind(self, name: str) -> str | None:
-        """DATETIME where the numbers of input `name` stand for dates and timestamps, else None."""
+        """Return DATETIME if the numbers of input `name` stand for dates, else None."""
         return self._nodes[self._inputs[name]].attrs.get("kind") if name in self._inputs else None
 
     def constant(self, value: Array | float) -> Value:
-        """A constant array; a number is an array of one."""
+        """Append a constant array; a number becomes an array of no axes."""
         return self.op("constant", value=np.asarray(value))
 
     def op(self, name: str, /, *inputs: Value | Array | float, **attrs: Any) -> Value:
@@ -101,32 +103,32 @@ class Builder:
         self._nodes.append(Node(name, tuple(v.index for v in values), frozen, result))
         return Value(len(self._nodes) - 1, result)
 
-    def beside(self, parts: Sequence[Value]) -> Value:
-        """(n, k) values side by side; a single one as it is."""
-        return parts[0] if len(parts) == 1 else self.op("concat", *parts)
+    def beside(self, values: Sequence[Value]) -> Value:
+        """Concatenate (n, k) values along their columns; a single value is returned as it is."""
+        return values[0] if len(values) == 1 else self.op("concat", *values)
 
     def linear(self, x: Value, weights: Array, bias: Array | float = 0.0) -> Value:
-        """x (n, k) @ weights (k, w) + bias, (w,) or one for all, in float64."""
+        """Append x (n, k) @ weights (k, w) + bias in float64; bias is (w,) or one number."""
         weights, bias = np.asarray(weights, np.float64), np.asarray(bias, np.float64)
         each = bias if bias.ndim else np.full(weights.shape[1], bias)
         return self.op("linear", x, weights=weights, bias=each)
 
-    def starts(self, concat: Value) -> Array:
-        """int64 (inputs + 1,): the first column of each input of a concat, and the width of all.
+    def first_columns(self, concat: Value) -> Array:
+        """Return the first column of each input of a concat, and its width, int64 (inputs + 1,).
 
-        It is computed once: passes look up single columns of thousands.
+        The result is cached because passes look up single columns among thousands.
         """
-        if concat.index not in self._starts:
+        if concat.index not in self._first_columns:
             widths = [self._nodes[i].type.width for i in self._nodes[concat.index].inputs]
-            self._starts[concat.index] = np.cumsum([0, *widths], dtype=np.int64)
-        return self._starts[concat.index]
+            self._first_columns[concat.index] = np.cumsum([0, *widths], dtype=np.int64)
+        return self._first_columns[concat.index]
 
     def cast(self, value: Value, dtype: DType) -> Value:
-        """`value` in `dtype`; itself where it has that already."""
+        """Cast `value` to `dtype`; return it unchanged if it has that dtype."""
         return value if value.type.dtype == dtype else self.op("cast", value, dtype=dtype)
 
     def again(self, node: Node, inputs: Sequence[Value]) -> Value:
-        """Append `node` on inputs of the very types that it had, whose rule was checked then."""
+        """Append `node` on inputs of the same types as before, without inferring its type again."""
         if node.op == "input":
             name = str(node.attrs["name"])
             if name in self._inputs:
@@ -138,11 +140,11 @@ class Builder:
         return Value(len(self._nodes) - 1, node.type)
 
     def node(self, value: Value) -> Node:
-        """The node that makes `value`."""
+        """Return the node that makes `value`."""
         return self._nodes[value.index]
 
     def value(self, index: int) -> Value:
-        """The value that node `index` makes."""
+        """Return the value that node `index` makes."""
         return Value(index, self._nodes[index].type)
 
     def build(
@@ -151,10 +153,10 @@ class Builder:
         labels: Labels | tuple[Labels, ...] | None = None,
         order: tuple[str, ...] | None = None,
     ) -> Program:
-        """Close the Program; nodes that no output needs are left out.
+        """Return the Program; nodes that no output needs are left out.
 
-        `order` is the order of the inputs (default: of their first use); inputs that nobody
-        reads are kept only when named there, so that a model's schema survives.
+        `order` is the order of the inputs (default: of their first use). Unused inputs remain only
+        if `order` names them, so that a model's schema survives.
         """
         names = tuple(self._inputs) if order is None else order
         live = [False] * len(self._nodes)
@@ -166,29 +168,27 @@ class Builder:
             if not live[i]:
                 live[i] = True
                 stack += self._nodes[i].inputs
-        place: dict[int, int] = {}
+        new_index: dict[int, int] = {}
         nodes: list[Node] = []
         for i, node in enumerate(self._nodes):
             if live[i]:
-                place[i] = len(nodes)
-                moved = tuple([place[j] for j in node.inputs])
+                new_index[i] = len(nodes)
+                moved = tuple([new_index[j] for j in node.inputs])
                 same = moved == node.inputs
                 nodes.append(node if same else Node(node.op, moved, node.attrs, node.type))
         return Program(
             tuple(nodes),
             MappingProxyType(
-                {n: place[self._inputs[n]] for n in names if self._inputs[n] in place}
+                {n: new_index[self._inputs[n]] for n in names if self._inputs[n] in new_index}
             ),
-            MappingProxyType({n: place[v.index] for n, v in outputs.items()}),
+            MappingProxyType({n: new_index[v.index] for n, v in outputs.items()}),
             label_sets(labels),
         )
 
 
-# `rewrite`: rebuild a Program node by node, the shape of nearly every pass.
-
-
 Rule = Callable[[Builder, Node, Sequence[Value]], Value | None]
-"""Given the new builder, an old node and its rebuilt inputs: the replacement, or None to copy."""
+"""A function of the new builder, an old node and its rebuilt inputs; it returns the replacement, or
+None to copy the node."""
 
 
 def rewrite(
@@ -198,14 +198,14 @@ def rewrite(
     keep_inputs: bool = False,
     ops: Collection[str] | None = None,
 ) -> Program:
-    """A copy of `program` in which `rule` has replaced the nodes that it wants to.
+    """Return a copy of `program` in which `rule` has replaced nodes.
 
-    Only `outputs` (default: all) and what they need remain; inputs that nobody reads any more
-    are dropped unless `keep_inputs`. A rule that concerns only `ops` is asked about no others; if
-    it replaces nothing, the Program is returned as it is.
+    Only `outputs` (default: all) and the nodes that they need remain. Inputs that are no longer
+    used are dropped unless `keep_inputs`. With `ops`, the rule is called only for these operators,
+    and if it replaces nothing, `program` itself is returned.
     """
     nodes = program.nodes
-    first = 0  # nodes before it stay as they are
+    first = 0  # The nodes before it are copied as they are.
     if ops is not None:
         first = next((i for i, node in enumerate(nodes) if node.op in ops), len(nodes))
     builder = Builder(nodes[:first])
@@ -224,16 +224,16 @@ def rewrite(
         values.append(value)
     if ops is not None and outputs is None and not replaced:
         return program
-    wanted = program.outputs if outputs is None else outputs
+    output_names = program.outputs if outputs is None else outputs
     return builder.build(
-        {name: values[program.outputs[name]] for name in wanted},
+        {name: values[program.outputs[name]] for name in output_names},
         program.labels,
         tuple(program.inputs) if keep_inputs else None,
     )
 
 
 def copy(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
-    """Append the operator of `node` to `builder`, on other inputs."""
+    """Append the operator of `node` on inputs of any type, and infer its type again."""
     if node.op == "input":
         return builder.input_of(node)
     return builder.op(node.op, *inputs, **node.attrs)

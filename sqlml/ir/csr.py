@@ -1,7 +1,7 @@
-"""`Csr`: rows of which most columns are zero and not stored, as text makes them.
+"""`Csr`: sparse rows, such as those of text, in compressed sparse row format.
 
-The order of every sum is that of scipy's and scikit-learn's own loops over a CSR matrix: the
-stored entries of a row from left to right, from zero, in the dtype that those use.
+Sums have the order of scipy's and scikit-learn's loops over a CSR matrix: from zero over the stored
+entries of a row, left to right, in the dtype that those libraries use.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ Norm = Literal["l1", "l2"]
 
 
 class Csr:
-    """n rows of `width` columns: row i holds `data[j]` in column `indices[j]`, for
-    `indptr[i] <= j < indptr[i + 1]`; what is not stored is zero.
+    """A sparse matrix of n rows and `width` columns.
 
-    data: (m,) float32 or float64; indices: (m,) int32; indptr: (n + 1,) int64. A column is stored
-    at most once a row. Stored zeros stay: some libraries tell them from absent ones.
+    Row i has `data[j]` in column `indices[j]` for `indptr[i] <= j < indptr[i + 1]`; all other
+    entries are zero. data: (m,) float32 or float64; indices: (m,) int32; indptr: (n + 1,) int64. A
+    row stores a column at most once. Stored zeros stay, because some libraries distinguish them
+    from absent entries.
     """
 
     __slots__ = ("data", "indices", "indptr", "width")
@@ -34,63 +35,63 @@ class Csr:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(rows, columns), those not stored too."""
+        """(rows, columns) of the dense matrix."""
         return (self.indptr.size - 1, self.width)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """dtype of the stored numbers."""
+        """The dtype of the stored numbers."""
         return self.data.dtype
 
     @property
     def rows(self) -> Array:
-        """int64 (m,): the row of each stored number."""
+        """The row of each stored number, int64 (m,)."""
         return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
 
     def with_data(self, data: Array) -> Csr:
-        """Numbers `data` (m,) in the places of this matrix."""
+        """Return a matrix with the same structure and the numbers `data` (m,)."""
         return Csr(data, self.indices, self.indptr, self.width)
 
     def astype(self, dtype: Any, copy: bool = True) -> Csr:
-        """This matrix with its numbers in another dtype."""
+        """Return this matrix with its numbers cast to `dtype`."""
         return self.with_data(self.data.astype(dtype, copy=copy))
 
     def toarray(self, fill: float = 0.0) -> Array:
-        """(n, width) with `fill` where nothing is stored."""
+        """Return a dense (n, width) array with `fill` where nothing is stored."""
         dense: Array = np.full(self.shape, fill, self.dtype)
         dense[self.rows, self.indices] = self.data
         return dense
 
 
-def of(dense: Array) -> Csr:
-    """The entries of an (n, k) matrix that are not zero; NaN is one."""
+def from_dense(dense: Array) -> Csr:
+    """Convert a dense (n, k) matrix; entries that are not zero are stored, NaN included."""
     rows, columns = np.nonzero(dense)
     indptr = np.zeros(dense.shape[0] + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=dense.shape[0]), out=indptr[1:])
     return Csr(dense[rows, columns], columns.astype(np.int32), indptr, dense.shape[1])
 
 
-def concat(parts: Sequence[Any]) -> Any:
-    """Sparse and dense (n, k) values side by side; of a dense one, what is not zero is stored."""
-    sparse = [part if isinstance(part, Csr) else of(part) for part in parts]
-    dtype = np.result_type(*[part.dtype for part in parts])
-    counts = [np.diff(part.indptr) for part in sparse]
+def concat_columns(matrices: Sequence[Any]) -> Any:
+    """Concatenate sparse and dense (n, k) matrices along their columns."""
+    sparse = [matrix if isinstance(matrix, Csr) else from_dense(matrix) for matrix in matrices]
+    dtype = np.result_type(*[matrix.dtype for matrix in matrices])
+    counts = [np.diff(matrix.indptr) for matrix in sparse]
     indptr = np.zeros(sparse[0].indptr.size, np.int64)
     np.cumsum(np.sum(counts, axis=0), out=indptr[1:])
     data = np.empty(int(indptr[-1]), dtype)
     indices = np.empty(data.size, np.int32)
     start, first = indptr[:-1].copy(), 0
-    for part, count in zip(sparse, counts, strict=True):
-        place = np.arange(part.data.size) + np.repeat(start - part.indptr[:-1], count)
-        data[place] = part.data
-        indices[place] = part.indices + np.int32(first)
+    for matrix, count in zip(sparse, counts, strict=True):
+        destination = np.arange(matrix.data.size) + np.repeat(start - matrix.indptr[:-1], count)
+        data[destination] = matrix.data
+        indices[destination] = matrix.indices + np.int32(first)
         start += count
-        first += part.width
+        first += matrix.width
     return Csr(data, indices, indptr, first)
 
 
 class Selector:
-    """Columns `indices` of rows of `width` columns, in that order; one may come twice."""
+    """A selection of `indices` among `width` columns, in that order; an index may repeat."""
 
     def __init__(self, width: int, indices: Array) -> None:
         self._columns = indices.size
@@ -100,21 +101,21 @@ class Selector:
         self._once = bool(self._copies.max(initial=0) <= 1)
 
     def __call__(self, x: Csr) -> Any:
-        """The chosen columns of `x`."""
+        """Return the selected columns of `x`."""
         copies = self._copies[x.indices]
         total = np.concatenate([[0], np.cumsum(copies)])
         first = self._first[x.indices]
         if self._once:
-            kept = copies > 0
-            data, place = x.data[kept], first[kept]
+            is_selected = copies > 0
+            data, position = x.data[is_selected], first[is_selected]
         else:
             data = np.repeat(x.data, copies)
-            place = np.repeat(first - total[:-1], copies) + np.arange(data.size)
-        return Csr(data, self._order[place], total[x.indptr], self._columns)
+            position = np.repeat(first - total[:-1], copies) + np.arange(data.size)
+        return Csr(data, self._order[position], total[x.indptr], self._columns)
 
 
-def linear(x: Csr, weights: Array, bias: Array) -> Array:
-    """x @ weights (width, m) + bias (m,): dense (n, m)."""
+def multiply(x: Csr, weights: Array, bias: Array) -> Array:
+    """Return x @ weights (width, m) + bias (m,), dense (n, m)."""
     scores: Array = np.zeros((x.shape[0], weights.shape[1]), x.dtype)
     rows = x.rows
     for m in range(weights.shape[1]):
@@ -123,10 +124,10 @@ def linear(x: Csr, weights: Array, bias: Array) -> Array:
     return scores
 
 
-def normalise(x: Csr, norm: Norm) -> Csr:
-    """Each row divided by the sum of its sizes (l1) or the root of its squares' sum (l2).
+def normalize_rows(x: Csr, norm: Norm) -> Csr:
+    """Divide each row by its l1 or l2 norm; rows of zeros stay.
 
-    Sums and quotients are in float64, squares in the rows' own dtype; a row of zeros stays.
+    Sums and quotients are computed in float64, squares in the dtype of the rows.
     """
     rows = x.rows
     sizes = np.abs(x.data) if norm == "l1" else x.data * x.data

@@ -1,4 +1,4 @@
-"""`reading`: what a reader of files stumbles over, when its file is damaged, as ArtifactError."""
+"""`reading` turns the errors that damaged files cause into ArtifactError."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STUMBLES: tuple[type[Exception], ...] = (
     TypeError,
     ValueError,
 )
-"""What plain Python and numpy raise on a document that is not what a reader expects."""
+"""Exceptions of plain Python and numpy on a document that differs from what a reader expects."""
 
 ZIP_STUMBLES: tuple[type[Exception], ...] = (
     EOFError,
     MemoryError,
     OSError,
-    RuntimeError,  # of an entry with a password
+    RuntimeError,  # raised for an entry with a password
     struct.error,
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
@@ -34,17 +34,20 @@ ZIP_STUMBLES: tuple[type[Exception], ...] = (
 
 
 @contextmanager
-def reading(what: str, fix: str, *more: type[Exception]) -> Iterator[None]:
-    """Code that reads `what`; `more` are exceptions of the libraries that it reads with.
+def reading(name: str, fix: str, *errors: type[Exception]) -> Iterator[None]:
+    """Convert the exceptions of code that reads the file called `name`; sqlml's errors pass.
 
-    Errors of our own pass.
+    Args:
+        name: the start of the message, such as "the stored model".
+        fix: the end of the message: what the user should do.
+        errors: further exceptions to convert: those of the libraries that read the file.
 
     Raises:
-        ArtifactError: `what` is damaged; the message ends with `fix`.
+        ArtifactError: the code raised one of the exceptions.
     """
     try:
         yield
-    except (*STUMBLES, *more) as error:
+    except (*STUMBLES, *errors) as error:
         raise ArtifactError(
-            f"{what} is damaged ({type(error).__name__}: {error}); {fix}"
+            f"{name} is damaged ({type(error).__name__}: {error}); {fix}"
         ) from error

@@ -1,6 +1,7 @@
-"""`city_hash64`: CityHash64 version 1.0, as CatBoost hashes the text of a category.
+"""Hash functions of text: CityHash64 for CatBoost's categories, MurmurHash3 for scikit-learn.
 
-G. Pike and J. Alakuijala, 2011, with its quirks: later versions hash differently.
+CityHash64 is version 1.0 (G. Pike and J. Alakuijala, 2011), which hashes differently from later
+versions. MurmurHash3_x86_32 is Austin Appleby's, in the public domain.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _MUL = 0x9DDFEA08EB382D69
 
 
 def city_hash32(text: str) -> int:
-    """The lower half of the CityHash64 of a text's UTF-8 bytes: CatBoost's hash of a category.
+    """Return CatBoost's hash of a category: the lower half of the CityHash64 of its UTF-8 bytes.
 
     >>> city_hash32("u")
     1981898051
@@ -23,19 +24,19 @@ def city_hash32(text: str) -> int:
 
 
 def city_hash64(s: bytes) -> int:
-    """CityHash64 of version 1.0."""
+    """Return the CityHash64, version 1.0, of some bytes."""
     size = len(s)
     if size <= 16:
-        return _up_to_16(s)
+        return _hash_up_to_16(s)
     if size <= 32:
-        return _up_to_32(s)
+        return _hash_up_to_32(s)
     if size <= 64:
-        return _up_to_64(s)
-    return _longer(s)
+        return _hash_up_to_64(s)
+    return _hash_longer(s)
 
 
-def _word(s: bytes, at: int, size: int = 8) -> int:
-    return int.from_bytes(s[at : at + size], "little")
+def _read_word(s: bytes, offset: int, size: int = 8) -> int:
+    return int.from_bytes(s[offset : offset + size], "little")
 
 
 def _rotate(value: int, shift: int) -> int:
@@ -48,20 +49,19 @@ def _mix(value: int) -> int:
     return value ^ (value >> 47)
 
 
-def _join(u: int, v: int) -> int:
-    """Two words as one."""
+def _combine(u: int, v: int) -> int:
     a = _mix(((u ^ v) & _MASK) * _MUL)
     b = _mix(((v ^ a) & _MASK) * _MUL)
     return (b * _MUL) & _MASK
 
 
-def _up_to_16(s: bytes) -> int:
+def _hash_up_to_16(s: bytes) -> int:
     size = len(s)
     if size > 8:
-        a, b = _word(s, 0), _word(s, size - 8)
-        return _join(a, _rotate(b + size, size)) ^ b
+        a, b = _read_word(s, 0), _read_word(s, size - 8)
+        return _combine(a, _rotate(b + size, size)) ^ b
     if size >= 4:
-        return _join(size + (_word(s, 0, 4) << 3), _word(s, size - 4, 4))
+        return _combine(size + (_read_word(s, 0, 4) << 3), _read_word(s, size - 4, 4))
     if size > 0:
         y = s[0] + (s[size >> 1] << 8)
         z = size + (s[size - 1] << 2)
@@ -69,17 +69,17 @@ def _up_to_16(s: bytes) -> int:
     return _K2
 
 
-def _up_to_32(s: bytes) -> int:
+def _hash_up_to_32(s: bytes) -> int:
     size = len(s)
-    a, b = _word(s, 0) * _K1, _word(s, 8)
-    c, d = _word(s, size - 8) * _K2, _word(s, size - 16) * _K0
-    return _join(
+    a, b = _read_word(s, 0) * _K1, _read_word(s, 8)
+    c, d = _read_word(s, size - 8) * _K2, _read_word(s, size - 16) * _K0
+    return _combine(
         (_rotate(a - b, 43) + _rotate(c, 30) + d) & _MASK,
         (a + _rotate(b ^ _K3, 20) - c + size) & _MASK,
     )
 
 
-def _up_to_64(s: bytes) -> int:
+def _hash_up_to_64(s: bytes) -> int:
     size = len(s)
 
     def half(first: int, z: int, second: int, third: int) -> tuple[int, int]:
@@ -89,68 +89,63 @@ def _up_to_64(s: bytes) -> int:
         a += third
         return a + z, b + _rotate(a, 31) + c
 
-    front = _word(s, 0) + (size + _word(s, size - 16)) * _K0
-    vf, vs = half(front, _word(s, 24), _word(s, 8), _word(s, 16))
-    back = _word(s, 16) + _word(s, size - 32)
-    wf, ws = half(back, _word(s, size - 8), _word(s, size - 24), _word(s, size - 16))
+    front = _read_word(s, 0) + (size + _read_word(s, size - 16)) * _K0
+    vf, vs = half(front, _read_word(s, 24), _read_word(s, 8), _read_word(s, 16))
+    back = _read_word(s, 16) + _read_word(s, size - 32)
+    wf, ws = half(back, _read_word(s, size - 8), _read_word(s, size - 24), _read_word(s, size - 16))
     r = _mix((vf + ws) * _K2 + (wf + vs) * _K0)
     return (_mix(r * _K0 + vs) * _K2) & _MASK
 
 
-def _weak(s: bytes, at: int, a: int, b: int) -> tuple[int, int]:
-    """32 bytes and two seeds as two words."""
-    a += _word(s, at)
-    z = _word(s, at + 24)
+def _hash_32_with_seeds(s: bytes, offset: int, a: int, b: int) -> tuple[int, int]:
+    a += _read_word(s, offset)
+    z = _read_word(s, offset + 24)
     b = _rotate(b + a + z, 21)
     c = a
-    a += _word(s, at + 8) + _word(s, at + 16)
+    a += _read_word(s, offset + 8) + _read_word(s, offset + 16)
     b += _rotate(a, 44)
     return (a + z) & _MASK, (b + c) & _MASK
 
 
-def _longer(s: bytes) -> int:
+def _hash_longer(s: bytes) -> int:
     size = len(s)
-    x, y, z = _word(s, 0), _word(s, size - 16) ^ _K1, _word(s, size - 56) ^ _K0
-    v = _weak(s, size - 64, size, y)
-    w = _weak(s, size - 32, size * _K1, _K0)
+    x, y, z = _read_word(s, 0), _read_word(s, size - 16) ^ _K1, _read_word(s, size - 56) ^ _K0
+    v = _hash_32_with_seeds(s, size - 64, size, y)
+    w = _hash_32_with_seeds(s, size - 32, size * _K1, _K0)
     z += _mix(v[1]) * _K1
     x = (_rotate(z + x, 39) * _K1) & _MASK
     y = (_rotate(y, 33) * _K1) & _MASK
-    for at in range(0, (size - 1) & ~63, 64):
-        x = (_rotate(x + y + v[0] + _word(s, at + 16), 37) * _K1) & _MASK
-        y = (_rotate(y + v[1] + _word(s, at + 48), 42) * _K1) & _MASK
+    for offset in range(0, (size - 1) & ~63, 64):
+        x = (_rotate(x + y + v[0] + _read_word(s, offset + 16), 37) * _K1) & _MASK
+        y = (_rotate(y + v[1] + _read_word(s, offset + 48), 42) * _K1) & _MASK
         x ^= w[1]
         y ^= v[0]
         z = _rotate(z ^ w[0], 33)
-        v = _weak(s, at, v[1] * _K1, x + w[0])
-        w = _weak(s, at + 32, z + w[1], y)
+        v = _hash_32_with_seeds(s, offset, v[1] * _K1, x + w[0])
+        w = _hash_32_with_seeds(s, offset + 32, z + w[1], y)
         z, x = x, z
-    first = (_join(v[0], w[0]) + _mix(y) * _K1 + z) & _MASK
-    return _join(first, (_join(v[1], w[1]) + x) & _MASK)
-
-
-# `murmur3`: MurmurHash3 with 32 bits and seed 0, as scikit-learn's hashing signs and places
-# words.
-#
-# Austin Appleby's MurmurHash3_x86_32, which is in the public domain, read as a signed number.
+    first = (_combine(v[0], w[0]) + _mix(y) * _K1 + z) & _MASK
+    return _combine(first, (_combine(v[1], w[1]) + x) & _MASK)
 
 
 _MASK_32 = 0xFFFFFFFF
 
 
 def murmur3(content: bytes) -> int:
-    """The hash of some bytes, from -2**31 to 2**31 - 1.
+    """Return the MurmurHash3 of some bytes with seed 0 as a signed number of 32 bits.
+
+    scikit-learn's hashing vectorizer takes a word's column and sign from it.
 
     >>> murmur3(b""), murmur3(b"dog")
     (0, -1312749093)
     """
     h = 0
-    whole = len(content) - len(content) % 4
-    for i in range(0, whole, 4):
-        h ^= _mixed(int.from_bytes(content[i : i + 4], "little"))
+    blocks_end = len(content) - len(content) % 4
+    for i in range(0, blocks_end, 4):
+        h ^= _scramble_block(int.from_bytes(content[i : i + 4], "little"))
         h = ((h << 13) | (h >> 19)) & _MASK_32
         h = (h * 5 + 0xE6546B64) & _MASK_32
-    h ^= _mixed(int.from_bytes(content[whole:], "little"))
+    h ^= _scramble_block(int.from_bytes(content[blocks_end:], "little"))
     h ^= len(content)
     h = ((h ^ (h >> 16)) * 0x85EBCA6B) & _MASK_32
     h = ((h ^ (h >> 13)) * 0xC2B2AE35) & _MASK_32
@@ -158,7 +153,7 @@ def murmur3(content: bytes) -> int:
     return h - (1 << 32) if h >> 31 else h
 
 
-def _mixed(block: int) -> int:
+def _scramble_block(block: int) -> int:
     block = (block * 0xCC9E2D51) & _MASK_32
     block = ((block << 15) | (block >> 17)) & _MASK_32
     return (block * 0x1B873593) & _MASK_32

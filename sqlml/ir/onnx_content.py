@@ -1,10 +1,10 @@
-"""`check_content`: whether an ONNX model is all in its bytes, and made of operators that may run.
+"""`check_content` rejects ONNX models that refer to other files or use forbidden operators.
 
 onnxruntime opens the files that a tensor names as external data, wherever in the model it is: among
 the weights, in an attribute, a branch, a function or a sparse tensor. A stored model may come from
-a stranger's database, and is read where the package onnx is not installed. So this walks the fields
-of the Protocol Buffers encoding (https://protobuf.dev/programming-guides/encoding) and skips what
-holds no tensor; weights are never copied.
+a stranger's database, and the package onnx may be missing. So this module walks the fields of the
+Protocol Buffers encoding (https://protobuf.dev/programming-guides/encoding) and skips those without
+tensors. It never copies weights.
 """
 
 from __future__ import annotations
@@ -47,14 +47,16 @@ _OP_TYPE, _DOMAIN = 4, 7
 """Fields of a NodeProto."""
 _EXTERNAL_DATA, _DATA_LOCATION = 13, 14
 """Fields of a TensorProto."""
-_SHORT = b"|".join(b"\\x%02x[\\x00-\\xff]{%d}" % (n, n) for n in range(16))
-_LISTED = re.compile(
-    rb"(?:\x3d[\x00-\xff]{4}|\x40[\x80-\xff]{0,9}[\x00-\x7f]|\x4a(?:" + _SHORT + rb")){1,4096}"
+_SHORT_STRING = b"|".join(b"\\x%02x[\\x00-\\xff]{%d}" % (n, n) for n in range(16))
+_LIST_ENTRIES = re.compile(
+    rb"(?:\x3d[\x00-\xff]{4}|\x40[\x80-\xff]{0,9}[\x00-\x7f]|\x4a(?:"
+    + _SHORT_STRING
+    + rb")){1,4096}"
 )
-"""Entries of the lists `floats`, `ints` and `strings` of an AttributeProto, of which trees have
-millions."""
+"""Entries of the lists `floats`, `ints` and `strings` of an AttributeProto. Trees have millions, so
+one match skips up to 4,096 of them."""
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
-"""Kinds of fields of the encoding; groups, which ONNX never had, are not among them."""
+"""Wire types of the encoding, except groups, which ONNX never used."""
 
 
 def check_content(content: bytes) -> None:
@@ -62,62 +64,65 @@ def check_content(content: bytes) -> None:
 
     Raises:
         ArtifactError: it is damaged, nested too deeply, or has too many nodes.
-        UnsupportedModelError: operators of other domains, local functions, weights in other files,
-            sparse weights, Loop.
+        UnsupportedModelError: it has operators of other domains, local functions, weights in other
+            files, sparse weights, or a Loop.
     """
-    if content[4:8] == b"ORTM":  # onnxruntime would read its own format, which this does not
+    # onnxruntime would read its own format, which this function cannot check.
+    if content[4:8] == b"ORTM":
         raise UnsupportedModelError("the model is in onnxruntime's own format; keep the ONNX file")
     messages, nodes = [("ModelProto", 0, len(content), 0)], 0
     while messages:
-        kind, at, end, depth = messages.pop()
+        kind, offset, end, depth = messages.pop()
         inner = MESSAGES[kind]
-        while at < end:
-            if kind == "AttributeProto" and (listed := _LISTED.match(content, at, end)):
-                at = listed.end()
+        while offset < end:
+            if kind == "AttributeProto" and (
+                list_entries := _LIST_ENTRIES.match(content, offset, end)
+            ):
+                offset = list_entries.end()
                 continue
-            key, at = _varint(content, at, end)
-            field, how = key >> 3, key & 7
-            if how == _VARINT:
-                value, at = _varint(content, at, end)
+            key, offset = _read_varint(content, offset, end)
+            field, wire_type = key >> 3, key & 7
+            if wire_type == _VARINT:
+                value, offset = _read_varint(content, offset, end)
                 if kind == "TensorProto" and field == _DATA_LOCATION and value:
-                    raise _elsewhere()
-            elif how == _LENGTH:
-                size, at = _varint(content, at, end)
-                start, at = at, at + size
-                if at > end:
-                    raise _damaged("a field is longer than what holds it")
+                    raise _external_data_error()
+            elif wire_type == _LENGTH:
+                size, offset = _read_varint(content, offset, end)
+                start, offset = offset, offset + size
+                if offset > end:
+                    raise _damage_error("a field is longer than its message")
                 if field in inner:
                     _check_kind(kind, inner[field])
                     below = depth + (inner[field] == "GraphProto")
                     if below > MAX_DEPTH:
                         raise ArtifactError("the ONNX graph is nested too deeply")
                     nodes += inner[field] == "NodeProto"
-                    messages.append((inner[field], start, at, below))
+                    messages.append((inner[field], start, offset, below))
                 elif kind == "NodeProto" and field in (_OP_TYPE, _DOMAIN):
-                    _check_operator(field, content[start:at])
+                    _check_operator(field, content[start:offset])
                 elif kind == "TensorProto" and field == _EXTERNAL_DATA:
-                    raise _elsewhere()
+                    raise _external_data_error()
             else:
-                if how not in (_EIGHT_BYTES, _FOUR_BYTES):
-                    raise _damaged(f"a field of an unknown kind {how}")
-                at += 8 if how == _EIGHT_BYTES else 4
-        if at > end:
-            raise _damaged("a field is longer than what holds it")
+                if wire_type not in (_EIGHT_BYTES, _FOUR_BYTES):
+                    raise _damage_error(f"a field of unknown wire type {wire_type}")
+                offset += 8 if wire_type == _EIGHT_BYTES else 4
+        if offset > end:
+            raise _damage_error("a field is longer than its message")
         if nodes > MAX_NODES:
             raise ArtifactError(f"the ONNX graph has more than {MAX_NODES} nodes")
 
 
-def _varint(content: bytes, at: int, end: int) -> tuple[int, int]:
-    """A number of 7 bits a byte, and where it ends."""
+def _read_varint(content: bytes, offset: int, end: int) -> tuple[int, int]:
+    """Return a number stored in 7 bits per byte, and the offset of its end."""
     value = shift = 0
-    while at < end and shift < 70:
-        byte = content[at]
-        at += 1
+    while offset < end and shift < 70:
+        byte = content[offset]
+        offset += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value & (2**64 - 1), at
+            return value & (2**64 - 1), offset
         shift += 7
-    raise _damaged("a number is cut off")
+    raise _damage_error("a number is cut off")
 
 
 def _check_kind(outer: str, kind: str) -> None:
@@ -130,7 +135,7 @@ def _check_kind(outer: str, kind: str) -> None:
 
 
 def _check_operator(field: int, text: bytes) -> None:
-    """The name or the domain of a node."""
+    """Raise UnsupportedModelError if the name or the domain of a node is not allowed."""
     if field == _DOMAIN and text.decode("utf-8", "replace") not in DOMAINS:
         raise UnsupportedModelError(
             f"the ONNX model has operators of domain {text.decode('utf-8', 'replace')!r}, which "
@@ -142,12 +147,12 @@ def _check_operator(field: int, text: bytes) -> None:
         )
 
 
-def _elsewhere() -> UnsupportedModelError:
+def _external_data_error() -> UnsupportedModelError:
     return UnsupportedModelError(
         "the ONNX model keeps its weights in other files; save it as one file "
         "(onnx.save_model(..., save_as_external_data=False))"
     )
 
 
-def _damaged(reason: str) -> ArtifactError:
+def _damage_error(reason: str) -> ArtifactError:
     return ArtifactError(f"damaged or cut off: not an ONNX model ({reason})")

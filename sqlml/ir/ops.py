@@ -1,10 +1,12 @@
-"""The operators of the IR: one row each, with arity, attributes, the rule for the result type and
-the meaning.
+"""The table of the IR's operators, the inference of their result types, and `verify`.
 
-The families in `operators/` say what is well-formed and what is computed. Two levels share the
-table: *model* operators, which importers emit and the native backend runs, and *tensor* operators,
-which torch and onnxruntime run. Passes lower the first to the second. `group` is the fusion class
-of Chen's thesis, section 4.2.
+Each row has the arity, the attributes, the rule for the result type and the numpy function of an
+operator; the modules in `operators/` define them by family. Two levels share the table: *model*
+operators, which importers emit and the native backend runs, and *tensor* operators, which torch and
+onnxruntime run. Passes lower the first to the second. `group` is the fusion class of Chen's thesis,
+section 4.2.
+
+A Program is verified after import, after the passes and after loading.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from sqlml.ir.operators import (
     text,
     torch_module,
 )
-from sqlml.ir.operators.op import Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs, Program
 from sqlml.limits import MAX_CONSTANT_VALUES, MAX_ROW_VALUES
 from sqlml.types import (
@@ -50,16 +52,16 @@ from sqlml.types import (
 
 def _input_type(types: Types, attrs: Attrs) -> TensorType:
     dtype, width = attrs["dtype"], attrs["width"]
-    need(isinstance(width, int) and width >= 0, "input width must be an integer of 0 or more")
-    need(dtype not in NESTED or width == 1, "a column of lists or maps must have width 1")
+    require(isinstance(width, int) and width >= 0, "input width must be an integer of 0 or more")
+    require(dtype not in NESTED or width == 1, "a column of lists or maps must have width 1")
     if "kind" in attrs:
         dates = attrs["kind"] == DATETIME and dtype == "float64" and width == 1
-        need(dates, "an input's kind may only be datetime, of one float64 column")
+        require(dates, "an input's kind may only be datetime, of one float64 column")
     return matrix(dtype, width)
 
 
 def _constant_type(types: Types, attrs: Attrs) -> TensorType:
-    value = array(attrs, "value")
+    value = array_attribute(attrs, "value")
     return TensorType(dtype_of(value), value.shape)
 
 
@@ -96,7 +98,7 @@ TABLE: tuple[Op, ...] = (
         "model",
         "opaque",
         contributions.sampled_type,
-        None,  # it runs a Program: `ir/reference.py` says how
+        None,  # It runs a Program; see `reference.FUNCTIONS`.
         contributions.ATTRS,
         arity=(1, None),
     ),
@@ -105,16 +107,20 @@ TABLE: tuple[Op, ...] = (
     *sparse_rows.OPERATORS,
     *text.OPERATORS,
 )
-"""All operators; a new family's file is named here."""
+"""All operators."""
 
 NEVER_STORED = frozenset({"tree_contributions", "sampled_contributions"})
-"""Operators of explanations, which are made when a query asks for them: no model has them."""
+"""Operators that compute contributions for a query; no stored model has them."""
 
 OPS: Mapping[str, Op] = MappingProxyType({op.name: op for op in TABLE})
 
 
 def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
-    """The result type of `op`, or ProgramError when inputs or attributes break its rule."""
+    """Return the result type of operator `op` on inputs of `types`.
+
+    Raises:
+        ProgramError: unknown operator, or inputs or attributes that break its rule.
+    """
     row = OPS.get(op)
     if row is None:
         raise ProgramError(f"unknown operator {op!r}")
@@ -123,66 +129,63 @@ def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
         raise ProgramError(f"{op} takes {fewest} to {most} inputs, not {len(types)}")
     _check_attrs(row, attrs)
     if not row.sparse and any(t.sparse for t in types):
-        raise ProgramError(f"{op} takes no sparse rows; densify them before it")
+        raise ProgramError(f"{op} does not take sparse rows; densify them first")
     if not row.nested and any(t.dtype in NESTED for t in types):
-        raise ProgramError(f"{op} takes no lists or maps")
+        raise ProgramError(f"{op} does not take lists or maps")
     result = row.rule(types, attrs)
-    # An axis of no length counts as one: numpy limits the others all the same.
+    # An axis of length 0 counts as 1, because numpy limits the product of the others anyway.
     count = math.prod(max(d, 1) for d in result.shape[1 if result.rowwise else 0 :])
     stored = result.rowwise and not result.sparse
     most = MAX_ROW_VALUES if stored else MAX_CONSTANT_VALUES
     if count > most:
-        raise ProgramError(f"{op} makes {count} numbers: too many, the limit is {most}")
+        raise ProgramError(f"{op} makes {count} numbers, too many: the limit is {most}")
     return result
 
 
 def _check_attrs(row: Op, attrs: Attrs) -> None:
-    """Raise ProgramError unless the attributes are there, of their types, and no others."""
-    found = 0
+    """Raise ProgramError if an attribute is missing, unknown or of the wrong type."""
+    matched = 0
     for name, kind in row.attrs.items():
         if name not in attrs:
-            need(kind.endswith("?"), f"{row.name} lacks attribute {name}")
+            require(kind.endswith("?"), f"{row.name} lacks attribute {name}")
             continue
-        found += 1
+        matched += 1
         value = attrs[name]
-        wanted = _KINDS[kind]
-        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        expected = _KINDS[kind.removesuffix("?")]
+        if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
             raise ProgramError(f"{row.name}: attribute {name} is not {kind}")
-    if found != len(attrs):
+    if matched != len(attrs):
         other = next(name for name in attrs if name not in row.attrs)
         raise ProgramError(f"{row.name} has no attribute {other}")
     for key in ("dtype", "sum_dtype"):
         if key in row.attrs and attrs[key] not in DTYPES:
             raise ProgramError(f"{row.name}: unknown dtype {attrs[key]!r}")
         if key in row.attrs and attrs[key] in NESTED and row.name != "input":
-            raise ProgramError(f"{row.name} makes no lists or maps")
+            raise ProgramError(f"{row.name} does not make lists or maps")
 
 
 _KINDS: Mapping[str, type] = MappingProxyType(
     {
-        name + optional: kind
-        for name, kind in {
-            "str": str,
-            "int": int,
-            "float": float,
-            "bool": bool,
-            "tuple": tuple,
-            "array": np.ndarray,
-        }.items()
-        for optional in ("", "?")
+        "str": str,
+        "int": int,
+        "float": float,
+        "bool": bool,
+        "tuple": tuple,
+        "array": np.ndarray,
     }
 )
-
-
-# `verify`: what a legal Program is, checked after import, after the passes and after loading.
-
+"""Python type of each kind of attribute."""
 
 OUTPUTS = ("label", "proba", "score", "samples", "transform")
 """Names that a model's outputs may have; intermediate Programs may use others."""
 
 
 def verify(program: Program) -> Program:
-    """Return `program` unchanged, or raise ProgramError naming the node that is wrong."""
+    """Return `program` unchanged if it is legal.
+
+    Raises:
+        ProgramError: it is not; the message names the node, input, output or label.
+    """
     for i, node in enumerate(program.nodes):
         if any(not 0 <= j < i for j in node.inputs):
             raise ProgramError(f"node {i} ({node.op}) reads a node that does not come before it")
@@ -205,11 +208,11 @@ def verify(program: Program) -> Program:
         raise ProgramError("the Program has no output")
     for name, i in program.outputs.items():
         if not 0 <= i < len(program.nodes):
-            raise ProgramError(f"output {name!r} points nowhere")
+            raise ProgramError(f"output {name!r} points to no node")
         if not program.nodes[i].type.rowwise or len(program.nodes[i].type.shape) != 2:
             raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}, not (n, k)")
         if program.nodes[i].type.dtype in NESTED:
-            raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}, not its counts")
+            raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}, not numbers")
         if program.nodes[i].type.sparse:
             raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}: densify it")
     if program.labels:
@@ -227,10 +230,12 @@ def text_that_is_not_unicode(program: Program) -> str | None:
     Objects of Python may have such texts: halves of surrogate pairs.
     """
     values = (value for node in program.nodes for value in node.attrs.values())
-    return next((text for value in values if (text := _not_unicode(value)) is not None), None)
+    return next(
+        (text for value in values if (text := _find_invalid_unicode_in(value)) is not None), None
+    )
 
 
-def _not_unicode(value: Any) -> str | None:
+def _find_invalid_unicode_in(value: Any) -> str | None:
     """Return the first text of an attribute that is not valid Unicode; None without one."""
     if isinstance(value, np.ndarray):
         value = value.ravel().tolist() if value.dtype.kind in "OU" else ()
@@ -240,7 +245,9 @@ def _not_unicode(value: Any) -> str | None:
         return None
     texts = [text for text in value if isinstance(text, str)]
     if is_unicode("".join(texts)):
-        return next((t for part in value if (t := _not_unicode(part)) is not None), None)
+        return next(
+            (t for part in value if (t := _find_invalid_unicode_in(part)) is not None), None
+        )
     return next(text for text in texts if not is_unicode(text))
 
 

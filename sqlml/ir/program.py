@@ -16,12 +16,11 @@ from sqlml.ir.trees import Ensemble
 from sqlml.types import Feature, Labels, TensorType, feature_kind
 
 Attrs = Mapping[str, Any]
-"""An operator's attributes: str, int, float, bool, tuple or array, as its entry in `ops`
-declares."""
+"""Attributes of an operator: str, int, float, bool, tuple or array, as `ops.TABLE` declares."""
 
 
 def freeze(attrs: Mapping[str, Any]) -> Attrs:
-    """A read-only view of `attrs` whose arrays are contiguous and cannot be written to."""
+    """Return a read-only view of `attrs` whose arrays are contiguous and cannot be written to."""
     frozen: dict[str, Any] = {}
     for key, value in attrs.items():
         if isinstance(value, np.ndarray):
@@ -39,7 +38,7 @@ def freeze(attrs: Mapping[str, Any]) -> Attrs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One operator: its name in `ops.OPS`, the nodes it reads, its attributes and result type."""
+    """An operator: its name in `ops.OPS`, the nodes it reads, its attributes and result type."""
 
     op: str
     inputs: tuple[int, ...]
@@ -54,10 +53,10 @@ class Program:
     `nodes[i].inputs` are indices below `i`. `inputs` and `outputs` map names to node indices;
     an input is a node of op `input`. A Program that scores a model has outputs among `label`
     (class index, or the regression value), `proba` (n, classes), `score` (decision function),
-    `samples` (score_samples) and `transform` (n, width). `labels` has the classes of each target,
-    in which its class index points: none for a regressor or a transformer, one for most
-    classifiers. A model of T targets has a `label` of T columns. Its `proba` has the classes of
-    all targets side by side, or, where each target has two, maybe one column per target: the
+    `samples` (score_samples) and `transform` (n, width). `labels` has one set of classes per
+    target, which the class index points into; it is empty for a regressor or a transformer. A
+    model of T targets has a `label` of T columns. Its `proba` has the classes of all targets side
+    by side. If each target has two classes, `proba` may have one column per target instead: the
     probability of the second class (`one_probability`).
     """
 
@@ -67,7 +66,7 @@ class Program:
     labels: tuple[Labels, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Read-only mappings do not pickle; workers get the parts and freeze them again.
+        # Read-only mappings do not pickle, so workers receive plain ones and freeze them again.
         nodes = tuple((n.op, n.inputs, dict(n.attrs), n.type) for n in self.nodes)
         return (_revive, (nodes, dict(self.inputs), dict(self.outputs), self.labels))
 
@@ -75,8 +74,8 @@ class Program:
         return render(self)
 
     def __repr__(self) -> str:
-        reads, makes = (", ".join(names) for names in (self.inputs, self.outputs))
-        return f"<Program of {len(self.nodes)} nodes: {textwrap.shorten(reads, 72)} -> {makes}>"
+        inputs, outputs = (", ".join(names) for names in (self.inputs, self.outputs))
+        return f"<Program of {len(self.nodes)} nodes: {textwrap.shorten(inputs, 72)} -> {outputs}>"
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -84,30 +83,30 @@ class Program:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def live(self, wanted: Iterable[int]) -> list[int]:
-        """The nodes that the nodes `wanted` need, these included, in order."""
-        live = set(wanted)
+    def live(self, targets: Iterable[int]) -> list[int]:
+        """Return the indices of `targets` and of all nodes that they need, in order."""
+        live = set(targets)
         for i in range(max(live, default=-1), -1, -1):
             if i in live:
                 live.update(self.nodes[i].inputs)
         return sorted(live)
 
     def output_type(self, name: str) -> TensorType:
-        """The type of output `name`."""
+        """Return the type of output `name`."""
         return self.nodes[self.outputs[name]].type
 
     def input_type(self, name: str) -> TensorType:
-        """The type of input `name`."""
+        """Return the type of input `name`."""
         return self.nodes[self.inputs[name]].type
 
     @property
     def targets(self) -> int:
-        """How many values `label` has for a row; 0 for a transformer."""
+        """Number of values that `label` has per row; 0 for a transformer."""
         return self.output_type("label").width if "label" in self.outputs else len(self.labels)
 
     @property
     def one_probability(self) -> bool:
-        """Whether `proba` has one column per target and not one per class."""
+        """True if `proba` has one column per target instead of one per class."""
         several = len(self.labels) > 1 and "proba" in self.outputs
         return several and self.output_type("proba").width == len(self.labels) != self._classes
 
@@ -117,7 +116,7 @@ class Program:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The inputs as features: name, and what it takes: numbers, strings, dates, lists .."""
+        """The inputs as features: a name and a kind, such as numbers, strings, dates or lists."""
         nodes = [(name, self.nodes[i]) for name, i in self.inputs.items()]
         return tuple(
             Feature(name, node.attrs.get("kind") or feature_kind(node.type.dtype))
@@ -126,38 +125,40 @@ class Program:
 
     @cached_property
     def hash(self) -> str:
-        """sha256 of everything that the Program means, as 64 hexadecimal digits."""
+        """The sha256 of all nodes, inputs, outputs and labels, as 64 hexadecimal digits."""
         digest = hashlib.sha256()
 
-        def put(value: object) -> None:
+        def update(value: object) -> None:
             if isinstance(value, np.ndarray):
                 digest.update(f"array {value.dtype} {value.shape};".encode())
                 if value.dtype == object:
                     for item in value.ravel():
-                        put(item)
+                        update(item)
                 else:
                     digest.update(np.ascontiguousarray(value).data)
             elif isinstance(value, tuple):
                 digest.update(f"tuple {len(value)};".encode())
                 for item in value:
-                    put(item)
+                    update(item)
             else:
                 text = repr(value).encode("utf-8", "surrogatepass")
                 digest.update(f"{type(value).__name__} {len(text)} ".encode() + text + b";")
 
         for node in self.nodes:
-            put((node.op, node.inputs, node.type.dtype, node.type.shape))
+            update((node.op, node.inputs, node.type.dtype, node.type.shape))
             for key in sorted(node.attrs):
-                put(key)
-                put(node.attrs[key])
-        put(tuple(self.inputs.items()))
-        put(tuple(self.outputs.items()))
-        put(tuple((s.kind, *s.values, *([s.sql_type] if s.sql_type else [])) for s in self.labels))
+                update(key)
+                update(node.attrs[key])
+        update(tuple(self.inputs.items()))
+        update(tuple(self.outputs.items()))
+        update(
+            tuple((s.kind, *s.values, *([s.sql_type] if s.sql_type else [])) for s in self.labels)
+        )
         return digest.hexdigest()
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the arrays of the Program."""
+        """Size of all arrays of the Program, in bytes."""
         return sum(
             value.nbytes
             for node in self.nodes
@@ -180,21 +181,18 @@ def _revive(
     )
 
 
-# `render`: a Program as text, one line per node.
+MAX_PRINTED_NODES = 6
+"""Most inner nodes of an ensemble whose thresholds are printed."""
 
+MAX_PRINTED_TARGETS = 4
+"""Most targets whose classes are printed."""
 
-FEW_NODES = 6
-"""Inner nodes of an ensemble whose thresholds are written out."""
-
-FEW_SETS = 4
-"""Targets whose classes are written out."""
-
-MOST_TEXT = 80
-"""Characters of an attribute that is written out."""
+MAX_PRINTED_CHARACTERS = 80
+"""Most characters of a printed attribute."""
 
 
 def render(program: Program) -> str:
-    """One line per node: number, type, operator, inputs, attributes in short.
+    """Return a text with a line per node: number, type, operator, inputs, shortened attributes.
 
     >>> from sqlml.ir.builder import Builder
     >>> b = Builder()
@@ -207,52 +205,61 @@ def render(program: Program) -> str:
     for i, node in enumerate(program.nodes):
         args = [f"%{j}" for j in node.inputs]
         if node.op in ("tree_ensemble", "tree_contributions"):
-            known = Ensemble.__dataclass_fields__
-            args.append(_trees(Ensemble.of({k: v for k, v in node.attrs.items() if k in known})))
-            args += [f"{k}={_short(v)}" for k, v in node.attrs.items() if k not in known]
+            ensemble_fields = Ensemble.__dataclass_fields__
+            args.append(
+                _summarize_trees(
+                    Ensemble.of({k: v for k, v in node.attrs.items() if k in ensemble_fields})
+                )
+            )
+            args += [
+                f"{k}={_abbreviate(v)}" for k, v in node.attrs.items() if k not in ensemble_fields
+            ]
         else:
             hidden = ("dtype", "width") if node.op == "input" else ()
-            args += [f"{k}={_short(v)}" for k, v in node.attrs.items() if k not in hidden]
+            args += [f"{k}={_abbreviate(v)}" for k, v in node.attrs.items() if k not in hidden]
         lines.append(" ".join([f"%{i} {node.type!r} =", node.op, *args]))
     tail = " ".join(f"{name}=%{i}" for name, i in program.outputs.items())
     if program.labels:
-        sets = [_short(labels.values) for labels in program.labels[:FEW_SETS]]
-        if len(program.labels) > FEW_SETS:
-            sets.append(f".. {len(program.labels)} targets")
+        sets = [_abbreviate(labels.values) for labels in program.labels[:MAX_PRINTED_TARGETS]]
+        if len(program.labels) > MAX_PRINTED_TARGETS:
+            sets.append(f"... {len(program.labels)} targets")
         tail += f" labels={'; '.join(sets)}"
     return "\n".join([*lines, f"return {tail}"])
 
 
-def _trees(e: Ensemble) -> str:
+def _summarize_trees(e: Ensemble) -> str:
     kinds = " categorical" if e.has_categories else ""
-    tests = f" threshold={_short(e.threshold)}" if 0 < e.nodes <= FEW_NODES else ""
+    tests = f" threshold={_abbreviate(e.threshold)}" if 0 < e.nodes <= MAX_PRINTED_NODES else ""
     sides = {"left" if left else "right" for left in np.unique(e.default_left)}
     missing = f" missing={'/'.join(sorted(sides))}" if sides else ""
-    known = [name for name in ("cover", "gain") if getattr(e, name) is not None]
-    statistics = f" statistics={'/'.join(known)}" if known else ""
+    recorded = [name for name in ("cover", "gain") if getattr(e, name) is not None]
+    statistics = f" statistics={'/'.join(recorded)}" if recorded else ""
     return (
         f"trees={e.trees} nodes={e.nodes} depth={e.depth} compare={e.compare}{missing}"
         f" values={e.leaf_values.dtype}x{e.leaf_values.shape[1]}{kinds}{tests}{statistics}"
     )
 
 
-def _short(value: Any, most: int = 6) -> str:
-    """`value` as Python writes it; arrays of many numbers as dtype and shape, long texts cut."""
+def _abbreviate(value: Any, limit: int = 6) -> str:
+    """Return the repr of `value`; long arrays become dtype and shape, long texts are cut."""
     if isinstance(value, np.ndarray):
-        written = repr(value.tolist()) if value.size <= most else ""
-        if written and len(written) <= MOST_TEXT:
-            return written
+        full = repr(value.tolist()) if value.size <= limit else ""
+        if full and len(full) <= MAX_PRINTED_CHARACTERS:
+            return full
         dtype = "string" if value.dtype == object else value.dtype
         return f"{dtype}{list(value.shape)}"
     if isinstance(value, tuple):
-        room = MOST_TEXT // most
-        items = [_cut(item, room if len(value) > 1 else MOST_TEXT) for item in value[:most]]
-        more = [f".. {len(value)}"] if len(value) > most else []
+        room = MAX_PRINTED_CHARACTERS // limit
+        items = [
+            _shorten_text(item, room if len(value) > 1 else MAX_PRINTED_CHARACTERS)
+            for item in value[:limit]
+        ]
+        more = [f"... {len(value)}"] if len(value) > limit else []
         return f"({', '.join([*items, *more])}{',' if len(value) == 1 else ''})"
-    return _cut(value, MOST_TEXT)
+    return _shorten_text(value, MAX_PRINTED_CHARACTERS)
 
 
-def _cut(value: Any, room: int) -> str:
+def _shorten_text(value: Any, room: int) -> str:
     if isinstance(value, str) and len(value) > room:
-        return f"{value[:room]!r}.."
+        return f"{value[:room]!r}..."
     return repr(value)

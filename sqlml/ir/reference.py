@@ -1,6 +1,7 @@
-"""The reference interpreter: slow numpy code, in `operators/`, *is* the meaning of every operator.
+"""The reference interpreter, which runs a Program with the numpy functions in `operators/`.
 
-Backends, lowerings and passes are tested against it, and it against the source libraries.
+These slow functions define what each operator means. Backends, lowerings and passes are tested
+against them, and they are tested against the source libraries.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ def run(
     Args:
         inputs: name -> array (n,) or (n, width), of the input's dtype or one that casts to it;
             strings as objects with None for NULL. All have the same n, which may be 0.
-        outputs: names of the outputs wanted (default: all).
+        outputs: names of the outputs to compute (default: all).
 
     Returns:
         name -> array (n, k) of the output's dtype.
 
     Raises:
-        InputTypeError: an input is absent, or its shape or dtype does not fit.
-        MissingValueError, UnknownCategoryError: as the model's own checks say.
+        InputTypeError: an input is missing, or its shape or dtype does not fit.
+        MissingValueError, UnknownCategoryError: a check in the model fails.
     """
-    wanted = tuple(program.outputs) if outputs is None else tuple(outputs)
+    output_names = tuple(program.outputs) if outputs is None else tuple(outputs)
     values: dict[int, Array] = {}
-    last_use = _last_uses(program, wanted)
+    last_use = _find_last_uses(program, output_names)
     with np.errstate(all="ignore"):
         for i, node in enumerate(program.nodes):
             if i not in last_use:
@@ -64,11 +65,11 @@ def run(
             for j in node.inputs:
                 if last_use[j] == i:
                     values.pop(j, None)
-    return {name: values[program.outputs[name]] for name in wanted}
+    return {name: values[program.outputs[name]] for name in output_names}
 
 
-def _last_uses(program: Program, outputs: Sequence[str]) -> dict[int, int]:
-    """For each node that `outputs` need: the last node that reads it."""
+def _find_last_uses(program: Program, outputs: Sequence[str]) -> dict[int, int]:
+    """Map each node that `outputs` need to the last node that reads it."""
     last = {program.outputs[name]: len(program.nodes) for name in outputs}
     for i in range(len(program.nodes) - 1, -1, -1):
         if i in last:
@@ -78,7 +79,11 @@ def _last_uses(program: Program, outputs: Sequence[str]) -> dict[int, int]:
 
 
 def conform(node: Node, inputs: Mapping[str, Array]) -> Array:
-    """The batch's array for input `node`, as (n, width) of its dtype."""
+    """Return the batch's array for the input `node`, (n, width) of its dtype.
+
+    Raises:
+        InputTypeError: the column is missing, or its shape or dtype does not fit.
+    """
     name = str(node.attrs["name"])
     if name not in inputs:
         raise InputTypeError(f"the batch has no column {name!r}")

@@ -5,18 +5,27 @@ Layout, little-endian::
     6 bytes   magic b"SQLML\0"
     u16       format version
     u32       length of the header
-    header    JSON: nodes, inputs, outputs, the labels of each target, and of each array its dtype,
-              shape, place in the payload, the dtype it is stored in, and whether it is shuffled
-              (`ir/store.py`); in a file of its own also what it is `about`. Where that is
-              shorter: b"z", the length of the JSON as u32, and a zstandard frame of it
-    u64       length of the payload once decompressed
+    header    JSON: nodes, inputs, outputs, the labels of each target, and for each array its dtype,
+              shape, offset in the payload, the dtype it is stored in, and whether it is shuffled;
+              model files also have a description (`about`). If that is shorter: b"z", the length
+              of the JSON as u32, and a zstandard frame of it
+    u64       length of the decompressed payload
     payload   zstandard frame: the stored bytes of all arrays, concatenated
     32 bytes  sha256 of everything before it
 
 Format 2 had neither packing nor a compressed header.
 
-Nothing is unpickled, every length is checked before memory is taken for it, and the Program is
-verified before anybody sees it, so a damaged or hostile file ends in ArtifactError.
+Each array is stored in the narrowest dtype that keeps all its numbers: integers in fewer bytes,
+float64 as float32 if every value survives bit for bit. It is shuffled if that makes it smaller:
+first come the lowest bytes of all numbers, then the next ones, because bytes of one rank are alike
+(F. Alted, "Why modern CPUs are starving", 2010, as in Blosc).
+
+Nothing is unpickled, every length is checked before memory is allocated for it, and the Program is
+verified before it is returned, so a damaged or hostile file ends in ArtifactError.
+
+An ONNX file that sqlml writes has the Program, too: as base64 in the `metadata_props` of the
+ModelProto, with the sha256 of the graph. Once the graph is edited, its sha256 differs and the
+Program is ignored, so the file means what its graph says.
 """
 
 from __future__ import annotations
@@ -43,15 +52,7 @@ from sqlml.ir.torch_archive import read_exported
 from sqlml.limits import FORMAT_VERSION, MAX_NODES, MAX_PROGRAM_BYTES
 from sqlml.types import DTYPES, Array, Labels, TensorType
 
-# Arrays in fewer bytes before they are compressed, and back. Lossless.
-#
-# Each array is stored in the narrowest dtype that holds all its numbers (integers in fewer bytes,
-# float64 as float32 where every value is one, bit for bit), and shuffled where that makes it
-# smaller: first the lowest byte of all numbers, then the next one, as the bytes of one rank are
-# alike (F. Alted, "Why modern CPUs are starving", 2010, has the same in Blosc).
-
-
-STORED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+STORABLE_DTYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "bool": (),
         "uint8": (),
@@ -66,34 +67,36 @@ STORED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "float64": ("float32",),
     }
 )
-"""dtypes that an array may have, and the narrower ones it may be stored in."""
+"""Allowed dtypes of arrays -> the narrower dtypes that they may be stored in."""
 
-SAMPLE = 1 << 16
-"""Bytes of an array by which the gain of shuffling is judged."""
+SAMPLE_BYTES = 1 << 16
+"""Bytes of an array that are compressed to decide whether to shuffle it."""
 
 
 def pack_array(array: Array) -> tuple[bytes, str, bool]:
-    """The stored bytes of `array`, the dtype they have, and whether they are shuffled."""
-    narrow = _narrowed(np.ascontiguousarray(array))
+    """Return the stored bytes of `array`, the dtype they have, and whether they are shuffled."""
+    narrow = _narrow_array(np.ascontiguousarray(array))
     plain, size = narrow.reshape(-1), narrow.dtype.itemsize
     if size == 1 or plain.size < 16:
         return plain.tobytes(), narrow.dtype.name, False
-    some = plain[: SAMPLE // size]
-    pays = _compressed(_shuffled(some)) < _compressed(some.tobytes())
-    return (_shuffled(plain) if pays else plain.tobytes()), narrow.dtype.name, pays
+    sample = plain[: SAMPLE_BYTES // size]
+    pays = _compressed_size(_shuffle(sample)) < _compressed_size(sample.tobytes())
+    return (_shuffle(plain) if pays else plain.tobytes()), narrow.dtype.name, pays
 
 
 def unpack_array(
-    stored: memoryview, dtype: str, shape: tuple[int, ...], held: str, shuffled: bool
+    stored: memoryview, dtype: str, shape: tuple[int, ...], stored_dtype: str, shuffled: bool
 ) -> Array:
-    """The array that `pack` stored at the beginning of `stored`.
+    """Return the array that `pack_array` wrote, read from the beginning of `stored`.
 
     Raises:
         ValueError: the array is impossible, or `stored` is too short for it.
     """
-    if dtype not in STORED or (held != dtype and held not in STORED[dtype]):
-        raise ValueError(f"an array of {dtype} stored as {held}")
-    kind = np.dtype(held)
+    if dtype not in STORABLE_DTYPES or (
+        stored_dtype != dtype and stored_dtype not in STORABLE_DTYPES[dtype]
+    ):
+        raise ValueError(f"an array of {dtype} stored as {stored_dtype}")
+    kind = np.dtype(stored_dtype)
     count = math.prod(shape)
     if count * kind.itemsize > len(stored):
         raise ValueError(f"an array of {dtype} {shape} reaches beyond the payload")
@@ -108,9 +111,9 @@ def unpack_array(
     return array
 
 
-def _narrowed(array: Array) -> Array:
-    """`array` in the narrowest dtype that says the same."""
-    names = STORED[array.dtype.name]
+def _narrow_array(array: Array) -> Array:
+    """Return `array` in the narrowest dtype that keeps every value."""
+    names = STORABLE_DTYPES[array.dtype.name]
     if not array.size or not names:
         return array
     if array.dtype.kind == "f":
@@ -125,13 +128,13 @@ def _narrowed(array: Array) -> Array:
     return array
 
 
-def _shuffled(plain: Array) -> bytes:
+def _shuffle(plain: Array) -> bytes:
     return plain.view(np.uint8).reshape(plain.size, plain.dtype.itemsize).T.tobytes()
 
 
-def _compressed(content: bytes) -> int:
-    made: Any = pa.compress(content, codec="zstd", asbytes=True)
-    return len(made)
+def _compressed_size(content: bytes) -> int:
+    frame: Any = pa.compress(content, codec="zstd", asbytes=True)
+    return len(frame)
 
 
 MAGIC = b"SQLML\0"
@@ -139,26 +142,27 @@ _HEAD = struct.Struct("<6sHI")
 _SIZE = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
 _DIGEST = 32
-FOREIGN: Mapping[str, tuple[str, Callable[[bytes], object]]] = MappingProxyType(
+FOREIGN_MODELS: Mapping[str, tuple[str, Callable[[bytes], object]]] = MappingProxyType(
     {"onnx_graph": ("model", check_content), "torch_module": ("archive", read_exported)}
 )
-"""Operator that another runtime runs -> the attribute that holds its model, and what checks it."""
+"""Operator that another runtime runs -> the attribute with its model, and the check of that."""
 LEVEL = 3
-"""zstandard's own default level."""
+"""Default compression level of zstandard."""
 _MAX_RATIO = 33_000
-"""Largest compression ratio that zstandard has (a block of 128 KiB in 4 bytes); beyond it a length
-is taken for a decompression bomb."""
+"""Largest compression ratio of zstandard (a block of 128 KiB in 4 bytes); a stated length beyond it
+is a decompression bomb."""
 _MAX_HEADER_RATIO = 200
-"""Largest compression ratio of a header: its JSON takes many times its length once it is read."""
+"""Largest compression ratio of a header, whose parsed JSON takes many times its length."""
 _MAX_WIDENING = 8
-"""Bytes of an array for each byte that it takes in the payload: int64 of int8."""
+"""Most bytes of an array per byte in the payload: int64 stored as int8."""
 
 
 def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
     """Serialise a Program; equal Programs give equal bytes under one zstandard version.
 
     Args:
-        about: what else a file says about the model, in JSON types; a catalog keeps it in rows.
+        about: the description of the model in a model file, in JSON types. (A catalog keeps it in
+            its tables.)
     """
     payload = bytearray()
     blobs: dict[bytes, int] = {}
@@ -166,17 +170,17 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
     def pack(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             if value.dtype == object:
-                return {"strings": value.tolist()}  # one axis: only categories are strings
-            if value.dtype == np.uint8:  # a foreign model, which each of its outputs reads
+                return {"strings": value.tolist()}  # They have one axis: only categories are text.
+            if value.dtype == np.uint8:  # A foreign model; nodes of several outputs share it.
                 content = value.tobytes()
                 start = blobs.setdefault(content, len(payload))
                 if start == len(payload):
                     payload.extend(content)
                 return {"array": ["uint8", list(value.shape), start, "uint8", False]}
             start = len(payload)
-            stored, held, shuffled = pack_array(value)
+            stored, stored_dtype, shuffled = pack_array(value)
             payload.extend(stored)
-            return {"array": [value.dtype.name, list(value.shape), start, held, shuffled]}
+            return {"array": [value.dtype.name, list(value.shape), start, stored_dtype, shuffled]}
         if isinstance(value, tuple):
             return {"tuple": [pack(v) for v in value]}
         if isinstance(value, float):
@@ -204,7 +208,7 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
     if about is not None:
         header["about"] = dict(about)
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
-    text = _short(text)
+    text = _encode_header(text)
     body = _compress(payload) if payload else b""
     blob = b"".join(
         [_HEAD.pack(MAGIC, FORMAT_VERSION, len(text)), text, _SIZE.pack(len(payload)), body]
@@ -213,12 +217,12 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
 
 
 def _compress(content: bytes | bytearray) -> bytes:
-    made: bytes = pa.Codec("zstd", LEVEL).compress(content, asbytes=True)
-    return made
+    frame: bytes = pa.Codec("zstd", LEVEL).compress(content, asbytes=True)
+    return frame
 
 
-def _short(text: bytes) -> bytes:
-    """The header as it is stored."""
+def _encode_header(text: bytes) -> bytes:
+    """Return the stored bytes of a header, compressed if that is shorter."""
     frame = _compress(text)
     if len(frame) + 5 >= len(text) or len(text) > len(frame) * _MAX_HEADER_RATIO:
         return text
@@ -226,7 +230,11 @@ def _short(text: bytes) -> bytes:
 
 
 def read_header(stored: bytes) -> Any:
-    """The JSON of a header, out of the bytes that stand for it in a file."""
+    """Parse the stored bytes of a header.
+
+    Raises:
+        ArtifactError: its stated length is impossible.
+    """
     if stored[:1] == b"z":
         (size,) = _LENGTH.unpack_from(stored, 1)
         frame = stored[1 + _LENGTH.size :]
@@ -237,10 +245,10 @@ def read_header(stored: bytes) -> Any:
 
 
 def read_about(blob: bytes) -> Mapping[str, Any] | None:
-    """What else a file that `loads` reads says about its model, unchecked; None if nothing.
+    """Return the unchecked description in a stored model, or None if it has none.
 
     Raises:
-        ArtifactError: it is not a JSON object.
+        ArtifactError: the description is not a JSON object.
     """
     (size,) = _LENGTH.unpack_from(blob, _HEAD.size - _LENGTH.size)
     about = read_header(blob[_HEAD.size : _HEAD.size + size]).get("about")
@@ -250,7 +258,7 @@ def read_about(blob: bytes) -> Mapping[str, Any] | None:
 
 
 def _decompress(frame: bytes, size: int) -> bytes:
-    """Exactly `size` bytes out of a zstandard frame."""
+    """Decompress a zstandard frame of exactly `size` bytes."""
     with pa.CompressedInputStream(pa.BufferReader(frame), "zstd") as stream:
         content: bytes = stream.read(size)
         if len(content) != size or stream.read(1):
@@ -259,15 +267,15 @@ def _decompress(frame: bytes, size: int) -> bytes:
 
 
 def loads(blob: bytes) -> Program:
-    """Read what `dumps` wrote.
+    """Read a Program that `dumps` wrote.
 
     Raises:
-        ArtifactError: damaged, hostile, or written by a later version of sqlml.
+        ArtifactError: damaged, hostile, or written in another format than this sqlml reads.
     """
-    more = (OSError, MemoryError, struct.error, pa.ArrowException)
+    errors = (OSError, MemoryError, struct.error, pa.ArrowException)
     try:
-        with reading("the stored model", "create it again", *more):
-            program = verify(_loads(blob))
+        with reading("the stored model", "create it again", *errors):
+            program = verify(_parse(blob))
             _check_foreign_models(program)
             return program
     except ProgramError as error:
@@ -275,32 +283,32 @@ def loads(blob: bytes) -> Program:
 
 
 def _check_foreign_models(program: Program) -> None:
-    """Check what other runtimes are to run, as it is checked when it is imported from a file.
+    """Repeat the checks of imports on the models that other runtimes run.
 
     Raises:
-        ArtifactError: it is damaged, or could reach out of its bytes.
+        ArtifactError: a model is damaged, or refers to data outside of it.
     """
     checked: set[bytes] = set()
     for node in program.nodes:
-        if node.op not in FOREIGN:
+        if node.op not in FOREIGN_MODELS:
             continue
-        attribute, check = FOREIGN[node.op]
+        attribute, check = FOREIGN_MODELS[node.op]
         content = node.attrs[attribute].tobytes()
-        if content in checked:  # a node for each output of one model
+        if content in checked:  # A model has a node for each of its outputs.
             continue
         checked.add(content)
         try:
             check(content)
         except UnsupportedModelError as error:
             raise ArtifactError(
-                f"the stored model holds a foreign one that sqlml never stores: {error}; create "
-                "it again"
+                f"the stored model contains a foreign model that sqlml never stores: {error}; "
+                "create it again"
             ) from error
 
 
-def _loads(blob: bytes) -> Program:
+def _parse(blob: bytes) -> Program:
     if len(blob) < _HEAD.size + _SIZE.size + _DIGEST or not blob.startswith(MAGIC):
-        raise ArtifactError("this is not a stored sqlml model: it does not begin like one")
+        raise ArtifactError("this is not a stored sqlml model: it lacks the magic bytes")
     _, version, header_size = _HEAD.unpack_from(blob)
     if version > FORMAT_VERSION:
         raise ArtifactError(
@@ -332,17 +340,18 @@ def _loads(blob: bytes) -> Program:
             return value
         ((kind, content),) = value.items()
         if kind == "array":
-            name, shape, offset, held, shuffled = content
+            name, shape, offset, stored_dtype, shuffled = content
             if any(type(d) is not int or d < 0 for d in [*shape, offset]):
                 raise ValueError(f"array of {name} {shape} at {offset!r}")
             if type(shuffled) is not bool:
                 raise ValueError(f"the shuffled flag {shuffled!r} of an array")
-            if shuffled or held != name:  # a copy, of which overlapping arrays could ask many
+            # Overlapping arrays could otherwise demand many copies of the same bytes.
+            if shuffled or stored_dtype != name:
                 nonlocal widened
                 widened += math.prod(shape) * np.dtype(name).itemsize
                 if widened > len(payload) * _MAX_WIDENING:
                     raise ValueError("overlapping arrays")
-            return unpack_array(payload[offset:], name, tuple(shape), held, shuffled)
+            return unpack_array(payload[offset:], name, tuple(shape), stored_dtype, shuffled)
         if kind == "strings":
             if not all(isinstance(s, str) for s in content):
                 raise ValueError("a string array holds other values")
@@ -385,50 +394,44 @@ def _loads(blob: bytes) -> Program:
     )
 
 
-# The Program in the metadata of an ONNX file that sqlml wrote, next to the graph made from it.
-#
-# Two entries of the ModelProto's `metadata_props`: the stored Program (`ir/store.py`) in base64,
-# because their values are texts, and the sha256 of the graph. Once the graph is edited, its
-# sha256 changes and the Program is ignored: the file then means what its graph says.
-
-
-PROGRAM = f"sqlml.program.{FORMAT_VERSION}"
-"""Key of the Program. A file with a Program of another format is read by its graph."""
-GRAPH = "sqlml.graph.sha256"
-"""Key of the graph's digest."""
+PROGRAM_KEY = f"sqlml.program.{FORMAT_VERSION}"
+"""Metadata key of the Program. A Program of another format is ignored."""
+GRAPH_DIGEST_KEY = "sqlml.graph.sha256"
+"""Metadata key of the graph's digest."""
 MAX_PROTO_BYTES = (1 << 31) - 1
-"""Largest message of protobuf, and so the largest ONNX file."""
+"""Size limit of a protobuf message, and so of an ONNX file."""
 
 
-def add_program(proto: Any, stored: bytes) -> None:
-    """Put a stored Program into the onnx.ModelProto `proto`, where the file can hold both."""
+def embed_program(proto: Any, stored: bytes) -> None:
+    """Add a stored Program to the onnx.ModelProto `proto`, unless the file becomes too large."""
     text = base64.b64encode(stored).decode("ascii")
     if proto.ByteSize() + len(text) + 1024 > MAX_PROTO_BYTES:
         return
-    proto.metadata_props.add(key=PROGRAM, value=text)
-    proto.metadata_props.add(key=GRAPH, value=_digest(proto))
+    proto.metadata_props.add(key=PROGRAM_KEY, value=text)
+    proto.metadata_props.add(key=GRAPH_DIGEST_KEY, value=_hash_graph(proto))
 
 
 def program_of(proto: Any) -> Program | None:
-    """The Program that `proto`, an onnx.ModelProto, was made of; None if it has none, or its graph
-    has changed.
+    """Return the Program that the onnx.ModelProto `proto` was made from.
+
+    None if there is none or the graph has changed since.
 
     Raises:
         ArtifactError: the Program is damaged or hostile.
     """
-    held = {entry.key: entry.value for entry in proto.metadata_props}
-    if PROGRAM not in held or held.get(GRAPH) != _digest(proto):
+    metadata = {entry.key: entry.value for entry in proto.metadata_props}
+    if PROGRAM_KEY not in metadata or metadata.get(GRAPH_DIGEST_KEY) != _hash_graph(proto):
         return None
     try:
-        stored = base64.b64decode(held[PROGRAM], validate=True)
+        stored = base64.b64decode(metadata[PROGRAM_KEY], validate=True)
     except (binascii.Error, ValueError) as error:
         raise ArtifactError(f"the Program in the ONNX file is damaged ({error})") from None
     return loads(stored)
 
 
-def _digest(proto: Any) -> str:
-    """The sha256 of the graph and of the operator sets that it is written in."""
-    made = hashlib.sha256(proto.graph.SerializeToString(deterministic=True))
+def _hash_graph(proto: Any) -> str:
+    """Return the sha256 of the graph and the operator sets that it uses."""
+    digest = hashlib.sha256(proto.graph.SerializeToString(deterministic=True))
     for domain, version in sorted((o.domain, o.version) for o in proto.opset_import):
-        made.update(f"\n{domain} {version}".encode())
-    return made.hexdigest()
+        digest.update(f"\n{domain} {version}".encode())
+    return digest.hexdigest()

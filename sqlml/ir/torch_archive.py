@@ -1,9 +1,9 @@
 """`Exported`: the graph of a torch.export archive (.pt2), read as data.
 
-torch.export.load is not used: it unpickles weights and constants that say so of themselves, and
-evaluates texts as sympy expressions, so an archive may bring code along. Here the JSON of the
-graph is parsed and raw weights are read; whatever is pickled is refused. Nothing of the archive
-can run but the tensor operators that an interpreter looks up by name.
+torch.export.load is unsafe: it unpickles weights and constants if the archive asks for that, and
+evaluates texts as sympy expressions, so an archive may contain code. This module parses the JSON of
+the graph, reads raw weights and refuses pickles. An interpreter then runs only tensor operators
+that it looks up by name.
 
 Format: torch/_export/serde/schema.py and torch/export/pt2_archive, schema version 8.
 """
@@ -42,23 +42,25 @@ DTYPES: Mapping[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A tensor, or a number, that the graph calls by this name."""
+    """The name of a tensor or a number in the graph."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class DTypeArg:
-    """A dtype as an argument."""
+    """A dtype that is an argument."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A device, layout or memory format as an argument: where and how, but not what.
+class Placement:
+    """A device, layout or memory format that is an argument.
 
-    `number` is torch's number of a memory format."""
+    It decides where and how numbers are stored, but not their values. `number` is torch's number of
+    a memory format.
+    """
 
     kind: str
     number: int = 0
@@ -66,9 +68,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One operator: `torch.ops.<target>`, its arguments by name, the names of its results.
+    """A call of operator `torch.ops.<target>`: its arguments by name and the names of its results.
 
-    `positional` are the names of the arguments that go without their name.
+    `positional` has the names of the arguments that are passed by position.
     """
 
     target: str
@@ -79,7 +81,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A tensor that the module is called with; shape[0] is ROWS."""
+    """An argument of the module, a tensor; shape[0] is ROWS."""
 
     name: str
     dtype: str
@@ -87,14 +89,17 @@ class Input:
 
     @property
     def width(self) -> int:
-        """How many columns of the table it takes."""
+        """Number of columns of the tensor."""
         return self.shape[1] if len(self.shape) == 2 else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported:
-    """A graph: `constants` are its weights by name; `output` names the tensor it returns, with its
-    dtype and shape (shape[0] is ROWS). `content` is the archive itself."""
+    """An exported module.
+
+    `constants` has its weights by name. `output` names the tensor that it returns, of `dtype` and
+    `shape` (shape[0] is ROWS). `content` has the bytes of the archive.
+    """
 
     written_by: str
     inputs: tuple[Input, ...]
@@ -107,29 +112,30 @@ class Exported:
 
     @property
     def features(self) -> int:
-        """How many columns it reads."""
+        """Number of columns of all inputs."""
         return sum(i.width for i in self.inputs)
 
     @property
     def width(self) -> int:
-        """How many numbers it makes per row."""
+        """Number of values of the output per row."""
         return math.prod(self.shape[1:])
 
 
 def read_exported(content: bytes) -> Exported:
-    """Read what torch.export.save wrote.
+    """Read an archive that torch.export.save wrote.
 
     Raises:
-        ArtifactError: damaged, hostile, or written by another version of torch.
-        UnsupportedModelError: something else than rows of numbers in and one tensor out.
+        ArtifactError: damaged or hostile, or written by torch before 2.9.
+        UnsupportedModelError: another schema version, or a module that does not map rows of numbers
+            to one tensor.
     """
     archive, fix = "the torch.export archive", "save it again with torch.export.save"
     with reading(archive, fix, *ZIP_STUMBLES):
-        return _Reader(content).read()
+        return _ArchiveReader(content).read()
 
 
-class _Reader:
-    """One archive."""
+class _ArchiveReader:
+    """A reader of one archive."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
@@ -146,9 +152,9 @@ class _Reader:
                 "dynamic_shapes=({0: torch.export.Dim('rows')},)), file), where rows is a tensor "
                 "of two rows or more"
             )
-        # torch stores entries as they are, so they cannot be larger than the archive.
+        # torch stores entries without compression, so they cannot be larger than the archive.
         if sum(e.file_size for e in entries) > min(len(content), MAX_ARTIFACT_BYTES):
-            raise ArtifactError("the archive claims to unpack to more than it holds")
+            raise ArtifactError("the archive claims to unpack to more than its size")
         self.names = names
 
     def read(self) -> Exported:
@@ -156,7 +162,7 @@ class _Reader:
         if "data.pkl" in self.names:
             raise ArtifactError(
                 "torch.save wrote this file, and reading it would execute the code that it "
-                "contains; write it with torch.export.save(torch.export.export(module, ..), file)"
+                "contains; write it with torch.export.save(torch.export.export(module, ...), file)"
             )
         if len(models) != 1:
             raise ArtifactError(
@@ -164,7 +170,7 @@ class _Reader:
                 "with torch.export.save of a newer torch"
             )
         key = models[0][len("models/") : -len(".json")]
-        document = json.loads(self.bytes(models[0]))
+        document = json.loads(self.read_bytes(models[0]))
         version = document["schema_version"]["major"]
         if version != SCHEMA_VERSION:
             raise UnsupportedModelError(
@@ -177,9 +183,12 @@ class _Reader:
             raise ArtifactError(f"the graph has more than {MAX_NODES} operators")
         meta = graph["tensor_values"]
         sources = {
-            "parameter": ("parameter_name", self.payload("weights", f"{key}_weights")),
-            "buffer": ("buffer_name", self.payload("weights", f"{key}_weights")),
-            "tensor_constant": ("tensor_constant_name", self.payload("constants", f"{key}_consta")),
+            "parameter": ("parameter_name", self.find_payload("weights", f"{key}_weights")),
+            "buffer": ("buffer_name", self.find_payload("weights", f"{key}_weights")),
+            "tensor_constant": (
+                "tensor_constant_name",
+                self.find_payload("constants", f"{key}_consta"),
+            ),
         }
         inputs: list[Input] = []
         constants: dict[str, Array] = {}
@@ -187,13 +196,14 @@ class _Reader:
             ((kind, about),) = spec.items()
             if kind == "user_input":
                 name = about["arg"]["as_tensor"]["name"]
-                dtype, shape = _described(meta[name])
-                inputs.append(Input(name, dtype, _rowwise(shape, "an input")))
+                dtype, shape = _read_dtype_and_shape(meta[name])
+                inputs.append(Input(name, dtype, _check_rowwise(shape, "an input")))
             elif kind in sources:
                 field, payload = sources[kind]
                 if kind == "buffer" and about[field] not in payload:
-                    payload = sources["tensor_constant"][1]  # a buffer that is not persistent
-                constants[about["arg"]["name"]] = self.tensor(payload[about[field]])
+                    # Buffers that are not persistent are among the constants.
+                    payload = sources["tensor_constant"][1]
+                constants[about["arg"]["name"]] = self.read_tensor(payload[about[field]])
             else:
                 raise UnsupportedModelError(f"the module takes a {kind}, not only tensors")
         outputs = signature["output_specs"]
@@ -205,8 +215,8 @@ class _Reader:
         result = outputs[0]["user_output"]["arg"].get("as_tensor")
         if result is None or not inputs:
             raise UnsupportedModelError("the module must take tensors and return a tensor")
-        dtype, shape = _described(meta[result["name"]])
-        calls = tuple(_call(node) for node in graph["nodes"])
+        dtype, shape = _read_dtype_and_shape(meta[result["name"]])
+        calls = tuple(_read_call(node) for node in graph["nodes"])
         _check_names({*constants, *(i.name for i in inputs)}, calls, result["name"])
         return Exported(
             written_by=f"torch {str(document.get('torch_version', '')).partition('+')[0]}".strip(),
@@ -215,34 +225,34 @@ class _Reader:
             calls=calls,
             output=result["name"],
             dtype=dtype,
-            shape=_rowwise(shape, "the result"),
+            shape=_check_rowwise(shape, "the result"),
             content=self.content,
         )
 
-    def bytes(self, name: str) -> bytes:
+    def read_bytes(self, name: str) -> bytes:
         return self.zip.read(self.names[name])
 
-    def payload(self, folder: str, start: str) -> dict[str, tuple[str, Any]]:
-        """Weight -> the entry that holds it, and its metadata in the archive."""
+    def find_payload(self, folder: str, start: str) -> dict[str, tuple[str, Any]]:
+        """Map each weight to its entry in the archive and its metadata."""
         prefix = f"data/{folder}/"
-        found = [n for n in self.names if n.startswith(prefix + start) and n.endswith(".json")]
-        config = json.loads(self.bytes(found[0]))["config"] if found else {}
+        configs = [n for n in self.names if n.startswith(prefix + start) and n.endswith(".json")]
+        config = json.loads(self.read_bytes(configs[0]))["config"] if configs else {}
         return {name: (prefix + about["path_name"], about) for name, about in config.items()}
 
-    def tensor(self, entry: tuple[str, Any]) -> Array:
+    def read_tensor(self, entry: tuple[str, Any]) -> Array:
         name, about = entry
         if about["use_pickle"] is not False:
             raise UnsupportedModelError(
                 "a weight of the archive is pickled, and reading it would execute code; export a "
                 "module of plain tensors"
             )
-        described = about["tensor_meta"]
-        dtype, shape = _described(described)
+        meta = about["tensor_meta"]
+        dtype, shape = _read_dtype_and_shape(meta)
         if any(d < 0 for d in shape):
             raise ArtifactError("a weight of the archive has no fixed shape")
-        flat = np.frombuffer(self.bytes(name), dtype)
-        strides = [_whole(s["as_int"]) for s in described["strides"]]
-        start = _whole(described["storage_offset"]["as_int"])
+        flat = np.frombuffer(self.read_bytes(name), dtype)
+        strides = [_read_integer(s["as_int"]) for s in meta["strides"]]
+        start = _read_integer(meta["storage_offset"]["as_int"])
         last = start + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
         if math.prod(shape) and (start < 0 or min(strides, default=0) < 0 or last >= flat.size):
             raise ArtifactError("a weight of the archive is shorter than stated")
@@ -255,39 +265,39 @@ class _Reader:
         return np.ascontiguousarray(view).reshape(shape)
 
 
-def _check_names(known: set[Any], calls: tuple[Call, ...], output: str) -> None:
-    """Every name is defined before it is read, and once."""
-    if not all(isinstance(name, str) for name in known):
+def _check_names(defined: set[Any], calls: tuple[Call, ...], output: str) -> None:
+    """Raise ArtifactError unless every name is defined once, and before it is read."""
+    if not all(isinstance(name, str) for name in defined):
         raise ArtifactError("a tensor of the archive has no name")
 
     def check(value: Any) -> None:
         if isinstance(value, list):
             for part in value:
                 check(part)
-        elif isinstance(value, Ref) and value.name not in known:
-            raise ArtifactError(f"the graph reads {value.name!r} before it is made")
+        elif isinstance(value, Ref) and value.name not in defined:
+            raise ArtifactError(f"the graph reads {value.name!r} before it is defined")
 
     for call in calls:
         check(list(call.arguments.values()))
         for name in call.results:
-            if name and name in known:
-                raise ArtifactError(f"the graph makes {name!r} twice")
-            known.add(name)
+            if name and name in defined:
+                raise ArtifactError(f"the graph defines {name!r} twice")
+            defined.add(name)
     check(Ref(output))
 
 
-def _described(meta: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """dtype and shape; a dimension that is not fixed is -1."""
+def _read_dtype_and_shape(meta: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+    """Return dtype and shape; a dimension that is not fixed is ROWS."""
     dtype = DTYPES.get(meta["dtype"])
     if dtype is None:
         raise UnsupportedModelError(
             f"the module uses torch dtype number {meta['dtype']}; convert it with .float()"
         )
-    shape = tuple(_whole(d["as_int"]) if "as_int" in d else ROWS for d in meta["sizes"])
+    shape = tuple(_read_integer(d["as_int"]) if "as_int" in d else ROWS for d in meta["sizes"])
     return dtype, shape
 
 
-def _rowwise(shape: tuple[int, ...], what: str) -> tuple[int, ...]:
+def _check_rowwise(shape: tuple[int, ...], what: str) -> tuple[int, ...]:
     if not shape or shape[0] != ROWS:
         raise UnsupportedModelError(
             f"{what} of the module has the fixed shape {shape}; export it for any number of rows: "
@@ -298,14 +308,14 @@ def _rowwise(shape: tuple[int, ...], what: str) -> tuple[int, ...]:
     return shape
 
 
-def _call(node: Mapping[str, Any]) -> Call:
+def _read_call(node: Mapping[str, Any]) -> Call:
     target = node["target"]
     if not isinstance(target, str):
         raise ArtifactError("an operator of the archive has no name")
     arguments, positional = {}, []
-    for place, argument in enumerate(node["inputs"]):
-        name = str(argument["name"]) or f"#{place}"
-        arguments[name] = _argument(argument["arg"])
+    for position, argument in enumerate(node["inputs"]):
+        name = str(argument["name"]) or f"#{position}"
+        arguments[name] = _read_argument(argument["arg"])
         if argument.get("kind") != 2:
             positional.append(name)
     results: list[str] = []
@@ -320,7 +330,7 @@ def _call(node: Mapping[str, Any]) -> Call:
     return Call(target.removeprefix("torch.ops."), arguments, tuple(positional), tuple(results))
 
 
-def _argument(arg: Mapping[str, Any]) -> Any:
+def _read_argument(arg: Mapping[str, Any]) -> Any:
     ((kind, value),) = arg.items()
     if kind == "as_none":
         return None
@@ -329,23 +339,23 @@ def _argument(arg: Mapping[str, Any]) -> Any:
     if kind == "as_tensors":
         return [Ref(str(v["name"])) for v in value]
     if kind in ("as_optional_tensors", "as_sym_ints"):
-        return [_argument(v) if "as_name" not in v else Ref(str(v["as_name"])) for v in value]
+        return [_read_argument(v) if "as_name" not in v else Ref(str(v["as_name"])) for v in value]
     if kind in ("as_sym_int", "as_sym_float", "as_sym_bool"):
         return Ref(str(value["as_name"])) if "as_name" in value else next(iter(value.values()))
     if kind == "as_scalar_type":
         return DTypeArg(DTYPES.get(value, "?"))
     if kind == "as_memory_format":
-        return Place(kind, _whole(value))
+        return Placement(kind, _read_integer(value))
     if kind in ("as_device", "as_layout"):
-        return Place(kind)
+        return Placement(kind)
     if kind == "as_float":
-        return float(value)  # infinities are texts
+        return float(value)  # Infinities are texts.
     if kind in ("as_int", "as_bool", "as_string", "as_ints", "as_floats", "as_bools"):
         return value
     raise UnsupportedModelError(f"an operator of the archive has an argument of kind {kind}")
 
 
-def _whole(value: Any) -> int:
+def _read_integer(value: Any) -> int:
     if type(value) is not int:
         raise ArtifactError(f"a number of the archive is {value!r}")
     return value

@@ -1,4 +1,8 @@
-"""`TreeShape`: what the cost of scoring an Ensemble depends on, tree by tree."""
+"""Properties of tree ensembles for cost models and fast kernels.
+
+`TreeShape` has the sizes on which the cost of scoring depends. `Decisions` has the node tests in
+the one form that all fast kernels run.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,20 @@ from sqlml.bounded_cache import while_alive
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-MOST_LEVELS = 64
-"""Levels that are told apart; what lies deeper counts as one."""
+MAX_LEVELS = 64
+"""Levels that are counted one by one; deeper ones count as the last."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeShape:
-    """What the cost model needs of an ensemble of T trees with V values per leaf.
+    """The shape of an ensemble of T trees with V values per leaf, for cost models.
 
-    nodes int64 (T, L): inner nodes by level, all deeper ones in the last. inside float64 (T, L):
-    of the leaves, the share that lies below a level; its sum over the levels is the mean length of
-    a path, each leaf counted once. oblivious bool (T,): all nodes of a level ask the same question.
-    columns: how many the tests read; thresholds: the most distinct ones that a column has, and
-    all_thresholds those of all columns; sets: categorical nodes.
+    nodes int64 (T, L): inner nodes by level, with all deeper ones in the last level. inside float64
+    (T, L): the share of the leaves that lies below a level; its sum over the levels is the mean
+    length of a path, with each leaf counted once. oblivious bool (T,): all nodes of a level have
+    the same test. columns: number of columns that the tests read. thresholds: the largest number
+    of distinct thresholds of a column; all_thresholds: their sum over all columns. sets: number of
+    categorical nodes.
     """
 
     nodes: Array
@@ -47,28 +52,30 @@ class TreeShape:
 
 
 def tree_shape(e: Ensemble) -> TreeShape:
-    """The shape of `e`; it is kept for as long as its arrays live."""
+    """Return the shape of `e`, cached while its arrays are alive."""
     arrays = [a for a in e.attrs().values() if not isinstance(a, str)]
-    return while_alive("shape", arrays, lambda: _tree_shape(e))
+    return while_alive("shape", arrays, lambda: _measure_tree_shape(e))
 
 
-def _tree_shape(e: Ensemble) -> TreeShape:
+def _measure_tree_shape(e: Ensemble) -> TreeShape:
     depths, owner = e.depths().astype(np.int64), e.node_roots().astype(np.int64)
-    levels = min(e.depth, MOST_LEVELS)
+    level_count = min(e.depth, MAX_LEVELS)
 
-    def by_level(trees: Array, depth: Array) -> Array:
-        place = trees * levels + np.minimum(depth, levels - 1)
-        return np.bincount(place, minlength=e.trees * levels).reshape(e.trees, levels)
+    def count_by_level(trees: Array, depth: Array) -> Array:
+        cell = trees * level_count + np.minimum(depth, level_count - 1)
+        return np.bincount(cell, minlength=e.trees * level_count).reshape(e.trees, level_count)
 
     children = np.concatenate([e.left, e.right])
-    leaf_depth = np.concatenate([depths, depths])[children < 0]  # of the node above
+    leaf_depth = np.concatenate([depths, depths])[children < 0]  # Depth of the leaf's parent.
     leaf_owner = np.concatenate([owner, owner])[children < 0]
     leaves = np.maximum(np.bincount(leaf_owner, minlength=e.trees), 1)[:, None]
-    ended = by_level(leaf_owner, leaf_depth) if levels else np.zeros((e.trees, 0), np.int64)
+    ended = (
+        count_by_level(leaf_owner, leaf_depth) if level_count else np.zeros((e.trees, 0), np.int64)
+    )
     below = ended[:, ::-1].cumsum(1)[:, ::-1]
-    distinct = _distinct_thresholds(e)
+    distinct = _count_thresholds(e)
     return TreeShape(
-        nodes=by_level(owner, depths) if levels else np.zeros((e.trees, 0), np.int64),
+        nodes=count_by_level(owner, depths) if level_count else np.zeros((e.trees, 0), np.int64),
         inside=below / leaves,
         oblivious=oblivious(e),
         values=int(e.leaf_values.shape[1]),
@@ -79,26 +86,26 @@ def _tree_shape(e: Ensemble) -> TreeShape:
     )
 
 
-def _distinct_thresholds(e: Ensemble) -> Array:
-    """How many different thresholds each column has, int64 (columns,)."""
+def _count_thresholds(e: Ensemble) -> Array:
+    """Return the number of distinct thresholds of each column, int64 (columns,)."""
     counts = np.bincount(e.feature, minlength=1)
     values = e.threshold[np.argsort(e.feature, kind="stable")]
     distinct = np.zeros_like(counts)
     start = 0
     for column, count in enumerate(counts.tolist()):
-        own = np.sort(values[start : start + count])
-        distinct[column] = count and 1 + np.count_nonzero(own[1:] != own[:-1])
+        column_values = np.sort(values[start : start + count])
+        distinct[column] = count and 1 + np.count_nonzero(column_values[1:] != column_values[:-1])
         start += count
     return distinct
 
 
 def oblivious(e: Ensemble) -> Array:
-    """Whether all nodes of a level ask the same and all leaves lie at one depth, bool (T,)."""
+    """Return whether each tree has one test per level and all leaves at one depth, bool (T,)."""
     depths, owner = e.depths().astype(np.int64), e.node_roots()
     depth = np.zeros(e.trees, np.int64)
     np.maximum.at(depth, owner, depths + 1)
     nodes = np.bincount(owner, minlength=e.trees)
-    deepest = 16  # no library grows oblivious trees of more levels
+    deepest = 16  # No library grows deeper oblivious trees.
     perfect: Array = (depth <= deepest) & (nodes == (1 << np.minimum(depth, deepest)) - 1)
     if not perfect[owner].any():
         return perfect
@@ -109,41 +116,40 @@ def oblivious(e: Ensemble) -> Array:
         return changed
 
     same_level = ~differ(depths) & ~differ(owner)
-    other = differ(e.feature) | differ(e.threshold) | differ(e.default_left) | differ(_sets(e))
-    perfect[owner[order][1:][other & same_level]] = False
+    has_changed = (
+        differ(e.feature) | differ(e.threshold) | differ(e.default_left) | differ(_number_sets(e))
+    )
+    perfect[owner[order][1:][has_changed & same_level]] = False
     return perfect
 
 
-def _sets(e: Ensemble) -> Array:
-    """A number for each node that is the same for equal sets of categories; -1 for none."""
+def _number_sets(e: Ensemble) -> Array:
+    """Return a number per node that equal sets of categories share; -1 for nodes without a set."""
     numbers = np.full(e.nodes, -1, np.int64)
     if e.categorical is None or e.set_offsets is None or e.set_words is None:
         return numbers
-    known: dict[bytes, int] = {}
+    number_of_set: dict[bytes, int] = {}
     for i in np.flatnonzero(e.categorical).tolist():
         words = e.set_words[e.set_offsets[i] : e.set_offsets[i + 1]].tobytes()
-        numbers[i] = known.setdefault(words, len(known))
+        numbers[i] = number_of_set.setdefault(words, len(number_of_set))
     return numbers
-
-
-# `Decisions`: the node tests of an Ensemble in the one form that every fast kernel runs.
-#
-# A source library compares with `<` or `<=` and sends NaN left or right, node by node. All four
-# cases are one test `y <= threshold`, which NaN fails by itself:
-#
-# * `x < t` is `x <= t'` with t' the largest float below t;
-# * where NaN goes left, the node asks for the opposite, `x > t`, as `-x <= t'`, and its children
-#   change places. So y is x or -x, which is exact, and no kernel looks for NaN at all.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """For each of M inner nodes: go to `then` when `y <= threshold`, else to `otherwise`.
+    """Tests of M inner nodes: a row goes to `then` if `y <= threshold`, else to `otherwise`.
 
     y is column `feature` (int32) or, where `negated` (bool), minus that column. `then` and
-    `otherwise` (int32) count nodes and leaves as `Ensemble.left` does. `threshold` has the
-    ensemble's dtype and is NaN where the test never holds; so it is at a categorical node, whose
-    members go to `then` (NaN by the ensemble's own `default_left`).
+    `otherwise` (int32) number nodes and leaves as `Ensemble.left` does. `threshold` has the
+    ensemble's dtype and is NaN where the test never holds. It is NaN at a categorical node, too:
+    members of the set go to `then`, and NaN follows the ensemble's `default_left`.
+
+    A source library compares with `<` or `<=` and sends NaN left or right, node by node. All four
+    cases become this one test, which NaN fails by itself:
+
+    * `x < t` is `x <= t'` with t' the largest float below t.
+    * Where NaN goes left, the test becomes the opposite, `x > t`, written as `-x <= t'`, and the
+      children are swapped. So y is x or -x, which is exact, and no kernel tests for NaN.
     """
 
     feature: Array
@@ -153,8 +159,8 @@ class Decisions:
     otherwise: Array
 
 
-def decisions(e: Ensemble) -> Decisions:
-    """The tests of `e`, with the same leaf for every row as `operators.forests.exit_leaves`."""
+def unify_decisions(e: Ensemble) -> Decisions:
+    """Return the tests of `e`, which lead every row to the leaf that `e` does."""
     negated = e.default_left.copy()
     if e.categorical is not None:
         negated &= ~e.categorical
@@ -173,7 +179,7 @@ def decisions(e: Ensemble) -> Decisions:
 
 
 def largest_below(value: Array) -> Array:
-    """The largest float of the same dtype below each entry; NaN below minus infinity.
+    """Return the largest float of the same dtype below each entry; NaN below minus infinity.
 
     >>> largest_below(np.array([1.0, -np.inf]))
     array([ 1., nan])
@@ -183,10 +189,11 @@ def largest_below(value: Array) -> Array:
 
 
 def for_float32(e: Ensemble) -> Ensemble:
-    """An ensemble with thresholds of float32, which sends every float32 where `e` does.
+    """Return an ensemble with float32 thresholds that sends every float32 row to the same leaf.
 
-    A float32 is at most t where it is at most the largest float32 that is, and below t where it is
-    below the smallest that is not. Half the bytes, and twice the values in a vector.
+    A float32 is at most t if it is at most the largest float32 that is at most t, and it is below t
+    if it is below the smallest float32 that is not. Kernels then read half the bytes and compare
+    twice as many values per vector instruction.
     """
     if e.threshold.dtype == np.float32:
         return e

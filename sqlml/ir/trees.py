@@ -1,18 +1,18 @@
-"""`Ensemble`: the arrays of a tree_ensemble operator, and how raw trees become it.
+"""`Ensemble`, the arrays of a tree_ensemble operator, and its construction from raw trees.
 
 All trees of an ensemble are concatenated. Inner nodes are numbered in pre-order and leaves
-from left to right, so a child's number is above its parent's and no cycle can be written down.
-A child is the number of an inner node, or `~leaf` (negative) for a leaf; a root likewise.
+from left to right, so a child's number is above its parent's and cycles are impossible.
+A child is the number of an inner node, or `~leaf` (negative) for a leaf; so is a root.
 
 A row goes left at a numeric node when `x < threshold` (compare="lt") or `x <= threshold`
 (compare="le"), in the dtype of x and threshold; NaN goes left when `default_left`. At a
 categorical node `trunc(x)` goes left when it is a member of the node's set; NaN goes by
 `default_left`; a negative value, or one beyond the set, is not a member. The exit leaf of tree t
-adds `leaf_values[leaf]` (V values) to outputs `target[t] .. target[t]+V-1`, starting from `base`,
-tree by tree in the dtype of `leaf_values`: the source libraries' own order.
+adds `leaf_values[leaf]` (V values) to outputs `target[t]` to `target[t]+V-1`, starting from `base`,
+tree by tree in the dtype of `leaf_values`, which is the order of the source libraries.
 
-What the source says of the nodes besides (`cover`, `leaf_cover`, `gain`) is no part of a score;
-explanations are made of it (`sqlml/explaining/`).
+The statistics of the nodes (`cover`, `leaf_cover`, `gain`) do not affect scores; contributions and
+importances need them (`sqlml/explaining/`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from sqlml.limits import MAX_TREE_DEPTH
 from sqlml.types import FLOATS, Array, TensorType, dtype_of
 
 
-def too_deep() -> str:
-    """What is said of trees beyond the limit."""
+def describe_depth_limit() -> str:
     return (
         f"a tree is more than {MAX_TREE_DEPTH} tests deep, which is the limit; train it with a "
         "smaller max_depth"
@@ -45,11 +44,12 @@ class Ensemble:
     (M,), default_left bool (M,), leaf_values float32|float64 (L, V), target int32 (T,), base
     (K,) of the leaves' dtype, compare "lt" or "le". With categorical nodes also: categorical
     bool (M,), set_offsets int32 (M+1,) into set_words uint32: the bits of node i's set are words
-    `set_offsets[i] .. set_offsets[i+1]`, category c is bit c % 32 of word c // 32.
+    `set_offsets[i]` to `set_offsets[i+1] - 1`, category c is bit c % 32 of word c // 32.
 
-    Where the source says them, float32|float64: cover (M,) and leaf_cover (L,), the number of
-    training rows that reached a node, or the sum of their weights or hessians, and gain (M,), what
-    its test improved, rounded to float32.
+    Optional statistics, float32|float64: cover (M,) and leaf_cover (L,) are the number of training
+    rows that reached a node, or the sum of their weights or hessians; gain (M,) is the improvement
+    by its test, rounded to float32. input_least and input_most (columns of the input,) bound the
+    values that the input can have.
     """
 
     roots: Array
@@ -73,11 +73,11 @@ class Ensemble:
 
     @classmethod
     def of(cls, attrs: Mapping[str, Any]) -> Ensemble:
-        """The ensemble that the attributes of a tree_ensemble node describe."""
+        """Return the ensemble with the attributes of a tree_ensemble node."""
         return cls(**attrs)
 
     def attrs(self) -> dict[str, Any]:
-        """The attributes of a tree_ensemble node."""
+        """Return the attributes of a tree_ensemble node."""
         names = self.__dataclass_fields__
         return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
 
@@ -98,17 +98,17 @@ class Ensemble:
 
     @property
     def has_categories(self) -> bool:
-        """Whether any node tests for membership in a set."""
+        """True if a node tests for membership in a set."""
         return self.categorical is not None and bool(self.categorical.any())
 
     def node_roots(self) -> Array:
-        """The tree that each inner node belongs to, int32 (M,)."""
-        return _owners(self.roots, self.nodes)
+        """Return the tree of each inner node, int32 (M,)."""
+        return _find_owners(self.roots, self.nodes)
 
     def depths(self) -> Array:
-        """Depth of each inner node below its root, int32 (M,); a root has depth 0.
+        """Return the depth of each inner node, int32 (M,); a root has depth 0.
 
-        Nodes below MAX_TREE_DEPTH, which no Program has, are not looked at.
+        Nodes below MAX_TREE_DEPTH, which no legal Program has, keep depth 0.
         """
         return while_alive("depths", (self.roots, self.left, self.right), self._depths)
 
@@ -171,22 +171,22 @@ class Ensemble:
         need(not np.isnan(self.threshold).any(), "a threshold is NaN")
         refs = (self.roots, self.left, self.right)
         inner = [r[r >= 0] for r in refs]
-        need(_once_each(inner, m), "every inner node needs exactly one parent")
+        need(_occur_once(inner, m), "every inner node needs exactly one parent")
         exits = [~r[r < 0] for r in refs]
-        need(_once_each(exits, leaves), "every leaf needs exactly one parent")
+        need(_occur_once(exits, leaves), "every leaf needs exactly one parent")
         numbers = np.arange(m, dtype=np.int32)
         for child in (self.left, self.right):
             need(((child < 0) | (child > numbers)).all(), "a child stands before its parent")
-        need(m <= MAX_TREE_DEPTH or self.depth <= MAX_TREE_DEPTH, too_deep())
+        need(m <= MAX_TREE_DEPTH or self.depth <= MAX_TREE_DEPTH, describe_depth_limit())
         self._check_sets(need)
         self._check_statistics(need)
-        for name, given in (("input_least", self.input_least), ("input_most", self.input_most)):
-            fits = given is None or (given.shape == (x.width,) and given.dtype.name in FLOATS)
+        for name, bounds in (("input_least", self.input_least), ("input_most", self.input_most)):
+            fits = bounds is None or (bounds.shape == (x.width,) and bounds.dtype.name in FLOATS)
             need(fits, f"{name} does not fit the columns")
 
     def _check_sets(self, need: Any) -> None:
-        given = [a is not None for a in (self.categorical, self.set_offsets, self.set_words)]
-        need(all(given) or not any(given), "categorical nodes need their sets")
+        are_present = [a is not None for a in (self.categorical, self.set_offsets, self.set_words)]
+        need(all(are_present) or not any(are_present), "categorical nodes need their sets")
         if self.categorical is None or self.set_offsets is None or self.set_words is None:
             return
         m = self.feature.size
@@ -210,36 +210,37 @@ class Ensemble:
     def _check_statistics(self, need: Any) -> None:
         m, leaves = self.feature.size, self.leaf_values.shape[0]
         need((self.cover is None) == (self.leaf_cover is None), "cover and leaf_cover go together")
-        for name, given, size in (
+        for name, numbers, size in (
             ("cover", self.cover, m),
             ("leaf_cover", self.leaf_cover, leaves),
             ("gain", self.gain, m),
         ):
-            if given is None:
+            if numbers is None:
                 continue
-            fits = given.shape == (size,) and given.dtype.name in FLOATS
-            need(fits and _sound(given, name == "gain"), f"{name} does not fit the nodes")
+            fits = numbers.shape == (size,) and numbers.dtype.name in FLOATS
+            need(
+                fits and _are_valid_statistics(numbers, name == "gain"),
+                f"{name} does not fit the nodes",
+            )
 
 
 STATISTICS = ("cover", "leaf_cover", "gain", "input_least", "input_most")
-"""Attributes of a tree_ensemble that no score depends on."""
+"""Attributes of a tree_ensemble that do not affect scores."""
 
 
-def _sound(numbers: Array, negative: bool) -> bool:
-    """Whether all numbers are finite, and at least 0 unless they may be `negative`."""
-    return bool(np.isfinite(numbers).all() and (negative or (numbers >= 0).all()))
+def _are_valid_statistics(numbers: Array, can_be_negative: bool) -> bool:
+    return bool(np.isfinite(numbers).all() and (can_be_negative or (numbers >= 0).all()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawTrees:
     """Trees as libraries store them: inner nodes and leaves mixed, in any order.
 
-    All arrays have one entry per node, tree after tree; `left` and `right` are
-    absolute node numbers, and `leaf` marks the leaves (whose children are not read). `value` is
-    (nodes, V), read only for leaves. `roots` are node numbers. A categorical node's `sets` entry
-    lists the members that go left; `sets` maps a node number to an int array. `cover` and `gain`
-    are what the source says of the nodes, floats or integers; what is not finite, or a cover below
-    0, is left out.
+    All arrays have one entry per node, tree after tree. `left` and `right` are absolute node
+    numbers, `leaf` (bool) marks the leaves, whose children are not read, and `value` (nodes, V) is
+    read only for leaves. `roots` are node numbers. `sets` maps a categorical node to the members
+    that go left, an int array. `cover` and `gain` are floats or integers; a statistic is dropped
+    if one of its entries is not finite, or if a cover is negative.
     """
 
     roots: Array
@@ -256,116 +257,118 @@ class RawTrees:
 
 
 BATCH = 1 << 13
-"""Nodes that are numbered at a time, so that this takes little memory beyond its result."""
+"""Nodes numbered at a time, which bounds the memory besides that of the result."""
 
 
 def ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ensemble:
-    """Number the nodes of `raw` as Ensemble wants them; drop what no root reaches.
+    """Build an Ensemble from raw trees; nodes that no root reaches are dropped.
 
-    Thresholds keep their dtype, leaf values take the dtype of `base`.
+    Thresholds keep their dtype, leaf values get the dtype of `base`.
 
     Raises:
         ProgramError: a child number is out of range, or a node has two parents (a cycle).
     """
     collector = Collector(base.dtype)
-    for batch in _batches(raw):
+    for batch in _split_into_batches(raw):
         collector.add(batch)
     return collector.ensemble(target=target, base=base, compare=compare)
 
 
 class Collector:
-    """Trees that become one Ensemble, added some at a time; leaf values take dtype `leaves`."""
+    """Trees that are added in batches and then become one Ensemble."""
 
-    def __init__(self, leaves: np.dtype[Any]) -> None:
-        self._leaves = leaves
-        self._parts: dict[str, list[Array]] = {}
+    def __init__(self, leaf_dtype: np.dtype[Any]) -> None:
+        self._leaf_dtype = leaf_dtype
+        self._arrays: dict[str, list[Array]] = {}
         self._sets: dict[int, Array] = {}
-        self._inner = 0
-        self._exits = 0
+        self._inner_count = 0
+        self._leaf_count = 0
         self._lacking: set[str] = set()
 
     def add(self, raw: RawTrees) -> None:
         """Append the trees of `raw`.
 
         Raises:
-            ProgramError: as `ensemble` does.
+            ProgramError: a child number is out of range, or a node has two parents (a cycle).
         """
         n = raw.feature.size
         leaf = np.asarray(raw.leaf, bool)
-        left, right = _children(raw.left, leaf, n), _children(raw.right, leaf, n)
+        left, right = _clean_children(raw.left, leaf, n), _clean_children(raw.right, leaf, n)
         roots = np.asarray(raw.roots, np.int64)
-        levels = _levels(roots, left, right, leaf)
-        # Sizes of subtrees from the bottom up, then pre-order places from the top down.
+        levels = _find_levels(roots, left, right, leaf)
+        # Count the nodes of subtrees from the bottom up, then number them from the top down.
         inner_size, leaf_size = (~leaf).astype(np.int32), leaf.astype(np.int32)
         for level in reversed(levels):
             parents = level[~leaf[level]]
             for size in (inner_size, leaf_size):
                 size[parents] += size[left[parents]] + size[right[parents]]
-        inner_at, leaf_at = np.zeros(n, np.int32), np.zeros(n, np.int32)
-        inner_at[roots] = np.cumsum(inner_size[roots]) - inner_size[roots] + self._inner
-        leaf_at[roots] = np.cumsum(leaf_size[roots]) - leaf_size[roots] + self._exits
+        inner_number, leaf_number = np.zeros(n, np.int32), np.zeros(n, np.int32)
+        inner_number[roots] = np.cumsum(inner_size[roots]) - inner_size[roots] + self._inner_count
+        leaf_number[roots] = np.cumsum(leaf_size[roots]) - leaf_size[roots] + self._leaf_count
         for level in levels:
             parents = level[~leaf[level]]
             lefts, rights = left[parents], right[parents]
-            inner_at[lefts] = inner_at[parents] + 1
-            inner_at[rights] = inner_at[parents] + 1 + inner_size[lefts]
-            leaf_at[lefts] = leaf_at[parents]
-            leaf_at[rights] = leaf_at[parents] + leaf_size[lefts]
+            inner_number[lefts] = inner_number[parents] + 1
+            inner_number[rights] = inner_number[parents] + 1 + inner_size[lefts]
+            leaf_number[lefts] = leaf_number[parents]
+            leaf_number[rights] = leaf_number[parents] + leaf_size[lefts]
         reached = np.concatenate(levels) if levels else roots.astype(np.int32)
         nodes, leaves = reached[~leaf[reached]], reached[leaf[reached]]
-        nodes = _ordered(nodes, inner_at[nodes] - self._inner)
-        leaves = _ordered(leaves, leaf_at[leaves] - self._exits)
-        reference = np.where(leaf, ~leaf_at, inner_at)
-        for name, part in (
+        nodes = _reorder(nodes, inner_number[nodes] - self._inner_count)
+        leaves = _reorder(leaves, leaf_number[leaves] - self._leaf_count)
+        reference = np.where(leaf, ~leaf_number, inner_number)
+        for name, array in (
             ("roots", reference[roots]),
             ("feature", raw.feature[nodes].astype(np.int32, copy=False)),
             ("threshold", raw.threshold[nodes]),
             ("left", reference[left[nodes]]),
             ("right", reference[right[nodes]]),
             ("default_left", raw.default_left[nodes].astype(bool, copy=False)),
-            ("leaf_values", raw.value[leaves].astype(self._leaves, copy=False)),
+            ("leaf_values", raw.value[leaves].astype(self._leaf_dtype, copy=False)),
         ):
-            self._parts.setdefault(name, []).append(part)
-        for name, given, chosen in (
+            self._arrays.setdefault(name, []).append(array)
+        for name, statistic, chosen in (
             ("cover", raw.cover, nodes),
             ("leaf_cover", raw.cover, leaves),
             ("gain", raw.gain, nodes),
         ):
-            numbers = None if given is None else _narrow(given[chosen], name == "gain")
-            if numbers is None or not _sound(numbers, name == "gain"):
+            numbers = (
+                None if statistic is None else _narrow_statistic(statistic[chosen], name == "gain")
+            )
+            if numbers is None or not _are_valid_statistics(numbers, name == "gain"):
                 self._lacking.add(name)
             elif name not in self._lacking:
-                self._parts.setdefault(name, []).append(numbers)
+                self._arrays.setdefault(name, []).append(numbers)
         if raw.sets:
             inner = np.zeros(n, bool)
             inner[nodes] = True
             for node, members in raw.sets.items():
                 if inner[node]:
-                    self._sets[int(inner_at[node])] = members
-        self._inner += nodes.size
-        self._exits += leaves.size
-        if max(self._inner, self._exits) > np.iinfo(np.int32).max:
+                    self._sets[int(inner_number[node])] = members
+        self._inner_count += nodes.size
+        self._leaf_count += leaves.size
+        if max(self._inner_count, self._leaf_count) > np.iinfo(np.int32).max:
             raise ProgramError("trees: more nodes than an ensemble can have")
 
     def ensemble(self, *, target: Array, base: Array, compare: str) -> Ensemble:
-        """The Ensemble of all trees that were added, once; its arrays cannot be written to."""
+        """Return the Ensemble of all added trees, with read-only arrays; call this only once."""
         if self._lacking & {"cover", "leaf_cover"}:
             self._lacking |= {"cover", "leaf_cover"}
         for name in self._lacking:
-            self._parts.pop(name, None)
+            self._arrays.pop(name, None)
         arrays = {}
-        for name in list(self._parts):  # array by array, so that no two of them are held twice
-            parts = self._parts.pop(name)
-            arrays[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        for name in list(self._arrays):  # Only one array at a time exists twice.
+            chunks = self._arrays.pop(name)
+            arrays[name] = chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
         if self._sets:
-            arrays |= _bitsets(self._sets, self._inner)
+            arrays |= _build_bitsets(self._sets, self._inner_count)
         for array in arrays.values():
             array.setflags(write=False)
         return Ensemble(**arrays, target=np.asarray(target, np.int32), base=base, compare=compare)
 
 
-def _batches(raw: RawTrees) -> Iterator[RawTrees]:
-    """`raw` in runs of whole trees; in a single run if its trees are not in sequence."""
+def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
+    """Yield `raw` in batches of complete trees, or as it is if its trees are interleaved."""
     roots, n = np.asarray(raw.roots, np.int64), raw.feature.size
     if n <= BATCH or not roots.size or roots[0] < 0 or (np.diff(roots) <= 0).any():
         yield raw
@@ -384,7 +387,7 @@ def _batches(raw: RawTrees) -> Iterator[RawTrees]:
                 return
     keys = np.array(sorted(raw.sets or ()), np.int64)
     for a, z, begin, end in spans:
-        own = keys[np.searchsorted(keys, begin) : np.searchsorted(keys, end)].tolist()
+        batch_keys = keys[np.searchsorted(keys, begin) : np.searchsorted(keys, end)].tolist()
         yield RawTrees(
             roots[a:z] - begin,
             raw.feature[begin:end],
@@ -394,57 +397,56 @@ def _batches(raw: RawTrees) -> Iterator[RawTrees]:
             raw.leaf[begin:end],
             raw.default_left[begin:end],
             raw.value[begin:end],
-            {key - begin: raw.sets[key] for key in own} if raw.sets else None,
+            {key - begin: raw.sets[key] for key in batch_keys} if raw.sets else None,
             None if raw.cover is None else raw.cover[begin:end],
             None if raw.gain is None else raw.gain[begin:end],
         )
 
 
-def _narrow(numbers: Array, rounded: bool) -> Array:
-    """As float32 where that is exact or they may be `rounded`, else as float64."""
+def _narrow_statistic(numbers: Array, rounded: bool) -> Array:
+    """Return float32 if that is exact or the numbers may be `rounded`, else float64."""
     with np.errstate(over="ignore"):
         narrow = numbers.astype(np.float32, copy=False)
     exact = numbers.dtype == np.float32 or bool((narrow.astype(np.float64) == numbers).all())
     return narrow if exact or rounded else numbers.astype(np.float64, copy=False)
 
 
-def _children(given: Array, leaf: Array, n: int) -> Array:
-    """Child numbers as int32; -1 for leaves and for numbers of no node."""
-    child = np.asarray(given)
+def _clean_children(numbers: Array, leaf: Array, n: int) -> Array:
+    """Return child numbers as int32, with -1 for children of leaves and for invalid numbers."""
+    child = np.asarray(numbers)
     if child.dtype.kind not in "iu":
         child = child.astype(np.int64)
     return np.where(leaf | (child < 0) | (child >= n), -1, child).astype(np.int32)
 
 
-def _levels(roots: Array, left: Array, right: Array, leaf: Array) -> list[Array]:
-    """The nodes that the roots reach, int32 and level by level."""
+def _find_levels(roots: Array, left: Array, right: Array, leaf: Array) -> list[Array]:
+    """Return the reachable nodes of each level, int32."""
     n = leaf.size
-    seen = np.zeros(n, bool)
+    visited = np.zeros(n, bool)
     levels: list[Array] = []
     level = roots
     while level.size:
         if len(levels) > MAX_TREE_DEPTH:
-            raise ProgramError(too_deep())
+            raise ProgramError(describe_depth_limit())
         if level.min() < 0 or level.max() >= n:
             raise ProgramError("trees: a child number is out of range")
         level = level.astype(np.int32, copy=False)
-        if seen[level].any() or np.unique(level).size != level.size:
+        if visited[level].any() or np.unique(level).size != level.size:
             raise ProgramError("trees: a node has two parents, or the tree has a cycle")
-        seen[level] = True
+        visited[level] = True
         levels.append(level)
         inner = level[~leaf[level]]
         level = np.stack([left[inner], right[inner]], axis=1).ravel()
     return levels
 
 
-def _ordered(items: Array, places: Array) -> Array:
-    """`items`, each at its place."""
+def _reorder(items: Array, positions: Array) -> Array:
     ordered = np.empty_like(items)
-    ordered[places] = items
+    ordered[positions] = items
     return ordered
 
 
-def _bitsets(sets: Mapping[int, Array], nodes: int) -> dict[str, Array]:
+def _build_bitsets(sets: Mapping[int, Array], nodes: int) -> dict[str, Array]:
     categorical = np.zeros(nodes, bool)
     counts = np.zeros(nodes + 1, np.int32)
     words: list[Array] = []
@@ -461,18 +463,18 @@ def _bitsets(sets: Mapping[int, Array], nodes: int) -> dict[str, Array]:
     return {"categorical": categorical, "set_offsets": offsets, "set_words": joined}
 
 
-def _once_each(parts: list[Array], count: int) -> bool:
-    """Whether `parts` (numbers from 0 on) hold each number below `count` exactly once."""
-    if sum(p.size for p in parts) != count or any(p.max(initial=-1) >= count for p in parts):
+def _occur_once(arrays: list[Array], count: int) -> bool:
+    """Return whether `parts` (numbers from 0 on) hold each number below `count` exactly once."""
+    if sum(p.size for p in arrays) != count or any(p.max(initial=-1) >= count for p in arrays):
         return False
-    met = np.zeros(count, bool)
-    for part in parts:
-        met[part] = True
-    return bool(met.all())
+    occurs = np.zeros(count, bool)
+    for numbers in arrays:
+        occurs[numbers] = True
+    return bool(occurs.all())
 
 
-def _owners(roots: Array, nodes: int) -> Array:
-    """The tree of each inner node: pre-order numbers of one tree follow each other."""
+def _find_owners(roots: Array, nodes: int) -> Array:
+    """Return the tree of each inner node; the nodes of a tree have consecutive numbers."""
     trees = np.flatnonzero(roots >= 0)
     counts = np.diff(np.append(roots[trees], nodes))
     return np.repeat(trees, counts).astype(np.int32)

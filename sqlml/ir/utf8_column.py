@@ -1,7 +1,7 @@
-"""`Texts`: a column of texts as UTF-8 bytes, the way Arrow has them, and lists of words packed so.
+"""`Texts`: a column of texts as UTF-8 bytes, as in Arrow, and lists of words in the same layout.
 
-A Python string may hold a lone surrogate, which is not UTF-8; it is kept as three bytes (Python's
-"surrogatepass"), so nothing that Python can hold is lost.
+A Python string may contain a lone surrogate, which is not valid UTF-8. It is stored as three bytes
+(Python's "surrogatepass"), so no string of Python is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CODEC = "surrogatepass"
 
 
 class Texts:
-    """n texts: the i-th is `data[start[i]:stop[i]]` as UTF-8, or missing where `missing[i]`.
+    """A column of n texts: the i-th is `data[start[i]:stop[i]]` as UTF-8, or `missing[i]`.
 
     data: uint8; start, stop: int64 (n,); missing: bool (n,).
     """
@@ -33,7 +33,7 @@ class Texts:
 
     @classmethod
     def of(cls, values: Any) -> Texts:
-        """From Texts, an Arrow array, or a numpy array of str; all else in one is missing."""
+        """Convert Texts, an Arrow array or a numpy array; objects other than str are missing."""
         if isinstance(values, Texts):
             return values
         if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -48,7 +48,7 @@ class Texts:
 
     @classmethod
     def _of_arrow(cls, values: Any) -> Texts:
-        if values.type not in _PLAIN:
+        if values.type not in _OFFSET_TYPES:
             text = pa.types.is_string_view(values.type) or pa.types.is_dictionary(values.type)
             values = values.cast(pa.large_string() if text else pa.large_binary())
         if isinstance(values, pa.ChunkedArray):
@@ -61,7 +61,7 @@ class Texts:
         count = len(values)
         if not count or offsets is None:
             return cls.of(np.empty(0, object))
-        width = np.int64 if values.type in _PLAIN[2:] else np.int32
+        width = np.int64 if values.type in _OFFSET_TYPES[2:] else np.int32
         first = values.offset * np.dtype(width).itemsize
         edges = np.frombuffer(offsets, width, count + 1, first).astype(np.int64)
         missing = (
@@ -75,12 +75,12 @@ class Texts:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, 1): a column."""
+        """(n, 1), the shape of a column."""
         return (self.start.size, 1)
 
     @property
     def ndim(self) -> int:
-        """2: a column is a matrix."""
+        """Always 2: a column is a matrix."""
         return 2
 
     def __len__(self) -> int:
@@ -90,51 +90,53 @@ class Texts:
         return Texts(self.data, self.start[rows], self.stop[rows], self.missing[rows])
 
     def addresses(self) -> tuple[Array, Array]:
-        """Where each text begins in the memory of this process, and where it ends: int64 (n,)."""
-        at = self.data.ctypes.data
-        return self.start + at, self.stop + at
+        """Return the addresses of the begin and the end of each text, int64 (n,)."""
+        base_address = self.data.ctypes.data
+        return self.start + base_address, self.stop + base_address
 
     def objects(self) -> Array:
-        """(n, 1) str, None where one is missing."""
-        made = np.empty((len(self), 1), object)
-        made[:, 0] = [None if gone else self.text(i) for i, gone in enumerate(self.missing)]
-        return made
+        """Return an (n, 1) array of str, with None for missing texts."""
+        texts = np.empty((len(self), 1), object)
+        texts[:, 0] = [
+            None if is_missing else self.text(i) for i, is_missing in enumerate(self.missing)
+        ]
+        return texts
 
     def text(self, i: int) -> str:
-        """The i-th text, which must not be missing."""
+        """Return the i-th text, which must not be missing."""
         return self.data[self.start[i] : self.stop[i]].tobytes().decode("utf-8", CODEC)
 
 
-_PLAIN = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+_OFFSET_TYPES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
 def pack(words: Iterable[str]) -> tuple[Array, Array]:
-    """Words as one uint8 array of UTF-8, and where each ends: int64 (words,)."""
+    """Return words as one uint8 array of UTF-8, and the end of each, int64 (words,)."""
     encoded = [w.encode("utf-8", CODEC) for w in words]
     data = np.frombuffer(b"".join(encoded), np.uint8)
     return data, np.cumsum([len(e) for e in encoded], dtype=np.int64)
 
 
 def unpack(data: Array, ends: Array) -> list[str]:
-    """The words that `pack` packed."""
+    """Return the words that `pack` encoded."""
     content = data.tobytes()
     starts = [0, *ends.tolist()]
     return [content[a:b].decode("utf-8", CODEC) for a, b in zip(starts, starts[1:], strict=False)]
 
 
-def choose(data: Array, ends: Array, indices: Array) -> tuple[Array, Array]:
-    """Some of the packed words, in the order of `indices`."""
+def select_words(data: Array, ends: Array, indices: Array) -> tuple[Array, Array]:
+    """Return the packed words at `indices`, packed again."""
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64) if ends.size else ends
     size = (ends - starts)[indices]
     stop = np.cumsum(size)
-    place = np.arange(int(stop[-1]) if stop.size else 0) + np.repeat(
+    source = np.arange(int(stop[-1]) if stop.size else 0) + np.repeat(
         starts[indices] - (stop - size), size
     )
-    return data[place], stop
+    return data[source], stop
 
 
-def well_formed(data: Array, ends: Array) -> bool:
-    """Whether `unpack` can read them: ordered ends, and each word UTF-8."""
+def is_well_formed(data: Array, ends: Array) -> bool:
+    """Return whether `unpack` can read the words: the ends ascend and each word is UTF-8."""
     if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype != np.int64 or ends.ndim != 1:
         return False
     if not ends.size:
@@ -143,7 +145,7 @@ def well_formed(data: Array, ends: Array) -> bool:
         return False
     inner = ends[ends < data.size]
     if ((data[inner] & 0xC0) == 0x80).any() or (data.size and (data[0] & 0xC0) == 0x80):
-        return False  # a word starts in the middle of a character
+        return False  # A word starts in the middle of a character.
     try:
         data.tobytes().decode("utf-8", CODEC)
     except UnicodeDecodeError:

@@ -1,4 +1,13 @@
-"""Searches over the floats in their order: where a condition turns from true to false, or back."""
+"""Searches over the ordered floats for the value at which a condition changes.
+
+`margin_threshold` turns a filter such as `predict_proba(..., class := 'yes') > 0.8` into a
+comparison of the model's score, if the probability is a monotone function of it. The function is
+evaluated as in the reference; if rounding makes it non-monotone near the threshold, there is none.
+
+`Step` is a column-wise operator that never decreases: scaling by positive numbers, shifting,
+clipping, rounding to float32. So is a chain of steps, also in floating point. Passes that fold such
+chains find them with `match_step`.
+"""
 
 from __future__ import annotations
 
@@ -19,91 +28,85 @@ from sqlml.types import FLOATS, Array, numpy_dtype
 _BITS = {"float64": np.int64, "float32": np.int32}
 
 POINTS = 257
-"""Floats that a round of the search looks at, in equal steps over what is left."""
+"""Floats that a round of the search evaluates, in equal steps over the remaining interval."""
 
 NEAR = 256
-"""Floats on each side of the found one that must agree with it."""
+"""Floats on each side of the turning point that must agree with it."""
 
 
-def last_true(
+def find_last_true(
     holds: Callable[[Array], Array], count: int, dtype: np.dtype[Any]
 ) -> tuple[Array, Array]:
-    """For `count` conditions at once: the largest float for which each holds, and the next one.
+    """Return the largest float for which each of `count` conditions holds, and the next float.
 
     Args:
-        holds: values (count,) of `dtype` -> bool (count,); entry i true up to some value and
-            false above it. It is asked about both infinities too.
+        holds: values (count,) of `dtype` -> bool (count,); entry i is true up to some value and
+            false above it. It is also called with both infinities.
         dtype: float64 or float32.
 
     Returns:
         (last, following), (count,) each; NaN if a condition holds for no value, or for all.
 
-    >>> last, following = last_true(lambda x: x * 2 <= 1.0, 1, np.dtype("float64"))
+    >>> last, following = find_last_true(lambda x: x * 2 <= 1.0, 1, np.dtype("float64"))
     >>> last.tolist(), bool(following[0] > 0.5)
     ([0.5], True)
     """
     most = int(np.array(np.inf, dtype).view(_BITS[dtype.name]))
-    low = np.full(count, -most - 1, np.int64)  # one below -inf: holds by agreement
+    low = np.full(count, -most - 1, np.int64)  # One below -inf, where all conditions hold.
     high = np.full(count, most + 1, np.int64)
     for _ in range(66):
-        # The mean without overflow; it is `low` once the two are neighbours.
+        # This is the mean without overflow; it equals `low` once the two are neighbours.
         middle = (low >> 1) + (high >> 1) + (low & high & 1)
-        true = holds(_floats(np.clip(middle, -most, most), dtype)) | (middle == low)
+        true = holds(_floats_at(np.clip(middle, -most, most), dtype)) | (middle == low)
         low, high = np.where(true, middle, low), np.where(true, high, middle)
     none, every = low == -most - 1, high == most + 1
-    last = np.where(none, np.nan, _floats(np.where(none, 0, low), dtype))
-    following = np.where(every, np.nan, _floats(np.where(every, 0, high), dtype))
+    last = np.where(none, np.nan, _floats_at(np.where(none, 0, low), dtype))
+    following = np.where(every, np.nan, _floats_at(np.where(every, 0, high), dtype))
     return last.astype(dtype), following.astype(dtype)
 
 
-def turn(holds: Callable[[Array], Array], dtype: np.dtype[Any]) -> tuple[float, float, bool] | None:
-    """The neighbours between which `holds` changes, and whether it holds above them.
+def find_turn(
+    holds: Callable[[Array], Array], dtype: np.dtype[Any]
+) -> tuple[float, float, bool] | None:
+    """Return the neighbouring floats between which `holds` changes, and whether it holds above.
 
-    None if it does not change, or, as far as this looks, more than once.
+    None if it does not change, or changes more than once among the evaluated floats.
 
     Args:
-        holds: values (m,) of `dtype` -> bool (m,). It is asked about both infinities too.
+        holds: values (m,) of `dtype` -> bool (m,). It is also called with both infinities.
         dtype: float64 or float32.
 
-    >>> turn(lambda x: x * 2 > 1.0, np.dtype("float32"))
+    >>> find_turn(lambda x: x * 2 > 1.0, np.dtype("float32"))
     (0.5, 0.5000000596046448, True)
     """
     most = int(np.array(np.inf, dtype).view(_BITS[dtype.name]))
     low, high = -most, most
 
-    def at(places: Array) -> Array:
-        return holds(_floats(places, dtype))
+    def evaluate(positions: Array) -> Array:
+        return holds(_floats_at(positions, dtype))
 
-    above = bool(at(np.array([high]))[0])
-    if bool(at(np.array([low]))[0]) == above:
+    above = bool(evaluate(np.array([high]))[0])
+    if bool(evaluate(np.array([low]))[0]) == above:
         return None
     while high - low > 1:
         step = max(1, (high - low) // (POINTS - 1))
-        places = np.array([*range(low, high, step), high])
-        answers = at(places) == above
+        positions = np.array([*range(low, high, step), high])
+        answers = evaluate(positions) == above
         first = int(answers.argmax())
         if not answers[first:].all():
-            return None  # it steps back
-        low, high = int(places[first - 1]), int(places[first])
+            return None  # It changes more than once.
+        low, high = int(positions[first - 1]), int(positions[first])
     near = np.arange(max(-most, low - NEAR), min(most, high + NEAR) + 1)
-    if not ((at(near) == above) == (near >= high)).all():
+    if not ((evaluate(near) == above) == (near >= high)).all():
         return None
-    last, following = _floats(np.array([low, high]), dtype).tolist()
+    last, following = _floats_at(np.array([low, high]), dtype).tolist()
     return last, following, above
 
 
-def _floats(places: Array, dtype: np.dtype[Any]) -> Array:
-    """Floats from their places in the order, 0 being zero."""
-    size = np.abs(places).astype(_BITS[dtype.name]).view(dtype)
-    return np.where(places < 0, -size, size).astype(dtype)
-
-
-# The score from which on a probability passes a comparison, by bisection over the floats. Exact.
-#
-# `predict_proba(.., class := 'yes') > 0.8` asks for a probability that is a monotone function of
-# the model's score. So the score itself can be compared, with the float at which the answer
-# changes. The function is evaluated as in the reference; if rounding makes it non-monotone near
-# that float, there is no such threshold.
+def _floats_at(positions: Array, dtype: np.dtype[Any]) -> Array:
+    """Return the floats at `positions` in their order, where position 0 is zero."""
+    size = np.abs(positions).astype(_BITS[dtype.name]).view(dtype)
+    return np.where(positions < 0, -size, size).astype(dtype)
 
 
 COMPARISONS: Mapping[str, Callable[[Array, float], Array]] = MappingProxyType(
@@ -113,7 +116,7 @@ COMPARISONS: Mapping[str, Callable[[Array, float], Array]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The comparison holds for scores >= `value`; for those <= `value` where not `above`."""
+    """A comparison that holds for scores >= `value` if `above`, else for scores <= `value`."""
 
     value: float
     above: bool
@@ -123,64 +126,64 @@ class Threshold:
 def margin_threshold(
     program: Program, column: int, comparison: str, bound: float
 ) -> Threshold | None:
-    """For which scores `proba[column] <comparison> bound` holds; None if no float separates them.
+    """Return the scores for which `proba[column] <comparison> bound` holds.
 
-    There is none for Programs whose probability depends on more than the score, and for comparisons
-    that hold for all scores or for none.
+    None if no float separates them: the probability depends on more than the score, or the
+    comparison holds for all scores or for none.
     """
-    place = _score(program)
-    if place is None or place not in _between(program, place):
+    score = _find_score(program)
+    if score is None or score not in _find_nodes_above(program, score):
         return None
-    dtype = program.nodes[place].type.dtype
+    dtype = program.nodes[score].type.dtype
 
     def holds(x: Array) -> Array:
-        p = _probability(program, place, x)[:, column].astype(np.float64)
+        p = _compute_probability(program, score, x)[:, column].astype(np.float64)
         return COMPARISONS[comparison](p, bound)
 
-    found = turn(holds, numpy_dtype(dtype))
-    if found is None:
+    neighbours = find_turn(holds, numpy_dtype(dtype))
+    if neighbours is None:
         return None
-    last, following, above = found
+    last, following, above = neighbours
     return Threshold(following if above else last, above)
 
 
-def _score(program: Program) -> int | None:
-    """The node that the score is, before casts that lose nothing."""
+def _find_score(program: Program) -> int | None:
+    """Return the node of the score, below casts that lose nothing."""
     if "score" not in program.outputs or "proba" not in program.outputs:
         return None
-    place = program.outputs["score"]
-    node = program.nodes[place]
+    index = program.outputs["score"]
+    node = program.nodes[index]
     while node.op == "cast" and program.nodes[node.inputs[0]].type.dtype == "float32":
-        place = node.inputs[0]
-        node = program.nodes[place]
+        index = node.inputs[0]
+        node = program.nodes[index]
     fits = node.type.dtype in FLOATS and node.type.rowwise and node.type.width == 1
-    return place if fits else None
+    return index if fits else None
 
 
 @of_programs
-def _between(program: Program, score: int) -> frozenset[int]:
-    """The nodes from the score up to the probabilities; none if these read something else."""
-    found: set[int] = set()
-    todo = [program.outputs["proba"]]
-    while todo:
-        i = todo.pop()
+def _find_nodes_above(program: Program, score: int) -> frozenset[int]:
+    """Return the nodes from the score to the probabilities; none if these also read an input."""
+    reached: set[int] = set()
+    stack = [program.outputs["proba"]]
+    while stack:
+        i = stack.pop()
         node = program.nodes[i]
-        if i in found:
+        if i in reached:
             continue
-        found.add(i)
+        reached.add(i)
         if i == score:
             continue
         if node.op == "input" or node.op.startswith("require"):
             return frozenset()
-        todo += node.inputs
-    return frozenset(found)
+        stack += node.inputs
+    return frozenset(reached)
 
 
-def _probability(program: Program, score: int, x: Array) -> Array:
-    """The probabilities (n, classes) for scores (n,)."""
+def _compute_probability(program: Program, score: int, x: Array) -> Array:
+    """Return the probabilities (n, classes) for scores (n,)."""
     values: dict[int, Array] = {score: x.reshape(-1, 1)}
     with np.errstate(all="ignore"):
-        for i in sorted(_between(program, score)):
+        for i in sorted(_find_nodes_above(program, score)):
             node = program.nodes[i]
             if i not in values:
                 inputs = [values[j] for j in node.inputs]
@@ -188,36 +191,30 @@ def _probability(program: Program, score: int, x: Array) -> Array:
     return values[program.outputs["proba"]]
 
 
-# Column-wise steps between a value and the columns below it, for passes that fold them away.
-#
-# A step is monotone and non-decreasing in each column: scaling by positive numbers, shifting,
-# clipping, rounding to float32. So is a chain of them, in exact arithmetic and in floating point.
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operator of a chain; `operand` is its constant per column (k,), None for a cast."""
+    """An operator of a chain; `operand` is its constant per column (k,), or None for a cast."""
 
     op: str
     operand: Array | None
     dtype: str
 
     def apply(self, x: Array, columns: Array) -> Array:
-        """The step on values x (m,), the i-th of which stands in column `columns[i]`."""
+        """Apply the step to values x (m,), of which the i-th is in column `columns[i]`."""
         if self.operand is None:
             with np.errstate(all="ignore"):
                 return x.astype(self.dtype)
         with np.errstate(all="ignore"):
-            made: Array = UFUNCS[self.op](x, self.operand[columns])
-        return made
+            result: Array = UFUNCS[self.op](x, self.operand[columns])
+        return result
 
 
 _STEPS = frozenset({"add", "sub", "mul", "div", "maximum", "minimum"})
-"""Operators that, with a constant, may be a step."""
+"""Operators that can be a step if one operand is a constant."""
 
 
-def step_below(b: Builder, x: Value) -> tuple[Value, Step] | None:
-    """The step that makes `x`, with the value it reads; None if another operator makes it."""
+def match_step(b: Builder, x: Value) -> tuple[Value, Step] | None:
+    """Return the value that `x` is computed from and the step; None if `x` is not a step."""
     node = b.node(x)
     if node.op == "cast":
         below = b.value(node.inputs[0])

@@ -1,9 +1,9 @@
-"""Literal arguments become part of the model: partial evaluation. Exact in labels and margins.
+"""Partial evaluation of a model for literal arguments. Exact in labels and margins.
 
-`predict('m', *, plan := 'pro')` asks the same of every row, so its trees keep only the branches
-that plan = 'pro' can reach; selection injection then drops the columns that no test is left for.
-Columns are followed through every operator that works column by column. A linear model takes the
-known columns into its bias where no class label depends on it, since that adds in another order.
+In `predict('m', *, plan := 'pro')` the plan is the same for every row, so trees keep only the
+branches that plan = 'pro' can reach; selection injection then drops columns without tests. Known
+columns are followed through every operator that works column by column. A linear model adds them to
+its bias, unless a class label depends on it, because that changes the order of additions.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _CHECKS = ("require_finite", "require_known")
 def fold_arguments(
     program: Program, arguments: Mapping[str, float | str | None], sums: bool = True
 ) -> Program:
-    """`program` for rows whose inputs in `arguments` have these values (None is NULL).
+    """Specialize `program` for rows whose inputs in `arguments` have these values (None is NULL).
 
-    An input that something still reads stays an input; it must then be given that value.
+    An input that is still used remains an input, and must be passed that value.
 
     Args:
         sums: fold known columns of linear models into the bias, which rounds differently.
@@ -41,20 +41,20 @@ def fold_arguments(
     if unknown:
         raise ConfigError(f"the model has no input {unknown[0]!r}")
     if any(node.type.sparse for node in program.nodes):
-        return program  # one row of sparse rows has no array of values to follow
-    known = _known(program, arguments)
-    values = _values(program, arguments)
-    place = {id(node): i for i, node in enumerate(program.nodes)}
+        return program  # Sparse rows have no array of values to follow.
+    is_known = _find_known_columns(program, arguments)
+    values = _compute_values(program, arguments)
+    index_of = {id(node): i for i, node in enumerate(program.nodes)}
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node.op not in ("tree_ensemble", "linear"):
             return None
-        below = program.nodes[place[id(node)]].inputs[0]
-        columns, row = known[below], values[below][0]
+        below = program.nodes[index_of[id(node)]].inputs[0]
+        columns, row = is_known[below], values[below][0]
         if not columns.any():
             return None
         if node.op == "tree_ensemble":
-            pruned = prune(Ensemble.of(node.attrs), columns, row)
+            pruned = specialize_trees(Ensemble.of(node.attrs), columns, row)
             return b.op("tree_ensemble", inputs[0], **pruned.attrs())
         if not sums or (program.labels and "label" in program.outputs):
             return None
@@ -68,26 +68,26 @@ def fold_arguments(
 
 
 def refuses(program: Program, arguments: Mapping[str, float | str | None]) -> bool:
-    """Whether a check of `program` refuses one of these values."""
-    known, values = _known(program, arguments), _values(program, arguments)
+    """Return whether a check of `program` rejects one of these values."""
+    is_known, values = _find_known_columns(program, arguments), _compute_values(program, arguments)
     for node in program.nodes:
         if node.op not in _CHECKS:
             continue
         below = node.inputs[0]
-        x, own = values[below][0], known[below]
+        x, is_known_column = values[below][0], is_known[below]
         if node.op == "require_known":
             bad = x < 0
         else:
             bad = np.isinf(x) if node.attrs["allow_nan"] else ~np.isfinite(x)
             bad |= x < node.attrs.get("low", -np.inf)
             bad |= x > node.attrs.get("high", np.inf)
-        if (bad & own).any():
+        if (bad & is_known_column).any():
             return True
     return False
 
 
-def _values(program: Program, arguments: Mapping[str, float | str | None]) -> list[Array]:
-    """The value of every node for one row; right in the columns that are known."""
+def _compute_values(program: Program, arguments: Mapping[str, float | str | None]) -> list[Array]:
+    """Return the value of every node for one row; only known columns are meaningful."""
     values: list[Array] = []
     with np.errstate(all="ignore"):
         for node in program.nodes:
@@ -106,42 +106,44 @@ def _values(program: Program, arguments: Mapping[str, float | str | None]) -> li
     return values
 
 
-def _known(program: Program, arguments: Mapping[str, float | str | None]) -> list[Array]:
-    """For every node: which of its columns the arguments decide, bool (width,)."""
-    known: list[Array] = []
+def _find_known_columns(
+    program: Program, arguments: Mapping[str, float | str | None]
+) -> list[Array]:
+    """Return for every node which columns the arguments determine, bool (width,)."""
+    is_known: list[Array] = []
     for node in program.nodes:
         width = node.type.width if len(node.type.shape) == 2 else 1
-        below = [known[j] for j in node.inputs]
+        below = [is_known[j] for j in node.inputs]
         if node.op == "input":
-            known.append(np.full(width, node.attrs["name"] in arguments))
+            is_known.append(np.full(width, node.attrs["name"] in arguments))
         elif node.op == "constant":
-            known.append(np.full(width, True))
+            is_known.append(np.full(width, True))
         elif node.op == "concat":
-            known.append(np.concatenate(below))
+            is_known.append(np.concatenate(below))
         elif node.op == "select":
-            known.append(below[0][node.attrs["indices"]])
+            is_known.append(below[0][node.attrs["indices"]])
         elif OPS[node.op].group == "injective" and len(node.type.shape) == 2:
             every = [k if k.size == width else np.full(width, k.all()) for k in below]
-            known.append(np.logical_and.reduce(every))
+            is_known.append(np.logical_and.reduce(every))
         else:
-            known.append(np.full(width, all(k.all() for k in below)))
-    return known
+            is_known.append(np.full(width, all(k.all() for k in below)))
+    return is_known
 
 
-def prune(e: Ensemble, columns: Array, row: Array) -> Ensemble:
-    """`e` for rows in which the features `columns` (bool, per feature) have the values `row`."""
+def specialize_trees(e: Ensemble, columns: Array, row: Array) -> Ensemble:
+    """Specialize `e` for rows in which the features `columns` (bool) have the values `row`."""
     decided = np.flatnonzero(columns[e.feature]) if e.nodes else np.zeros(0, np.int64)
     value = row[e.feature[decided]].astype(e.threshold.dtype)
     chosen = np.where(goes_left(e, decided, value), e.left[decided], e.right[decided])
-    # A child has a higher number than its parent, so from the last node up all below is settled.
+    # A child has a higher number than its parent, so going backwards its target is known.
     settled = np.arange(e.nodes)
     for node, child in zip(decided[::-1].tolist(), chosen[::-1].tolist(), strict=True):
         settled[node] = child if child < 0 else settled[child]
 
     def follow(reference_: Array) -> Array:
-        """Numbers for RawTrees, where leaf k of L has number M + k."""
-        through = np.where(reference_ >= 0, settled[np.maximum(reference_, 0)], reference_)
-        return np.where(through >= 0, through, e.nodes + ~through)
+        """Return numbers for RawTrees, in which leaf k is number M + k."""
+        target = np.where(reference_ >= 0, settled[np.maximum(reference_, 0)], reference_)
+        return np.where(target >= 0, target, e.nodes + ~target)
 
     if not decided.size:
         return e
@@ -156,13 +158,13 @@ def prune(e: Ensemble, columns: Array, row: Array) -> Ensemble:
         leaf=np.concatenate([np.zeros(e.nodes, bool), np.ones(leaves, bool)]),
         default_left=np.concatenate([e.default_left, blank.astype(bool)]),
         value=np.concatenate([np.zeros((e.nodes, e.leaf_values.shape[1])), e.leaf_values]),
-        sets=_members(e),
+        sets=_unpack_sets(e),
     )
     return ensemble(raw, target=e.target, base=e.base, compare=e.compare)
 
 
-def _members(e: Ensemble) -> dict[int, Array] | None:
-    """The members of each categorical node's set."""
+def _unpack_sets(e: Ensemble) -> dict[int, Array] | None:
+    """Return the members of each categorical node's set."""
     if e.categorical is None or e.set_offsets is None or e.set_words is None:
         return None
     sets: dict[int, Array] = {}

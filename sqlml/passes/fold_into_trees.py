@@ -1,11 +1,11 @@
-"""Scalers and imputers in front of trees become part of their thresholds. Exact.
+"""Fold scalers and imputers in front of trees into their thresholds. Exact.
 
-A step that never decreases (scaling by a positive number, shifting, clipping, rounding to
-float32) keeps each comparison monotone, in floating point too: f(x) <= t holds up to some largest
-float x and for none above it. That float is found by bisection over the ordered floats, with the
-very operations of the chain, so a row reaches the leaf that it reached before. An imputer sends
-NaN where its fill goes. Checks have been moved below by `sink_checks`.
-Hummingbird, section 5.2, folds scalers into linear weights, which rounds; here nothing rounds.
+A step that never decreases (scaling by a positive number, shifting, clipping, rounding to float32)
+keeps each comparison monotone, also in floating point: f(x) <= t holds up to some largest float x
+and for none above it. Bisection over the ordered floats finds it with the operations of the chain
+themselves, so each row reaches the same leaf as before. An imputer sends NaN where its fill goes.
+`sink_checks` has moved checks below these steps. (Hummingbird, section 5.2, folds scalers into
+linear weights, which rounds.)
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.operators.forests import goes_left
 from sqlml.ir.program import Node, Program
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.float_order import Step, last_true, step_below
+from sqlml.passes.float_order import Step, find_last_true, match_step
 from sqlml.types import Array, numpy_dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Impute:
-    """NaN becomes `fill` (k,)."""
+    """A step that replaces NaN with `fill` (k,)."""
 
     fill: Array
 
     def apply(self, x: Array, columns: Array) -> Array:
-        """The step on values x (m,), the i-th of which stands in column `columns[i]`."""
+        """Apply the step to values x (m,), of which the i-th is in column `columns[i]`."""
         filled: Array = np.where(np.isnan(x), self.fill[columns], x)
         return filled
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What lies between the trees and value `x`: steps from the lowest up."""
+    """The steps from value `x` up to the trees, the lowest first."""
 
     x: Value
     steps: tuple[Step | Impute, ...]
 
     def apply(self, x: Array, columns: Array) -> Array:
-        """The steps on values x (m,) of columns (m,)."""
+        """Apply the steps to values x (m,) in `columns` (m,)."""
         for step in self.steps:
             x = step.apply(x, columns)
         return x
 
 
 def fold_into_trees(program: Program) -> Program:
-    """Return `program` with the monotone steps before its trees folded into thresholds."""
+    """Return `program` with the monotone steps in front of its trees folded into thresholds."""
     return rewrite(program, _rule, ops=("tree_ensemble",))
 
 
 def fold_casts_into_trees(program: Program) -> Program:
-    """Fold as `fold_into_trees` does, and fold casts also where nothing else is to fold.
+    """Fold as `fold_into_trees` does, but also chains that consist only of casts.
 
-    Kernels fold casts for themselves. SQL cannot: the engine refuses to round 1e300 to a float32.
+    Kernels fold casts themselves. SQL cannot, because engines refuse to cast 1e300 to a float32.
     """
     return rewrite(program, partial(_rule, casts=True), ops=("tree_ensemble",))
 
@@ -67,51 +67,51 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value], casts: bool = False) 
     e = Ensemble.of(node.attrs)
     if e.has_categories or not e.nodes:
         return None
-    chain = _chain(b, inputs[0])
+    chain = _find_chain(b, inputs[0])
     if all(isinstance(s, Step) and s.op == "cast" for s in chain.steps):
         if not casts or not chain.steps:
             return None
-    threshold = _thresholds(e, chain)
+    threshold = _fold_thresholds(e, chain)
     if threshold is None:
         return None
-    attrs = {**node.attrs, "threshold": threshold, "default_left": _default_left(e, chain)}
+    attrs = {**node.attrs, "threshold": threshold, "default_left": _fold_default_left(e, chain)}
     return b.op("tree_ensemble", chain.x, **attrs)
 
 
-def _chain(b: Builder, x: Value) -> Chain:
-    """The longest chain of steps below `x`."""
+def _find_chain(b: Builder, x: Value) -> Chain:
+    """Return the longest chain of steps below `x`."""
     steps: list[Step | Impute] = []
     while True:
         node = b.node(x)
         if node.op == "impute" and node.attrs["missing"] != node.attrs["missing"]:
             steps.append(Impute(node.attrs["fill"]))
             x = b.value(node.inputs[0])
-        elif (found := step_below(b, x)) is not None:
-            x = found[0]
-            steps.append(found[1])
+        elif (match := match_step(b, x)) is not None:
+            x = match[0]
+            steps.append(match[1])
         else:
             return Chain(x, tuple(reversed(steps)))
 
 
-def _thresholds(e: Ensemble, chain: Chain) -> Array | None:
-    """Thresholds for the values below the chain; None if no float is one."""
+def _fold_thresholds(e: Ensemble, chain: Chain) -> Array | None:
+    """Return thresholds for the values below the chain; None if a test holds for all or none."""
     pairs = np.zeros(e.nodes, [("feature", e.feature.dtype), ("threshold", e.threshold.dtype)])
     pairs["feature"], pairs["threshold"] = e.feature, e.threshold
     unique, inverse = np.unique(pairs, return_inverse=True)
-    columns, wanted = unique["feature"], unique["threshold"]
+    columns, threshold = unique["feature"], unique["threshold"]
 
     def goes_left(x: Array) -> Array:
         value = chain.apply(x, columns)
-        left: Array = value < wanted if e.compare == "lt" else value <= wanted
+        left: Array = value < threshold if e.compare == "lt" else value <= threshold
         return left
 
     dtype = numpy_dtype(chain.x.type.dtype)
-    last, following = last_true(goes_left, columns.size, dtype)
-    found = following if e.compare == "lt" else last
-    return None if np.isnan(found).any() else found[inverse]
+    last, following = find_last_true(goes_left, columns.size, dtype)
+    folded = following if e.compare == "lt" else last
+    return None if np.isnan(folded).any() else folded[inverse]
 
 
-def _default_left(e: Ensemble, chain: Chain) -> Array:
-    """Where NaN goes: to its default side, or where the fill of an imputer goes."""
+def _fold_default_left(e: Ensemble, chain: Chain) -> Array:
+    """Return whether NaN goes left: by default, or because the fill of an imputer does."""
     nan = np.full(e.nodes, np.nan, numpy_dtype(chain.x.type.dtype))
     return goes_left(e, np.arange(e.nodes), chain.apply(nan, e.feature))

@@ -1,8 +1,16 @@
-"""Neighbouring operators that undo or repeat each other become one, or none. Exact.
+"""Remove operators that undo or repeat their neighbours, and compare margins. Exact.
 
-neg of neg, abs of abs or of neg, not of not, trunc of trunc, an imputer after one that left no NaN,
-a check after an equal or stricter one, maximum of maximum and minimum of minimum with
-constants. Sums and products of constants are not joined: that would round differently.
+`fold_monotone` folds neg of neg, abs of abs or of neg, not of not, trunc of trunc, an imputer after
+one that left no NaN, a check after an equal or stricter one, maximum of maximum and minimum of
+minimum with constants. It does not merge sums or products with constants, which would round
+differently.
+
+`compare_margins` turns a comparison of a sigmoid with a number into a comparison of the margin. The
+sigmoid never decreases, so sigmoid(x) > p holds from some float on, which bisection finds with the
+reference's sigmoid. The floats around it are tried, too; if rounding makes the function decrease
+there, nothing is changed. A softmax before argmax stays, although Hummingbird drops it: margins
+that differ in the last bit may have equal float32 probabilities, and then the source library
+selects the first.
 """
 
 from __future__ import annotations
@@ -16,12 +24,12 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.operators.elementwise import UFUNCS
 from sqlml.ir.program import Node, Program
-from sqlml.passes.float_order import turn
+from sqlml.passes.float_order import find_turn
 from sqlml.types import Array, numpy_dtype
 
 
 def fold_monotone(program: Program) -> Program:
-    """Return `program` without operators that their neighbours make needless."""
+    """Return `program` without operators that undo or repeat their neighbours."""
     return rewrite(program, _fold_monotone, ops=_RULES)
 
 
@@ -29,35 +37,35 @@ def _fold_monotone(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | N
     return _RULES[node.op](b, node, inputs)
 
 
-def _undoes(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def _cancel_inverse(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     below = b.node(inputs[0])
     return b.value(below.inputs[0]) if below.op == node.op else None
 
 
-def _repeats(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def _drop_repeated(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     return inputs[0] if b.node(inputs[0]).op == node.op else None
 
 
-def _abs(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def _fold_abs(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     below = b.node(inputs[0])
     if below.op == "neg":
         return b.op("abs", b.value(below.inputs[0]))
-    return _repeats(b, node, inputs)
+    return _drop_repeated(b, node, inputs)
 
 
-def _bound(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    """maximum(maximum(x, c), d) is maximum(x, max(c, d)); the same for minimum."""
+def _merge_bounds(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    """Fold maximum(maximum(x, c), d) into maximum(x, max(c, d)), and minimum likewise."""
     below = b.node(inputs[0])
     if below.op != node.op:
         return None
-    outer, inner = _constant(b, inputs[1]), _constant(b, b.value(below.inputs[1]))
+    outer, inner = _read_constant(b, inputs[1]), _read_constant(b, b.value(below.inputs[1]))
     if outer is None or inner is None:
         return None
     limit = np.maximum(outer, inner) if node.op == "maximum" else np.minimum(outer, inner)
     return b.op(node.op, b.value(below.inputs[0]), b.constant(limit))
 
 
-def _constant(b: Builder, value: Value) -> Array | None:
+def _read_constant(b: Builder, value: Value) -> Array | None:
     node = b.node(value)
     if node.op != "constant":
         return None
@@ -65,15 +73,15 @@ def _constant(b: Builder, value: Value) -> Array | None:
     return array if array.ndim <= 1 else None
 
 
-def _impute(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def _drop_second_impute(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     below = b.node(inputs[0])
-    whole = below.op == "impute" and not np.isnan(below.attrs["fill"]).any()
-    asks_nan = all(np.isnan(n.attrs["missing"]) for n in (node, below)) if whole else False
-    return inputs[0] if asks_nan else None
+    fills_all = below.op == "impute" and not np.isnan(below.attrs["fill"]).any()
+    both_fill_nan = all(np.isnan(n.attrs["missing"]) for n in (node, below)) if fills_all else False
+    return inputs[0] if both_fill_nan else None
 
 
-def _require_finite(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    """A check of the very value that was checked before, as strictly or more so."""
+def _drop_second_check(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    """Drop a check right after an equal or stricter one."""
     below = b.node(inputs[0])
     if below.op != "require_finite" or "low" in node.attrs or "high" in node.attrs:
         return None
@@ -82,30 +90,20 @@ def _require_finite(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | 
 
 _RULES: Mapping[str, Callable[[Builder, Node, Sequence[Value]], Value | None]] = MappingProxyType(
     {
-        "neg": _undoes,
-        "not": _undoes,
-        "abs": _abs,
-        "trunc": _repeats,
-        "maximum": _bound,
-        "minimum": _bound,
-        "impute": _impute,
-        "require_finite": _require_finite,
+        "neg": _cancel_inverse,
+        "not": _cancel_inverse,
+        "abs": _fold_abs,
+        "trunc": _drop_repeated,
+        "maximum": _merge_bounds,
+        "minimum": _merge_bounds,
+        "impute": _drop_second_impute,
+        "require_finite": _drop_second_check,
     }
 )
 
 
-# A comparison of a sigmoid with a number becomes a comparison of the margin itself. Exact.
-#
-# The sigmoid never decreases, so sigmoid(x) > p holds from some float on, which bisection finds
-# with the reference's own sigmoid; floats around it are tried too, and where rounding makes the
-# function step back there, nothing is changed.
-#
-# A softmax before argmax stays, though Hummingbird drops it: two margins that differ in the last
-# bit may have equal float32 probabilities, and then the source library takes the first.
-
-
 def compare_margins(program: Program) -> Program:
-    """Return `program` with comparisons of margins in place of comparisons of sigmoids."""
+    """Return `program` with comparisons of margins instead of comparisons of sigmoids."""
     return rewrite(program, _compare_margins, ops=("gt", "ge", "lt", "le"))
 
 
@@ -122,13 +120,13 @@ def _compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value |
     def holds(x: Array) -> Array:
         with np.errstate(all="ignore"):
             p = reference.FUNCTIONS["sigmoid"]([x], {})
-        held: Array = UFUNCS[node.op](p, bound)
-        return held
+        result: Array = UFUNCS[node.op](p, bound)
+        return result
 
-    found = turn(holds, dtype)
-    if found is None:
+    neighbours = find_turn(holds, dtype)
+    if neighbours is None:
         return None
-    last, following, _ = found
-    # gt and le split behind `last`, ge and lt before `following`.
+    last, following, _ = neighbours
+    # gt and le split after `last`, ge and lt before `following`.
     limit = np.full_like(right.attrs["value"], last if node.op in ("gt", "le") else following)
     return b.op(node.op, margin, b.constant(limit))

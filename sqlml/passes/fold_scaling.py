@@ -1,12 +1,11 @@
-"""Scalers in front of a linear model become part of its weights and bias.
+"""Fold scalers in front of a linear model into its weights and bias.
 
-Hummingbird, section 5.2. (x - m) / s @ w + b is x @ (w / s) + (b - (m / s) @ w), which rounds
-differently. So this pass keeps the numbers to about 1e-13 of the largest term, not to the bit:
+Hummingbird, section 5.2. (x - m) / s @ w + b equals x @ (w / s) + (b - (m / s) @ w), which rounds
+differently. So this pass keeps results to about 1e-13 of the largest term, not to the bit:
 
-* it folds only where |m / s| is at most 2**10 in every column, so that nothing cancels that did
-  not cancel before;
-* it leaves Programs with a class label unchanged: on a row that lies on the decision boundary to
-  the last bit, the label could turn.
+* It folds only if |m / s| is at most 2**10 in every column, so that no new cancellation occurs.
+* It leaves Programs with a class label unchanged, because the label of a row on the decision
+  boundary could change.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import numpy as np
 
 from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.program import Node, Program
-from sqlml.passes.float_order import Step, step_below
-from sqlml.passes.fold_layout import parts_of
+from sqlml.passes.float_order import Step, match_step
+from sqlml.passes.fold_layout import flatten_concat
 from sqlml.types import Array
 
 MOST_SHIFT = 2.0**10
@@ -26,7 +25,7 @@ MOST_SHIFT = 2.0**10
 
 
 def fold_scaling(program: Program) -> Program:
-    """Return `program` with its scalers folded into linear weights, where that is allowed."""
+    """Return `program` with its scalers folded into linear weights, if that is allowed."""
     if program.labels and "label" in program.outputs:
         return program
     return rewrite(program, _rule, ops=("linear",))
@@ -37,41 +36,41 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         return None
     weights: Array = node.attrs["weights"]
     bias: Array = node.attrs["bias"]
-    parts, factors, shifts = [], [], []
-    given = parts_of(b, inputs[0])
-    for part in given:
-        below, factor, shift = _scaling(b, part)
-        parts.append(below)
+    sources, factors, shifts = [], [], []
+    inputs_of_concat = flatten_concat(b, inputs[0])
+    for part in inputs_of_concat:
+        below, factor, shift = _find_scaling(b, part)
+        sources.append(below)
         factors.append(factor)
         shifts.append(shift)
-    if all(part.index == old.index for part, old in zip(parts, given, strict=True)):
+    if all(part.index == old.index for part, old in zip(sources, inputs_of_concat, strict=True)):
         return None
     folded = weights * np.concatenate(factors)[:, None]
     bias = bias + np.concatenate(shifts) @ weights
     if not (np.isfinite(folded).all() and np.isfinite(bias).all()):
         return None
     if ((folded == 0) & (weights != 0)).any():
-        return None  # a weight has underflowed
-    return b.op("linear", b.beside(parts), weights=folded, bias=bias)
+        return None  # A weight has underflowed.
+    return b.op("linear", b.beside(sources), weights=folded, bias=bias)
 
 
-def _scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:
-    """The value below the scalers of `x`, and factor and shift per column: v -> v * f + s."""
+def _find_scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:
+    """Return the value v below the scalers of `x`, and f and s per column with x = v * f + s."""
     top, steps = x, list[Step]()
-    while (found := step_below(b, x)) is not None and found[1].op in ("add", "sub", "mul", "div"):
-        x = found[0]
-        steps.append(found[1])
+    while (match := match_step(b, x)) is not None and match[1].op in ("add", "sub", "mul", "div"):
+        x = match[0]
+        steps.append(match[1])
     factor, shift = np.ones(x.type.width), np.zeros(x.type.width)
     for step in reversed(steps):
-        factor, shift = _composed(step, factor, shift)
+        factor, shift = _compose(step, factor, shift)
     if np.abs(shift).max(initial=0) > MOST_SHIFT or not np.isfinite(factor).all():
         return top, np.ones(x.type.width), np.zeros(x.type.width)
     return x, factor, shift
 
 
-def _composed(step: Step, factor: Array, shift: Array) -> tuple[Array, Array]:
+def _compose(step: Step, factor: Array, shift: Array) -> tuple[Array, Array]:
     operand = step.operand
-    assert operand is not None  # only a cast has none
+    assert operand is not None  # Only a cast has none.
     if step.op == "add":
         return factor, shift + operand
     if step.op == "sub":

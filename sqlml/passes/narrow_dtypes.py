@@ -1,23 +1,26 @@
-"""Indices and counts computed in int32 where they were int64 or float32. Exact.
+"""Compute indices and counts in int32 instead of int64 or float32. Exact.
 
-CMLCompiler, section 4.3.1, orders the types float32 > int32/float16 > int16 > int8 > bool and takes
-the lowest that holds every possible value (`ranges`). Lossless is one condition; the other is
-that it pays, and on CPUs that left one step of the ladder (torch 2.13, onnxruntime 1.31, one
-thread, best of 7; times of float32 or int64 = 1, lower is better):
+CMLCompiler, section 4.3.1, orders the types float32 > int32/float16 > int16 > int8 > bool and uses
+the lowest that has every possible value (`ranges`). It must also pay off, and on CPUs only one step
+does (torch 2.13, onnxruntime 1.31, one thread, best of 7; times of float32 or int64 = 1, lower is
+better):
 
 * traversal (TT, 8 levels, 100 trees): int64 indices 1, int32 indices 0.52; tables of features in
   int32 or int8, which `gather` needs in int64 again, 0.7;
 * path counts (GEMM, 7 to 100 inner nodes): product of int8 1.5 to 2.7, of int16 1.9 to 2.0, of
   int32 1.3 to 4.2. The exit leaf's number (where and maximum) alone: int32 0.6 to 1.7, int16
-  0.6 to 2.9; all of GEMM with it in int32 0.7 to 1.0, since the cast to int64 goes;
+  0.6 to 2.9; all of GEMM with it in int32 0.7 to 1.0, because it needs no cast to int64;
 * one-hot columns: no difference between int64, int32, int16 and int8 codes;
 * onnxruntime's MatMulInteger (int8): 3.6 at 7 inner nodes, 0.8 at 31, 0.3 at 100, where GEMM is not
   worth choosing; int32 2.8 to 7.5.
 
-Whole forests of 100 trees became 1.02 to 1.3 (torch) and 1.04 to 1.4 (onnxruntime) times as fast.
-So products stay in float32, where at most 2^24 inner nodes are counted exactly, and a region of
-index arithmetic becomes int32 if nothing at its border has to be cast back: its values end as
-indices of `take`, or in a cast.
+Forests of 100 trees became 1.02 to 1.3 (torch) and 1.04 to 1.4 (onnxruntime) times as fast. So
+products stay in float32, which counts up to 2^24 inner nodes exactly. A region of index arithmetic
+becomes int32 if nothing at its border must be cast back: its values end as indices of `take`, or in
+a cast.
+
+`ranges` finds the least and the greatest integer that a node can have for any rows. Only values
+that are always integers have a range: indices, counts, 0/1 results and values computed from them.
 """
 
 from __future__ import annotations
@@ -31,17 +34,11 @@ from sqlml.ir.builder import Builder, Value, copy, rewrite
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
-# `ranges`: the integers between which the values of a node lie, whatever the rows are.
-#
-# Only values that are integers for every row have a range: indices, counts, 0/1 results, and
-# what is computed from them. Everything else (inputs, measurements, NaN) has none.
-
-
 Range = tuple[int, int]
-"""(least, greatest), both reached or not."""
+"""(least, greatest) bounds, which need not be attained."""
 
-MOST = 1 << 53
-"""Ranges beyond it are given up: so far, float64 holds every integer."""
+MAX_BOUND = 1 << 53
+"""Largest bound of a range; up to it, float64 represents every integer."""
 
 EXACT: Mapping[str, int] = MappingProxyType(
     {
@@ -52,43 +49,49 @@ EXACT: Mapping[str, int] = MappingProxyType(
         "float32": 1 << 24,
     }
 )
-"""Up to here a dtype has every integer: nothing wraps, and every sum on the way is exact."""
+"""Dtype -> the magnitude up to which it represents every integer, so that sums are exact."""
 
 
-def ranges(program: Program) -> list[Range | None]:
-    """The range of each node of `program`; None if unknown."""
-    found: list[Range | None] = []
+def infer_ranges(program: Program) -> list[Range | None]:
+    """Return the range of each node of `program`; None if unknown."""
+    result: list[Range | None] = []
     for node in program.nodes:
-        made = _range(program, node, [found[i] for i in node.inputs])
-        wide = made is None or max(-made[0], made[1]) > EXACT.get(node.type.dtype, MOST)
-        found.append(None if wide else made)
-    return found
+        candidate = _infer_range(program, node, [result[i] for i in node.inputs])
+        wide = candidate is None or max(-candidate[0], candidate[1]) > EXACT.get(
+            node.type.dtype, MAX_BOUND
+        )
+        result.append(None if wide else candidate)
+    return result
 
 
-def _range(program: Program, node: Node, reads: Sequence[Range | None]) -> Range | None:
+def _infer_range(program: Program, node: Node, reads: Sequence[Range | None]) -> Range | None:
     if node.type.dtype == "bool":
         return (0, 1)
     if node.op == "constant":
-        return _of_array(node.attrs["value"])
+        return _range_of_array(node.attrs["value"])
     if node.op in ("matmul", "batch_matmul") and reads[0] is not None:
         weights = program.nodes[node.inputs[1]]
-        return _product(reads[0], weights.attrs["value"]) if weights.op == "constant" else None
+        return (
+            _range_of_product(reads[0], weights.attrs["value"])
+            if weights.op == "constant"
+            else None
+        )
     if node.op == "sum":
         count = program.nodes[node.inputs[0]].type.shape[node.attrs["axis"]]
-        return _total(reads[0], count)
+        return _range_of_sum(reads[0], count)
     rule = RULES.get(node.op)
-    needed = reads[PARTS.get(node.op, slice(None))]
-    known = [r for r in needed if r is not None]
-    return None if rule is None or len(known) < len(needed) else rule(known, node)
+    needed = reads[RANGE_INPUTS.get(node.op, slice(None))]
+    known_ranges = [r for r in needed if r is not None]
+    return None if rule is None or len(known_ranges) < len(needed) else rule(known_ranges, node)
 
 
-def _total(each: Range | None, count: int) -> Range | None:
+def _range_of_sum(each: Range | None, count: int) -> Range | None:
     if not count:
         return (0, 0)
     return None if each is None else (count * min(each[0], 0), count * max(each[1], 0))
 
 
-def _of_array(value: Array) -> Range | None:
+def _range_of_array(value: Array) -> Range | None:
     if value.dtype.kind not in "bif":
         return None
     if not value.size:
@@ -99,9 +102,9 @@ def _of_array(value: Array) -> Range | None:
     return (int(value.min()), int(value.max()))
 
 
-def _product(x: Range, weights: Array) -> Range | None:
-    """What the columns of constant weights make of numbers in `x`; every partial sum, too."""
-    if _of_array(weights) is None:
+def _range_of_product(x: Range, weights: Array) -> Range | None:
+    """Return the range of x @ weights and of all its partial sums."""
+    if _range_of_array(weights) is None:
         return None
     ends = np.stack([weights * float(x[0]), weights * float(x[1])]).astype(np.float64)
     least = np.minimum(ends.min(axis=0), 0).sum(axis=-2)
@@ -145,7 +148,7 @@ def _codes(reads: Sequence[Range], node: Node) -> Range:
     return (min(-1, missing), max(int(node.attrs["categories"].size) - 1, missing))
 
 
-PARTS: Mapping[str, slice] = MappingProxyType(
+RANGE_INPUTS: Mapping[str, slice] = MappingProxyType(
     {
         "where": slice(1, 3),
         "take": slice(0, 1),
@@ -154,7 +157,7 @@ PARTS: Mapping[str, slice] = MappingProxyType(
         "one_hot": slice(0, 0),
     }
 )
-"""Which inputs the range of a result depends on, where not on all."""
+"""Operator -> the inputs that the range of its result depends on, if not on all."""
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
@@ -178,57 +181,61 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 
 
-NARROW = "int32"
-MOVES = frozenset({"constant", "where", "max", "min", "select", "concat", "reshape"})
-"""Operators that only choose among numbers; no others are narrowed from float32 (-0.0 is not an
-int)."""
-INDEX = MOVES | {"cast", "take", "add", "sub", "mul", "maximum", "minimum"}
-"""Operators of index arithmetic; a `gather` wants its index in int64."""
+NARROW_DTYPE = "int32"
+SELECTING_OPERATORS = frozenset({"constant", "where", "max", "min", "select", "concat", "reshape"})
+"""Operators that only select numbers; only these are narrowed from float32, which has -0.0."""
+INDEX_OPERATORS = SELECTING_OPERATORS | {"cast", "take", "add", "sub", "mul", "maximum", "minimum"}
+"""Operators of index arithmetic; `gather` is not one, because it needs an index of int64."""
 
 
 def narrow_dtypes(program: Program) -> Program:
     """Return `program` with its index arithmetic in int32."""
-    chosen = _regions(program)
+    chosen = _find_narrow_nodes(program)
     if not any(program.nodes[i].inputs for i in chosen):
         return program
-    narrow: dict[int, Value] = {}  # by number of the node in `program`
+    narrow: dict[int, Value] = {}  # Keys are numbers of nodes in `program`.
     number = -1
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         nonlocal number
         number += 1
-        accepts = number in chosen or _accepts(program, number)
-        given = [
-            narrow[j] if accepts and j in narrow and not _condition(node, place) else v
-            for place, (j, v) in enumerate(zip(node.inputs, inputs, strict=True))
+        accepts = number in chosen or _accepts_narrow(program, number)
+        operands = [
+            narrow[j] if accepts and j in narrow and not _is_condition(node, position) else v
+            for position, (j, v) in enumerate(zip(node.inputs, inputs, strict=True))
         ]
         if number not in chosen:
             if node.op == "take" and node.inputs[0] in narrow:
-                given[0] = inputs[0]  # its numbers are asked for as they were
-            return copy(b, node, given) if given != list(inputs) else None
+                operands[0] = inputs[0]  # Readers need its numbers in the original dtype.
+            return copy(b, node, operands) if operands != list(inputs) else None
         if node.op == "constant":
-            narrow[number] = b.constant(node.attrs["value"].astype(NARROW))
-            return None  # others may read it as it was
+            narrow[number] = b.constant(node.attrs["value"].astype(NARROW_DTYPE))
+            return None  # Other nodes may read it in the original dtype.
         if node.op == "cast":
-            x = given[0]
-            narrow[number] = x if x.type.dtype == NARROW else b.op("cast", x, dtype=NARROW)
+            x = operands[0]
+            narrow[number] = (
+                x if x.type.dtype == NARROW_DTYPE else b.op("cast", x, dtype=NARROW_DTYPE)
+            )
         else:
-            narrow[number] = copy(b, node, given)
+            narrow[number] = copy(b, node, operands)
         return narrow[number]
 
     return rewrite(program, rule, keep_inputs=True)
 
 
-def _regions(program: Program) -> set[int]:
-    """The nodes that become int32."""
-    limit = np.iinfo(NARROW)
+def _find_narrow_nodes(program: Program) -> set[int]:
+    """Return the nodes that become int32."""
+    limit = np.iinfo(NARROW_DTYPE)
     chosen = {
         i
-        for i, (node, r) in enumerate(zip(program.nodes, ranges(program), strict=True))
+        for i, (node, r) in enumerate(zip(program.nodes, infer_ranges(program), strict=True))
         if r is not None
         and limit.min <= r[0]
         and r[1] <= limit.max
-        and node.op in {"int64": INDEX, "float32": MOVES}.get(node.type.dtype, frozenset())
+        and node.op
+        in {"int64": INDEX_OPERATORS, "float32": SELECTING_OPERATORS}.get(
+            node.type.dtype, frozenset()
+        )
     } - set(program.outputs.values())
     readers: dict[int, list[int]] = {}
     for i, node in enumerate(program.nodes):
@@ -237,43 +244,47 @@ def _regions(program: Program) -> set[int]:
     doubtful = set(chosen)
     while doubtful:
         i = doubtful.pop()
-        if i not in chosen or _stays(program, i, chosen, readers.get(i, [])):
+        if i not in chosen or _can_stay(program, i, chosen, readers.get(i, [])):
             continue
         chosen.discard(i)
         doubtful |= chosen & {*program.nodes[i].inputs, *readers.get(i, [])}
     return chosen
 
 
-def _stays(program: Program, i: int, chosen: set[int], readers: Sequence[int]) -> bool:
+def _can_stay(program: Program, i: int, chosen: set[int], readers: Sequence[int]) -> bool:
     node = program.nodes[i]
     if node.op == "constant":
-        return True  # readers that are not chosen read the constant as it was
-    for place, j in enumerate(node.inputs):
-        free = node.op == "cast" or _condition(node, place) or (node.op == "take" and place == 1)
-        if not free and j not in chosen:
+        return True  # Readers that are not chosen read the original constant.
+    for position, j in enumerate(node.inputs):
+        needs_no_narrowing = (
+            node.op == "cast"
+            or _is_condition(node, position)
+            or (node.op == "take" and position == 1)
+        )
+        if not needs_no_narrowing and j not in chosen:
             return False
     for r in readers:
         reader = program.nodes[r]
         if reader.op == "take" and reader.inputs[0] != i:
             continue
-        if reader.op == "cast" and (r in chosen or _to_integer(program, r)):
+        if reader.op == "cast" and (r in chosen or _is_integer_cast(program, r)):
             continue
         if r not in chosen:
             return False
     return True
 
 
-def _condition(node: Node, place: int) -> bool:
-    return node.op == "where" and place == 0
+def _is_condition(node: Node, position: int) -> bool:
+    return node.op == "where" and position == 0
 
 
-def _accepts(program: Program, i: int) -> bool:
-    """Whether node i, itself not narrowed, takes numbers in int32 for those that it read."""
-    return program.nodes[i].op == "take" or _to_integer(program, i)
+def _accepts_narrow(program: Program, i: int) -> bool:
+    """Return whether node i, which is not narrowed, accepts narrowed inputs."""
+    return program.nodes[i].op == "take" or _is_integer_cast(program, i)
 
 
-def _to_integer(program: Program, i: int) -> bool:
-    """A cast of integers: of int64 to anything, of float32 to int64 (which has no -0.0)."""
+def _is_integer_cast(program: Program, i: int) -> bool:
+    """Return whether node i is a cast from or to int64, which has no -0.0."""
     node = program.nodes[i]
     if node.op != "cast":
         return False

@@ -1,4 +1,4 @@
-"""The passes in their order, as one visible tuple; `run` stops after any of them."""
+"""The passes in their order, and `run`, which applies them."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ MODEL_PASSES: tuple[Pass, ...] = (
     take_categories,
     fold_layout,
 )
-"""Applied to a model once its outputs are chosen, before it is split between SQL and kernels."""
+"""Passes on a model once its outputs are chosen, before it is split between SQL and kernels."""
 
 TENSOR_PASSES: tuple[Pass, ...] = (sparse_weights, narrow_dtypes)
-"""Applied to what is lowered for a backend of tensors."""
+"""Passes on a Program that is lowered for a backend of tensors."""
 
 
 def run(
@@ -49,29 +49,30 @@ def run(
     passes: tuple[Pass, ...] = MODEL_PASSES,
     without: Collection[str] = (),
 ) -> Program:
-    """Apply `passes` in order and verify what they made; stop after the one named `upto`.
+    """Apply `passes` in order and verify the result.
 
     Args:
-        without: names of passes to leave out, e.g. fold_scaling, the only one that rounds
+        upto: name of the last pass to apply (default: all).
+        without: names of passes to leave out, for example fold_scaling, the only one that rounds
             differently.
 
     Raises:
-        ConfigError: no pass is called `upto`, or a name in `without`.
-        ProgramError: a pass made an illegal Program (a bug in that pass).
+        ConfigError: `upto` or `without` names an unknown pass.
+        ProgramError: a pass returned an illegal Program (a bug in that pass).
     """
     names = [p.__name__ for p in passes]
     for name in (*([] if upto is None else [upto]), *without):
         if name not in names:
             raise ConfigError(f"unknown pass {name!r}; passes: {', '.join(names)}")
-    made = program
+    result = program
     for apply in passes:
         if apply.__name__ not in without:
-            made = apply(made)
+            result = apply(result)
         if apply.__name__ == upto:
             break
-    return made if made is program else verify(made)
+    return result if result is program else verify(result)
 
 
 def only(program: Program, outputs: Sequence[str]) -> Program:
-    """`program` with only these outputs, and what they need."""
+    """Return `program` with only these outputs and the nodes that they need."""
     return rewrite(program, lambda b, node, inputs: None, outputs, ops=())

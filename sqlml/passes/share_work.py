@@ -1,6 +1,11 @@
-"""Equal work done once: nodes with the same operator, inputs and attributes become one. Exact.
+"""Do equal work once: share equal nodes, merge linear models, fold constants. Exact.
 
-Members of an ensemble that each scale the same columns, and trees that each check them, share it.
+* `share_work`: nodes with the same operator, inputs and attributes become one. Members of an
+  ensemble that scale or check the same columns then share that.
+* `merge_linears`: linear models on the same value become one with all their outputs, as in
+  Hummingbird, section 5.2, so voting, stacked and one-vs-rest models read each row once. Each
+  output is still summed column by column, so its bits do not change.
+* `fold_constants`: operators on constants are computed when the model is compiled.
 """
 
 from __future__ import annotations
@@ -18,21 +23,21 @@ from sqlml.ir.program import Node, Program
 
 def share_work(program: Program) -> Program:
     """Return `program` without repeated nodes."""
-    made: dict[Hashable, Value] = {}
+    value_of: dict[Hashable, Value] = {}
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value:
-        # Equal nodes have equal results, so a node's inputs keep the types that they had.
-        attrs = tuple((key, _identity(node.attrs[key])) for key in sorted(node.attrs))
+        # Equal nodes have equal types, so the types of a node's inputs do not change.
+        attrs = tuple((key, _make_key(node.attrs[key])) for key in sorted(node.attrs))
         key = (node.op, tuple(v.index for v in inputs), attrs)
-        if key not in made:
-            made[key] = b.again(node, inputs)
-        return made[key]
+        if key not in value_of:
+            value_of[key] = b.again(node, inputs)
+        return value_of[key]
 
     return rewrite(program, rule)
 
 
-def _identity(value: object) -> Hashable:
-    """Equal for attributes of equal type and content; floats by their bits, so that NaN is NaN."""
+def _make_key(value: object) -> Hashable:
+    """Return a key that attributes of equal type and content share; floats compare by bits."""
     if isinstance(value, np.ndarray):
         if value.dtype == object:
             return ("strings", value.shape, tuple(value.ravel().tolist()))
@@ -41,15 +46,8 @@ def _identity(value: object) -> Hashable:
     if isinstance(value, float):
         return ("float", value.hex())
     if isinstance(value, tuple):
-        return ("tuple", tuple(_identity(item) for item in value))
+        return ("tuple", tuple(_make_key(item) for item in value))
     return (type(value).__name__, value)
-
-
-# Linear models over the same columns become one with all their outputs. Exact.
-#
-# Hummingbird, section 5.2, batches operators of one kind: voting, stacked and one-vs-rest linear
-# models then read each row once. Each output is still summed column by column, so that it keeps
-# its bits.
 
 
 def merge_linears(program: Program) -> Program:
@@ -68,15 +66,12 @@ def merge_linears(program: Program) -> Program:
             weights = np.concatenate([n.attrs["weights"] for n in group], axis=1)
             bias = np.concatenate([n.attrs["bias"] for n in group])
             merged[node.inputs[0]] = b.op("linear", inputs[0], weights=weights, bias=bias)
-        place = next(i for i, n in enumerate(group) if n is node)
-        start = sum(n.type.width for n in group[:place])
+        position = next(i for i, n in enumerate(group) if n is node)
+        start = sum(n.type.width for n in group[:position])
         indices = np.arange(start, start + node.type.width)
         return b.op("select", merged[node.inputs[0]], indices=indices)
 
     return rewrite(program, rule, ops=("linear",))
-
-
-# Operators on only constants are computed once, when the model is compiled. Exact.
 
 
 def fold_constants(program: Program) -> Program:
@@ -84,14 +79,14 @@ def fold_constants(program: Program) -> Program:
     constant = [node.op == "constant" for node in program.nodes]
     if not any(node.inputs and all(constant[i] for i in node.inputs) for node in program.nodes):
         return program
-    return rewrite(program, _rule)
+    return rewrite(program, _fold_constant)
 
 
-def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def _fold_constant(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     sources = [b.node(v) for v in inputs]
     if not inputs or any(source.op != "constant" for source in sources):
         return None
     with np.errstate(all="ignore"):
         value = reference.FUNCTIONS[node.op]([s.attrs["value"] for s in sources], node.attrs)
-    made = b.constant(value)
-    return made if made.type == node.type else None
+    constant = b.constant(value)
+    return constant if constant.type == node.type else None

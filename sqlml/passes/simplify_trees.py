@@ -1,6 +1,11 @@
-"""Covers and gains of trees are dropped: no score reads them. Exact.
+"""Drop statistics of trees, and default directions that NaN never takes. Exact.
 
-They are kept with a model for explanations, which take them from the Program as it is stored.
+Scores do not read covers and gains; explanations read them from the stored Program.
+
+Libraries set a default direction in every node, even if rows with missing values are rejected
+before they reach a tree. After a check for NaN, or after an imputer, all nodes send NaN right, as a
+comparison that does not hold does. Then kernels need not test for NaN, and read each column once;
+different directions would make them read it twice.
 """
 
 from __future__ import annotations
@@ -15,43 +20,34 @@ from sqlml.ir.trees import STATISTICS
 
 
 def drop_statistics(program: Program) -> Program:
-    """Return `program` whose trees have what a score needs."""
+    """Return `program` without the statistics of its trees."""
     return rewrite(program, _drop_statistics, ops=("tree_ensemble",))
 
 
 def _drop_statistics(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     if not any(name in node.attrs for name in STATISTICS):
         return None
-    kept = {name: value for name, value in node.attrs.items() if name not in STATISTICS}
-    return b.op("tree_ensemble", inputs[0], **kept)
+    attrs = {name: value for name, value in node.attrs.items() if name not in STATISTICS}
+    return b.op("tree_ensemble", inputs[0], **attrs)
 
 
-# Trees after a check for NaN, or an imputer, never see NaN: all nodes get the same direction.
-# Exact.
-#
-# A library fills a default direction into every node, even where rows with missing values are
-# refused before they reach a tree. Where no NaN can come all nodes send it right, as a comparison
-# that does not hold does: then kernels need not look for it, and read each column once, where
-# directions that differ cost them twice.
-
-
-_PASSED_ON = ("select", "concat", "cast")
-"""Operators whose result is NaN only where an input is."""
+_NAN_PRESERVING = ("select", "concat", "cast")
+"""Operators whose result is NaN only if an input is."""
 
 
 def settle_missing(program: Program) -> Program:
-    """Return `program` whose trees have one default direction where NaN never comes."""
+    """Return `program` with one default direction in trees that NaN never reaches."""
     return rewrite(program, _settle_missing, ops=("tree_ensemble",))
 
 
 def _settle_missing(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     left = node.attrs["default_left"]
-    if not left.any() or not _never_missing(b, inputs[0]):
+    if not left.any() or not _is_never_missing(b, inputs[0]):
         return None
     return b.op("tree_ensemble", inputs[0], **{**node.attrs, "default_left": np.zeros_like(left)})
 
 
-def _never_missing(b: Builder, value: Value) -> bool:
+def _is_never_missing(b: Builder, value: Value) -> bool:
     node = b.node(value)
     if not node.type.dtype.startswith("float"):
         return True
@@ -61,4 +57,4 @@ def _never_missing(b: Builder, value: Value) -> bool:
         return not np.isnan(node.attrs["value"]).any()
     if node.op == "impute" and node.attrs["missing"] != node.attrs["missing"]:
         return not np.isnan(node.attrs["fill"]).any()
-    return node.op in _PASSED_ON and all(_never_missing(b, b.value(i)) for i in node.inputs)
+    return node.op in _NAN_PRESERVING and all(_is_never_missing(b, b.value(i)) for i in node.inputs)

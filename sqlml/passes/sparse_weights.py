@@ -1,19 +1,23 @@
-"""Products with one-hot columns as lookups: rows of weights are taken, zeros are not multiplied.
+"""Replace products with one-hot columns by lookups of weights.
 
-CMLCompiler, section 4.3.2, replaces dense operators by sparse ones on CPUs where under a share of
-the numbers are not zero. Measured (torch 2.13, one thread, best of 7; how many times faster):
+CMLCompiler, section 4.3.2, replaces dense operators by sparse ones on CPUs if few of the numbers
+are not zero. Measured speedups (torch 2.13, one thread, best of 7):
 
 * one-hot columns times weights (K, m), m = 1: K = 2 to 200 1.3 to 200; m = 5: 0.7 to 90; m = 20:
-  0.5 to 24; m = 100: 0.1 to 9, which `_pays` puts in a line;
+  0.5 to 24; m = 100: 0.1 to 9, which `_pays` approximates by a line;
 * weights of L1 models with 2 to 20 % of entries left: torch.sparse 0.3 to 1.1, and 2.3 to 3.1 for
-  1000 x 1000 at 1 %; `inject_selection` has dropped the rows without any, which is what pays;
+  1000 x 1000 at 1 %; most of the gain comes from rows of zeros, which `inject_selection` drops;
 * path matrices C of GEMM, all trees in one CSR matrix: 1.1 at 31 inner nodes per tree, 2.6 at 100,
-  4.1 at 255; where it pays, traversal is over ten times faster than GEMM;
+  4.1 at 255; where that pays, traversal is over ten times faster than GEMM;
 * onnxruntime has no sparse product.
 
-So only the first is done. The one-hot columns are exact 0 and 1, so each product is 0 or a weight;
-the sum of a row has fewer terms and another order, which is as much as BLAS promises. Weights
-that are not finite stay dense (0 * inf is NaN).
+So `sparse_weights` does only the first. One-hot columns are exactly 0 and 1, so each product is 0
+or a weight. The sum of a row has fewer terms and another order, as BLAS may also choose. Weights
+that are not finite stay dense, because 0 * inf is NaN.
+
+`take_categories` does the same before the lowering, for very many categories, and is exact: the
+weights become a table with a row per category and one of zeros for unknown ones, and a row of it is
+added at the same position of the sum.
 """
 
 from __future__ import annotations
@@ -25,21 +29,21 @@ import numpy as np
 
 from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.program import Node, Program
-from sqlml.passes.fold_layout import parts_of
-from sqlml.passes.narrow_dtypes import Range, ranges
+from sqlml.passes.fold_layout import flatten_concat
+from sqlml.passes.narrow_dtypes import Range, infer_ranges
 from sqlml.types import FLOATS, INTEGERS, ROWS, Array
 
 FEWEST_COLUMNS = 5
-"""One-hot columns of one code that are worth a lookup."""
+"""Least number of one-hot columns for which a lookup pays off."""
 
 
 def sparse_weights(program: Program) -> Program:
-    """Return `program` with its products of one-hot columns as lookups."""
+    """Return `program` with lookups instead of products of one-hot columns."""
     uses = np.zeros(len(program.nodes), np.int64)
     for node in program.nodes:
         np.add.at(uses, list(node.inputs), 1)
     np.add.at(uses, list(program.outputs.values()), 1)
-    known = ranges(program)
+    range_of = infer_ranges(program)
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node.op != "matmul" or uses[node.inputs[0]] > 1:
@@ -48,48 +52,48 @@ def sparse_weights(program: Program) -> Program:
         if weights.op != "constant" or node.type.dtype not in FLOATS:
             return None
         below = program.nodes[node.inputs[0]]
-        places = below.inputs if below.op == "concat" else (node.inputs[0],)
+        indices = below.inputs if below.op == "concat" else (node.inputs[0],)
         values = [inputs[0]]
         if below.op == "concat":
             values = [b.value(i) for i in b.node(inputs[0]).inputs]
         parts = []
-        for i, value in zip(places, values, strict=True):
-            codes = _codes(program, i) if uses[i] == 1 else None
-            between = None if codes is None else known[codes]
-            parts.append(_Part(value, codes is not None, between))
-        return _product(b, parts, weights.attrs["value"])
+        for i, value in zip(indices, values, strict=True):
+            codes = _find_codes(program, i) if uses[i] == 1 else None
+            code_range = None if codes is None else range_of[codes]
+            parts.append(_Part(value, codes is not None, code_range))
+        return _multiply_parts(b, parts, weights.attrs["value"])
 
     return rewrite(program, rule, keep_inputs=True)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Columns of a product's left side, and, if they are one-hot, what their codes lie between."""
+    """Columns of a product's left side, and the range of their codes if they are one-hot."""
 
     value: Value
     one_hot: bool
     codes: Range | None
 
 
-def _codes(program: Program, i: int) -> int | None:
-    """The (n, 1) codes of which node i is one-hot: cast(eq(codes, 0 .. K-1))."""
+def _find_codes(program: Program, i: int) -> int | None:
+    """Return the codes (n, 1) if node i is their one-hot form cast(eq(codes, [0, ..., K-1]))."""
     cast = program.nodes[i]
     if cast.op != "cast":
         return None
-    same = program.nodes[cast.inputs[0]]
-    if same.op != "eq" or len(same.type.shape) != 2 or same.type.shape[0] != ROWS:
+    is_equal = program.nodes[cast.inputs[0]]
+    if is_equal.op != "eq" or len(is_equal.type.shape) != 2 or is_equal.type.shape[0] != ROWS:
         return None
-    codes, numbers = (program.nodes[j] for j in same.inputs)
+    codes, numbers = (program.nodes[j] for j in is_equal.inputs)
     if numbers.op != "constant" or codes.type.dtype not in INTEGERS:
         return None
     if codes.type.shape != (ROWS, 1) or codes.type.sparse:
         return None
     value: Array = numbers.attrs["value"]
-    counted = np.array_equal(value, np.arange(same.type.width))
-    return same.inputs[0] if counted else None
+    counts_up = np.array_equal(value, np.arange(is_equal.type.width))
+    return is_equal.inputs[0] if counts_up else None
 
 
-def _product(b: Builder, parts: Sequence[_Part], weights: Array) -> Value | None:
+def _multiply_parts(b: Builder, parts: Sequence[_Part], weights: Array) -> Value | None:
     start = 0
     left: list[Value] = []
     rows: list[Array] = []
@@ -121,7 +125,7 @@ def _pays(block: Array) -> bool:
 
 
 def _look_up(b: Builder, part: _Part, block: Array) -> Value:
-    """The row of `block` (K, m) of each code, zeros for codes outside 0 .. K-1: (n, m)."""
+    """Return the row of `block` (K, m) for each code, or zeros for unknown codes, (n, m)."""
     codes = b.value(b.node(b.value(b.node(part.value).inputs[0])).inputs[0])
     if codes.type.dtype in ("int8", "int16"):
         codes = b.op("cast", codes, dtype="int32")
@@ -137,22 +141,15 @@ def _look_up(b: Builder, part: _Part, block: Array) -> Value:
     return b.op("reshape", b.op("take", table, b.op("add", codes, number(1))), shape=(outputs,))
 
 
-# Weights of one-hot columns are looked up by the category, where there are very many. Exact.
-#
-# Of the columns that one_hot makes for a row one is 1 and the others are 0, so a linear model
-# adds one of their weights and zeros. The weights become a table with a row for each category,
-# and one of zeros for a category that has no column; its row goes into the sum at the same place.
-
-
 FEWEST_CATEGORIES = 64
-"""Columns of a category from which on a look-up is worth its steps: measured, 32 to 128."""
+"""Least number of one-hot columns for which `take_categories` pays off: measured, 32 to 128."""
 
 _LARGER = 4
-"""How many times as many columns a category must have as the model has outputs."""
+"""Least ratio of one-hot columns to outputs of the model."""
 
 
 def take_categories(program: Program) -> Program:
-    """Return `program` with tables in place of wide one-hot columns under linear models."""
+    """Return `program` with tables instead of wide one-hot columns under linear models."""
     return rewrite(program, _take_categories, ops=("linear",))
 
 
@@ -163,30 +160,30 @@ def _take_categories(b: Builder, node: Node, inputs: Sequence[Value]) -> Value |
         return None
     outputs = weights.shape[1]
     parts: list[Value] = []
-    kept: list[Array] = []
+    weight_rows: list[Array] = []
     first, changed = 0, False
-    for part in parts_of(b, x):
-        own = weights[first : first + part.type.width]
+    for part in flatten_concat(b, x):
+        block = weights[first : first + part.type.width]
         first += part.type.width
-        found = _one_hot(b, part)
-        if found is None or part.type.width < max(FEWEST_CATEGORIES, _LARGER * outputs):
+        match = _match_one_hot(b, part)
+        if match is None or part.type.width < max(FEWEST_CATEGORIES, _LARGER * outputs):
             parts.append(part)
-            kept.append(own)
+            weight_rows.append(block)
             continue
-        codes, width, columns = found
+        codes, width, columns = match
         table = np.zeros((width + 1, outputs), weights.dtype)
-        table[columns] = own
-        parts.append(_taken(b, codes, table))
-        kept.append(np.eye(outputs, dtype=weights.dtype))
+        table[columns] = block
+        parts.append(_take_rows(b, codes, table))
+        weight_rows.append(np.eye(outputs, dtype=weights.dtype))
         changed = True
     if not changed:
         return None
-    weights = np.concatenate(kept)
+    weights = np.concatenate(weight_rows)
     return b.op("linear", b.beside(parts), weights=weights, bias=node.attrs["bias"])
 
 
-def _one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:
-    """The codes of one-hot columns, how many there were, and which of them `part` is."""
+def _match_one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:
+    """Return the codes of one-hot columns, their number, and those of them that `part` has."""
     node = b.node(part)
     columns = None
     if node.op == "select":
@@ -200,15 +197,15 @@ def _one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:
     return b.value(node.inputs[0]), width, np.arange(width) if columns is None else columns
 
 
-def _taken(b: Builder, codes: Value, table: Array) -> Value:
-    """The rows of `table` for `codes`, the last of them where a code is not a category."""
+def _take_rows(b: Builder, codes: Value, table: Array) -> Value:
+    """Return the rows of `table` for `codes`; unknown codes get the last row."""
     last = b.constant(np.array([table.shape[0] - 1], np.int64))
     if codes.type.dtype != "int64":
         codes = b.op("cast", codes, dtype="int64")
     zero = b.constant(np.array([0], np.int64))
-    known = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, last))
-    index = b.op("where", known, codes, last)
+    is_known = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, last))
+    index = b.op("where", is_known, codes, last)
     if table.shape[1] == 1:
         return b.op("take", b.constant(table[:, 0]), index)
-    found = b.op("take", b.constant(table), index)
-    return b.op("reshape", found, shape=(table.shape[1],))
+    rows = b.op("take", b.constant(table), index)
+    return b.op("reshape", rows, shape=(table.shape[1],))

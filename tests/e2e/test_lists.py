@@ -260,7 +260,7 @@ def test_a_column_of_another_type_is_an_error_that_names_a_fix(
     [
         ("m", "NULL", errors.MissingValueError, r"'labels' has NULL.*coalesce\(.., \[\]\)"),
         ("m", "NULL::VARCHAR[]", errors.MissingValueError, "'labels' has NULL"),
-        ("m", "'null'::JSON", errors.MissingValueError, "null of JSON"),
+        ("m", "'null'::JSON", errors.MissingValueError, "a JSON null"),
         ("m", "'{}'::JSON", errors.InputTypeError, "an object .* takes a list"),
         ("m", "'[[]]'::JSON", errors.InputTypeError, "a list in a row"),
         ("h", "NULL", errors.MissingValueError, "MAP {}"),

@@ -327,7 +327,7 @@ def test_xgboost_takes_null_and_has_no_encoder() -> None:
     assert text.startswith("column 'city' has 'atlantis', which XGBoost has never seen")
     for each in (text, from_sql):
         assert "handle_unknown" not in each and "(or NULL)" not in each
-        assert "write NULL for such a value" in each
+        assert "replace such a value with NULL" in each
     assert "IS NULL" not in from_sql
 
 

@@ -1,10 +1,10 @@
 """`OnnxRuntimeBackend`: run a lowered Program as ONNX graphs, with numpy steps between them.
 
-A graph is made once for a Program, a device and the outputs asked for. On CUDA its constants lie on
-the device. What comes before and after a graph runs on the host (rows of the engine, strings,
-checks that raise), so there is nothing to keep on the device between two of them, and binding
-inputs and outputs by hand would copy the same bytes. CUDA has no kernel for TreeEnsemble, which
-onnxruntime then runs on the CPU; on CUDA trees need strategy gemm, tt or ptt.
+A graph is built once for a Program, a device and a set of outputs. On CUDA its constants are on the
+device. The steps before and after a graph run on the host (rows of the engine, strings, checks that
+raise), so no values stay on the device between graphs, and binding inputs and outputs explicitly
+would copy the same bytes. CUDA has no kernel for TreeEnsemble, which onnxruntime then runs on the
+CPU; on CUDA, trees need strategy gemm, tt or ptt.
 """
 
 from __future__ import annotations
@@ -15,54 +15,52 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from sqlml.backends.base import sparse, unsupported
+from sqlml.backends.base import touches_sparse_rows, unsupported
 from sqlml.backends.category_lookup import encoder
 from sqlml.backends.native.backend import bind
 from sqlml.backends.onnxruntime.functions import EMIT, FUNCTIONS
-from sqlml.backends.onnxruntime.graph import Graph, Stage, stages
+from sqlml.backends.onnxruntime.graph import Graph, Stage, split_into_stages
 from sqlml.backends.row_blocks import row_bytes, run_blocks
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.ir.operators.opaque import OWNERS, conform_rows, graph_feed, open_session
+from sqlml.ir.operators.opaque import OWNERS, check_graph_result, make_graph_feed, open_session
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array, numpy_dtype
 
-# `session_on`: an ONNX model made ready by onnxruntime, on the device that the user means.
 
-
-def providers(device: str) -> list[Any]:
-    """onnxruntime's execution providers for "cpu", "cuda", "cuda:1" .. or "auto".
+def find_providers(device: str) -> list[Any]:
+    """Return onnxruntime's execution providers for "cpu", "cuda", "cuda:1", ... or "auto".
 
     Raises:
-        BackendError: no such device; the message names the fix.
+        BackendError: there is no such device.
     """
     if device == "cpu":
         return ["CPUExecutionProvider"]
     has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
     if device == "auto":
-        return providers("cuda" if has_cuda else "cpu")
+        return find_providers("cuda" if has_cuda else "cpu")
     kind, _, number = device.partition(":")
     if kind != "cuda" or (number and not number.isdecimal()):
-        raise BackendError(f"unknown device {device!r}; devices: auto, cpu, cuda, cuda:0 ..")
+        raise BackendError(f"unknown device {device!r}; devices: auto, cpu, cuda, cuda:0, ...")
     if not has_cuda:
         raise BackendError(
             f"device {device!r} is not available: this onnxruntime is built for the CPU only; use "
             "device='cpu' or 'auto', or run pip install 'sqlml[gpu]' on a machine with an NVIDIA "
             "driver"
         )
-    # By default its products round float32 to TF32's 10 bits, an error near 1e-3.
+    # By default, products round float32 to TF32's 10 bits, with an error near 1e-3.
     options = {"device_id": int(number or 0), "use_tf32": 0}
     return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
 
 
-def session_on(model: bytes, device: str) -> Any:
-    """An InferenceSession of one thread on `device`.
+def open_session_on(model: bytes, device: str) -> Any:
+    """Return an InferenceSession of one thread on `device`.
 
     Raises:
-        BackendError: onnxruntime refuses the model, or the device is not there.
+        BackendError: onnxruntime rejects the model, or the device is missing.
     """
-    chosen = providers(device)
+    chosen = find_providers(device)
     session = open_session(model, chosen)
     if len(chosen) > 1 and "CUDAExecutionProvider" not in session.get_providers():
         raise BackendError(
@@ -73,16 +71,16 @@ def session_on(model: bytes, device: str) -> Any:
 
 
 BLOCK_BYTES: Mapping[str, int] = {"cpu": 1 << 20, "cuda": 1 << 30}
-"""Memory that the intermediate values of one block may take, by kind of device.
+"""Most memory for the intermediate values of a block, by kind of device.
 
-On the CPU they stay in the cache; TT ran 1.3 times as fast as with 8 MB, the others no slower.
+On the CPU they stay in the cache; TT ran 1.3 times as fast as with 8 MB, the others as fast.
 """
 
 FEWEST_ROWS, MOST_ROWS = 16, 1 << 20
 
 Values = dict[int, Array]
 Run = Callable[[Values], None]
-"""Carries out a stage: reads values by node and adds those that it gives."""
+"""A function that runs a stage: it reads values by node and adds its results."""
 
 
 class _OutOfMemory(Exception):
@@ -95,7 +93,7 @@ class OnnxRuntimeCompiled:
     def __init__(self, program: Program, device: str) -> None:
         self.program = program
         self.device = device
-        providers(device)
+        find_providers(device)
         limit = BLOCK_BYTES["cuda" if device.startswith("cuda") else "cpu"]
         self._rows = int(np.clip(limit // row_bytes(program), FEWEST_ROWS, MOST_ROWS))
         self._plans: dict[tuple[str, ...], tuple[dict[str, int], tuple[Run, ...]]] = {}
@@ -104,13 +102,13 @@ class OnnxRuntimeCompiled:
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Score arrays (n, width), input by input; the `outputs` (default: all) as (n, k)."""
+        """Score a batch (`Compiled.run`)."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         needed, plan = self._plan(names)
 
         def block(arrays: Mapping[str, Array]) -> dict[str, Array]:
             if any(a.ndim and not a.shape[0] for a in arrays.values()):
-                return self._nothing(needed, arrays, names)
+                return self._empty_outputs(needed, arrays, names)
             values = {i: reference.conform(self.program.nodes[i], arrays) for i in needed.values()}
             with np.errstate(all="ignore"):
                 for stage in plan:
@@ -126,25 +124,27 @@ class OnnxRuntimeCompiled:
                     raise BackendError(f"{error}; free memory on it, or use device='cpu'") from None
                 size = max(FEWEST_ROWS, size // 2)
 
-    def _nothing(
+    def _empty_outputs(
         self, needed: Mapping[str, int], arrays: Mapping[str, Array], names: Sequence[str]
     ) -> dict[str, Array]:
-        """The outputs of no rows: some of onnxruntime's kernels divide by the number of rows."""
+        """Return outputs without rows; some kernels of onnxruntime divide by the number of rows."""
         for i in needed.values():
             reference.conform(self.program.nodes[i], arrays)
         types = {name: self.program.output_type(name) for name in names}
         return {n: np.empty((0, t.width), numpy_dtype(t.dtype)) for n, t in types.items()}
 
     def _plan(self, names: tuple[str, ...]) -> tuple[dict[str, int], tuple[Run, ...]]:
-        """The inputs that the outputs `names` need, as nodes, and what runs for them."""
+        """Return the nodes of the inputs that outputs `names` need, and the stages to run."""
         plan = self._plans.get(names)
-        if plan is None:  # two threads may both make it; either result serves
+        if plan is None:  # Two threads may both build it, with equal results.
             program, device = self.program, self.device
             live = program.live(program.outputs[name] for name in names)
             needed = {name: i for name, i in program.inputs.items() if i in live}
-            cut = stages(program, names, lambda i: _on_host(program, i))
-            made = ((_host_stage if s.host else _graph_stage)(program, s, device) for s in cut)
-            plan = self._plans[names] = needed, tuple(made)
+            cut = split_into_stages(program, names, lambda i: _on_host(program, i))
+            runs = (
+                (_make_host_stage if s.host else _make_graph_stage)(program, s, device) for s in cut
+            )
+            plan = self._plans[names] = needed, tuple(runs)
         return plan
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -155,11 +155,11 @@ def _on_host(program: Program, i: int) -> bool:
     node = program.nodes[i]
     types = [node.type, *(program.nodes[j].type for j in node.inputs)]
     if node.op in ("accumulate", "tree_ensemble") and node.type.dtype == "float16":
-        return True  # onnxruntime would add these in float32, and round once
+        return True  # onnxruntime would add these in float32 and round only once.
     return node.op not in FUNCTIONS or any(t.sparse or t.dtype == "string" for t in types)
 
 
-def _graph_stage(program: Program, stage: Stage, device: str) -> Run:
+def _make_graph_stage(program: Program, stage: Stage, device: str) -> Run:
     g, names = Graph(), {i: f"n{i}" for i in (*stage.reads, *stage.gives)}
     values = {i: names[i] for i in stage.reads}
     for i in stage.nodes:
@@ -173,30 +173,32 @@ def _graph_stage(program: Program, stage: Stage, device: str) -> Run:
         g.rename(values[i], names[i])
     reads = {names[i]: program.nodes[i].type for i in stage.reads}
     gives = {names[i]: program.nodes[i].type for i in stage.gives}
-    session = session_on(g.model(reads, gives), device)
+    session = open_session_on(g.model(reads, gives), device)
 
     def run(values: Values) -> None:
         feed = {names[i]: np.require(values[i], requirements=("C", "A")) for i in stage.reads}
         try:
-            made = session.run(list(gives), feed)
-        except Exception as error:  # its exceptions have no common base but Exception
-            raise _failed(error, device) from error
-        values.update(zip(stage.gives, made, strict=True))
+            results = session.run(list(gives), feed)
+        except Exception as error:  # onnxruntime's exceptions have no other common base.
+            raise _convert_error(error, device) from error
+        values.update(zip(stage.gives, results, strict=True))
 
     return run
 
 
-def _failed(error: Exception, device: str) -> Exception:
-    said = f"onnxruntime could not run the graph: {error}"
-    if device != "cpu" and any(m in said for m in ("Failed to allocate", "out of memory")):
-        return _OutOfMemory(f"device {device!r} has not enough memory ({said})")
-    if device != "cpu" and ("CUDA" in said or "CUBLAS" in said):
-        return BackendError(f"device {device!r} failed while scoring; use device='cpu' ({said})")
-    return BackendError(said)
+def _convert_error(error: Exception, device: str) -> Exception:
+    message = f"onnxruntime could not run the graph: {error}"
+    if device != "cpu" and any(m in message for m in ("Failed to allocate", "out of memory")):
+        return _OutOfMemory(f"device {device!r} has not enough memory ({message})")
+    if device != "cpu" and ("CUDA" in message or "CUBLAS" in message):
+        return BackendError(f"device {device!r} failed while scoring; use device='cpu' ({message})")
+    return BackendError(message)
 
 
-def _host_stage(program: Program, stage: Stage, device: str) -> Run:
-    steps = [(i, program.nodes[i].inputs, _host_function(program, i, device)) for i in stage.nodes]
+def _make_host_stage(program: Program, stage: Stage, device: str) -> Run:
+    steps = [
+        (i, program.nodes[i].inputs, _make_host_function(program, i, device)) for i in stage.nodes
+    ]
     constants = {
         j: program.nodes[j].attrs["value"]
         for _, reads, _ in steps
@@ -211,40 +213,44 @@ def _host_stage(program: Program, stage: Stage, device: str) -> Run:
     return run
 
 
-def _host_function(program: Program, i: int, device: str) -> Callable[[Sequence[Array]], Array]:
+def _make_host_function(
+    program: Program, i: int, device: str
+) -> Callable[[Sequence[Array]], Array]:
     node = program.nodes[i]
-    if sparse(program, i):
+    if touches_sparse_rows(program, i):
         run = bind(program, i).function
         return lambda args: run(*args)
     if node.op == "encode":
         encode = encoder(node.attrs["categories"], node.attrs["missing"])
         return lambda args: encode(args[0])
     if node.op == "onnx_graph":
-        return _whole_graph(node.attrs, device)
+        return _make_foreign_graph(node.attrs, device)
     function, attrs = reference.FUNCTIONS[node.op], node.attrs
     return lambda args: function(args, attrs)
 
 
-def _whole_graph(attrs: Mapping[str, Any], device: str) -> Callable[[Sequence[Array]], Array]:
-    """A graph of another maker, which is fed and read by its own names."""
-    session = session_on(attrs["model"].tobytes(), device)
+def _make_foreign_graph(
+    attrs: Mapping[str, Any], device: str
+) -> Callable[[Sequence[Array]], Array]:
+    """Return a function that runs the ONNX model of an onnx_graph node."""
+    session = open_session_on(attrs["model"].tobytes(), device)
 
     def run(args: Sequence[Array]) -> Array:
-        feed = graph_feed(args, attrs)
+        feed = make_graph_feed(args, attrs)
         try:
-            (made,) = session.run([attrs["output"]], feed)
-        except Exception as error:  # as above
-            raise _failed(error, device) from error
-        return conform_rows(made, args[0].shape[0], attrs)
+            (result,) = session.run([attrs["output"]], feed)
+        except Exception as error:
+            raise _convert_error(error, device) from error
+        return check_graph_result(result, args[0].shape[0], attrs)
 
     return run
 
 
 class OnnxRuntimeBackend:
-    """Runs tensor operators as ONNX graphs; trees as TreeEnsemble or as Hummingbird has them."""
+    """A backend of ONNX graphs; trees are a TreeEnsemble, or lowered as in Hummingbird."""
 
     def supports(self, program: Program) -> str | None:
-        """Why a Program cannot run here; None if it can."""
+        """Return why it cannot run `program`, or None if it can."""
         others = {op for op, owner in OWNERS.items() if owner != "onnxruntime"}
         for node in program.nodes:
             if node.op == "tree_ensemble" and Ensemble.of(node.attrs).has_categories:
@@ -254,7 +260,7 @@ class OnnxRuntimeBackend:
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> OnnxRuntimeCompiled:
-        """Make a Program ready for a device.
+        """Compile a Program for a device.
 
         Raises:
             BackendError: it cannot run here, or the device does not exist.

@@ -1,9 +1,12 @@
-"""`export_onnx`: a Program as one ONNX file that any runtime of ONNX runs.
+"""`export_onnx`: a Program as one ONNX file for any ONNX runtime.
 
-Inputs are the model's columns by name, each (N, 1): float64, or strings. Outputs are the model's
-own: label (N,) decoded (strings, integers or, of a regressor, float64), probabilities (N, K),
-score and transform. What a model refuses (NULL, infinity, unknown categories) the graph refuses
-too (`export.py`).
+Inputs are the model's columns by name, each (N, 1): float64, or strings. Outputs are those of the
+model: label (N,) decoded (strings, integers or, for a regressor, float64), probabilities (N, K),
+score and transform.
+
+The graph rejects the rows that the model rejects (NULL, infinity, unknown categories). ONNX has no
+operator that fails, so the graph looks the result of a check up in a table of one entry. A rejected
+row is an index out of range, and the name of that node describes the problem.
 """
 
 from __future__ import annotations
@@ -21,38 +24,33 @@ from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
 from sqlml.types import FLOATS, NESTED, ROWS, DType, Labels, TensorType
 
-# Checks of rows that are part of an exported graph: what the model refuses stops the runtime.
-#
-# ONNX has no operator that fails. So the graph looks the check's result up in a table of one
-# entry: a bad row is an index outside it, and the name of that node says what was wrong.
-
 
 def require_finite(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """The numbers; a row with NaN, infinity or a number out of bounds stops the runtime."""
+    """Return the numbers; a row with NaN, infinity or a number out of bounds stops the runtime."""
     (x,), dtype = args, types[0].dtype
     bad = g.add("Equal", g.add("Abs", x), g.scalar(np.inf, dtype))
-    what = "infinity"
+    problem = "infinity"
     if not node.attrs["allow_nan"]:
         bad = g.add("Or", bad, g.add("IsNaN", x))
-        what = "NULL, NaN or infinity"
+        problem = "NULL, NaN or infinity"
     for bound, op in (("low", "Less"), ("high", "Greater")):
         if bound in node.attrs:
             bad = g.add("Or", bad, g.add(op, x, g.constant(node.attrs[bound])))
-            what = "such a value"
-    name = f"{node.attrs['step']} does not take {what} in {', '.join(node.attrs['features'])}"
-    return g.add("Add", x, _refusing(g, bad, name, dtype))
+            problem = "such a value"
+    name = f"{node.attrs['step']} does not take {problem} in {', '.join(node.attrs['features'])}"
+    return g.add("Add", x, _stop_if(g, bad, name, dtype))
 
 
 def require_known(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """The codes; a category that the model does not know stops the runtime."""
+    """Return the codes; an unknown category stops the runtime."""
     x, dtype = args[0], types[0].dtype
     bad = g.add("Less", x, g.scalar(0, dtype))
     name = f"{node.attrs['step']} has never seen a category of {node.attrs['feature']}"
-    return g.add("Add", x, _refusing(g, bad, name, dtype))
+    return g.add("Add", x, _stop_if(g, bad, name, dtype))
 
 
-def _refusing(g: Graph, bad: str, name: str, dtype: DType) -> str:
-    """Zeros that change nothing (-0.0), where no entry of `bad` is set; else the runtime stops."""
+def _stop_if(g: Graph, bad: str, name: str, dtype: DType) -> str:
+    """Return zeros (-0.0, which changes no sum); the runtime stops if an entry of `bad` is set."""
     zero = g.constant(np.array([-0.0 if dtype in FLOATS else 0]).astype(dtype))
     return g.add("Gather", zero, g.cast(bad, "int64"), name=name[:200])
 
@@ -60,20 +58,20 @@ def _refusing(g: Graph, bad: str, name: str, dtype: DType) -> str:
 NAMES: Mapping[str, str] = MappingProxyType(
     {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}
 )
-"""Names of the graph's outputs; others keep their own."""
+"""Names of outputs in the graph that differ from those of the Program."""
 
 _RESERVED = re.compile(r"_[vc]\d+")
-"""Names that `Graph` gives its own values."""
+"""Names that `Graph` generates."""
 
 _STRINGS = frozenset({"input", "select", "concat", "encode", "fill", "isnan", "constant"})
 """Operators that may touch strings."""
 
 
 def export_onnx(program: Program, stored: bytes = b"") -> bytes:
-    """The whole of a (lowered) Program as a serialised ModelProto.
+    """Return a (lowered) Program as a serialised ModelProto.
 
     Args:
-        stored: the Program as it was before it was lowered, for `CREATE MODEL` to read again.
+        stored: the Program before it was lowered, which `CREATE MODEL` reads from the file.
 
     Raises:
         BackendError: ONNX has no equivalent of an operator; the message names it.
@@ -82,7 +80,7 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
     values: dict[int, str] = {}
     inputs: dict[str, TensorType] = {}
     live = set(program.live(program.outputs.values()))
-    taken = {NAMES.get(name, name) for name in program.outputs}
+    output_names = {NAMES.get(name, name) for name in program.outputs}
     for i, node in enumerate(program.nodes):
         types = [program.nodes[j].type for j in node.inputs]
         if node.op == "input":
@@ -93,14 +91,14 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
                     f"{node.type.dtype} per row, which is not a tensor; export it with FORMAT "
                     "SQLML"
                 )
-            if name in taken or _RESERVED.fullmatch(name):
+            if name in output_names or _RESERVED.fullmatch(name):
                 raise BackendError(f"a column called {name!r} cannot be exported; rename it")
             values[i], inputs[name] = name, node.type
             continue
         if i not in live:
             continue
         args = [values[j] for j in node.inputs]
-        values[i] = _emit(program, node)(g, node, args, types)
+        values[i] = _find_emitter(program, node)(g, node, args, types)
     outputs: dict[str, TensorType] = {}
     for name, i in program.outputs.items():
         public, kind = NAMES.get(name, name), program.nodes[i].type
@@ -113,39 +111,39 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
     return g.model(inputs, outputs, "exported by sqlml", stored)
 
 
-def _emit(program: Program, node: Node) -> Emit:
+def _find_emitter(program: Program, node: Node) -> Emit:
     strings = "string" in (node.type.dtype, *(program.nodes[j].type.dtype for j in node.inputs))
-    own = _OWN.get(node.op)
-    if own is not None:
-        return own
+    emit = _EXPORT_ONLY.get(node.op)
+    if emit is not None:
+        return emit
     sparse = any(t.sparse for t in (node.type, *(program.nodes[j].type for j in node.inputs)))
     if node.op not in FUNCTIONS or sparse or (strings and node.op not in _STRINGS):
         of = " of strings" if strings else ""
-        known = "an unknown operator" if node.op not in OPS else f"operator {node.op}{of}"
+        name = "an unknown operator" if node.op not in OPS else f"operator {node.op}{of}"
         raise BackendError(
-            f"this model cannot be written as ONNX: ONNX has no equivalent of {known}; export it "
+            f"this model cannot be written as ONNX: ONNX has no equivalent of {name}; export it "
             "with FORMAT SQLML"
         )
     if strings and node.op == "isnan":
-        return _never
+        return _isnan_of_strings
     return FUNCTIONS[node.op]
 
 
-def _never(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """No string is missing: ONNX has no NULL."""
+def _isnan_of_strings(g: Graph, node: Node, args: Args, types: Types) -> str:
+    """Return false for every string, because ONNX has no NULL."""
     return g.add("Not", g.add("Equal", args[0], args[0]))
 
 
 def _fill(g: Graph, node: Node, args: Args, types: Types) -> str:
     if "missing" not in node.attrs:
-        return args[0]  # nothing is missing: ONNX has no NULL
+        return args[0]  # No string is missing, because ONNX has no NULL.
     texts = [np.array([node.attrs[k]], object) for k in ("missing", "value")]
     missing, value = (g.constant(t) for t in texts)
     return g.add("Where", g.add("Equal", args[0], missing), value, args[0])
 
 
 def _encode(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """Of equal categories the last one counts. Numbers are lowered but for long lists."""
+    """Look codes up; the last of equal categories counts. Only long lists of numbers get here."""
     categories, dtype = node.attrs["categories"], types[0].dtype
     if dtype == "string":
         codes = {str(c): k for k, c in enumerate(categories)}
@@ -157,17 +155,17 @@ def _encode(g: Graph, node: Node, args: Args, types: Types) -> str:
             values_int64s=[*codes.values(), *([] if codes else [-1])],
             default_int64=-1,
         )
-    known = np.flatnonzero(categories == categories)[::-1]
-    keys, first = np.unique(categories[known], return_index=True)
+    numbers = np.flatnonzero(categories == categories)[::-1]
+    keys, first = np.unique(categories[numbers], return_index=True)
     minus = g.scalar(-1, "int64")
     if not keys.size:
         result = g.add("Mul", g.cast(g.add("Equal", args[0], args[0]), "int64"), g.ints(0))
         result = g.add("Add", result, minus)
     else:
-        # the distance to each category is 0 at one place at most; ArgMax finds it
+        # At most one category is equal; ArgMax finds it.
         same = g.add("Equal", args[0], g.constant(keys))
-        place = g.add("ArgMax", g.cast(same, "int32"), axis=1, keepdims=1)
-        code = g.add("Gather", g.constant(known[first].astype(np.int64)), place)
+        position = g.add("ArgMax", g.cast(same, "int32"), axis=1, keepdims=1)
+        code = g.add("Gather", g.constant(numbers[first].astype(np.int64)), position)
         any_ = g.add("ReduceMax", g.cast(same, "int32"), g.ints(1), keepdims=1)
         result = g.add("Where", g.cast(any_, "bool"), code, minus)
     if dtype in FLOATS:
@@ -176,8 +174,8 @@ def _encode(g: Graph, node: Node, args: Args, types: Types) -> str:
     return result
 
 
-def _wide(formula: Callable[[Graph, str], str]) -> Emit:
-    """An operator that ONNX lacks, computed in float64 as the reference computes it."""
+def _compute_in_float64(formula: Callable[[Graph, str], str]) -> Emit:
+    """Return an operator that ONNX lacks, computed in float64 as the reference computes it."""
 
     def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
         dtype = node.type.dtype
@@ -189,7 +187,9 @@ def _wide(formula: Callable[[Graph, str], str]) -> Emit:
 
 
 def _log_to(base: int) -> Emit:
-    return _wide(lambda g, x: g.add("Div", g.add("Log", x), g.scalar(np.log(base), "float64")))
+    return _compute_in_float64(
+        lambda g, x: g.add("Div", g.add("Log", x), g.scalar(np.log(base), "float64"))
+    )
 
 
 def _cbrt(g: Graph, x: str) -> str:
@@ -200,7 +200,7 @@ def _cbrt(g: Graph, x: str) -> str:
 def _label(
     g: Graph, value: str, kind: TensorType, label_sets: Sequence[Labels]
 ) -> tuple[str, TensorType]:
-    """(N, 1) class numbers as labels (N,); several columns stay columns."""
+    """Decode class indices (N, 1) to labels (N,); several columns stay columns."""
     if len(label_sets) > 1:
         raise BackendError(
             "this model cannot be written as ONNX: it has several targets; export it with "
@@ -216,16 +216,16 @@ def _label(
     return g.add("Gather", g.constant(table), value), TensorType(dtype, kind.shape)
 
 
-_OWN: Mapping[str, Emit] = MappingProxyType(
+_EXPORT_ONLY: Mapping[str, Emit] = MappingProxyType(
     {
         "fill": _fill,
         "encode": _encode,
         "require_finite": require_finite,
         "require_known": require_known,
-        "exp2": _wide(lambda g, x: g.add("Pow", g.scalar(2, "float64"), x)),
+        "exp2": _compute_in_float64(lambda g, x: g.add("Pow", g.scalar(2, "float64"), x)),
         "log2": _log_to(2),
         "log10": _log_to(10),
-        "cbrt": _wide(_cbrt),
-        "tan": _wide(lambda g, x: g.add("Div", g.add("Sin", x), g.add("Cos", x))),
+        "cbrt": _compute_in_float64(_cbrt),
+        "tan": _compute_in_float64(lambda g, x: g.add("Div", g.add("Sin", x), g.add("Cos", x))),
     }
 )

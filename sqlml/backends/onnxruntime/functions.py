@@ -1,8 +1,18 @@
-"""The tensor operators as ONNX nodes: operator -> small function, with the reference's results.
+"""The tensor operators as ONNX nodes, with the results of the reference.
 
-Where onnxruntime's kernels disagree with numpy (NaN in maxima over columns and in argmax, the
-accuracy of log1p, arithmetic shifts) or are missing (most of int16 and bool), the function spells
-the operator with others.
+If a kernel of onnxruntime disagrees with numpy (NaN in maxima over columns and in argmax, the
+accuracy of log1p, arithmetic shifts) or is missing (most of int16 and bool), the operator is
+composed of others.
+
+Trees: TreeEnsemble of ai.onnx.ml would add leaf values in another order and in the dtype of the
+thresholds. So it only returns the *number* of each tree's exit leaf: it has one target per tree,
+and the weight of a leaf is its number within the tree. CumSum then adds the values from left to
+right, in the source's order.
+
+Lookups: `FUNCTIONS` uses plain Gather, which exported files keep because it needs fewer nodes.
+`EMIT`, for sessions, uses GatherElements where it can: Gather copies each entry with a call, 5 to
+6 ns, and GatherElements is one loop, 0.6 ns. With 100 trees, TT (8 levels) became 2.5 times as
+fast, PTT 2.7, and GEMM (3 levels) 1.6.
 """
 
 from __future__ import annotations
@@ -16,24 +26,16 @@ from onnx import TensorProto, numpy_helper
 from sqlml.backends.onnxruntime.graph import Graph
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.ir.operators.piecewise import pieces
+from sqlml.ir.operators.piecewise import split_points
 from sqlml.ir.program import Node
 from sqlml.ir.trees import Ensemble
 from sqlml.types import FLOATS, Array, DType, TensorType, numpy_dtype
-
-# Trees in ONNX: ai.onnx.ml's TreeEnsemble finds the exit leaves, and a running sum adds them.
-#
-# TreeEnsemble itself would add the leaves in its own order and in the dtype of the thresholds, so
-# it is asked for the *number* of each tree's exit leaf instead: one target per tree, and a leaf's
-# weight is its number among the tree's own. CumSum adds from left to right, in the source's
-# order.
-
 
 _BRANCH_LEQ, _BRANCH_LT = 0, 1
 
 
 def accumulate(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
-    """base + the values of tree 0, + those of tree 1 .., each sum rounded before the next."""
+    """Add the values of the trees to the base one by one, with each sum rounded."""
     base: Array = node.attrs["base"]
     target: Array = node.attrs["target"]
     trees, values = types[0].shape[1:]
@@ -44,19 +46,19 @@ def accumulate(g: Graph, node: Node, args: Sequence[str], types: Sequence[Tensor
 def ordered_sum(
     g: Graph, flat: str | None, rows_of: str, base: Array, target: Array, values: int
 ) -> str:
-    """(n, K): for each output the base, then its terms among the columns of `flat` in order.
+    """Return (n, K): for each output, the base plus its columns of `flat`, added in order.
 
-    `flat` is (n, T * V), None when there are no trees; tree t has columns t*V .. and adds them to
-    outputs target[t] ..
+    `flat` is (n, T * V), or None if there are no trees. Tree t has columns t*V to t*V + V - 1 and
+    adds them to the outputs from target[t] on.
 
     Raises:
-        BackendError: the sums are of float16.
+        BackendError: the sums are float16.
     """
     if base.dtype == np.float16:
         raise BackendError("ONNX has no float16 sum that rounds after each term")
     outputs, width = base.size, target.size * values
     rows = g.add("Shape", rows_of, start=0, end=1)
-    # Outputs with fewer terms are filled up with -0.0, which changes no sum.
+    # Outputs with fewer terms are padded with -0.0, which changes no sum.
     tail = g.constant(np.append(base, -0.0).astype(base.dtype))
     tail = g.add("Expand", tail, g.add("Concat", rows, g.ints(outputs + 1), axis=0))
     wide = tail if flat is None else g.add("Concat", flat, tail, axis=1)
@@ -73,7 +75,7 @@ def ordered_sum(
 
 
 def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
-    """A tree_ensemble operator without categorical nodes.
+    """Emit a tree_ensemble operator without categorical nodes.
 
     Raises:
         BackendError: it has categorical nodes.
@@ -83,8 +85,8 @@ def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[Ten
         raise BackendError("ONNX has no category sets with the same meaning")
     values = e.leaf_values.shape[1]
     if not e.nodes:
-        return _same_for_all(g, node, args[0], types[0])
-    first = _first_leaves(e)
+        return _emit_constant_sum(g, node, args[0], types[0])
+    first = _find_first_leaves(e)
     owner = np.repeat(np.arange(e.trees), np.diff(np.append(first, e.leaf_values.shape[0])))
     number = np.arange(owner.size) - first[owner]
     x, dtype = args[0], types[0].dtype
@@ -92,30 +94,34 @@ def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[Ten
         x, dtype = g.cast(x, "float32"), "float32"
     elif dtype == "float32" and number.size and number.max() >= 1 << 24:
         x, dtype = g.cast(x, "float64"), "float64"
-    leaves = g.cast(_exit_numbers(g, e, x, dtype, owner, number), "int64")
-    places = g.add("Add", leaves, g.constant(first))
-    picked = g.add("Gather", g.constant(e.leaf_values), places, axis=0)
+    leaves = g.cast(_emit_exit_numbers(g, e, x, dtype, owner, number), "int64")
+    positions = g.add("Add", leaves, g.constant(first))
+    picked = g.add("Gather", g.constant(e.leaf_values), positions, axis=0)
     flat = g.add("Reshape", picked, g.ints(-1, e.trees * values))
     return ordered_sum(g, flat, args[0], e.base, e.target, values)
 
 
-def _same_for_all(g: Graph, node: Node, x: str, kind: TensorType) -> str:
-    """The value of every row where no tree tests anything: TreeEnsemble would still read a column,
-    and there may be none."""
+def _emit_constant_sum(g: Graph, node: Node, x: str, kind: TensorType) -> str:
+    """Return the same value for every row if no tree has a test.
+
+    TreeEnsemble would read a column, and there may be none.
+    """
     nothing = np.zeros((1, kind.width), numpy_dtype(kind.dtype))
     total: Array = reference.FUNCTIONS["tree_ensemble"]([nothing], node.attrs)[0]
-    made = g.constant(total)
+    value = g.constant(total)
     if not kind.width:
         rows = g.add("Shape", x, start=0, end=1)
-        return g.add("Expand", made, g.add("Concat", rows, g.ints(total.size), axis=0))
-    # The importer of ONNX sees at this that there is one for each row.
+        return g.add("Expand", value, g.add("Concat", rows, g.ints(total.size), axis=0))
+    # This shows the importer of ONNX that there is one value per row.
     first = g.add("Gather", x, g.ints(0), axis=1)
-    return g.add("Where", g.add("IsNaN", first), made, made)
+    return g.add("Where", g.add("IsNaN", first), value, value)
 
 
-def _exit_numbers(g: Graph, e: Ensemble, x: str, dtype: DType, owner: Array, number: Array) -> str:
-    """(n, T): the number of each tree's exit leaf among its own."""
-    # A tree that is a single leaf gets a node of its own that goes to that leaf either way.
+def _emit_exit_numbers(
+    g: Graph, e: Ensemble, x: str, dtype: DType, owner: Array, number: Array
+) -> str:
+    """Return the number of the exit leaf within each tree, (n, T)."""
+    # A tree that is a single leaf gets a node with that leaf on both sides.
     lone = np.flatnonzero(e.roots < 0)
     extra = e.nodes + np.arange(lone.size)
     roots = e.roots.astype(np.int64).copy()
@@ -153,8 +159,8 @@ def _exit_numbers(g: Graph, e: Ensemble, x: str, dtype: DType, owner: Array, num
     )
 
 
-def _first_leaves(e: Ensemble) -> Array:
-    """The first leaf of each tree, int64 (T,): leaves of one tree follow each other."""
+def _find_first_leaves(e: Ensemble) -> Array:
+    """Return the first leaf of each tree, int64 (T,); leaves of a tree are consecutive."""
     inner = np.bincount(e.node_roots(), minlength=e.trees) if e.nodes else np.zeros(e.trees, int)
     return np.concatenate([[0], np.cumsum(inner + 1)[:-1]]).astype(np.int64)
 
@@ -162,18 +168,19 @@ def _first_leaves(e: Ensemble) -> Array:
 Args = Sequence[str]
 Types = Sequence[TensorType]
 Emit = Callable[[Graph, Node, Args, Types], str]
-"""Append a node's ONNX form to the graph: its inputs as values, and their types -> its value."""
+"""A function that appends a node to a graph, given its inputs as values with types; it returns the
+node's value."""
 
 NARROW = frozenset({"bool", "int8", "int16"})
-"""Types that onnxruntime's kernels mostly lack; int32 holds them all."""
+"""Dtypes that most kernels of onnxruntime lack; int32 represents all their values."""
 
 
-def _plain(op: str) -> Emit:
+def _single_node(op: str) -> Emit:
     return lambda g, node, args, types: g.add(op, *args)
 
 
-def _widened(op: str) -> Emit:
-    """An operator of numbers that is computed in int32 where the kernel is missing."""
+def _widen_to_int32(op: str) -> Emit:
+    """Return an emitter that computes in int32 if the kernel is missing."""
 
     def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
         if types[0].dtype not in NARROW:
@@ -185,7 +192,7 @@ def _widened(op: str) -> Emit:
 
 
 def _comparison(op: str) -> Emit:
-    """The result is bool whatever the operands are."""
+    """Return an emitter of a comparison."""
 
     def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
         if types[0].dtype in NARROW:
@@ -200,14 +207,14 @@ def _not_equal(g: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _exp(g: Graph, x: str, dtype: DType) -> str:
-    """float32 by way of float64, as the reference."""
+    """Return the exponential; float32 goes through float64, as in the reference."""
     if dtype != "float32":
         return g.add("Exp", x)
     return g.cast(g.add("Exp", g.cast(x, "float64")), dtype)
 
 
 def _log1p(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """log(u) * (x / (u - 1)) with u = 1 + x: HP-15C's formula, good to the last digits."""
+    """Emit log(u) * (x / (u - 1)) with u = 1 + x, the accurate formula of the HP-15C."""
     (x,), one = args, g.scalar(1, node.type.dtype)
     u = g.add("Add", x, one)
     exact = g.add("Mul", g.add("Log", u), g.add("Div", x, g.add("Sub", u, one)))
@@ -217,7 +224,7 @@ def _log1p(g: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _expm1(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """u - 1 with u = exp(x) far from 0; near it, (u - 1) * x / log(u)."""
+    """Emit u - 1 with u = exp(x) for |x| > 1, and (u - 1) * x / log(u) otherwise."""
     (x,), dtype = args, node.type.dtype
     one = g.scalar(1, dtype)
     u = _exp(g, x, dtype)
@@ -231,7 +238,7 @@ def _expm1(g: Graph, node: Node, args: Args, types: Types) -> str:
 def _sigmoid(g: Graph, node: Node, args: Args, types: Types) -> str:
     (x,), dtype = args, node.type.dtype
     one = g.scalar(1, dtype)
-    if dtype == "float32":  # XGBoost's own formula
+    if dtype == "float32":  # This is XGBoost's formula.
         limited = g.add("Min", g.add("Neg", x), g.scalar(88.7, dtype))
         limited = g.add("Where", g.add("IsNaN", x), x, limited)
         total = g.add("Add", _exp(g, limited, dtype), one)
@@ -240,7 +247,7 @@ def _sigmoid(g: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _mod(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """C's remainder, moved to the sign of the divisor as in Python."""
+    """Emit C's remainder with the sign changed to that of the divisor, as in Python."""
     rest, zero = g.add("Mod", *args, fmod=1), g.scalar(0, node.type.dtype)
     signs = [g.add("Less", value, zero) for value in (rest, args[1])]
     moved = g.add("And", g.add("Xor", *signs), g.add("Not", g.add("Equal", rest, zero)))
@@ -248,20 +255,20 @@ def _mod(g: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _search_sorted(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """Each number beside all edges of its column: how many are below it; of NaN all."""
+    """Compare each number with all edges of its column, and count those below; all for NaN."""
     (x,) = args
-    columns = list(pieces(_array(node, "edges"), _array(node, "offsets")))
+    columns = list(split_points(_array(node, "edges"), _array(node, "offsets")))
     most = max((edges.size for edges in columns), default=0)
     edges = np.zeros((1, len(columns), max(most, 1)), numpy_dtype(types[0].dtype))
     is_edge = np.zeros(edges.shape, bool)
-    for j, own in enumerate(columns):
-        edges[0, j, : own.size], is_edge[0, j, : own.size] = own, True
+    for j, column_edges in enumerate(columns):
+        edges[0, j, : column_edges.size], is_edge[0, j, : column_edges.size] = column_edges, True
     compare = "Less" if node.attrs["side"] == "left" else "LessOrEqual"
     below = g.add(compare, g.constant(edges), g.add("Unsqueeze", x, g.ints(2)))
-    found = g.add("And", below, g.constant(is_edge))
-    count = g.add("ReduceSum", g.cast(found, "int64"), g.ints(2), keepdims=0)
-    whole = g.constant(is_edge.sum(axis=2).astype(np.int64))
-    return g.add("Where", g.add("IsNaN", x), whole, count)
+    is_below = g.add("And", below, g.constant(is_edge))
+    count = g.add("ReduceSum", g.cast(is_below, "int64"), g.ints(2), keepdims=0)
+    edge_count = g.constant(is_edge.sum(axis=2).astype(np.int64))
+    return g.add("Where", g.add("IsNaN", x), edge_count, count)
 
 
 def _trunc(g: Graph, node: Node, args: Args, types: Types) -> str:
@@ -277,11 +284,11 @@ def _sign(g: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _square(g: Graph, node: Node, args: Args, types: Types) -> str:
-    return _widened("Mul")(g, node, [args[0], args[0]], [types[0], types[0]])
+    return _widen_to_int32("Mul")(g, node, [args[0], args[0]], [types[0], types[0]])
 
 
 def _shift_right(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """Arithmetic: ONNX shifts only unsigned numbers, and divides towards 0."""
+    """Emit an arithmetic shift; ONNX only shifts unsigned numbers, and its division truncates."""
     x, by = (g.cast(a, "int64") for a in args)
     minus_one, zero = g.scalar(-1, "int64"), g.scalar(0, "int64")
     powers = g.constant(np.int64(1) << np.arange(63, dtype=np.int64))
@@ -317,7 +324,7 @@ def _select(g: Graph, node: Node, args: Args, types: Types) -> str:
 
 def _reshape(g: Graph, node: Node, args: Args, types: Types) -> str:
     shape: tuple[int, ...] = node.attrs["shape"]
-    if 0 in shape:  # -1 would be ambiguous
+    if 0 in shape:  # With an empty axis, -1 would be ambiguous.
         rows = g.add("Shape", args[0], start=0, end=1)
         return g.add("Reshape", args[0], g.add("Concat", rows, g.ints(*shape), axis=0), allowzero=1)
     return g.add("Reshape", args[0], g.ints(-1, *shape))
@@ -335,8 +342,8 @@ def _gather(g: Graph, node: Node, args: Args, types: Types) -> str:
     return g.add("GatherElements", args[0], _index(g, args[1], types[1].dtype), axis=1)
 
 
-def _any_nan(g: Graph, x: str, axis: int) -> tuple[str, str]:
-    """Where x is NaN, as float32 0 or 1; and whether it is anywhere along the axis."""
+def _mark_nan(g: Graph, x: str, axis: int) -> tuple[str, str]:
+    """Return marks of NaN in x, as float32 0 or 1, and whether there is any along the axis."""
     marks = g.cast(g.add("IsNaN", x), "float32")
     most = g.add("ReduceMax", marks, g.ints(axis), keepdims=1)
     return marks, g.add("Greater", most, g.scalar(0, "float32"))
@@ -349,8 +356,8 @@ def _extreme(op: str) -> Emit:
         if dtype == "int16":
             x = g.cast(x, "int32")
         result = g.add(op, x, g.ints(axis), keepdims=1)
-        if dtype in FLOATS:  # the kernel passes over NaN
-            result = g.add("Where", _any_nan(g, x, axis)[1], g.scalar(np.nan, dtype), result)
+        if dtype in FLOATS:  # The kernel ignores NaN.
+            result = g.add("Where", _mark_nan(g, x, axis)[1], g.scalar(np.nan, dtype), result)
         return g.cast(result, dtype) if dtype == "int16" else result
 
     return emit
@@ -366,8 +373,8 @@ def _sum(g: Graph, node: Node, args: Args, types: Types) -> str:
 def _argmax(g: Graph, node: Node, args: Args, types: Types) -> str:
     axis: int = node.attrs["axis"]
     (x,), dtype = args, types[0].dtype
-    if dtype in FLOATS:  # NaN counts as the largest, and the first one wins
-        marks, some = _any_nan(g, x, axis)
+    if dtype in FLOATS:  # NaN is the largest, and the first one is selected.
+        marks, some = _mark_nan(g, x, axis)
         x = g.add("Where", some, marks if dtype == "float32" else g.cast(marks, dtype), x)
     elif dtype == "int16":
         x = g.cast(x, "int32")
@@ -379,8 +386,8 @@ def _softmax(g: Graph, node: Node, args: Args, types: Types) -> str:
     wide: DType = node.attrs["sum_dtype"]
     if not node.type.width:
         return x
-    most = g.add("ReduceMax", x, g.ints(1), keepdims=1)  # a NaN in x stays one in x - most
-    nan = g.add("Where", _any_nan(g, x, 1)[1], g.scalar(np.nan, dtype), most)
+    most = g.add("ReduceMax", x, g.ints(1), keepdims=1)
+    nan = g.add("Where", _mark_nan(g, x, 1)[1], g.scalar(np.nan, dtype), most)
     e = _exp(g, g.add("Sub", x, nan), dtype)
     total = g.add("ReduceSum", g.cast(e, wide), g.ints(1), keepdims=1)
     return g.add("Div", e, g.cast(total, dtype))
@@ -388,7 +395,7 @@ def _softmax(g: Graph, node: Node, args: Args, types: Types) -> str:
 
 def _batch_matmul(g: Graph, node: Node, args: Args, types: Types) -> str:
     trees_first = g.add("Transpose", args[0], perm=[1, 0, 2])
-    product = _widened("MatMul")(g, node, [trees_first, args[1]], types)
+    product = _widen_to_int32("MatMul")(g, node, [trees_first, args[1]], types)
     return g.add("Transpose", product, perm=[1, 0, 2])
 
 
@@ -401,43 +408,43 @@ FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
     {
         "constant": lambda g, node, args, types: g.constant(_array(node, "value")),
         "exp": lambda g, node, args, types: _exp(g, args[0], node.type.dtype),
-        "log": _plain("Log"),
+        "log": _single_node("Log"),
         "log1p": _log1p,
         "expm1": _expm1,
-        "sqrt": _plain("Sqrt"),
+        "sqrt": _single_node("Sqrt"),
         "sigmoid": _sigmoid,
-        "tanh": _plain("Tanh"),
+        "tanh": _single_node("Tanh"),
         "trunc": _trunc,
-        "floor": _plain("Floor"),
-        "ceil": _plain("Ceil"),
-        "rint": _plain("Round"),
-        "sin": _plain("Sin"),
-        "cos": _plain("Cos"),
-        "pow": _plain("Pow"),
-        "neg": _plain("Neg"),
-        "abs": _plain("Abs"),
+        "floor": _single_node("Floor"),
+        "ceil": _single_node("Ceil"),
+        "rint": _single_node("Round"),
+        "sin": _single_node("Sin"),
+        "cos": _single_node("Cos"),
+        "pow": _single_node("Pow"),
+        "neg": _single_node("Neg"),
+        "abs": _single_node("Abs"),
         "sign": _sign,
         "square": _square,
-        "add": _widened("Add"),
-        "sub": _widened("Sub"),
-        "mul": _widened("Mul"),
-        "div": _plain("Div"),
+        "add": _widen_to_int32("Add"),
+        "sub": _widen_to_int32("Sub"),
+        "mul": _widen_to_int32("Mul"),
+        "div": _single_node("Div"),
         "mod": _mod,
         "search_sorted": _search_sorted,
-        "maximum": _widened("Max"),
-        "minimum": _widened("Min"),
+        "maximum": _widen_to_int32("Max"),
+        "minimum": _widen_to_int32("Min"),
         "lt": _comparison("Less"),
         "le": _comparison("LessOrEqual"),
         "gt": _comparison("Greater"),
         "ge": _comparison("GreaterOrEqual"),
         "eq": _comparison("Equal"),
         "ne": _not_equal,
-        "and": _plain("And"),
-        "or": _plain("Or"),
-        "not": _plain("Not"),
+        "and": _single_node("And"),
+        "or": _single_node("Or"),
+        "not": _single_node("Not"),
         "shift_right": _shift_right,
-        "bit_and": _plain("BitwiseAnd"),
-        "isnan": _plain("IsNaN"),
+        "bit_and": _single_node("BitwiseAnd"),
+        "isnan": _single_node("IsNaN"),
         "where": _where,
         "cast": lambda g, node, args, types: g.cast(args[0], node.type.dtype),
         "concat": _concat,
@@ -451,23 +458,15 @@ FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
         "argmax": _argmax,
         "softmax": _softmax,
         "accumulate": accumulate,
-        "matmul": _widened("MatMul"),
+        "matmul": _widen_to_int32("MatMul"),
         "batch_matmul": _batch_matmul,
         "tree_ensemble": tree_ensemble,
     }
 )
-"""Operators that an ONNX graph can hold, when no strings are about."""
-
-
-# Lookups in the form that onnxruntime runs fastest, in place of the plain Gather of `functions`.
-#
-# onnxruntime's Gather copies entry by entry with a call each, 5 to 6 ns; GatherElements is one
-# loop, 0.6 ns. With 100 trees TT (8 levels) became 2.5 times as fast, PTT 2.7, GEMM (3 levels)
-# 1.6. Files that are exported keep the plain form, which says the same in fewer nodes.
-
+"""Operator -> the emitter of its ONNX form, for values that are not strings."""
 
 FEW = 4
-"""Columns that Gather picks as fast."""
+"""Most columns that Gather selects as fast as GatherElements."""
 
 
 def _fast_take(g: Graph, node: Node, args: Args, types: Types) -> str:
@@ -475,8 +474,8 @@ def _fast_take(g: Graph, node: Node, args: Args, types: Types) -> str:
     plain = table.dtype == "string" or int(np.prod(table.shape[1:], dtype=np.int64)) != 1
     if plain or 0 in (*table.shape, *index.shape[1:]):
         return FUNCTIONS["take"](g, node, args, types)
-    at = args[1] if index.dtype in ("int32", "int64") else g.cast(args[1], "int64")
-    flat = g.add("Reshape", at, g.ints(-1))
+    position = args[1] if index.dtype in ("int32", "int64") else g.cast(args[1], "int64")
+    flat = g.add("Reshape", position, g.ints(-1))
     taken = g.add("GatherElements", g.add("Reshape", args[0], g.ints(-1)), flat, axis=0)
     return g.add("Reshape", taken, g.ints(-1, *node.type.shape[1:]))
 
@@ -496,4 +495,4 @@ def _fast_select(g: Graph, node: Node, args: Args, types: Types) -> str:
 EMIT: Mapping[str, Emit] = MappingProxyType(
     {**FUNCTIONS, "take": _fast_take, "select": _fast_select}
 )
-"""`functions.FUNCTIONS` with these lookups: what a session is made of."""
+"""`FUNCTIONS` with fast lookups, for sessions."""

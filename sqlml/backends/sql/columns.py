@@ -1,4 +1,4 @@
-"""Operators that choose, join, sum up and weigh the columns of a row, as SQL."""
+"""Operators that select, concatenate, reduce, encode and weight the columns of a row, as SQL."""
 
 from __future__ import annotations
 
@@ -14,26 +14,23 @@ from sqlml.errors import BackendError
 from sqlml.ir.operators.categories import unknown_category
 from sqlml.types import FLOATS
 
-# Values of a row in the messages of errors, as SQL: cut short as `unknown_category.shown` does.
-
-
 _LONGEST = 58
-"""Characters between the quotes."""
+"""Most characters between the quotes, as in `unknown_category.shown`."""
 
 
 def quoted_value(text: str, dialect: Dialect) -> str:
-    """A text in quotes; NULL for a missing one."""
+    """Return SQL for a text in quotes, cut if it is long, for error messages; NULL if missing."""
     begin = dialect.call("left", text, str(_LONGEST - 3))
     long = f"{dialect.call('length', text)} > {_LONGEST}"
     quote = dialect.text("'")
     cut = dialect.call("concat", quote, begin, dialect.text("..'"))
-    whole = dialect.call("concat", quote, text, quote)
+    unshortened = dialect.call("concat", quote, text, quote)
     null = dialect.text("NULL")
-    return f"CASE WHEN {text} IS NULL THEN {null} WHEN {long} THEN {cut} ELSE {whole} END"
+    return f"CASE WHEN {text} IS NULL THEN {null} WHEN {long} THEN {cut} ELSE {unshortened} END"
 
 
 def shown_number(number: str, nan: bool, dialect: Dialect) -> str:
-    """A number in as few digits as tell it from others; NULL for NaN, which it may be if `nan`."""
+    """Return SQL for the shortest digits of a number; NULL for NaN, which is possible if `nan`."""
     digits = f"CAST({number} AS {dialect.type('VARCHAR')})"
     short = dialect.call("regexp_replace", digits, dialect.text("[.]0$"), dialect.text(""))
     null = dialect.text("NULL")
@@ -51,17 +48,17 @@ def _select(p: Printing) -> Value:
 
 
 def _linear(p: Printing) -> Value:
-    """Summed column by column, as the reference does."""
+    """Sum column by column, as the reference does."""
     weights, bias = p.attrs["weights"], p.attrs["bias"]
     x = p.bind(p.values[0]) if weights.shape[1] > 1 else p.values[0]
-    made = []
+    sums = []
     for k in range(weights.shape[1]):
         terms = [
             p.operator("*", e.sql, w.sql)
             for e, w in zip(x, p.constants(weights[:, k]), strict=True)
         ]
-        made.append(Expression(p.total([*terms, p.number(bias[k])])))
-    return tuple(made)
+        sums.append(Expression(p.total([*terms, p.number(bias[k])])))
+    return tuple(sums)
 
 
 def _sum(p: Printing) -> Value:
@@ -79,17 +76,18 @@ def _min(p: Printing) -> Value:
 
 
 def _extreme(p: Printing, name: str, line: Value) -> Expression:
-    """The greatest or the least of numbers; missing where one of them is."""
+    """Return the greatest or the least of numbers, which is missing if one of them is."""
     sql = p.dialect.call(name, *(e.sql for e in line))
     nan = any(e.nan for e in line)
-    if nan and (name == "least" or p.dialect.missing_is_null):  # NaN is the greatest number else
-        gone = " OR ".join(p.missing(e) for e in line if e.nan)
-        sql = f"CASE WHEN {gone} THEN {p.number(np.nan)} ELSE {sql} END"
+    # Otherwise NaN is the greatest number.
+    if nan and (name == "least" or p.dialect.missing_is_null):
+        any_missing = " OR ".join(p.missing(e) for e in line if e.nan)
+        sql = f"CASE WHEN {any_missing} THEN {p.number(np.nan)} ELSE {sql} END"
     return Expression(sql, nan=nan)
 
 
 def _argmax(p: Printing) -> Value:
-    """The first of the greatest; NaN, the greatest in the engine, is what numpy would find too."""
+    """Return the index of the first greatest number; NaN is the greatest here and in numpy."""
     return tuple(Expression(_first_greatest(p, line), nan=False) for line in p.lines())
 
 
@@ -102,12 +100,12 @@ def _first_greatest(p: Printing, line: Value) -> str:
     if len(line) == 2:
         return f"CAST(CASE WHEN {line[0].sql} >= {line[1].sql} THEN 0 ELSE 1 END AS {kind})"
     name = p.bindings.name(p.dialect.array([e.sql for e in line]))
-    place = p.dialect.operator("-", p.dialect.place_of_greatest(name), "1")
-    return f"CAST({place} AS {kind})"
+    position = p.dialect.operator("-", p.dialect.place_of_greatest(name), "1")
+    return f"CAST({position} AS {kind})"
 
 
 def _first_greatest_by_cases(p: Printing, line: Value) -> str:
-    """The first missing number, if there is one, since NaN counts as the greatest in numpy."""
+    """Return the index of the first greatest number; a missing one is the greatest, as in numpy."""
     whens = [f"WHEN {p.missing(e)} THEN {k}" for k, e in enumerate(line) if e.nan]
     for k, e in enumerate(line[:-1]):
         above = " AND ".join(f"{e.sql} >= {other.sql}" for other in line[k + 1 :])
@@ -120,28 +118,28 @@ def _softmax(p: Printing) -> Value:
     if not x:
         return ()
     (most,) = p.bind([_extreme(p, "greatest", x)])
-    below: Sequence[Expression] = [Expression(p.operator("-", e.sql, most.sql)) for e in x]
+    differences: Sequence[Expression] = [Expression(p.operator("-", e.sql, most.sql)) for e in x]
     if p.dialect.missing_is_null:
-        below = p.bind(below)
+        differences = p.bind(differences)
     if p.dtype == "float32":
-        wide = [p.dialect.call("exp", f"CAST({b.sql} AS DOUBLE)") for b in below]
+        wide = [p.dialect.call("exp", f"CAST({b.sql} AS DOUBLE)") for b in differences]
         powers = [p.dialect.narrowed(power) for power in wide]
     else:
-        powers = [p.dialect.call("exp", b.sql) for b in below]
+        powers = [p.dialect.call("exp", b.sql) for b in differences]
     e = p.bind([Expression(power) for power in powers])
     wide_type = p.type_of(str(p.attrs["sum_dtype"]))
     parts = [f"CAST({v.sql} AS {wide_type})" for v in e]
     summed = p.bindings.total(parts, str(p.attrs["sum_dtype"]))
     narrow = p.dialect.narrowed(summed) if p.dtype == "float32" else f"CAST({summed} AS DOUBLE)"
-    (whole,) = p.bind([Expression(narrow)])
-    parts = [p.dialect.divided(v.sql, whole.sql, p.sql_type) for v in e]
+    (total,) = p.bind([Expression(narrow)])
+    parts = [p.dialect.divided(v.sql, total.sql, p.sql_type) for v in e]
     if p.dtype == "float32":
         parts = [p.dialect.rounded(part) for part in parts]
     return tuple(map(Expression, parts))
 
 
 def _encode(p: Printing) -> Value:
-    """Of equal categories the last one counts, as in the reference."""
+    """Look a number up in the categories; the last of equal ones counts, as in the reference."""
     (e,) = p.bind(p.values[0])
     codes = {float(c): k for k, c in enumerate(p.attrs["categories"].tolist()) if c == c}
     code = p.number(-1, "int64")
@@ -150,10 +148,10 @@ def _encode(p: Printing) -> Value:
         code = f"CAST(CASE {e.sql} {whens} ELSE -1 END AS BIGINT)"
     elif codes:
         keys = p.dialect.array([p.number(c, p.operand) for c in codes])
-        known = p.dialect.map(keys, p.dialect.array([str(code) for code in codes.values()]))
-        zero = p.number(0, p.operand)  # -0.0 is another key than 0.0
-        found = p.dialect.value_at(known, p.dialect.operator("+", e.sql, zero))
-        code = f"CAST(coalesce({found}, -1) AS BIGINT)"
+        code_map = p.dialect.map(keys, p.dialect.array([str(code) for code in codes.values()]))
+        zero = p.number(0, p.operand)  # Adding 0 turns -0.0, which is a key of its own, into 0.0.
+        code_or_null = p.dialect.value_at(code_map, p.dialect.operator("+", e.sql, zero))
+        code = f"CAST(coalesce({code_or_null}, -1) AS BIGINT)"
     missing = p.attrs["missing"]
     if e.nan:
         code = f"CASE WHEN {p.missing(e)} THEN {p.number(missing, 'int64')} ELSE {code} END"
@@ -161,12 +159,12 @@ def _encode(p: Printing) -> Value:
 
 
 def _require_known(p: Printing) -> Value:
-    made = []
+    checked = []
     for e in p.bind(p.values[0]):
-        found = "a category" if e.category is None else VALUE
-        error = p.error(unknown_category(p.attrs["feature"], p.attrs["step"], found), e.category)
-        made.append(p.refusing(e, [(f"{e.sql} < 0", error)], nan=False))
-    return tuple(made)
+        value = "a category" if e.category is None else VALUE
+        error = p.error(unknown_category(p.attrs["feature"], p.attrs["step"], value), e.category)
+        checked.append(p.refusing(e, [(f"{e.sql} < 0", error)], nan=False))
+    return tuple(checked)
 
 
 def _one_hot(p: Printing) -> Value:
@@ -182,7 +180,7 @@ def _reshape(p: Printing) -> Value:
 
 
 def _take(p: Printing) -> Value:
-    """Rows of a constant table, by indices that are never outside it."""
+    """Return rows of a constant table, by indices that are never out of range."""
     table, index = p.values
     shape = p.shapes[0]
     columns = np.arange(len(table)).reshape(shape[0], -1).T.tolist()
@@ -206,16 +204,16 @@ def _take(p: Printing) -> Value:
 
 
 def _matmul(p: Printing) -> Value:
-    """(i,) times constant (i, l); or (t, i) times constant (t, i, l), for each t."""
+    """Return (i,) times a constant (i, l), or (t, i) times a constant (t, i, l) for each t."""
     x, weights = p.bind(p.values[0]), p.values[1]
     *batch, inner, outer = p.shapes[1]
-    made = []
+    products = []
     for t in range(math.prod(batch)):
         line = x[t * inner : (t + 1) * inner]
         for k in range(outer):
-            own = [weights[(t * inner + i) * outer + k] for i in range(inner)]
-            made.append(_dot(p, line, own))
-    return tuple(made)
+            line_weights = [weights[(t * inner + i) * outer + k] for i in range(inner)]
+            products.append(_dot(p, line, line_weights))
+    return tuple(products)
 
 
 def _dot(p: Printing, line: Sequence[Expression], weights: Sequence[Expression]) -> Expression:
@@ -225,52 +223,52 @@ def _dot(p: Printing, line: Sequence[Expression], weights: Sequence[Expression])
 
 def _pairwise(p: Printing) -> Value:
     points = p.attrs["points"]
-    part = _METRICS.get(p.attrs["metric"])
+    print_term = _METRICS.get(p.attrs["metric"])
     other = "weights" in p.attrs or p.attrs.get("expanded", False)
-    if part is None or other or points.size > MOST_NUMBERS:
+    if print_term is None or other or points.size > MOST_NUMBERS:
         raise BackendError(
             f"distances ({p.attrs['metric']}) to {points.shape[0]} points are not printed as SQL"
         )
     x = p.bind(p.values[0])
-    made = []
+    distances = []
     for point in points:
-        own = p.constants(point)
-        terms = [part(p, e.sql, c.sql) for e, c in zip(x, own, strict=True)]
-        made.append(Expression(p.total(terms)))
-    return tuple(made)
+        coordinates = p.constants(point)
+        terms = [print_term(p, e.sql, c.sql) for e, c in zip(x, coordinates, strict=True)]
+        distances.append(Expression(p.total(terms)))
+    return tuple(distances)
 
 
-def _squared(p: Printing, x: str, c: str) -> str:
-    apart = p.operator("-", x, c)
-    return p.operator("*", apart, apart)
+def _square_difference(p: Printing, x: str, c: str) -> str:
+    difference = p.operator("-", x, c)
+    return p.operator("*", difference, difference)
 
 
 _METRICS: Mapping[str, Callable[[Printing, str, str], str]] = MappingProxyType(
     {
         "dot": lambda p, x, c: p.operator("*", x, c),
-        "sqeuclidean": _squared,
+        "sqeuclidean": _square_difference,
         "manhattan": lambda p, x, c: p.dialect.call("abs", p.operator("-", x, c)),
     }
 )
-"""One column's part in the distance."""
+"""Metric -> the SQL of one column's term in the distance."""
 
 MOST_NUMBERS = 5000
-"""Numbers of the points to which distances are printed."""
+"""Most coordinates of all points together."""
 
 
 def _search_sorted(p: Printing) -> Value:
-    """How many edges lie below; above all of them for NaN, as in numpy."""
+    """Count the edges below a number; NaN is above all edges, as in numpy."""
     edges, offsets = p.constants(p.attrs["edges"], p.operand), p.attrs["offsets"].tolist()
     symbol = "<=" if p.attrs["side"] == "right" else "<"
-    made = []
+    counts = []
     for k, e in enumerate(p.bind(p.values[0])):
-        own = edges[offsets[k] : offsets[k + 1]]
-        holds = [f"{edge.sql} {symbol} {e.sql}" for edge in own]
+        column_edges = edges[offsets[k] : offsets[k + 1]]
+        holds = [f"{edge.sql} {symbol} {e.sql}" for edge in column_edges]
         if e.nan and p.dialect.missing_is_null:
-            holds = [f"({held} OR {p.missing(e)})" for held in holds]
-        terms = [p.dialect.number_of(held, "BIGINT") for held in holds]
-        made.append(Expression(p.total(terms), nan=False))
-    return tuple(made)
+            holds = [f"({test} OR {p.missing(e)})" for test in holds]
+        terms = [p.dialect.number_of(test, "BIGINT") for test in holds]
+        counts.append(Expression(p.total(terms), nan=False))
+    return tuple(counts)
 
 
 PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(

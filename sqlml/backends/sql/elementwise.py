@@ -1,4 +1,4 @@
-"""Operators that compute each number from its neighbours at the same place, as SQL."""
+"""Operators that compute each number from those at the same position, as SQL."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ from sqlml.backends.sql.expression import Expression, Printing, Value
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.dialects.portable import MAX_EXPONENT
 from sqlml.errors import BackendError
-from sqlml.ir.operators.imputation import not_finite
+from sqlml.ir.operators.imputation import not_finite_error
 from sqlml.types import FLOATS
 
 LARGEST = "'3.4028235677973366e38'::DOUBLE"
-"""From here on float64 rounds to an infinite float32, and the engine's own cast is an error."""
-
+"""Least float64 that rounds to an infinite float32, for which the engine's cast raises an error."""
 
 Form = Callable[[Dialect, str], str]
-"""A dialect and a number -> the SQL made from it."""
+"""A function from a dialect and a number to SQL."""
 
 
 def _unary(form: Form, twice: bool = False) -> Callable[[Printing], Value]:
-    """`twice`: the number is written several times."""
+    """Return a printer of `form`; `twice` means that it repeats the number."""
 
     def printer(p: Printing) -> Value:
         (x,) = p.values
-        made = p.bind(x) if twice else x
-        return tuple(Expression(form(p.dialect, e.sql), nan=e.nan) for e in made)
+        operands = p.bind(x) if twice else x
+        return tuple(Expression(form(p.dialect, e.sql), nan=e.nan) for e in operands)
 
     return printer
 
 
-def _called(name: str) -> Form:
+def _call(name: str) -> Form:
     return lambda d, x: d.call(name, x)
 
 
 def _function(form: Form, twice: bool = False, nan: bool = True) -> Callable[[Printing], Value]:
-    """A function of DOUBLE, rounded once to its own type. `nan`: it makes NaN of numbers."""
+    """Return a printer of a function of DOUBLE, rounded once; if `nan`, it may return NaN."""
 
     def printer(p: Printing) -> Value:
         (x,) = p.values
-        made = p.bind(x) if twice or p.dialect.missing_is_null else x
-        texts = [form(p.dialect, _double(e, p.dtype)) for e in made]
+        operands = p.bind(x) if twice or p.dialect.missing_is_null else x
+        texts = [form(p.dialect, _double(e, p.dtype)) for e in operands]
         return tuple(
             Expression(t if p.dtype == "float64" else p.dialect.narrowed(t), nan=nan or e.nan)
-            for t, e in zip(texts, made, strict=True)
+            for t, e in zip(texts, operands, strict=True)
         )
 
     return printer
@@ -64,18 +63,18 @@ def _sigmoid(p: Printing) -> Value:
     if p.dtype == "float64":
         x = p.bind(x) if d.missing_is_null else x
         powers = [d.call("exp", d.negated(e.sql)) for e in x]
-        made = [d.operator("/", "1", d.operator("+", "1", power)) for power in powers]
-        if d.missing_is_null:  # where the power is infinite, which not every engine has
-            made = [
+        quotients = [d.operator("/", "1", d.operator("+", "1", power)) for power in powers]
+        if d.missing_is_null:  # The power may overflow, and not every engine has infinity.
+            quotients = [
                 f"CASE WHEN {e.sql} < {p.number(-MAX_EXPONENT)} THEN {p.number(0)} ELSE {sql} END"
-                for e, sql in zip(x, made, strict=True)
+                for e, sql in zip(x, quotients, strict=True)
             ]
-        return tuple(Expression(sql, nan=e.nan) for e, sql in zip(x, made, strict=True))
+        return tuple(Expression(sql, nan=e.nan) for e, sql in zip(x, quotients, strict=True))
     return tuple(_sigmoid_of_xgboost(p, e) for e in p.bind(x))
 
 
 def _sigmoid_of_xgboost(p: Printing, e: Expression) -> Expression:
-    """XGBoost's own formula, as in the reference."""
+    """Return XGBoost's formula, as in the reference."""
     d = p.dialect
     limited = d.call("least", d.negated(e.sql), p.number(88.7))
     if e.nan:
@@ -86,13 +85,13 @@ def _sigmoid_of_xgboost(p: Printing, e: Expression) -> Expression:
         wide = bound.sql
     power = d.narrowed(d.call("exp", wide))
     one = p.number(1)
-    below = p.total([power, one, p.number(1e-16)])
-    return Expression(d.rounded(d.divided(one, below, p.sql_type)), nan=e.nan)
+    denominator = p.total([power, one, p.number(1e-16)])
+    return Expression(d.rounded(d.divided(one, denominator, p.sql_type)), nan=e.nan)
 
 
 def _arithmetic(symbol: str) -> Callable[[Printing], Value]:
     def printer(p: Printing) -> Value:
-        # Infinities make NaN of numbers: inf - inf, inf * 0, 0 / 0.
+        # NaN can result from infinities: inf - inf, inf * 0.
         return tuple(
             Expression(p.operator(symbol, a.sql, b.sql), nan=p.dtype in FLOATS)
             for a, b in p.side_by_side()
@@ -106,10 +105,10 @@ def _square(p: Printing) -> Value:
     return tuple(Expression(p.operator("*", e.sql, e.sql), nan=e.nan) for e in x)
 
 
-def _divided(p: Printing) -> Value:
-    """Where an engine fails at a divisor of 0, only by numbers that are none, or by cases."""
+def _divide(p: Printing) -> Value:
+    """Return quotients; if the engine rejects x / 0, only for literal divisors, or with a CASE."""
     by_cases = p.dialect.missing_is_null
-    made = []
+    quotients = []
     for a, b in p.side_by_side(bound=by_cases):
         sql = p.dialect.divided(a.sql, b.sql, p.sql_type)
         if not _is_nonzero(b) and by_cases:
@@ -117,37 +116,39 @@ def _divided(p: Printing) -> Value:
             by_zero = f"WHEN {a.sql} > 0 THEN {high} WHEN {a.sql} < 0 THEN {low}"
             sql = f"CASE WHEN {b.sql} <> 0 THEN {sql} {by_zero} END"
         elif p.dialect is not DUCKDB and not _is_nonzero(b):
-            raise BackendError("a division is not printed as Spark SQL, which refuses x / 0")
+            raise BackendError("a division is not printed as Spark SQL, which rejects x / 0")
         if p.dtype == "float32":
             sql = p.dialect.rounded(sql)
-        made.append(Expression(sql, nan=p.dtype in FLOATS))
-    return tuple(made)
+        quotients.append(Expression(sql, nan=p.dtype in FLOATS))
+    return tuple(quotients)
 
 
 def _mod(p: Printing) -> Value:
-    """The remainder with the sign of the divisor, of a positive literal; engines give it the sign
-    of the other."""
+    """Return remainders with the sign of the divisor, a positive literal.
+
+    Engines return them with the sign of the dividend.
+    """
     if p.dialect.missing_is_null:
         return tuple(_remainder(p, a, b) for a, b in p.side_by_side(bound=True))
-    made = []
+    remainders = []
     for a, b in p.side_by_side(bound=True):
         if not (_is_nonzero(b) and not b.sql.startswith("'-")):
             raise BackendError("mod is printed as SQL only by a positive number")
         rest = p.dialect.operator("%", a.sql, b.sql)
         above = p.dialect.operator("+", rest, b.sql)
-        made.append(
+        remainders.append(
             Expression(f"CASE WHEN {rest} < 0 THEN {above} ELSE {rest} END", nan=p.dtype in FLOATS)
         )
-    return tuple(made)
+    return tuple(remainders)
 
 
 def _remainder(p: Printing, a: Expression, b: Expression) -> Expression:
-    """Without an operator for it, which few engines have for numbers that are not whole.
+    """Return a remainder without the operator, which few engines have for fractions.
 
-    The quotient may be rounded up to the next whole number: then the rest is negative. The product
-    of the whole quotient and the divisor is exact if it fits in 53 bits; the model refuses numbers
-    for which it might not. Then the difference is exact, too (Sterbenz, Floating-Point Computation,
-    1974, theorem 4.3.1), or is rounded once, as numpy's.
+    The quotient may be rounded up to the next integer; then the rest is negative. The product of
+    the integer quotient and the divisor is exact if it fits in 53 bits, and the model rejects
+    numbers for which it might not. Then the difference is exact, too (Sterbenz, Floating-Point
+    Computation, 1974, theorem 4.3.1), or is rounded once, as in numpy.
     """
     divisor = _literal(b) or 0.0
     if p.dtype != "float64" or not 1 <= divisor <= 1 << 53 or not divisor.is_integer():
@@ -156,32 +157,32 @@ def _remainder(p: Printing, a: Expression, b: Expression) -> Expression:
             "number from 1 to 2^53"
         )
     d = p.dialect
-    zeros = int(divisor) & -int(divisor)  # 2 to the power of the zeros that end its bits
+    zeros = int(divisor) & -int(divisor)  # 2 to the power of the number of trailing zero bits.
     most = p.number(float((1 << 52) * zeros))
-    whole = d.call("floor", d.operator("/", a.sql, b.sql))
-    (rest,) = p.bind([Expression(d.operator("-", a.sql, d.operator("*", whole, b.sql)))])
+    quotient = d.call("floor", d.operator("/", a.sql, b.sql))
+    (rest,) = p.bind([Expression(d.operator("-", a.sql, d.operator("*", quotient, b.sql)))])
     sql = f"CASE WHEN {rest.sql} < 0 THEN {d.operator('+', rest.sql, b.sql)} ELSE {rest.sql} END"
     return p.refusing(Expression(sql, nan=a.nan), [(f"(abs({a.sql}) > {most})", "")], nan=a.nan)
 
 
 def _literal(e: Expression) -> float | None:
-    """The number that it is the literal of."""
-    found = re.fullmatch(r"'([^']*)'::(FLOAT|DOUBLE)", e.sql)
-    return None if found is None else float(found[1])
+    """Return the number of a literal, or None for another expression."""
+    match = re.fullmatch(r"'([^']*)'::(FLOAT|DOUBLE)", e.sql)
+    return None if match is None else float(match[1])
 
 
 def _is_nonzero(e: Expression) -> bool:
-    """Whether it is the literal of a number other than 0."""
+    """Return whether an expression is the literal of a number other than 0."""
     return bool(_literal(e))
 
 
-def _of_duckdb(name: str) -> Callable[[Printing], Value]:
-    """A function that makes integers of another type elsewhere."""
-    printer = _unary(_called(name))
+def _duckdb_only(name: str) -> Callable[[Printing], Value]:
+    """Return a printer of a function that returns another type in other engines."""
+    printer = _unary(_call(name))
 
     def checked(p: Printing) -> Value:
-        own = p.dialect.missing_is_null and name != "trunc"
-        if p.dialect is not DUCKDB and not own:
+        is_portable = p.dialect.missing_is_null and name != "trunc"
+        if p.dialect is not DUCKDB and not is_portable:
             raise BackendError(f"operator {p.op} is not printed as SQL of {p.dialect.name}")
         return printer(p)
 
@@ -194,16 +195,16 @@ def _rint(p: Printing) -> Value:
 
 
 def _sign(p: Printing) -> Value:
-    made = []
+    signs = []
     for e in p.bind(p.values[0]):
         sql = f"CASE WHEN {e.sql} < 0 THEN -1 WHEN {e.sql} = 0 THEN 0 "
         sql += f"WHEN {p.missing(e)} THEN {e.sql} " if e.nan else ""
-        made.append(Expression(f"CAST({sql}ELSE 1 END AS {p.sql_type})", nan=e.nan))
-    return tuple(made)
+        signs.append(Expression(f"CAST({sql}ELSE 1 END AS {p.sql_type})", nan=e.nan))
+    return tuple(signs)
 
 
 def _maximum(p: Printing) -> Value:
-    return tuple(  # NaN is the greatest, as it shall be
+    return tuple(  # NaN is the greatest number in the engine, so it is the result, as in numpy.
         _extreme_of_two(p, "greatest", a, b, p.dialect.missing_is_null)
         for a, b in p.side_by_side(bound=p.dialect.missing_is_null)
     )
@@ -216,7 +217,7 @@ def _minimum(p: Printing) -> Value:
 def _extreme_of_two(
     p: Printing, name: str, a: Expression, b: Expression, checked: bool
 ) -> Expression:
-    """`checked`: a missing number of the two is looked for."""
+    """Return the greatest or least of two numbers; if `checked`, a missing one is the result."""
     sql = p.dialect.call(name, a.sql, b.sql)
     for e in (a, b):
         if e.nan and checked:
@@ -225,12 +226,12 @@ def _extreme_of_two(
 
 
 def _comparison(symbol: str, suspects: str) -> Callable[[Printing], Value]:
-    """`suspects`: the sides ("a", "b") for which NaN must be looked for."""
+    """Return a printer of a comparison that tests the sides `suspects` ("a", "b") for NaN."""
 
     def printer(p: Printing) -> Value:
-        guarded = any(e.nan for v in p.values for e in v) and p.operand in FLOATS
-        made = []
-        for a, b in p.side_by_side(bound=guarded):
+        must_guard = any(e.nan for v in p.values for e in v) and p.operand in FLOATS
+        tests = []
+        for a, b in p.side_by_side(bound=must_guard):
             sql = f"({a.sql} {symbol} {b.sql})"
             sides = "ab" if p.dialect.missing_is_null else suspects
             checks = [e for side, e in (("a", a), ("b", b)) if side in sides and e.nan]
@@ -239,8 +240,8 @@ def _comparison(symbol: str, suspects: str) -> Callable[[Printing], Value]:
                     sql = f"({sql} OR {' OR '.join(map(p.missing, checks))})"
                 else:
                     sql = f"({sql} AND {' AND '.join(f'NOT {p.missing(e)}' for e in checks)})"
-            made.append(Expression(sql, nan=False))
-        return tuple(made)
+            tests.append(Expression(sql, nan=False))
+        return tuple(tests)
 
     return printer
 
@@ -267,28 +268,28 @@ def _where(p: Printing) -> Value:
 
 
 def _cast(p: Printing) -> Value:
-    below, wanted = p.operand, p.dtype
-    if below == wanted:
+    source, target = p.operand, p.dtype
+    if source == target:
         return p.values[0]
-    if below == "float64" and wanted == "float32":
-        return tuple(_narrowed(p, e) for e in p.bind(p.values[0]))
-    if wanted == "bool":
-        zero = p.number(0, below)
+    if source == "float64" and target == "float32":
+        return tuple(_narrow(p, e) for e in p.bind(p.values[0]))
+    if target == "bool":
+        zero = p.number(0, source)
         return tuple(Expression(f"({e.sql} <> {zero})", nan=False) for e in p.values[0])
-    whole = below in FLOATS and wanted not in FLOATS
-    kind = p.type_of(wanted)
-    made = []
-    for e in p.bind(p.values[0]) if whole and p.dialect.missing_is_null else p.values[0]:
+    to_integer = source in FLOATS and target not in FLOATS
+    kind = p.type_of(target)
+    results = []
+    for e in p.bind(p.values[0]) if to_integer and p.dialect.missing_is_null else p.values[0]:
         sql = f"CAST({e.sql} AS {kind})"
-        if whole:
+        if to_integer:
             sql = p.dialect.truncated(e.sql, kind)
-        elif below == "bool":
+        elif source == "bool":
             sql = p.dialect.number_of(e.sql, kind)
-        made.append(Expression(sql, nan=e.nan and wanted in FLOATS))
-    return tuple(made)
+        results.append(Expression(sql, nan=e.nan and target in FLOATS))
+    return tuple(results)
 
 
-def _narrowed(p: Printing, e: Expression) -> Expression:
+def _narrow(p: Printing, e: Expression) -> Expression:
     small = f"{p.dialect.call('abs', e.sql)} < {LARGEST}" + (f" OR {p.missing(e)}" if e.nan else "")
     low, high = (p.number(np.inf * sign) for sign in (-1, 1))
     return Expression(
@@ -299,24 +300,24 @@ def _narrowed(p: Printing, e: Expression) -> Expression:
 
 
 def _require_finite(p: Printing) -> Value:
-    made = []
+    checked = []
     x = p.bind(p.values[0])
     names, all_numbers = p.attrs["features"], np.full(len(x), np.inf)
     lows, highs = p.attrs.get("low", -all_numbers), p.attrs.get("high", all_numbers)
     for e, feature, low, high in zip(x, names, lows.tolist(), highs.tolist(), strict=True):
         bad = _outside(p, e.sql, low, high)
-        if p.attrs["allow_nan"] and high < math.inf:  # NaN is greater than all numbers there
+        if p.attrs["allow_nan"] and high < math.inf:  # NaN is greater than all numbers.
             bad[-1] = f"({bad[-1]} AND NOT {p.missing(e)})"
-        whens = [(" OR ".join(bad), p.error(not_finite(feature, p.attrs["step"], False)))]
+        whens = [(" OR ".join(bad), p.error(not_finite_error(feature, p.attrs["step"], False)))]
         if e.nan and not p.attrs["allow_nan"]:
-            missing = p.error(not_finite(feature, p.attrs["step"], True))
+            missing = p.error(not_finite_error(feature, p.attrs["step"], True))
             whens.insert(0, (p.missing(e), missing))
-        made.append(p.refusing(e, whens, nan=e.nan and p.attrs["allow_nan"]))
-    return tuple(made)
+        checked.append(p.refusing(e, whens, nan=e.nan and p.attrs["allow_nan"]))
+    return tuple(checked)
 
 
 def _outside(p: Printing, sql: str, low: float, high: float) -> list[str]:
-    """The conditions under which a number is infinite or out of bounds."""
+    """Return the conditions under which a number is infinite or out of bounds."""
     if math.isfinite(high) and low == -high:
         return [f"{p.dialect.call('abs', sql)} > {p.number(high)}"]
     bad = [] if math.isfinite(low) and math.isfinite(high) else [p.dialect.is_infinite(sql)]
@@ -330,14 +331,16 @@ def _outside(p: Printing, sql: str, low: float, high: float) -> list[str]:
 def _impute(p: Printing) -> Value:
     fills = p.constants(p.attrs["fill"])
     missing = p.attrs["missing"]
-    made = []
+    filled = []
     for e, fill in zip(p.bind(p.values[0]), fills, strict=True):
-        gone = p.missing(e) if missing != missing else f"{e.sql} = {p.number(missing)}"
+        is_missing = p.missing(e) if missing != missing else f"{e.sql} = {p.number(missing)}"
         stays = missing == missing and e.nan
-        made.append(
-            Expression(f"CASE WHEN {gone} THEN {fill.sql} ELSE {e.sql} END", nan=fill.nan or stays)
+        filled.append(
+            Expression(
+                f"CASE WHEN {is_missing} THEN {fill.sql} ELSE {e.sql} END", nan=fill.nan or stays
+            )
         )
-    return tuple(made)
+    return tuple(filled)
 
 
 def _log(d: Dialect, x: str) -> str:
@@ -346,24 +349,24 @@ def _log(d: Dialect, x: str) -> str:
 
 
 def _log1p(d: Dialect, x: str) -> str:
-    """Kahan's way: what rounding 1 + x loses is in the quotient as well."""
+    """Return log(1 + x) by Kahan's formula, in which the quotient repeats the rounding of 1 + x."""
     more = d.operator("+", "1", x)
-    made = d.operator("/", x, d.operator("-", more, "1"))  # about 1, of which no product overflows
-    made = d.operator("*", d.call("ln", more), made)
+    result = d.operator("/", x, d.operator("-", more, "1"))  # About 1, so no product overflows.
+    result = d.operator("*", d.call("ln", more), result)
     below = f"CASE WHEN {x} = -1 THEN {d.overflow('-')} ELSE {d.missing('DOUBLE')} END"
     return (
         f"CASE WHEN {x} <= -1 THEN {below} "
-        f"WHEN {more} = 1 OR {d.is_infinite(x)} THEN {x} ELSE {made} END"
+        f"WHEN {more} = 1 OR {d.is_infinite(x)} THEN {x} ELSE {result} END"
     )
 
 
 def _expm1(d: Dialect, x: str) -> str:
     power = d.call("exp", x)
     less = d.operator("-", power, "1")
-    made = d.operator("*", less, d.operator("/", x, d.call("ln", power)))
+    result = d.operator("*", less, d.operator("/", x, d.call("ln", power)))
     return (
         f"CASE WHEN {power} = 1 THEN {x} WHEN {power} < 1e-16::DOUBLE OR {d.is_infinite(power)} "
-        f"THEN {less} ELSE {made} END"
+        f"THEN {less} ELSE {result} END"
     )
 
 
@@ -373,31 +376,31 @@ def _sqrt(d: Dialect, x: str) -> str:
 
 PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
     {
-        "exp": _function(_called("exp"), nan=False),
+        "exp": _function(_call("exp"), nan=False),
         "log": _function(_log, twice=True),
         "log1p": _function(_log1p, twice=True),
         "expm1": _function(_expm1, twice=True),
         "sqrt": _function(_sqrt, twice=True),
         "sigmoid": _sigmoid,
-        "tanh": _function(_called("tanh"), nan=False),
+        "tanh": _function(_call("tanh"), nan=False),
         "exp2": _function(lambda d, x: d.call("pow", "2", x), nan=False),
-        "cbrt": _function(_called("cbrt"), nan=False),
-        "trunc": _of_duckdb("trunc"),
-        "floor": _of_duckdb("floor"),
-        "ceil": _of_duckdb("ceil"),
+        "cbrt": _function(_call("cbrt"), nan=False),
+        "trunc": _duckdb_only("trunc"),
+        "floor": _duckdb_only("floor"),
+        "ceil": _duckdb_only("ceil"),
         "rint": _rint,
         "neg": _unary(lambda d, x: d.negated(x)),
-        "abs": _unary(_called("abs")),
+        "abs": _unary(_call("abs")),
         "square": _square,
         "sign": _sign,
         "add": _arithmetic("+"),
         "sub": _arithmetic("-"),
         "mul": _arithmetic("*"),
-        "div": _divided,
+        "div": _divide,
         "mod": _mod,
         "maximum": _maximum,
         "minimum": _minimum,
-        # In the engine NaN is the greatest number and equals itself.
+        # In the engine, NaN is the greatest number and equals itself.
         "lt": _comparison("<", "b"),
         "le": _comparison("<=", "b"),
         "gt": _comparison(">", "a"),

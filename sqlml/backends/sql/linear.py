@@ -1,10 +1,10 @@
-"""Models of one weighted sum as SQL expressions, which no function call can beat.
+"""Models of one weighted sum as SQL expressions, which are faster than any function call.
 
-A number in SQL may be NULL, NaN or infinite, and what a model makes of that (an error that names
-the column, say) is not repeated in SQL: such a row makes the sum NULL, NaN or infinite too, since
-each column has its part in it, and is left to whoever runs the Program. So nothing before the sum
-may turn a non-number into a number: a comparison, exp(), or a quotient by it. Only impute does, of
-what no step before it refuses.
+A number in SQL may be NULL, NaN or infinite. SQL does not repeat how a model treats that, for
+example by an error that names the column. Such a row makes the sum NULL, NaN or infinite, because
+each column is a term of it, and the caller then runs the Program. So nothing before the sum may
+turn such a value into a number: no comparison, no exp(), no quotient by it. Only impute may, for
+values that no step before it rejects.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from sqlml.ir.program import Attrs, Program
 from sqlml.types import Array
 
 MOST_COLUMNS = 256
-"""The sum is written twice or three times, and each column in it."""
+"""Most columns; the sum, with each column in it, is written two or three times."""
 
 WIDEST_BOUND = 1e290
-"""Bounds of a check as wide as this are those of overflow, which makes the sum infinite."""
+"""Bounds of a check that are at least this wide only detect overflow, which the sum shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """value: the output; sum: the weighted sum that must be finite for `value` to be right."""
+    """The output `value`, which is correct if the weighted sum `sum` is finite."""
 
     value: str
     sum: str
 
 
 def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
-    """The only output of `program`, one column wide; None if it is another kind of model.
+    """Return the only output of `program`, one column wide; None if it is another kind of model.
 
     Args:
-        program: reads one matrix.
-        columns: for each column of it a DOUBLE in SQL that is cheap to write several times.
+        program: has one input, a matrix.
+        columns: for each column of the matrix a DOUBLE in SQL that is cheap to repeat.
     """
     if len(program.inputs) != 1 or len(program.outputs) != 1 or len(columns) > MOST_COLUMNS:
         return None
@@ -51,44 +51,56 @@ def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
     (last,) = program.outputs.values()
     if program.nodes[last].type.width != 1:
         return None
-    made: list[list[str]] = []
-    of_row: list[bool] = []  # each node: whether it is made of columns rather than their sum
-    checked: list[bool] = []  # and whether rows with missing values were refused before it
+    printed_values: list[list[str]] = []
+    # For each node: whether it depends on columns other than through the sum, and whether rows with
+    # missing values were rejected before it.
+    depends_on_columns: list[bool] = []
+    is_checked: list[bool] = []
     for node in program.nodes:
-        of_row.append(
-            node.op == "input" or node.op != "linear" and any(of_row[i] for i in node.inputs)
+        depends_on_columns.append(
+            node.op == "input"
+            or node.op != "linear"
+            and any(depends_on_columns[i] for i in node.inputs)
         )
-        checked.append(
-            any(checked[i] for i in node.inputs)
+        is_checked.append(
+            any(is_checked[i] for i in node.inputs)
             or node.op == "require_finite"
             and not node.attrs["allow_nan"]
         )
         if node.op == "input":
-            made.append(list(columns))
+            printed_values.append(list(columns))
             continue
         printer = PRINTERS.get(node.op)
         if printer is None or node.type.dtype not in ("float64", "int64", "bool"):
             return None
-        if of_row[-1] and (node.op not in _KEEPS or node.type.dtype != "float64"):
+        if depends_on_columns[-1] and (
+            node.op not in _NAN_PRESERVING or node.type.dtype != "float64"
+        ):
             return None
-        if of_row[-1] and len(made) > sums[0]:  # a column that may have no part in the sum
+        # A column that is read after the sum may not be a term of it.
+        if depends_on_columns[-1] and len(printed_values) > sums[0]:
             return None
-        if node.op == "div" and of_row[node.inputs[1]] or node.op == "impute" and checked[-1]:
+        if (
+            node.op == "div"
+            and depends_on_columns[node.inputs[1]]
+            or node.op == "impute"
+            and is_checked[-1]
+        ):
             return None
-        printed = printer([made[i] for i in node.inputs], node.attrs)
+        printed = printer([printed_values[i] for i in node.inputs], node.attrs)
         if printed is None:
             return None
-        made.append(printed)
-    return Linear(made[last][0], made[sums[0]][0])
+        printed_values.append(printed)
+    return Linear(printed_values[last][0], printed_values[sums[0]][0])
 
 
-_KEEPS = frozenset(
+_NAN_PRESERVING = frozenset(
     {"select", "concat", "cast", "require_finite", "impute", "add", "sub", "mul", "div", "neg"}
 )
-"""Operators of which NULL, NaN and infinity make NULL, NaN or infinity, but for impute."""
+"""Operators that map NULL, NaN and infinity to NULL, NaN or infinity, except impute."""
 
 Values = list[str]
-"""One expression for each column of a value."""
+"""An expression for each column of a value."""
 
 
 def _constant(args: Sequence[Values], attrs: Attrs) -> Values | None:
@@ -134,7 +146,7 @@ def _linear(args: Sequence[Values], attrs: Attrs) -> Values | None:
 
 
 def _number(value: float) -> str:
-    """A literal that is a DOUBLE as it stands, which the engine reads faster than a cast."""
+    """Return a literal that is a DOUBLE without a cast, which the engine parses faster."""
     if not math.isfinite(value):
         return number(value)
     text = repr(value)
@@ -166,8 +178,8 @@ def _compared(symbol: str) -> Callable[[str, str], str]:
 
 
 def _sigmoid(x: str) -> str:
-    below = DUCKDB.operator("+", "1", DUCKDB.call("exp", DUCKDB.negated(x)))
-    return DUCKDB.operator("/", "1", below)
+    denominator = DUCKDB.operator("+", "1", DUCKDB.call("exp", DUCKDB.negated(x)))
+    return DUCKDB.operator("/", "1", denominator)
 
 
 PRINTERS: Mapping[str, Callable[[Sequence[Values], Attrs], Values | None]] = MappingProxyType(

@@ -1,7 +1,12 @@
-"""`print_sql`: a Program as expressions that the engine computes by itself, without sqlml.
+"""`print_sql`: a Program as expressions that the engine computes without sqlml.
 
-Long values that are read several times are bound (`expression.py`), so that the text grows with the
-Program and not with the number of ways through it.
+Long values that are read several times are bound to names (`expression.py`), so that the text grows
+with the size of the Program and not with the number of paths through it.
+
+`expressions` prints encoders of strings. Categories become codes by a lookup in a constant MAP.
+Measured on DuckDB 2.0 with 256 categories and 300K strings, most of them distinct: MAP 22 ms,
+list_position 55, CASE 65, and a TRY_CAST to an ENUM 1300, because each unknown string creates an
+error text. NULL and unknown values are explicit, because they decide which branch a row takes.
 """
 
 from __future__ import annotations
@@ -30,20 +35,11 @@ from sqlml.ir.program import Attrs, Node, Program
 from sqlml.limits import MAX_SQL_CHARACTERS
 from sqlml.types import TensorType
 
-# Programs that read strings, as SQL expressions: what makes codes of categories.
-#
-# Categories become codes by a look-up in a constant MAP. Measured on DuckDB 2.0 with 256
-# categories, 300K distinct-ish strings: MAP 22 ms, list_position 55, CASE 65, and a TRY_CAST to
-# an ENUM 1300, since each unknown string makes an error text. NULL and unknown values are spelled
-# out, since they decide which branch of a model a row takes.
-
-
 MAX_TEXT = 16 << 20
 """Most characters of one expression."""
 
-
 _LONGEST_TEXT = 200
-"""Characters of an expression that is written once more, to say what its value was."""
+"""Most characters of an expression that is repeated to report its value in an error."""
 
 
 def expressions(
@@ -52,65 +48,67 @@ def expressions(
     dialect: Dialect = DUCKDB,
     unknown: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """One expression per output of `program`.
+    """Return an expression for each output of `program`.
 
     Args:
-        program: operators of `PRINTERS` over string inputs.
+        program: operators of `TEXT_PRINTERS` on string inputs.
         inputs: input name -> SQL expression of type VARCHAR.
-        unknown: output -> the function that gives the code of a text it does not know; -1 for those
-            of other outputs.
+        unknown: output -> the SQL function that returns the code of an unknown text. The code is -1
+            for other outputs.
 
     Raises:
         BackendError: an operator has no printer.
     """
     functions = {program.outputs[name]: f for name, f in (unknown or {}).items()}
-    made: list[str] = []
+    printed: list[str] = []
     for i, node in enumerate(program.nodes):
         if node.op == "input":
-            made.append(inputs[str(node.attrs["name"])])
+            printed.append(inputs[str(node.attrs["name"])])
             continue
         printer = TEXT_PRINTERS.get(node.op)
         if printer is None:
             raise BackendError(f"operator {node.op} is not printed as SQL")
-        made.append(printer([made[j] for j in node.inputs], node.attrs, dialect, functions.get(i)))
-        if len(made[-1]) > MAX_TEXT:
+        printed.append(
+            printer([printed[j] for j in node.inputs], node.attrs, dialect, functions.get(i))
+        )
+        if len(printed[-1]) > MAX_TEXT:
             raise BackendError(
                 f"encoding {', '.join(inputs)} takes more than {MAX_TEXT} characters of SQL; "
                 "fit the encoder with fewer categories (min_frequency, max_categories)"
             )
-    return {name: made[i] for name, i in program.outputs.items()}
+    return {name: printed[i] for name, i in program.outputs.items()}
 
 
-def _fill(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
+def _print_fill(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
     value = string_literal(str(attrs["value"]), dialect)
     if "missing" in attrs:
-        gone = string_literal(str(attrs["missing"]), dialect)
-        # As bytes: a comparison of texts would follow the column's collation.
-        own, wanted = dialect.bytes(args[0]), dialect.bytes(gone)
-        return f"CASE WHEN {own} = {wanted} THEN {value} ELSE {args[0]} END"
+        missing = string_literal(str(attrs["missing"]), dialect)
+        # Bytes are compared, because a comparison of texts would follow the column's collation.
+        text_bytes, missing_bytes = dialect.bytes(args[0]), dialect.bytes(missing)
+        return f"CASE WHEN {text_bytes} = {missing_bytes} THEN {value} ELSE {args[0]} END"
     return f"coalesce({args[0]}, {value})"
 
 
-def _encode(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
+def _print_encode(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
     categories: Sequence[str] = attrs["categories"].tolist()
     missing = attrs["missing"]
     code = "-1"
     if categories:
         vocabulary = [string_literal(c, dialect) for c in categories]
-        again = unknown is not None and len(args[0]) <= _LONGEST_TEXT
-        other = f"{unknown}({args[0]})" if again else "-1"
+        has_function = unknown is not None and len(args[0]) <= _LONGEST_TEXT
+        other = f"{unknown}({args[0]})" if has_function else "-1"
         code = dialect.place_of(args[0], vocabulary, other)
     if missing == -1:
         return code
     return f"CASE WHEN {args[0]} IS NULL THEN {missing} ELSE {code} END"
 
 
-def _isnan(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
+def _print_isnan(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
     return f"CAST({args[0]} IS NULL AS INTEGER)"
 
 
 TEXT_PRINTERS: Mapping[str, Callable[[Sequence[str], Attrs, Dialect, str | None], str]] = (
-    MappingProxyType({"fill": _fill, "encode": _encode, "isnan": _isnan})
+    MappingProxyType({"fill": _print_fill, "encode": _print_encode, "isnan": _print_isnan})
 )
 
 
@@ -124,9 +122,9 @@ PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
 
 
 def printable(program: Program) -> str | None:
-    """Why `program` cannot be printed, as far as its operators say; None: all are known."""
-    known = {"input", "constant", *PRINTERS, *TEXT_PRINTERS}
-    missing = sorted({node.op for node in program.nodes} - known)
+    """Return why the operators of `program` cannot be printed, or None if all can."""
+    names = {"input", "constant", *PRINTERS, *TEXT_PRINTERS}
+    missing = sorted({node.op for node in program.nodes} - names)
     return f"no SQL for operator {', '.join(missing)}" if missing else None
 
 
@@ -136,20 +134,20 @@ def print_sql(
     inputs: Mapping[str, Sequence[str]],
     dialect: Dialect = DUCKDB,
 ) -> str:
-    """One output of `program` as a SQL expression: a number, or a list of them (width above 1).
+    """Return an output of `program` as a SQL expression: a number, or a list if it is wider than 1.
 
     Args:
-        inputs: for each input a SQL expression for each of its columns, cheap enough to be written
-            several times; numbers may be of any type, and NULL.
+        inputs: a SQL expression for each column of each input, cheap enough to be repeated; numbers
+            may be of any type, and NULL.
 
     Raises:
         BackendError: an operator cannot be printed, or the expression would be too long.
     """
-    taken = " ".join(c.lower() for columns in inputs.values() for c in columns)
-    row = next(name for k in count() if (name := f"sqlml{k or ''}") not in taken)
+    used_names = " ".join(c.lower() for columns in inputs.values() for c in columns)
+    row = next(name for k in count() if (name := f"sqlml{k or ''}") not in used_names)
     bindings = Bindings(row, dialect)
-    place = program.outputs[output]
-    value = columns_of(program, [place], inputs, bindings)[place]
+    node = program.outputs[output]
+    value = print_columns(program, [node], inputs, bindings)[node]
     sql = value[0].sql if len(value) == 1 else dialect.array([e.sql for e in value])
     sql = bindings.around(sql)
     if len(sql) > MAX_SQL_CHARACTERS:
@@ -159,28 +157,30 @@ def print_sql(
     return sql
 
 
-def columns_of(
+def print_columns(
     program: Program,
-    wanted: Sequence[int],
+    targets: Sequence[int],
     inputs: Mapping[str, Sequence[str]],
     bindings: Bindings,
 ) -> dict[int, Value]:
-    """The columns of the nodes that are wanted, and of those that they need, node by node.
+    """Return the columns of the nodes `targets` and of all nodes that they need.
 
     Raises:
         BackendError: an operator cannot be printed, or an expression would be too long.
     """
     nodes = program.nodes
-    live = program.live(wanted)
+    live = program.live(targets)
     readers = Counter(j for i in live for j in nodes[i].inputs)
-    made: dict[int, Value] = {}
+    columns: dict[int, Value] = {}
     for i in live:
         node = nodes[i]
         if node.op == "input":
-            value = _input(node, inputs[str(node.attrs["name"])], bindings.dialect)
+            value = _print_input(node, inputs[str(node.attrs["name"])], bindings.dialect)
         else:
-            below = tuple(nodes[j].type for j in node.inputs)
-            value = _printed(node, below, tuple(made[j] for j in node.inputs), bindings)
+            operand_types = tuple(nodes[j].type for j in node.inputs)
+            value = _print_node(
+                node, operand_types, tuple(columns[j] for j in node.inputs), bindings
+            )
         if readers[i] > 1 and node.type.dtype != "string":
             value = (
                 bindings.bind_conditions(value)
@@ -189,50 +189,50 @@ def columns_of(
             )
         if sum(len(e.sql) for e in value) > MAX_SQL_CHARACTERS:
             raise BackendError("the SQL expression of the model is too long")
-        made[i] = value
-    return made
+        columns[i] = value
+    return columns
 
 
-def _printed(
-    node: Node, below: tuple[TensorType, ...], values: tuple[Value, ...], bindings: Bindings
+def _print_node(
+    node: Node, operand_types: tuple[TensorType, ...], values: tuple[Value, ...], bindings: Bindings
 ) -> Value:
-    """A node of `values`, which have the types `below`."""
+    """Print a node on `values`, which have the types `operand_types`."""
     if node.op == "constant":
         if node.type.dtype not in TYPES:
             raise BackendError(f"a constant {node.type!r} is not printed as SQL")
         return constants(node.attrs["value"], node.type.dtype, bindings.dialect)
-    if "string" in (t.dtype for t in below):
-        return _text(node, values, bindings.dialect)
+    if "string" in (t.dtype for t in operand_types):
+        return _print_text(node, values, bindings.dialect)
     printer = PRINTERS.get(node.op)
     if node.op == "tree_ensemble" and bindings.dialect.missing_is_null:
         printer = print_tree_columns
     if printer is None or node.type.dtype not in TYPES:
         raise BackendError(f"operator {node.op} with a {node.type!r} is not printed as SQL")
-    return printer(Printing(node.op, node.attrs, node.type, values, below, bindings))
+    return printer(Printing(node.op, node.attrs, node.type, values, operand_types, bindings))
 
 
-def _input(node: Node, columns: Sequence[str], dialect: Dialect) -> Value:
+def _print_input(node: Node, columns: Sequence[str], dialect: Dialect) -> Value:
     if node.type.dtype == "string" or (dialect.missing_is_null and node.type.dtype == "float64"):
         return tuple(Expression(c, cheap=True) for c in columns)
     if node.type.dtype not in ("float32", "float64"):
         raise BackendError(f"an input of {node.type.dtype} is not printed as SQL")
     kind = TYPES[node.type.dtype]
-    made = []
+    expressions_ = []
     for column in columns:
         raw = f"CAST({column} AS {kind})"
-        made.append(Expression(f"coalesce({raw}, 'nan'::{kind})", cheap=True, raw=raw))
-    return tuple(made)
+        expressions_.append(Expression(f"coalesce({raw}, 'nan'::{kind})", cheap=True, raw=raw))
+    return tuple(expressions_)
 
 
-def _text(node: Node, values: tuple[Value, ...], dialect: Dialect) -> Value:
+def _print_text(node: Node, values: tuple[Value, ...], dialect: Dialect) -> Value:
     printer = TEXT_PRINTERS.get(node.op)
     if printer is None:
         raise BackendError(f"operator {node.op} on strings is not printed as SQL")
     (x,) = values
-    made = []
+    expressions_ = []
     for e in x:
         sql = printer([e.sql], node.attrs, dialect, None)
         if node.type.dtype != "string":
             sql = f"CAST({sql} AS {TYPES[node.type.dtype]})"
-        made.append(Expression(sql, nan=False, category=quoted_value(e.sql, dialect)))
-    return tuple(made)
+        expressions_.append(Expression(sql, nan=False, category=quoted_value(e.sql, dialect)))
+    return tuple(expressions_)

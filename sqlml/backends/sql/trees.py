@@ -1,7 +1,10 @@
-"""A few small trees as nested CASEs.
+"""Trees as nested CASEs: a few small ones as an expression, or each as columns of queries.
 
-A test that does not hold sends a row right, and so does one of NULL or NaN, for which a comparison
-with a number does not hold in SQL either; where the missing go left, the test says so.
+A row goes right if a test does not hold, and a comparison of NULL or NaN does not hold in SQL
+either. If missing values go left, the test says so.
+
+`print_tree_columns` prints trees of any number and depth for databases. A deep tree takes several
+columns: a row passes some levels in each, from subtree to subtree, until it reaches a leaf.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ from sqlml.errors import BackendError
 from sqlml.ir.trees import Ensemble
 
 MOST_NODES = 5000
-"""Inner nodes of all trees of one expression; the engine takes milliseconds to bind a hundred."""
+"""Most inner nodes of one expression; the engine takes milliseconds to bind a hundred."""
 
 DEEPEST = 200
-"""Levels of a tree: a tenth of what the engine can nest is left for the rest."""
+"""Most levels of a tree, which leaves some of the engine's nesting limit to other operators."""
 
 
 def print_trees(p: Printing) -> Value:
-    """The sums of the leaves' values, tree by tree from left to right, in the leaves' dtype."""
+    """Return the sums of the leaf values in their dtype, from the first tree to the last."""
     e = Ensemble.of(p.attrs)
     if e.has_categories:
         raise BackendError("trees that test category sets are not printed as SQL")
@@ -33,26 +36,28 @@ def print_trees(p: Printing) -> Value:
             f"{MOST_NODES}, of depth {DEEPEST}"
         )
     x = p.bind(p.values[0])
-    dtype, own = str(e.base.dtype), str(e.leaf_values.dtype)
+    dtype, leaf_dtype = str(e.base.dtype), str(e.leaf_values.dtype)
     values = e.leaf_values.shape[1]
     sums: list[list[str]] = [[p.number(b, dtype)] for b in e.base.tolist()]
     for t in range(e.trees):
         leaves: Mapping[int, str]
         if values == 1:
-            leaves = {k: p.number(v, own) for k, v in enumerate(e.leaf_values[:, 0].tolist())}
-            sums[int(e.target[t])].append(node(p, e, int(e.roots[t]), x, leaves))
+            leaves = {
+                k: p.number(v, leaf_dtype) for k, v in enumerate(e.leaf_values[:, 0].tolist())
+            }
+            sums[int(e.target[t])].append(print_node(p, e, int(e.roots[t]), x, leaves))
             continue
         leaves = {
-            k: p.dialect.array([p.number(v, own) for v in row])
+            k: p.dialect.array([p.number(v, leaf_dtype) for v in row])
             for k, row in enumerate(e.leaf_values.tolist())
         }
-        name = p.bindings.name(node(p, e, int(e.roots[t]), x, leaves))
+        name = p.bindings.name(print_node(p, e, int(e.roots[t]), x, leaves))
         for k in range(values):
             sums[int(e.target[t]) + k].append(p.dialect.at(name, k + 1))
     return tuple(Expression(p.total(s), nan=not np.isfinite(e.leaf_values).all()) for s in sums)
 
 
-def node(
+def print_node(
     p: Printing,
     e: Ensemble,
     at: int,
@@ -61,70 +66,72 @@ def node(
     levels: int = DEEPEST + 1,
     below: Callable[[int], str] = str,
 ) -> str:
-    """A node and what is below it, as nested CASEs.
+    """Return a node and its subtree as nested CASEs.
 
     Args:
-        leaves: the text of each leaf.
-        levels: how many are written; `below` gives the text for a node under them.
+        leaves: the SQL of each leaf.
+        levels: the number of levels to print; `below` returns the SQL of a node under them.
     """
     if at < 0:
         return leaves[~at]
     if levels == 0:
         return below(at)
     left, right = (
-        node(p, e, int(side[at]), x, leaves, levels - 1, below) for side in (e.left, e.right)
+        print_node(p, e, int(side[at]), x, leaves, levels - 1, below) for side in (e.left, e.right)
     )
-    above = _above(p, e, at, x)
+    above = _print_right_test(p, e, at, x)
     if above is not None:
         return f"CASE WHEN {above} THEN {right} ELSE {left} END"
-    return f"CASE WHEN {_test(p, e, at, x)} THEN {left} ELSE {right} END"
+    return f"CASE WHEN {_print_left_test(p, e, at, x)} THEN {left} ELSE {right} END"
 
 
-def _above(p: Printing, e: Ensemble, at: int, x: Value) -> str | None:
-    """Whether a row goes right at a node where a missing number goes left: a comparison alone
-    says so where that number is NULL; None: it does not."""
-    column, threshold = x[int(e.feature[at])], float(e.threshold[at])
-    of_set = e.categorical is not None and e.categorical[at]
-    goes_left = bool(e.default_left[at]) and column.nan and p.dialect.missing_is_null
-    if not goes_left or of_set or not np.isfinite(threshold):
+def _print_right_test(p: Printing, e: Ensemble, index: int, x: Value) -> str | None:
+    """Return the condition of going right at a node whose missing numbers, all NULL, go left.
+
+    It is one comparison, because it does not hold for NULL. None for other nodes.
+    """
+    column, threshold = x[int(e.feature[index])], float(e.threshold[index])
+    tests_set = e.categorical is not None and e.categorical[index]
+    goes_left = bool(e.default_left[index]) and column.nan and p.dialect.missing_is_null
+    if not goes_left or tests_set or not np.isfinite(threshold):
         return None
     symbol = ">=" if e.compare == "lt" else ">"
     return f"{column.sql} {symbol} {p.number(threshold, p.operand)}"
 
 
-def _test(p: Printing, e: Ensemble, at: int, x: Value) -> str:
-    """Whether a row goes left at a node."""
-    column = x[int(e.feature[at])]
-    threshold = float(e.threshold[at])
+def _print_left_test(p: Printing, e: Ensemble, index: int, x: Value) -> str:
+    """Return the condition of going left at a node."""
+    column = x[int(e.feature[index])]
+    threshold = float(e.threshold[index])
     symbol = "<" if e.compare == "lt" else "<="
-    below = column.raw or column.sql
-    if e.categorical is not None and e.categorical[at]:
-        test = _is_member(e, at, column.sql)
-    elif threshold != threshold:  # no number goes left
+    number = column.raw or column.sql
+    if e.categorical is not None and e.categorical[index]:
+        test = _print_member_test(e, index, column.sql)
+    elif threshold != threshold:  # No number goes left.
         test = "1 = 0" if p.dialect.missing_is_null else "false"
-    elif p.dialect.missing_is_null and np.isinf(threshold):  # a number that few databases have
-        test = _below_infinity(p, below, symbol, threshold)
+    elif p.dialect.missing_is_null and np.isinf(threshold):  # Few databases have infinity.
+        test = _compare_with_infinity(p, number, symbol, threshold)
     else:
-        # To the engine NaN is greater than +inf, as than all numbers.
-        test = f"{below} {symbol} {p.number(threshold, p.operand)}"
-    if e.default_left[at] and column.raw is not None:
-        test = f"({test} OR {below} IS NULL OR {p.dialect.call('isnan', below)})"
-    elif e.default_left[at] and column.nan:
+        # In the engine, NaN is greater than all numbers, including infinity.
+        test = f"{number} {symbol} {p.number(threshold, p.operand)}"
+    if e.default_left[index] and column.raw is not None:
+        test = f"({test} OR {number} IS NULL OR {p.dialect.call('isnan', number)})"
+    elif e.default_left[index] and column.nan:
         test = f"({test} OR {p.missing(column)})"
     return test
 
 
-def _is_member(e: Ensemble, at: int, number: str) -> str:
-    """Whether a number without its fraction is in the set of categories of a node."""
+def _print_member_test(e: Ensemble, index: int, number: str) -> str:
+    """Return the condition that a number without its fraction is in the node's set."""
     assert e.set_offsets is not None and e.set_words is not None
-    words = e.set_words[e.set_offsets[at] : e.set_offsets[at + 1]]
+    words = e.set_words[e.set_offsets[index] : e.set_offsets[index + 1]]
     codes = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
     if not codes.size:
         return "1 = 0"
     return f"({number} >= 0 AND floor({number}) IN ({', '.join(map(str, codes.tolist()))}))"
 
 
-def _below_infinity(p: Printing, number: str, symbol: str, threshold: float) -> str:
+def _compare_with_infinity(p: Printing, number: str, symbol: str, threshold: float) -> str:
     largest = float(np.finfo("float64").max)
     if threshold > 0:
         return (
@@ -135,89 +142,86 @@ def _below_infinity(p: Printing, number: str, symbol: str, threshold: float) -> 
     return f"{number} < {p.number(-largest, 'float64')}" if symbol == "<=" else "1 = 0"
 
 
-# Trees of any number and depth for databases: each tree is a column.
-#
-# A tree of many levels takes several: a row goes through some levels in each, from part to part
-# of the tree, until it is at a leaf.
-
-
 WAYS = 8
-"""The numbers of leaves are told apart by so many comparisons one after the other."""
+"""Branches per level in a search by the number of a leaf."""
 
 
 def print_tree_columns(p: Printing) -> Value:
-    """The sums of the leaves' values, tree by tree from left to right, in the leaves' dtype."""
+    """Return the sums of the leaf values in their dtype, from the first tree to the last."""
     e = Ensemble.of(p.attrs)
     x = p.bind(p.values[0])
-    if p.bindings.walked is not None:
-        name = p.bindings.name(p.bindings.walked(e, x))
+    if p.bindings.sum_trees is not None:
+        name = p.bindings.name(p.bindings.sum_trees(e, x))
         return tuple(Expression(p.dialect.at(name, k + 1)) for k in range(len(e.base)))
-    dtype, own = str(e.base.dtype), str(e.leaf_values.dtype)
+    dtype, leaf_dtype = str(e.base.dtype), str(e.leaf_values.dtype)
     sums: list[list[str]] = [[p.number(b, dtype)] for b in e.base.tolist()]
     for root, first in zip(e.roots.tolist(), e.target.tolist(), strict=True):
-        leaves = _leaves(e, root)
-        texts = [[p.number(v, own) for v in e.leaf_values[leaf].tolist()] for leaf in leaves]
-        place = _deep(p, e, root, x, leaves)
+        leaves = _list_leaves(e, root)
+        texts = [[p.number(v, leaf_dtype) for v in e.leaf_values[leaf].tolist()] for leaf in leaves]
+        position = _bind_leaf_positions(p, e, root, x, leaves)
         for k in range(e.leaf_values.shape[1]):
             values = [text[k] for text in texts]
-            if place is None:
-                made = node(p, e, root, x, dict(zip(leaves, values, strict=True)))
+            if position is None:
+                sql = print_node(p, e, root, x, dict(zip(leaves, values, strict=True)))
             else:
-                made = _by_number(place, values, 0)
-            sums[first + k].append(p.bindings.name(made))
+                sql = _select_by_number(position, values, 0)
+            sums[first + k].append(p.bindings.name(sql))
     nan = not np.isfinite(e.leaf_values).all()
     return tuple(Expression(p.total(s), nan=nan) for s in sums)
 
 
-def _deep(p: Printing, e: Ensemble, root: int, x: Value, leaves: Sequence[int]) -> str | None:
-    """The column with the place of a row's leaf among `leaves`; None for a tree of few levels."""
-    numbers = {leaf: str(place) for place, leaf in enumerate(leaves)}
+def _bind_leaf_positions(
+    p: Printing, e: Ensemble, root: int, x: Value, leaves: Sequence[int]
+) -> str | None:
+    """Return the column with the position of a row's leaf in `leaves`; None for a shallow tree."""
+    numbers = {leaf: str(position) for position, leaf in enumerate(leaves)}
     assert isinstance(p.dialect, Portable)
     levels = p.dialect.levels
-    place = None
-    parts = [root]
-    while parts:
+    position = None
+    subtrees = [root]
+    while subtrees:
         below: list[int] = []
 
-        def numbered(part: int, below: list[int] = below) -> str:
+        def number_subtree(part: int, below: list[int] = below) -> str:
             below.append(part)
             return str(len(leaves) + len(below) - 1)
 
-        made = [node(p, e, part, x, numbers, levels, numbered) for part in parts]
-        if place is None and not below:
+        printed = [print_node(p, e, part, x, numbers, levels, number_subtree) for part in subtrees]
+        if position is None and not below:
             return None
-        if place is None:
-            place = p.bindings.name(made[0])
+        if position is None:
+            position = p.bindings.name(printed[0])
         else:
-            further = _by_number(place, made, len(leaves))
-            place = p.bindings.name(
-                f"CASE WHEN {place} < {len(leaves)} THEN {place} ELSE {further} END"
+            further = _select_by_number(position, printed, len(leaves))
+            position = p.bindings.name(
+                f"CASE WHEN {position} < {len(leaves)} THEN {position} ELSE {further} END"
             )
-        parts = below
-    return place
+        subtrees = below
+    return position
 
 
-def _by_number(column: str, texts: Sequence[str], first: int) -> str:
-    """The text that a number stands for, the first of them for `first`."""
+def _select_by_number(column: str, texts: Sequence[str], first: int) -> str:
+    """Return SQL that selects among `texts`, the first of which has the number `first`."""
     if len(texts) == 1:
         return texts[0]
     size = 1
     while size * WAYS < len(texts):
         size *= WAYS
-    *made, last = (
-        _by_number(column, texts[k : k + size], first + k) for k in range(0, len(texts), size)
+    *groups, last = (
+        _select_by_number(column, texts[k : k + size], first + k)
+        for k in range(0, len(texts), size)
     )
-    whens = (f"WHEN {column} < {first + (k + 1) * size} THEN {m}" for k, m in enumerate(made))
+    whens = (f"WHEN {column} < {first + (k + 1) * size} THEN {m}" for k, m in enumerate(groups))
     return f"CASE {' '.join(whens)} ELSE {last} END"
 
 
-def _leaves(e: Ensemble, root: int) -> list[int]:
-    """The leaves below a node, from left to right."""
-    found, waiting = [], [root]
-    while waiting:
-        at = waiting.pop()
-        if at < 0:
-            found.append(~at)
+def _list_leaves(e: Ensemble, root: int) -> list[int]:
+    """Return the leaves of a subtree, from left to right."""
+    leaves, stack = [], [root]
+    while stack:
+        index = stack.pop()
+        if index < 0:
+            leaves.append(~index)
         else:
-            waiting += [int(e.right[at]), int(e.left[at])]
-    return found
+            stack += [int(e.right[index]), int(e.left[index])]
+    return leaves

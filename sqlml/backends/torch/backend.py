@@ -1,12 +1,12 @@
-"""`TorchBackend`: run a lowered Program with torch, its constants resident on the device.
+"""`TorchBackend`: run a lowered Program with torch, with its constants on the device.
 
-Operators are called one by one. torch.compile was tried on the CPU (torch 2.13, one thread): it
-takes 2 to 22 s and a C++ compiler for a model, and as much again when the number of rows changes
-for the first time. Then 100 trees by PTT ran 1.7 times as fast for one row and 0.9 to 1.0 for
-1,000 and 4,000, logistic regression 0.6 to 0.8, a perceptron 0.4 to 1.2, and last digits of all
-but the trees changed, since products and sums are fused. Only chains of many elementwise steps
-gained (231 polynomial terms: 4.6), and the native backend is the one to run these. So it is not an
-option. On a GPU, strategy `fused` is what a compiled graph would be.
+Operators are called one by one. torch.compile does not pay off on the CPU (torch 2.13, one thread).
+It needs a C++ compiler and 2 to 22 s for a model, and as much again when the number of rows first
+changes. Then 100 trees by PTT ran 1.7 times as fast for one row and 0.9 to 1.0 for 1,000 and 4,000,
+logistic regression 0.6 to 0.8, and a perceptron 0.4 to 1.2. The last digits of all but the trees
+changed, because products and sums are fused. Only chains of many elementwise steps gained (231
+polynomial terms: 4.6), which the native backend should run. On a GPU, strategy `fused` is
+equivalent to a compiled graph.
 """
 
 from __future__ import annotations
@@ -19,27 +19,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sqlml.backends.base import sparse, unsupported
+from sqlml.backends.base import touches_sparse_rows, unsupported
 from sqlml.backends.category_lookup import encoder
 from sqlml.backends.native.backend import bind
 from sqlml.backends.row_blocks import Schedule, Step, row_bytes, run_blocks, schedule
 from sqlml.backends.torch.functions import FUNCTIONS
 from sqlml.backends.torch.fused import bind as bind_fused
-from sqlml.backends.torch.fused import unavailable
-from sqlml.backends.torch.gpu_transfers import Overlap, is_lost, is_out_of_memory, lost
+from sqlml.backends.torch.fused import explain_unavailable
+from sqlml.backends.torch.gpu_transfers import Overlap, is_lost, is_out_of_memory, lost_device_error
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.types import TEXTUAL, Array
 
-# `device_of`: the torch device that a user's `device=` means.
 
-
-def device_of(name: str) -> torch.device:
-    """The device called "cpu", "cuda", "cuda:1" .. or "auto" (a GPU when there is one).
+def find_device(name: str) -> torch.device:
+    """Return the device called "cpu", "cuda", "cuda:1", ... or "auto" (a GPU if there is one).
 
     Raises:
-        BackendError: no such device; the message names the fix.
+        BackendError: there is no such device.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -47,7 +45,7 @@ def device_of(name: str) -> torch.device:
         return torch.device("cpu")
     kind, _, number = name.partition(":")
     if kind != "cuda" or (number and not number.isdecimal()):
-        raise BackendError(f"unknown device {name!r}; devices: auto, cpu, cuda, cuda:0 ..")
+        raise BackendError(f"unknown device {name!r}; devices: auto, cpu, cuda, cuda:0, ...")
     if not torch.cuda.is_available():
         why = "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU only"
         raise BackendError(
@@ -66,34 +64,34 @@ HOST = frozenset(
     ("couple", "encode", "encode_hashed", "fill", "hash_categories", "knn_impute")
     + ("look_up_combinations", "mod", "nearest")
 )
-"""Operators that run in numpy wherever the tensors are; so do all that touch strings.
+"""Operators that run in numpy on any device; so do all operators on strings.
 
-Which of equally near rows counts is numpy's own choice, and torch's `remainder` divides, which
-makes NaN of a quotient that overflows.
+numpy's choice among equally near rows cannot be reproduced, and torch's `remainder` returns NaN if
+the quotient overflows.
 """
 
 BLOCK_BYTES = 4 << 20
-"""Memory that the intermediate values of one block may take on the CPU.
+"""Most memory for the intermediate values of a block on the CPU.
 
-They stay in the processor's cache then, and come from memory that the process already has:
-against 8 MB, forests of 100 trees and 10,000 rows ran 1.1 to 1.7 times as fast.
+Then they stay in the processor's cache, and in memory that the process already has: forests of 100
+trees and 10,000 rows ran 1.1 to 1.7 times as fast as with 8 MB.
 """
 
 FEWEST_ROWS, MOST_ROWS = 16, 1 << 20
 
 
 class TorchCompiled:
-    """A Program that torch runs. Thread-safe; it pickles as its Program and its device's name."""
+    """A Program that torch runs. Thread-safe; it pickles as its Program and its device name."""
 
     def __init__(self, program: Program, device: str) -> None:
         self.program = program
         self.device = device
-        self._device = device_of(device)
+        self._device = find_device(device)
         size = row_bytes(program)
         self._rows = int(np.clip(BLOCK_BYTES // size, FEWEST_ROWS, MOST_ROWS))
         self._overlap: Overlap | None = None
         if self._device.type == "cuda":
-            # A fused kernel has up to two columns of ranks for each of x.
+            # A fused kernel has up to two columns of ranks for each column of x.
             wide = [program.nodes[n.inputs[0]].type for n in program if n.op == "tree_ensemble"]
             size += sum(8 * t.width for t in wide)
             self._overlap = Overlap(program, self._device, size)
@@ -108,7 +106,7 @@ class TorchCompiled:
                     "(other processes show in nvidia-smi), or use device='cpu'"
                 ) from error
             if self._overlap is not None and is_lost(error):
-                raise lost(error, self._device) from error
+                raise lost_device_error(error, self._device) from error
             raise
         self._schedules = {
             names: schedule(program, self._steps, names, self._constants)
@@ -127,7 +125,7 @@ class TorchCompiled:
                 else:
                     self._constants[i] = function(*[self._constants[j] for j in node.inputs])
         if self._overlap is not None:
-            torch.cuda.synchronize(self._device)  # other streams read the constants
+            torch.cuda.synchronize(self._device)  # Other streams read the constants.
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
@@ -156,16 +154,16 @@ class TorchCompiled:
         return run_blocks(self.program, inputs, plan.inputs, names, self._rows, block)
 
     def run_tensors(self, inputs: Mapping[str, Tensor], output: str) -> Tensor:
-        """Score rows that lie on the device, on the current stream: (n, k), which stays there.
+        """Score rows on the device, on the current stream; the result (n, k) stays there.
 
-        Nothing is copied, converted or cut into blocks; errors of torch are torch's own.
+        Nothing is copied, converted or split into blocks, and torch's errors are not converted.
         """
         plan = self._plan((output,))
         values = {i: inputs[name] for name, i in plan.inputs.items()} | self._constants
         with torch.inference_mode(), np.errstate(all="ignore"):
             plan.run(values)
-        made: Tensor = values[self.program.outputs[output]]
-        return made
+        result: Tensor = values[self.program.outputs[output]]
+        return result
 
     def _plan(self, names: tuple[str, ...]) -> Schedule:
         plan = self._schedules.get(names)
@@ -173,7 +171,7 @@ class TorchCompiled:
 
     def _bind(self, program: Program, i: int) -> Callable[..., Any]:
         node = program.nodes[i]
-        if sparse(program, i):
+        if touches_sparse_rows(program, i):
             run = bind(program, i).function
             if node.type.sparse:
                 return lambda *args: run(*[_to_host(a) for a in args])
@@ -181,7 +179,7 @@ class TorchCompiled:
         strings = "string" in (node.type.dtype, *(program.nodes[j].type.dtype for j in node.inputs))
         if node.op == "tree_ensemble":
             return bind_fused(node, self._put)
-        # Expanded distances are rounded as numpy rounds them, or not at all.
+        # Expanded distances must be rounded as in numpy.
         if not strings and node.op not in HOST and not node.attrs.get("expanded", False):
             return FUNCTIONS[node.op](node, self._put)
         attrs = node.attrs
@@ -194,7 +192,7 @@ class TorchCompiled:
         return lambda *args: self._put(function([_to_host(a) for a in args], attrs))
 
     def _put(self, array: Array) -> Tensor:
-        # torch takes no negative strides, and warns of arrays that may not be written to.
+        # torch rejects negative strides, and warns about arrays that are not writable.
         fits = array.flags.writeable and array.flags.aligned and min(array.strides) >= 0
         if not fits:
             array = array.copy()
@@ -209,30 +207,30 @@ def _to_host(value: Tensor | Array) -> Array:
 
 
 class TorchBackend:
-    """Runs tensor operators; trees by the strategies of Hummingbird, or fused on a GPU."""
+    """A backend of tensor operators; trees are lowered as in Hummingbird, or fused on a GPU."""
 
     def supports(self, program: Program) -> str | None:
-        """Return why some operator cannot run; None: all can."""
-        host = {n.op for i, n in enumerate(program.nodes) if sparse(program, i)}
-        known = set(FUNCTIONS) | HOST | (host & set(reference.FUNCTIONS)) | {"input"}
-        reason = unsupported(program, known | {"tree_ensemble"})
+        """Return why it cannot run `program`, or None if it can."""
+        host = {n.op for i, n in enumerate(program.nodes) if touches_sparse_rows(program, i)}
+        names = set(FUNCTIONS) | HOST | (host & set(reference.FUNCTIONS)) | {"input"}
+        reason = unsupported(program, names | {"tree_ensemble"})
         if reason is None and any(node.op == "tree_ensemble" for node in program):
-            fused = unavailable()
+            fused = explain_unavailable()
             reason = None if fused is None else f"no function for operator tree_ensemble: {fused}"
         return reason
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> TorchCompiled:
-        """Prepare a Program for a device, where its constants move."""
+        """Compile a Program for a device, and move its constants there."""
         reason = self.supports(program)
         if reason is not None:
             raise BackendError(
                 f"the torch backend cannot run this model: {reason}; "
                 "it runs programs that were lowered (strategy gemm, tt or ptt)"
             )
-        if device == "auto" and device_of(device).type != "cpu":
-            with suppress(BackendError):  # a GPU that is there, but full or out of order
+        if device == "auto" and find_device(device).type != "cpu":
+            with suppress(BackendError):  # The GPU may be full or out of order.
                 return TorchCompiled(program, "cuda")
             device = "cpu"
         return TorchCompiled(program, device)

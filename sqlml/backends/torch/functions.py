@@ -1,7 +1,9 @@
-"""The tensor operators in torch: operator -> how to bind it, with the reference's own results.
+"""The tensor operators in torch, with the results of the reference.
 
-Where torch and numpy disagree (the sign of NaN, the dtype of a mixed concat or a sum of small
-integers, the sigmoid of float32) this follows `ir/reference.py`.
+If torch and numpy disagree (the sign of NaN, the dtype of a mixed concat or a sum of small
+integers, the sigmoid of float32), a function follows `ir/reference.py`. Elementary functions are
+computed in float64 and rounded once, as in the reference; rounding to integers is exact in any
+dtype. `FUNCTIONS` maps each operator to a function that binds a node.
 """
 
 from __future__ import annotations
@@ -18,26 +20,21 @@ from torch import Tensor
 
 from sqlml.ir import reference
 from sqlml.ir.operators.distances import distances
-from sqlml.ir.operators.piecewise import pieces
+from sqlml.ir.operators.piecewise import split_points
 from sqlml.ir.operators.torch_module import runner
 from sqlml.ir.program import Node
 from sqlml.types import Array
-
-# Elementary functions in torch, each computed in float64 and rounded once, as the reference does.
-#
-# Rounding to integers is exact in any float, so it stays in its own.
-
 
 Function = Callable[..., Tensor]
 Put = Callable[[Array], Tensor]
 Bind = Callable[[Node, Put], Function]
 
 
-def _own(function: Callable[..., Tensor]) -> Bind:
+def _use_as_is(function: Callable[..., Tensor]) -> Bind:
     return lambda node, put: function
 
 
-def _wide(function: Callable[..., Tensor]) -> Bind:
+def _compute_in_float64(function: Callable[..., Tensor]) -> Bind:
     def compute(*args: Tensor) -> Tensor:
         return function(*[x.to(torch.float64) for x in args]).to(args[0].dtype)
 
@@ -45,7 +42,7 @@ def _wide(function: Callable[..., Tensor]) -> Bind:
 
 
 def _cbrt(x: Tensor) -> Tensor:
-    """The power, and one step of Newton's method where that cannot overflow or vanish."""
+    """Return the cube root: a power, and a step of Newton's method if that cannot overflow."""
     root = torch.copysign(torch.pow(torch.abs(x), 1 / 3), x)
     better = root - (root * root * root - x) / (3 * root * root)
     fine = (torch.abs(x) > 1e-280) & torch.isfinite(x)
@@ -59,46 +56,43 @@ def _ndtr(x: Tensor) -> Tensor:
 
 ELEMENTARY_FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
     {
-        "floor": _own(torch.floor),
-        "ceil": _own(torch.ceil),
-        "rint": _own(torch.round),
-        "exp2": _wide(torch.exp2),
-        "log2": _wide(torch.log2),
-        "log10": _wide(torch.log10),
-        "cbrt": _wide(_cbrt),
-        "sin": _wide(torch.sin),
-        "cos": _wide(torch.cos),
-        "tan": _wide(torch.tan),
-        "arcsin": _wide(torch.asin),
-        "arccos": _wide(torch.acos),
-        "arctan": _wide(torch.atan),
-        "sinh": _wide(torch.sinh),
-        "cosh": _wide(torch.cosh),
-        "arcsinh": _wide(torch.asinh),
-        "arccosh": _wide(torch.acosh),
-        "arctanh": _wide(torch.atanh),
-        "ndtr": _wide(_ndtr),
-        "ndtri": _wide(torch.special.ndtri),
-        "pow": _wide(torch.pow),
+        "floor": _use_as_is(torch.floor),
+        "ceil": _use_as_is(torch.ceil),
+        "rint": _use_as_is(torch.round),
+        "exp2": _compute_in_float64(torch.exp2),
+        "log2": _compute_in_float64(torch.log2),
+        "log10": _compute_in_float64(torch.log10),
+        "cbrt": _compute_in_float64(_cbrt),
+        "sin": _compute_in_float64(torch.sin),
+        "cos": _compute_in_float64(torch.cos),
+        "tan": _compute_in_float64(torch.tan),
+        "arcsin": _compute_in_float64(torch.asin),
+        "arccos": _compute_in_float64(torch.acos),
+        "arctan": _compute_in_float64(torch.atan),
+        "sinh": _compute_in_float64(torch.sinh),
+        "cosh": _compute_in_float64(torch.cosh),
+        "arcsinh": _compute_in_float64(torch.asinh),
+        "arccosh": _compute_in_float64(torch.acosh),
+        "arctanh": _compute_in_float64(torch.atanh),
+        "ndtr": _compute_in_float64(_ndtr),
+        "ndtri": _compute_in_float64(torch.special.ndtri),
+        "pow": _compute_in_float64(torch.pow),
     }
 )
 
 
-# Functions in pieces, one per column, in torch; see `ir/operators/piecewise.py`.
-
-
 def _columns(node: Node, put: Put, name: str) -> list[Tensor]:
-    return [put(part) for part in pieces(node.attrs[name], node.attrs["offsets"])]
+    return [put(part) for part in split_points(node.attrs[name], node.attrs["offsets"])]
 
 
 def _search_sorted(node: Node, put: Put) -> Function:
     edges, right = _columns(node, put, "edges"), node.attrs["side"] == "right"
 
     def search(x: Tensor) -> Tensor:
-        found = torch.empty(x.shape, dtype=torch.int64, device=x.device)
-        for j, own in enumerate(edges):
-            found[:, j] = torch.searchsorted(own, x[:, j].contiguous(), right=right)
-        return found
+        index = torch.empty(x.shape, dtype=torch.int64, device=x.device)
+        for j, column_edges in enumerate(edges):
+            index[:, j] = torch.searchsorted(column_edges, x[:, j].contiguous(), right=right)
+        return index
 
     return search
 
@@ -107,24 +101,24 @@ def _interpolate(node: Node, put: Put) -> Function:
     points, values = _columns(node, put, "points"), _columns(node, put, "values")
 
     def interpolate(x: Tensor) -> Tensor:
-        made = torch.empty_like(x)
+        result = torch.empty_like(x)
         for j in range(len(points)):
-            made[:, j] = _interpolated(x[:, j].contiguous(), points[j], values[j])
-        return made
+            result[:, j] = _interpolate_column(x[:, j].contiguous(), points[j], values[j])
+        return result
 
     return interpolate
 
 
-def _interpolated(x: Tensor, points: Tensor, values: Tensor) -> Tensor:
-    """As `np.interp`: the line to the right of the last point that is not above x."""
-    at = torch.searchsorted(points, x, right=True) - 1
-    low = at.clamp(0, max(0, points.shape[0] - 2))
+def _interpolate_column(x: Tensor, points: Tensor, values: Tensor) -> Tensor:
+    """Interpolate as `np.interp` does, on the line right of the last point that is not above x."""
+    position = torch.searchsorted(points, x, right=True) - 1
+    low = position.clamp(0, max(0, points.shape[0] - 2))
     high = (low + 1).clamp(max=points.shape[0] - 1)
     left, bottom, width = points[low], values[low], points[high] - points[low]
     slope = (values[high] - bottom) / torch.where(width == 0, torch.ones_like(width), width)
     line = torch.where(x == left, bottom, slope * (x - left) + bottom)
-    line = torch.where(at < 0, values[0], line)
-    line = torch.where(at >= points.shape[0] - 1, values[-1], line)
+    line = torch.where(position < 0, values[0], line)
+    line = torch.where(position >= points.shape[0] - 1, values[-1], line)
     return torch.where(torch.isnan(x), x, line)
 
 
@@ -134,21 +128,23 @@ def _bspline(node: Node, put: Put) -> Function:
     each = node.type.width // max(1, len(knots))
 
     def bspline(x: Tensor) -> Tensor:
-        made = torch.zeros((x.shape[0], len(knots), each), dtype=x.dtype, device=x.device)
+        result = torch.zeros((x.shape[0], len(knots), each), dtype=x.dtype, device=x.device)
         step = torch.arange(degree + 1, device=x.device)
         for j, t in enumerate(knots):
-            at = x[:, j].contiguous()
-            gone = torch.isnan(at)
-            sought = torch.where(gone, torch.full_like(at, -np.inf), at)
+            column = x[:, j].contiguous()
+            is_missing = torch.isnan(column)
+            sought = torch.where(is_missing, torch.full_like(column, -np.inf), column)
             span = degree + torch.searchsorted(t[degree + 1 : each], sought, right=True)
-            made[:, j].scatter_(1, span[:, None] - degree + step, _de_boor(t, at, span, degree))
-            made[:, j][gone] = np.nan
-        return made.reshape(x.shape[0], node.type.width)
+            result[:, j].scatter_(
+                1, span[:, None] - degree + step, _evaluate_basis(t, column, span, degree)
+            )
+            result[:, j][is_missing] = np.nan
+        return result.reshape(x.shape[0], node.type.width)
 
     return bspline
 
 
-def _de_boor(t: Tensor, x: Tensor, span: Tensor, degree: int) -> Tensor:
+def _evaluate_basis(t: Tensor, x: Tensor, span: Tensor, degree: int) -> Tensor:
     zero = torch.zeros_like(x)
     h = [torch.ones_like(x)]
     for j in range(1, degree + 1):
@@ -172,30 +168,27 @@ PIECEWISE_FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
 )
 
 
-# `accumulate` in torch: the trees' values added in the source's order, each sum rounded.
-#
-# No sum of torch has that order, and an addition a tree costs a call a tree, most of the time of
-# a small batch. On the CPU numpy's `add.reduce` over the outer axis of (trees, rows) is one call:
-# it adds whole rows of that array one after the other (numpy adds in pairs only along the fast
-# axis; so a single row of data goes through `add.accumulate`, which never does). Measured with
-# 100 trees and one thread: 1 row 4 us (241 by additions), 1,000 rows 65 (292), 3,000 rows 205
-# (437).
-
-
 Terms = tuple["slice | Array | None", ...]
-"""For each output the columns of (n, trees * values) that it adds, in order; None for none."""
+"""For each output, the columns of (n, trees * values) that it adds in order, or None."""
 
 
-def accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
-    """(n, trees, values) -> (n, outputs), as `accumulate` of `ir/operators/forests.py`."""
+def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
+    """Bind `accumulate`, which adds the values of the trees in the source's order.
+
+    No sum of torch has that order, and an addition per tree is a call per tree, which dominates
+    small batches. On the CPU, numpy's `add.reduce` over the outer axis of (trees, rows) is one
+    call, which adds the rows of that array one by one. (numpy adds pairwise only along the fast
+    axis, so a single row of data uses `add.accumulate`, which never does.) Measured with 100 trees
+    and one thread: 1 row 4 us (241 by additions), 1,000 rows 65 (292), 3,000 rows 205 (437).
+    """
     host_base: Array = node.attrs["base"]
     target: Array = node.attrs["target"]
     base = put(host_base)
-    terms_of = lru_cache(maxsize=1)(lambda values: _terms(target, values, host_base.size))
-    runs_of = lru_cache(maxsize=1)(lambda values: _runs(target, values))
+    terms_of = lru_cache(maxsize=1)(lambda values: _find_terms(target, values, host_base.size))
+    runs_of = lru_cache(maxsize=1)(lambda values: _find_runs(target, values))
 
-    def by_runs(x: Tensor) -> Tensor:
-        # Trees first, so that the values of one tree for all rows lie together.
+    def add_by_runs(x: Tensor) -> Tensor:
+        # With trees first, the values of a tree for all rows are contiguous.
         trees = x.permute(1, 2, 0).contiguous()
         out: Tensor = base.reshape(-1, 1).repeat(1, x.shape[0])
         for start, stop in runs_of(x.shape[2]):
@@ -204,10 +197,10 @@ def accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
             out[first : first + added.shape[0]] += added
         return out.transpose(0, 1)
 
-    def by_outputs(x: Tensor) -> Tensor:
+    def add_by_outputs(x: Tensor) -> Tensor:
         rows, trees, values = x.shape
-        own = torch.empty((trees, values, rows), dtype=x.dtype).copy_(x.permute(1, 2, 0))
-        lines = own.flatten(0, 1).numpy()
+        trees_first = torch.empty((trees, values, rows), dtype=x.dtype).copy_(x.permute(1, 2, 0))
+        lines = trees_first.flatten(0, 1).numpy()
         out = np.empty((host_base.size, rows), lines.dtype)
         for k, terms in enumerate(terms_of(values)):
             if terms is None:
@@ -221,33 +214,33 @@ def accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
                 np.add.reduce(chosen, axis=0, out=out[k])
         return torch.from_numpy(out).transpose(0, 1)
 
-    def on_the_host(x: Tensor) -> Tensor:
+    def add_on_host(x: Tensor) -> Tensor:
         fewer_runs = len(runs_of(x.shape[2])) < host_base.size
         with np.errstate(all="ignore"):
-            return by_runs(x) if fewer_runs else by_outputs(x)
+            return add_by_runs(x) if fewer_runs else add_by_outputs(x)
 
-    return on_the_host if base.device.type == "cpu" else by_runs
+    return add_on_host if base.device.type == "cpu" else add_by_runs
 
 
-def _runs(target: Array, values: int) -> list[tuple[int, int]]:
-    """Trees in a row whose targets follow each other; one addition serves them all."""
+def _find_runs(target: Array, values: int) -> list[tuple[int, int]]:
+    """Return runs of trees with consecutive targets, which one addition covers."""
     edges = np.flatnonzero(np.diff(target) != values) + 1
     return list(zip([0, *edges], [*edges, target.size], strict=True)) if target.size else []
 
 
-def _terms(target: Array, values: int, outputs: int) -> Terms:
+def _find_terms(target: Array, values: int, outputs: int) -> Terms:
     owner = (target[:, None] + np.arange(values)).ravel()
-    found: list[slice | Array | None] = []
+    terms: list[slice | Array | None] = []
     for k in range(outputs):
-        own = np.flatnonzero(owner == k)
-        steps = np.unique(np.diff(own))
-        if not own.size:
-            found.append(None)
+        columns = np.flatnonzero(owner == k)
+        steps = np.unique(np.diff(columns))
+        if not columns.size:
+            terms.append(None)
         elif steps.size > 1:
-            found.append(own)
-        else:  # a slice is not a copy
-            found.append(slice(own[0], own[-1] + 1, int(steps[0]) if steps.size else 1))
-    return tuple(found)
+            terms.append(columns)
+        else:  # A slice avoids a copy.
+            terms.append(slice(columns[0], columns[-1] + 1, int(steps[0]) if steps.size else 1))
+    return tuple(terms)
 
 
 DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
@@ -274,7 +267,7 @@ def _array(node: Node, name: str) -> Array:
 
 
 def _sigmoid(x: Tensor) -> Tensor:
-    if x.dtype == torch.float32:  # XGBoost's own formula; clamp keeps NaN
+    if x.dtype == torch.float32:  # This is XGBoost's formula; clamp keeps NaN.
         return 1 / (torch.exp(torch.clamp(-x, max=88.7)) + 1 + 1e-16)
     return 1 / (1 + torch.exp(-x))
 
@@ -313,7 +306,7 @@ def _reshape(node: Node, put: Put) -> Function:
 
 
 def _take(table: Tensor, index: Tensor) -> Tensor:
-    # index_select reads int32 too, and is twice as fast as torch.take.
+    # index_select also accepts int32, and is twice as fast as torch.take.
     wide = index if index.dtype == torch.int32 else index.to(torch.int64)
     flat = torch.index_select(table, 0, wide.reshape(-1))
     return flat.reshape(*index.shape, *table.shape[1:])
@@ -353,9 +346,9 @@ def _weighted_median(node: Node, put: Put) -> Function:
 
     def weighted_median(x: Tensor) -> Tensor:
         ordered, order = torch.sort(x, dim=1, stable=True)
-        reached = torch.cumsum(weights[order], dim=1)
-        enough = (reached >= 0.5 * reached[:, -1:]).to(torch.int8)
-        return torch.gather(ordered, 1, torch.argmax(enough, dim=1, keepdim=True))
+        cumulative = torch.cumsum(weights[order], dim=1)
+        is_enough = (cumulative >= 0.5 * cumulative[:, -1:]).to(torch.int8)
+        return torch.gather(ordered, 1, torch.argmax(is_enough, dim=1, keepdim=True))
 
     return weighted_median
 
@@ -367,14 +360,14 @@ def _matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _rounds_products() -> bool:
-    """Whether somebody let this process round factors to TF32's 10 bits: an error near 1e-3."""
+    """Return whether this process allows TF32, which rounds factors to 10 bits."""
     options = torch.backends.cuda.matmul
-    precision = getattr(options, "fp32_precision", None)  # from torch 2.9 on
+    precision = getattr(options, "fp32_precision", None)  # It exists from torch 2.9 on.
     return bool(options.allow_tf32) if precision is None else precision not in ("none", "ieee")
 
 
 NARROW = 16
-"""Columns of `batch_matmul` up to which rows lie last: 2.5 times as fast at 7, slower at 31."""
+"""Most columns of `batch_matmul` with rows as the last axis: 2.5 times as fast at 7, slow at 31."""
 
 
 def _batch_matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -391,18 +384,18 @@ def _pairwise(node: Node, put: Put) -> Function:
     metric, p = attrs["metric"], attrs.get("p", 0.0)
 
     def pairwise(x: Tensor) -> Tensor:
-        made: Tensor = distances(torch, x, points, metric, p, weights, inverse)
-        return made.to(x.dtype)
+        result: Tensor = distances(torch, x, points, metric, p, weights, inverse)
+        return result.to(x.dtype)
 
     return pairwise
 
 
-def _checked(node: Node, bad: Callable[..., Tensor]) -> Function:
+def _check_on_host(node: Node, bad: Callable[..., Tensor]) -> Function:
     attrs, explain = node.attrs, reference.FUNCTIONS[node.op]
 
     def check(x: Tensor, *more: Tensor) -> Tensor:
         if bool(bad(x, *more).any()):
-            explain([a.cpu().numpy() for a in (x, *more)], attrs)  # it raises, and says why
+            explain([a.cpu().numpy() for a in (x, *more)], attrs)  # This raises the error.
         return x
 
     return check
@@ -414,15 +407,15 @@ def _require_finite(node: Node, put: Put) -> Function:
     bounded = low is not None or high is not None
 
     def bad(x: Tensor) -> Tensor:
-        found = finite(x)
+        is_bad = finite(x)
         if low is not None:
-            found = found | (x < low)
-        return found if high is None else found | (x > high)
+            is_bad = is_bad | (x < low)
+        return is_bad if high is None else is_bad | (x > high)
 
-    check = _checked(node, bad)
+    check = _check_on_host(node, bad)
 
     def require_finite(x: Tensor) -> Tensor:
-        # A sum is finite only of finite numbers; it may also overflow, so others are looked at.
+        # A finite sum implies finite numbers. Others may have overflowed, so they are checked.
         if not bounded and x.is_floating_point() and math.isfinite(float(x.sum())):
             return x
         return check(x)
@@ -431,11 +424,11 @@ def _require_finite(node: Node, put: Put) -> Function:
 
 
 def _require(node: Node, put: Put) -> Function:
-    return _checked(node, lambda x, fine: ~fine)
+    return _check_on_host(node, lambda x, fine: ~fine)
 
 
 def _require_known(node: Node, put: Put) -> Function:
-    return _checked(node, lambda x: x < 0)
+    return _check_on_host(node, lambda x: x < 0)
 
 
 def _torch_module(node: Node, put: Put) -> Function:
@@ -492,7 +485,7 @@ FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
         "argmax": _reduction(torch.argmax),
         "softmax": _softmax,
         "weighted_median": _weighted_median,
-        "accumulate": accumulate,
+        "accumulate": bind_accumulate,
         "matmul": _plain(_matmul),
         "batch_matmul": _plain(_batch_matmul),
         "pairwise": _pairwise,

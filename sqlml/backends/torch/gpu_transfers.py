@@ -1,8 +1,8 @@
-"""`Overlap`: a batch on a GPU in blocks, with transfers and computation overlapping.
+"""`Overlap`: a batch on a GPU in blocks, with transfers that overlap computation.
 
-Three streams: rows are copied to pinned memory of the host and sent on one, operators run on the
-second, results come back on the third, so the bus works in both directions while the device
-computes. Each call has streams of its own; the engine's threads call at the same time.
+There are three streams. Rows are copied to pinned memory and sent on the first, operators run on
+the second, and results return on the third, so the bus works in both directions while the device
+computes. Each call has its own streams, because the engine's threads call at the same time.
 """
 
 from __future__ import annotations
@@ -21,31 +21,28 @@ from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.types import TEXTUAL, Array
 
-# What a GPU says when it fails: out of memory, or gone.
-
-
 _MEMORY = ("out of memory", "ALLOC_FAILED")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a smaller block may do: torch's allocator, CUDA or cuBLAS has no memory left."""
+    """Return whether torch's allocator, CUDA or cuBLAS ran out of memory."""
     return any(
         isinstance(e, torch.OutOfMemoryError) or any(m in str(e) for m in _MEMORY)
-        for e in _of_torch(error)
+        for e in _torch_errors(error)
     )
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the device failed, not the model: each later call on it may fail as well."""
+    """Return whether the device failed, in which case later calls on it may also fail."""
     accelerator: type[Exception] = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
     return any(
         isinstance(e, accelerator) or "CUDA" in str(e) or "NVIDIA driver" in str(e)
-        for e in _of_torch(error)
+        for e in _torch_errors(error)
     )
 
 
-def lost(error: BaseException, device: torch.device) -> BackendError:
-    """The error for a device that failed in the middle of a batch, which then has no result."""
+def lost_device_error(error: BaseException, device: torch.device) -> BackendError:
+    """Return the error for a device that failed during a batch."""
     first = str(error).strip().partition("\n")[0]
     return BackendError(
         f"device {str(device)!r} failed while scoring ({first}); no result of this batch was "
@@ -53,23 +50,17 @@ def lost(error: BaseException, device: torch.device) -> BackendError:
     )
 
 
-def _of_torch(error: BaseException) -> list[RuntimeError]:
-    """The errors of torch: this one, or the one that an operator made this of."""
+def _torch_errors(error: BaseException) -> list[RuntimeError]:
+    """Return the errors of torch among `error` and its cause."""
     return [e for e in (error, error.__cause__) if isinstance(e, RuntimeError)]
-
-
-# `in_turn`: blocks of rows one after the other, two under way, smaller ones when memory is short.
-#
-# While block i is computed, block i + 1 is on its way to the device and the results of block i -
-# 1 are on their way back; `load` and `start` must therefore return before their work is done.
 
 
 Loaded = TypeVar("Loaded")
 Store = Callable[[], None]
-"""Waits for the results of a block and puts them in their place."""
+"""A function that waits for the results of a block and writes them to the batch's results."""
 
 
-def in_turn(
+def run_in_blocks(
     rows: int,
     size: int,
     fewest: int,
@@ -77,47 +68,49 @@ def in_turn(
     start: Callable[[Loaded, int, int], Store],
     release: Callable[[], None],
 ) -> None:
-    """Score rows 0 .. `rows` in blocks of `size`, or less where that is too much.
+    """Score rows in blocks of `size`, or fewer if memory is short.
 
-    `load(a, b)` sends rows a .. b to the device, `start(loaded, a, b)` computes them. Either may
-    raise torch's OutOfMemoryError: then the block is halved and restarted, after `release`.
+    `load(a, b)` sends rows a to b - 1 to the device, `start(loaded, a, b)` computes them. While a
+    block is computed, the next one is sent and the results of the previous one return, so both
+    must return before their work is done. If either raises torch's OutOfMemoryError, the block is
+    halved and restarted after `release`.
 
     Raises:
         BackendError: not even `fewest` rows fit.
     """
     begin = 0
-    ahead: Loaded | None = None
-    behind: Store | None = None
-    now: Loaded | None
-    made: Store | None
+    next_block: Loaded | None = None
+    previous: Store | None = None
+    current: Loaded | None
+    store: Store | None
     while begin < rows:
         end = min(begin + size, rows)
         try:
-            now = load(begin, end) if ahead is None else ahead
-            ahead = load(end, min(end + size, rows)) if end < rows else None
-            made = start(now, begin, end)
-            if behind is not None:
-                behind()
-            behind = made
+            current = load(begin, end) if next_block is None else next_block
+            next_block = load(end, min(end + size, rows)) if end < rows else None
+            store = start(current, begin, end)
+            if previous is not None:
+                previous()
+            previous = store
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             if size <= fewest:
-                raise BackendError(_too_small(fewest)) from error
-            now = ahead = made = None  # their memory is what the smaller block needs
+                raise BackendError(_describe_lack_of_memory(fewest)) from error
+            current = next_block = store = None  # The smaller block needs their memory.
             size = max(fewest, size // 2)
         else:
             begin = end
             continue
-        if behind is not None:
-            behind()
-            behind = None
+        if previous is not None:
+            previous()
+            previous = None
         release()
-    if behind is not None:
-        behind()
+    if previous is not None:
+        previous()
 
 
-def _too_small(fewest: int) -> str:
+def _describe_lack_of_memory(fewest: int) -> str:
     return (
         f"the device has not enough memory for {fewest} rows of this model; free memory on it "
         "(other processes show in nvidia-smi), choose strategy='tt', or use device='cpu'"
@@ -125,17 +118,17 @@ def _too_small(fewest: int) -> str:
 
 
 SHARE = 4
-"""A block may take a quarter of the free memory: two are under way, and other threads come."""
+"""A block may use a quarter of the free memory: two are in progress, and other threads run, too."""
 
 FEWEST_ROWS, SMALL_ROWS, MOST_ROWS = 16, 1 << 16, 1 << 18
-"""Blocks of 65,536 rows keep a GPU busy; those beyond 2^18 would leave little to overlap."""
+"""Least, small and most rows of a block. 65,536 keep a GPU busy; over 2^18, little overlaps."""
 
 PINNED_BYTES = 64 << 20
-"""Most bytes of a block's inputs, which the host keeps in memory that is never swapped."""
+"""Most bytes of a block's inputs in pinned memory of the host."""
 
 Values = dict[int, Any]
 Compute = Callable[[Values], Mapping[str, Any]]
-"""Inputs by node, on the device (texts on the host) -> outputs by name."""
+"""A function from inputs by node, on the device (texts on the host), to outputs by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +138,7 @@ class _Loaded:
 
 
 class Overlap:
-    """How batches of one Program run on one GPU."""
+    """A runner of one Program's batches on one GPU."""
 
     def __init__(self, program: Program, device: torch.device, row_bytes: int) -> None:
         self._program = program
@@ -162,13 +155,13 @@ class Overlap:
         """Score a batch; `needed` maps the names of inputs to their nodes.
 
         Raises:
-            InputTypeError: as `columns_of` does.
+            InputTypeError: an input is missing, or the numbers of rows differ.
             BackendError: the device failed, or does not have enough memory for the smallest block.
         """
         arrays, rows = columns_of(inputs, needed)
         results = results_for(self._program, outputs, rows)
         try:
-            stream: Callable[..., Any] = torch.cuda.Stream  # which torch leaves untyped
+            stream: Callable[..., Any] = torch.cuda.Stream  # It has no type in torch.
             to, work, back = (stream(self._device) for _ in range(3))
 
             def load(begin: int, end: int) -> _Loaded:
@@ -188,26 +181,35 @@ class Overlap:
                     for value in loaded.values.values():
                         if isinstance(value, Tensor):
                             value.record_stream(work)
-                    made = {
+                    results_on_device = {
                         name: value.contiguous() if isinstance(value, Tensor) else value
                         for name, value in compute(loaded.values).items()
                     }
                     done = work.record_event()
                 with torch.cuda.stream(back):
                     back.wait_event(done)
-                    held = {name: _fetch(value, back) for name, value in made.items()}
+                    pinned = {
+                        name: _fetch(value, back) for name, value in results_on_device.items()
+                    }
                     fetched = back.record_event()
 
                 def store() -> None:
                     fetched.synchronize()
-                    for name, value in held.items():
-                        given = value.numpy() if isinstance(value, Tensor) else value
-                        results[name][begin:end] = given
+                    for name, value in pinned.items():
+                        host_array = value.numpy() if isinstance(value, Tensor) else value
+                        results[name][begin:end] = host_array
 
                 return store
 
             if rows:
-                in_turn(rows, self._block(rows, needed), FEWEST_ROWS, load, start, self._release)
+                run_in_blocks(
+                    rows,
+                    self._choose_block_rows(rows, needed),
+                    FEWEST_ROWS,
+                    load,
+                    start,
+                    self._release,
+                )
             else:
                 for i in needed.values():
                     reference.conform(self._program.nodes[i], arrays)
@@ -216,27 +218,27 @@ class Overlap:
         except Exception as error:
             if not is_lost(error):
                 raise
-            raise lost(error, self._device) from error
+            raise lost_device_error(error, self._device) from error
         return results
 
-    def _block(self, rows: int, needed: Mapping[str, int]) -> int:
-        """Rows of a block: a batch makes some eight, if they keep the device busy and fit."""
+    def _choose_block_rows(self, rows: int, needed: Mapping[str, int]) -> int:
+        """Return the rows of a block: an eighth of a batch if that is efficient and fits."""
         nodes = [self._program.nodes[i].type for i in needed.values()]
         sent = sum(8 * t.width for t in nodes if t.dtype not in TEXTUAL)
-        wanted = min(max(-(-rows // 8), SMALL_ROWS), MOST_ROWS, PINNED_BYTES // max(1, sent))
+        target_rows = min(max(-(-rows // 8), SMALL_ROWS), MOST_ROWS, PINNED_BYTES // max(1, sent))
         room, _ = torch.cuda.mem_get_info(self._device)
-        if room // SHARE // self._row_bytes < min(rows, wanted):
-            # What torch holds and does not use; it takes 0.3 ms to tell, so it is asked last.
+        if room // SHARE // self._row_bytes < min(rows, target_rows):
+            # Add the memory that torch has reserved but does not use. This query takes 0.3 ms.
             room += torch.cuda.memory_reserved(self._device)
             room -= torch.cuda.memory_allocated(self._device)
-        return int(np.clip(min(wanted, room // SHARE // self._row_bytes), FEWEST_ROWS, None))
+        return int(np.clip(min(target_rows, room // SHARE // self._row_bytes), FEWEST_ROWS, None))
 
     def _send(self, array: Array) -> Tensor:
-        """A copy on the device, under way on the current stream."""
+        """Start a copy to the device on the current stream, and return it."""
         dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
         pinned = torch.empty(array.shape, dtype=dtype, pin_memory=True)
         if array.flags.writeable and array.flags.aligned and min(array.strides) >= 0:
-            pinned.copy_(torch.from_numpy(array))  # by several threads
+            pinned.copy_(torch.from_numpy(array))  # torch copies with several threads.
         else:
             np.copyto(pinned.numpy(), array)
         return pinned.to(self._device, non_blocking=True)
@@ -246,7 +248,7 @@ class Overlap:
 
 
 def _fetch(value: Any, stream: Any) -> Any:
-    """A copy in pinned memory, under way on `stream`; an array of the host is as it is."""
+    """Start a copy to pinned memory on `stream`, and return it; host arrays are returned as is."""
     if not isinstance(value, Tensor):
         return value
     value.record_stream(stream)

@@ -1,4 +1,10 @@
-"""From strings and numbers to the codes of known categories, and to one-hot columns."""
+"""Operators that map strings and numbers to codes of categories, one-hot columns and statistics.
+
+Some categories are known only by their hash, because CatBoost's files keep nothing else of them.
+CatBoost also looks up statistics of the target (CTR) by the combined hash of several columns:
+L. Prokhorenkova et al., "CatBoost: unbiased boosting with categorical features", NeurIPS 2018,
+section 4 and supplementary.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +17,32 @@ import numpy as np
 
 from sqlml.errors import UnknownCategoryError
 from sqlml.ir.hashes import city_hash64
-from sqlml.ir.operators.elementwise import missing
-from sqlml.ir.operators.op import Op, Types, array, floating, need
+from sqlml.ir.operators.elementwise import find_missing
+from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import Texts
 from sqlml.types import INTEGERS, Array, TensorType, dtype_of, matrix
 
 
 def _fill_type(types: Types, attrs: Attrs) -> TensorType:
-    need(types[0].dtype == "string" and isinstance(attrs["value"], str), "fill takes strings")
+    require(types[0].dtype == "string" and isinstance(attrs["value"], str), "fill takes strings")
     return types[0]
 
 
 def _encode_type(types: Types, attrs: Attrs) -> TensorType:
-    categories = array(attrs, "categories")
-    need(len(types[0].shape) == 2 and types[0].width == 1, "encode takes one column")
-    need(
+    categories = array_attribute(attrs, "categories")
+    require(len(types[0].shape) == 2 and types[0].width == 1, "encode takes one column")
+    require(
         categories.ndim == 1 and dtype_of(categories) == types[0].dtype,
         f"categories of {categories.dtype} for a column {types[0]!r}",
     )
     if types[0].dtype == "string":
-        need(
+        require(
             "\0" not in "".join(map(str, categories)),
-            "a category holds a NUL character, which SQL cannot spell",
+            "a category has a NUL character, which SQL cannot spell",
         )
     missing = attrs["missing"]
-    need(
+    require(
         isinstance(missing, int) and -1 <= missing <= categories.size,
         "missing must be a code or -1",
     )
@@ -44,37 +50,37 @@ def _encode_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _require_known_type(types: Types, attrs: Attrs) -> TensorType:
-    need(types[0].dtype in INTEGERS, "require_known takes codes")
+    require(types[0].dtype in INTEGERS, "require_known takes codes")
     return types[0]
 
 
 def _one_hot_type(types: Types, attrs: Attrs) -> TensorType:
-    need(types[0].dtype in INTEGERS and types[0].width == 1, "one_hot takes one column of codes")
-    need(attrs["dtype"] != "string", "one_hot makes numbers")
-    need(isinstance(attrs["width"], int) and attrs["width"] >= 0, "width must be an integer")
+    require(types[0].dtype in INTEGERS and types[0].width == 1, "one_hot takes one column of codes")
+    require(attrs["dtype"] != "string", "one_hot makes numbers")
+    require(isinstance(attrs["width"], int) and attrs["width"] >= 0, "width must be an integer")
     return matrix(attrs["dtype"], attrs["width"])
 
 
-def _plain(x: Array | Texts) -> Array:
+def _as_array(x: Array | Texts) -> Array:
     return x.objects() if isinstance(x, Texts) else x
 
 
 def _fill(args: Sequence[Array], attrs: Attrs) -> Array:
-    x = _plain(args[0])
-    gone = missing(x)
+    x = _as_array(args[0])
+    is_missing = find_missing(x)
     if "missing" in attrs:
         return np.where(x == attrs["missing"], attrs["value"], x)
-    return np.where(gone, np.array(attrs["value"], object), x)
+    return np.where(is_missing, np.array(attrs["value"], object), x)
 
 
 def _encode(args: Sequence[Array], attrs: Attrs) -> Array:
-    x = _plain(args[0])
+    x = _as_array(args[0])
     categories: Array = attrs["categories"]
     codes = np.full(x.shape, -1, np.int64)
-    gone = missing(x) if x.dtype.kind in "fO" else np.zeros(x.shape, bool)
+    is_missing = find_missing(x) if x.dtype.kind in "fO" else np.zeros(x.shape, bool)
     for code, category in enumerate(categories):
-        codes[(x == category) & ~gone] = code
-    codes[gone] = attrs["missing"]
+        codes[(x == category) & ~is_missing] = code
+    codes[is_missing] = attrs["missing"]
     return codes
 
 
@@ -85,32 +91,34 @@ def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
     return codes
 
 
-def unknown_category(feature: str, step: str, found: str, query: str = "") -> UnknownCategoryError:
-    """The error of `require_known`.
+def unknown_category(feature: str, step: str, value: str, query: str = "") -> UnknownCategoryError:
+    """Return the error of `require_known`.
 
     Args:
-        found: what the column has: the value, or "a category".
-        query: SQL that finds such values, if `found` does not name them.
+        feature: name of the column.
+        step: the estimator that rejects the value.
+        value: the unknown value, or "a category".
+        query: SQL that finds such values, if `value` does not name one.
     """
     if step == ONNX_GRAPH:
         message = f"{feature!r} in the ONNX graph looks up an entry outside its table"
     elif step == MISSING_INDICATOR:
         message = f"column {feature!r} has NULL, but had none when {step} was fitted"
-    elif step == LABEL_BINARIZER:  # it takes labels that it does not know
+    elif step == LABEL_BINARIZER:  # It accepts unknown labels, so this is a NULL.
         message = f"column {feature!r} has NULL, which {step} does not take"
     else:
-        link = " that" if found.startswith("a category") else ", which"
-        message = f"column {feature!r} has {found}{link} {step} has never seen"
-    ways = ["filter such rows"]
+        link = " that" if value.startswith("a category") else ", which"
+        message = f"column {feature!r} has {value}{link} {step} has never seen"
+    fixes = ["filter such rows"]
     fix = _FIXES.get(EMBEDDING if step.startswith(EMBEDDING) else step)
     if fix is not None:
-        ways.append(fix)
-    finds = f". To find it: {query}" if query else ""
-    return UnknownCategoryError(f"{message}; {', or '.join(ways)}{finds}", feature, step)
+        fixes.append(fix)
+    query_hint = f". To find it: {query}" if query else ""
+    return UnknownCategoryError(f"{message}; {', or '.join(fixes)}{query_hint}", feature, step)
 
 
 EMBEDDING = "the module's embedding"
-"""The step of a torch embedding begins so, and goes on with " (0 to 7)"."""
+"""Begin of the step of a torch embedding, which continues with a range, such as " (0 to 7)"."""
 LABEL_BINARIZER = "LabelBinarizer"
 MISSING_INDICATOR = "MissingIndicator"
 ONNX_GRAPH = "the ONNX graph"
@@ -123,16 +131,16 @@ _FIXES: Mapping[str, str] = MappingProxyType(
         "LabelEncoder": "fit it with all labels",
         "StringIndexerModel": "fit it with handleInvalid='keep'",
         "OneHotEncoderModel": "fit it with handleInvalid='keep'",
-        "CategoricalNB": "fit it with min_categories=.. above the largest code",
+        "CategoricalNB": "fit it with min_categories=... above the largest code",
         "XGBoost": (
-            "write NULL for such a value, which XGBoost takes (in SQL, the option on_unknown = "
-            "'null' does so), or train with it"
+            "replace such a value with NULL, which XGBoost takes (in SQL, the option on_unknown = "
+            "'null' does this), or train with it"
         ),
         EMBEDDING: "give the column numbers of that range",
         MISSING_INDICATOR: "fit it with error_on_new=False",
     }
 )
-"""Step -> what to do other than to filter rows."""
+"""Step -> a fix other than filtering rows."""
 
 
 def _one_hot(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -142,103 +150,97 @@ def _one_hot(args: Sequence[Array], attrs: Attrs) -> Array:
     return hot
 
 
-# Categories known only by their hash: CatBoost's files keep nothing else of one.
-
-
 HASHED: frozenset[str] = frozenset({"encode_hashed", "hash_categories"})
-"""Operators that hash texts, which SQL cannot do for them."""
+"""Operators that hash texts, which SQL cannot do."""
 
 MOST_WHOLE = 1 << 53
-"""Up to here float64 holds every integer, so that its text is known."""
+"""Largest magnitude up to which float64 represents every integer, so that its text is known."""
 
 
 def _encode_hashed_type(types: Types, attrs: Attrs) -> TensorType:
-    hashes, missing = array(attrs, "hashes"), attrs["missing"]
-    need(types[0].dtype == "string", "encode_hashed takes strings")
-    need(len(types[0].shape) == 2 and types[0].width == 1, "encode_hashed takes one column")
-    need(hashes.dtype == np.int64 and hashes.ndim == 1, "hashes must be int64, one axis")
-    need(
+    hashes, missing = array_attribute(attrs, "hashes"), attrs["missing"]
+    require(types[0].dtype == "string", "encode_hashed takes strings")
+    require(len(types[0].shape) == 2 and types[0].width == 1, "encode_hashed takes one column")
+    require(hashes.dtype == np.int64 and hashes.ndim == 1, "hashes must be int64, one axis")
+    require(
         hashes.size == 0 or (hashes.min() >= 0 and hashes.max() < 1 << 32),
         "a hash has 32 bits",
     )
-    need(-1 <= missing <= hashes.size, "missing must be a code or -1")
+    require(-1 <= missing <= hashes.size, "missing must be a code or -1")
     return TensorType("int64", types[0].shape)
 
 
 def _hash_categories_type(types: Types, attrs: Attrs) -> TensorType:
-    need(types[0].dtype in ("string", "float64"), "hash_categories takes strings or float64")
-    need(len(types[0].shape) == 2 and types[0].width == 1, "hash_categories takes one column")
-    need(types[0].rowwise, "hash_categories takes rows")
+    require(types[0].dtype in ("string", "float64"), "hash_categories takes strings or float64")
+    require(len(types[0].shape) == 2 and types[0].width == 1, "hash_categories takes one column")
+    require(types[0].rowwise, "hash_categories takes rows")
     return TensorType("float64", types[0].shape)
 
 
 def _encode_hashed(args: Sequence[Any], attrs: Attrs) -> Array:
     code_of = {h: code for code, h in enumerate(attrs["hashes"].tolist())}
-    hashes = _hashes_of_texts(args[0])
-    gone = np.isnan(hashes)
-    low = np.where(gone, 0, hashes).astype(np.int64) & _LOW
-    known = np.array([code_of.get(h, -1) for h in low.tolist()], np.int64)
-    return np.where(gone, attrs["missing"], known).reshape(-1, 1)
+    hashes = _hash_texts(args[0])
+    is_missing = np.isnan(hashes)
+    low = np.where(is_missing, 0, hashes).astype(np.int64) & _LOW
+    codes = np.array([code_of.get(h, -1) for h in low.tolist()], np.int64)
+    return np.where(is_missing, attrs["missing"], codes).reshape(-1, 1)
 
 
 def _hash_categories(args: Sequence[Any], attrs: Attrs) -> Array:
-    """The signed 32-bit hash of each category as float64, and NaN for one that is missing.
+    """Return the signed 32-bit hash of each category as float64, with NaN for missing ones.
 
-    The category of a whole number is its decimal text; other numbers count as missing.
+    The category of an integer is its decimal text; other numbers count as missing.
     """
     x = args[0]
     texts = isinstance(x, Texts) or x.dtype == object
-    return (_hashes_of_texts(x) if texts else _hashes_of_numbers(x[:, 0])).reshape(-1, 1)
+    return (_hash_texts(x) if texts else _hash_numbers(x[:, 0])).reshape(-1, 1)
 
 
-def _hashes_of_texts(given: Any) -> Array:
-    """float64 (n,): NaN for a text that is missing."""
-    texts = Texts.of(given)
-    content, seen = texts.data.tobytes(), dict[bytes, float]()
-    made = np.full(len(texts), np.nan)
+def _hash_texts(column: Any) -> Array:
+    """Return the hash of each text as float64 (n,), with NaN for missing texts."""
+    texts = Texts.of(column)
+    content, hash_of = texts.data.tobytes(), dict[bytes, float]()
+    hashed = np.full(len(texts), np.nan)
     for row in np.flatnonzero(~texts.missing).tolist():
         category = content[texts.start[row] : texts.stop[row]]
-        found = seen.get(category)
-        if found is None:
-            found = seen[category] = _signed(category)
-        made[row] = found
-    return made
+        value = hash_of.get(category)
+        if value is None:
+            value = hash_of[category] = _hash_category(category)
+        hashed[row] = value
+    return hashed
 
 
-def _hashes_of_numbers(x: Array) -> Array:
-    """float64 (n,): NaN for what is not a whole number."""
-    whole = (np.abs(x) <= MOST_WHOLE) & (np.trunc(x) == x)
-    distinct, place = np.unique(x[whole].astype(np.int64), return_inverse=True)
-    made = np.full(x.shape, np.nan)
-    made[whole] = np.array([_signed(str(n).encode()) for n in distinct.tolist()])[place]
-    return made
+def _hash_numbers(x: Array) -> Array:
+    """Return the hash of each integer as float64 (n,), with NaN for other numbers."""
+    is_integer = (np.abs(x) <= MOST_WHOLE) & (np.trunc(x) == x)
+    distinct, position = np.unique(x[is_integer].astype(np.int64), return_inverse=True)
+    hashed = np.full(x.shape, np.nan)
+    hashed[is_integer] = np.array([_hash_category(str(n).encode()) for n in distinct.tolist()])[
+        position
+    ]
+    return hashed
 
 
 _LOW = 0xFFFFFFFF
 
 
-def _signed(category: bytes) -> float:
-    """The lower 32 bits of a hash, as a signed number."""
+def _hash_category(category: bytes) -> float:
+    """Return the lower 32 bits of a hash, as a signed number."""
     low = city_hash64(category) & _LOW
     return float(low - (1 << 32) if low >> 31 else low)
 
 
-# Values of combinations of categories: CatBoost's statistics of the target (CTR).
-#
-# L. Prokhorenkova et al., "CatBoost: unbiased boosting with categorical features", NeurIPS 2018,
-# section 4 and its supplementary.
-
-
 MULTIPLIER = 0x4906BA494954CB65
-"""Of the hash of several elements: that of a and then b is MULTIPLIER * (a + MULTIPLIER * b)."""
+"""Multiplier of CatBoost's hash of several values: the hash h of the values so far becomes
+MULTIPLIER * (h + MULTIPLIER * v) with the next value v."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combination:
-    """Some columns whose values are looked up together.
+    """A table that is looked up by the values of several columns.
 
-    columns: places. keys: int64 (k,), bit patterns of hashes, ascending. values: (k + 1, outputs),
-    the last row for a combination that is not there.
+    columns: column numbers. keys: int64 (k,), bit patterns of hashes, ascending. values:
+    (k + 1, outputs), the last row for unknown combinations.
     """
 
     columns: Array
@@ -247,7 +249,7 @@ class Combination:
 
 
 def combinations(attrs: Attrs) -> Iterator[Combination]:
-    """The combinations that the attributes of `look_up_combinations` describe."""
+    """Yield the combinations in the attributes of `look_up_combinations`."""
     columns, keys, values = attrs["columns"], attrs["keys"], attrs["values"]
     first_column = first_key = first_value = 0
     for column, key, width in zip(
@@ -265,74 +267,76 @@ def combinations(attrs: Attrs) -> Iterator[Combination]:
         first_column, first_key, first_value = column, key, last_value
 
 
-def packed(given: Sequence[Combination]) -> dict[str, Array]:
-    """The attributes of `look_up_combinations`."""
+def packed(tables: Sequence[Combination]) -> dict[str, Array]:
+    """Return the attributes of `look_up_combinations`."""
 
     def ends(sizes: Sequence[int]) -> Array:
         return np.cumsum(sizes, dtype=np.int64)
 
     return {
-        "columns": np.concatenate([c.columns for c in given]).astype(np.int32),
-        "column_ends": ends([c.columns.size for c in given]),
-        "keys": np.concatenate([c.keys for c in given]),
-        "key_ends": ends([c.keys.size for c in given]),
-        "values": np.concatenate([c.values.ravel() for c in given]),
-        "widths": np.array([c.values.shape[1] for c in given], np.int64),
+        "columns": np.concatenate([c.columns for c in tables]).astype(np.int32),
+        "column_ends": ends([c.columns.size for c in tables]),
+        "keys": np.concatenate([c.keys for c in tables]),
+        "key_ends": ends([c.keys.size for c in tables]),
+        "values": np.concatenate([c.values.ravel() for c in tables]),
+        "widths": np.array([c.values.shape[1] for c in tables], np.int64),
     }
 
 
 def hashes(x: Array, columns: Array) -> Array:
-    """int64 (n,): the hash of each row's values in some columns, as a bit pattern.
+    """Return the hash of each row's values in `columns` as a bit pattern, int64 (n,).
 
-    A value that is not finite or not below MOST_WHOLE counts as 0; fractions are cut off.
+    Values that are not finite or not below MOST_WHOLE count as 0; fractions are cut off.
     """
     multiplier = np.uint64(MULTIPLIER)
-    made = np.zeros(x.shape[0], np.uint64)
+    hashed = np.zeros(x.shape[0], np.uint64)
     for column in columns:
         value = x[:, column]
-        whole = np.where(np.abs(value) < MOST_WHOLE, value, 0).astype(np.int64).view(np.uint64)
-        made = multiplier * (made + multiplier * whole)
-    return made.view(np.int64)
+        integer = np.where(np.abs(value) < MOST_WHOLE, value, 0).astype(np.int64).view(np.uint64)
+        hashed = multiplier * (hashed + multiplier * integer)
+    return hashed.view(np.int64)
 
 
-def _type(types: Types, attrs: Attrs) -> TensorType:
+def _look_up_type(types: Types, attrs: Attrs) -> TensorType:
     x = types[0]
-    need(x.dtype == "float64" and x.rowwise, "look_up_combinations takes float64 rows")
-    need(len(x.shape) == 2, "look_up_combinations takes (n, k)")
-    columns, keys, values = (array(attrs, name) for name in ("columns", "keys", "values"))
-    ends = [array(attrs, name) for name in ("column_ends", "key_ends", "widths")]
+    require(x.dtype == "float64" and x.rowwise, "look_up_combinations takes float64 rows")
+    require(len(x.shape) == 2, "look_up_combinations takes (n, k)")
+    columns, keys, values = (array_attribute(attrs, name) for name in ("columns", "keys", "values"))
+    ends = [array_attribute(attrs, name) for name in ("column_ends", "key_ends", "widths")]
     column_ends, key_ends, widths = ends
-    need(all(e.dtype == np.int64 and e.ndim == 1 for e in ends), "ends must be int64, one axis")
-    need(len({e.size for e in ends}) == 1 and widths.size > 0, "as many ends as combinations")
-    need(columns.dtype == np.int32 and columns.ndim == 1, "columns must be int32, one axis")
-    need(keys.dtype == np.int64 and keys.ndim == 1, "keys must be int64, one axis")
-    need(values.ndim == 1, "values must have one axis")
-    floating(dtype_of(values))
+    require(all(e.dtype == np.int64 and e.ndim == 1 for e in ends), "ends must be int64, one axis")
+    require(len({e.size for e in ends}) == 1 and widths.size > 0, "as many ends as combinations")
+    require(columns.dtype == np.int32 and columns.ndim == 1, "columns must be int32, one axis")
+    require(keys.dtype == np.int64 and keys.ndim == 1, "keys must be int64, one axis")
+    require(values.ndim == 1, "values must have one axis")
+    require_float(dtype_of(values))
     for end, size in ((column_ends, columns.size), (key_ends, keys.size)):
         steps = np.diff(end, prepend=0)
-        need(bool((steps >= 0).all()) and end[-1] == size, "ends do not fit what they end")
-    need(columns.size == 0 or (columns.min() >= 0 and columns.max() < x.width), "no such column")
-    need(bool((widths > 0).all()) and int(widths.max()) <= values.size, "a width is out of range")
+        require(bool((steps >= 0).all()) and end[-1] == size, "ends do not fit columns and keys")
+    require(columns.size == 0 or (columns.min() >= 0 and columns.max() < x.width), "no such column")
+    require(
+        bool((widths > 0).all()) and int(widths.max()) <= values.size, "a width is out of range"
+    )
     sizes = (np.diff(key_ends, prepend=0) + 1).astype(object) * widths.astype(object)
-    need(int(sizes.sum()) == values.size, "as many values as keys and one more, for each output")
+    require(int(sizes.sum()) == values.size, "as many values as keys and one more, for each output")
     ascending = np.ones(keys.size, bool)
     ascending[1:] = keys[1:] > keys[:-1]
     ascending[key_ends[key_ends < keys.size]] = True
-    need(bool(ascending.all()), "keys must ascend")
+    require(bool(ascending.all()), "keys must ascend")
     return matrix(dtype_of(values), int(widths.sum()))
 
 
 def _look_up(args: Sequence[Array], attrs: Attrs) -> Array:
-    """For each combination of columns, the values of the hash of what a row has in them."""
+    """Return the values of each combination of columns, found by the hash of the row's values."""
     (x,) = args
-    made = []
-    for one in combinations(attrs):
-        wanted = hashes(x, one.columns)
-        place = np.searchsorted(one.keys, wanted)
-        known = place < one.keys.size
-        known[known] = one.keys[place[known]] == wanted[known]
-        made.append(one.values[np.where(known, place, one.keys.size)])
-    return np.concatenate(made, axis=1)
+    values = []
+    for combination in combinations(attrs):
+        row_hashes = hashes(x, combination.columns)
+        position = np.searchsorted(combination.keys, row_hashes)
+        is_known = position < combination.keys.size
+        is_known[is_known] = combination.keys[position[is_known]] == row_hashes[is_known]
+        values.append(combination.values[np.where(is_known, position, combination.keys.size)])
+    return np.concatenate(values, axis=1)
 
 
 OPERATORS: tuple[Op, ...] = (
@@ -367,7 +371,7 @@ OPERATORS: tuple[Op, ...] = (
         "look_up_combinations",
         "model",
         "opaque",
-        _type,
+        _look_up_type,
         _look_up,
         dict.fromkeys(("columns", "column_ends", "keys", "key_ends", "values", "widths"), "array"),
     ),

@@ -1,12 +1,15 @@
-"""`pairwise`: each row against constant points, as a distance or a product, (n, k) -> (n, m).
+"""`pairwise`: distances or products of each row and constant points, (n, k) -> (n, m).
 
-The sums run over the columns one by one, on differences, so nothing cancels and no (n, m, k) value
-is ever made. Distances are *reduced* ones, as trees of neighbours compare them: the square of the
+The sums run over the columns one by one, on differences, so nothing cancels and no (n, m, k) array
+is allocated. Distances are *reduced*, as trees of neighbours compare them: the square of the
 euclidean, the p-th power of Minkowski's. `nearest` (neighbours.py) selects among them.
 
-`expanded` distances, squared euclidean and cosine ones, are rounded as scikit-learn's brute
-searches round them (distances.py): a row's distance to its own copy is not 0 then, and 1 / distance
-not infinite.
+`expanded` distances, |x|^2 - 2 x.y + |y|^2 or cosine, are rounded as scikit-learn's brute searches
+compute them by GEMM. Points that are equally far then differ in their last bits, which decide which
+of them are neighbours, and the distance of a row to its copy need not be 0. So these distances
+reproduce BLAS: products by a chain of fused multiply-adds over the columns, squares by its dot
+product. Rounding differs for a BLAS without fused multiply-add, one that splits more than a few
+hundred columns into blocks, and in the source itself for a single row.
 
 ==============  ==================================================================
 dot             sum x*y
@@ -31,36 +34,27 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.ir.operators.op import Op, Types, array, floating, need
+from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, dtype_of, matrix
 
-# Squared distances as |x|^2 - 2 x.y + |y|^2, and cosine distances, with the rounding of BLAS.
-#
-# scikit-learn's brute searches for neighbours compute them so, by GEMM. Points that are equally
-# far then differ in their last bits, and those bits decide which of them are neighbours. So they
-# are computed here as BLAS does: products by a chain of fused multiply-adds over the columns,
-# squares by its own dot product. A BLAS without fused multiply-add, one that splits more than a
-# few hundred columns into blocks, and the source itself on a single row round otherwise.
-
-
 SPLIT = 134217729.0
-"""2^27 + 1: cuts a float64 into two halves (Dekker, 1971)."""
+"""2^27 + 1, which splits a float64 into two halves (Dekker, 1971)."""
 
 
 def squares(x: Array) -> Array:
-    """(n,): the squared length of each row."""
+    """Return the squared length of each row, (n,)."""
     return np.asarray(np.vecdot(np.ascontiguousarray(x), np.ascontiguousarray(x)))
 
 
 def slack(x_squares: Array, point_squares: Array, width: int) -> Array:
-    """(n,): more than an expanded distance of the row differs from a direct one."""
+    """Return a bound for the difference of expanded and direct distances of each row, (n,)."""
     most = point_squares.max(initial=0.0)
     return np.asarray((width + 8) * 2.0**-51 * (x_squares + most))
 
 
-def fused(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c, rounded once, where nothing overflows."""
+def multiply_add(a: Array, b: Array, c: Array) -> Array:
+    """Return a * b + c, rounded once if nothing overflows."""
     product = a * b
     high_a, high_b = a * SPLIT, b * SPLIT
     high_a, high_b = high_a - (high_a - a), high_b - (high_b - b)
@@ -69,32 +63,32 @@ def fused(a: Array, b: Array, c: Array) -> Array:
     total = product + c
     part = total - product
     error = error + ((product - (total - part)) + (c - part))
-    made = total + error
-    return np.where(np.isfinite(made), made, total)
+    result = total + error
+    return np.where(np.isfinite(result), result, total)
 
 
-def expanded(x: Array, points: Array, x_squares: Array, point_squares: Array) -> Array:
-    """(n, m) squared distances of rows to points (m, k), or to points (n, m, k) of their own."""
+def expanded_distances(x: Array, points: Array, x_squares: Array, point_squares: Array) -> Array:
+    """Return squared distances (n, m) of rows to points (m, k), or to points (n, m, k) per row."""
     return np.maximum(0.0, (x_squares[:, None] + -2.0 * _products(x, points)) + point_squares)
 
 
 def _products(x: Array, points: Array) -> Array:
     product = np.zeros((x.shape[0], points.shape[-2]))
     for j in range(x.shape[1]):
-        product = fused(x[:, j : j + 1], points[..., j], product)
+        product = multiply_add(x[:, j : j + 1], points[..., j], product)
     return product
 
 
 def units(x: Array) -> Array:
-    """Rows of length 1, as `sklearn.preprocessing.normalize` makes them; rows of nothing stay."""
+    """Scale rows to length 1 as `sklearn.preprocessing.normalize` does; rows of zeros stay."""
     x = np.ascontiguousarray(x)
     length = np.sqrt(np.einsum("ij,ij->i", x, x))
     length[length < 10 * np.finfo(np.float64).eps] = 1.0
     return np.asarray(x / length[:, None])
 
 
-def cosine(x: Array, points: Array) -> Array:
-    """(n, m) cosine distances of rows to points (m, k)."""
+def cosine_distances(x: Array, points: Array) -> Array:
+    """Return the cosine distances (n, m) of rows to points (m, k)."""
     return np.clip(1.0 - _products(units(x), units(points)), 0.0, 2.0)
 
 
@@ -103,7 +97,7 @@ METRICS = frozenset(
     "chi2".split()
 )
 EXPANDED = frozenset({"sqeuclidean", "cosine"})
-"""Metrics of which scikit-learn makes a matrix product."""
+"""Metrics that scikit-learn computes by a matrix product."""
 
 SQUARES = frozenset({"sqeuclidean", "mahalanobis"})
 """Metrics whose reduced distance is the square of the distance."""
@@ -121,31 +115,35 @@ METRIC_ATTRS = {
 
 
 def check_metric(types: Types, attrs: Attrs) -> int:
-    """The number of points; ProgramError when the attributes do not describe a distance."""
-    x, points, metric = types[0], array(attrs, "points"), attrs["metric"]
-    floating(x.dtype)
-    need(x.rowwise and len(x.shape) == 2 and x.width > 0, "distances are of (n, k > 0) values")
-    need(
+    """Return the number of points.
+
+    Raises:
+        ProgramError: the attributes do not describe a distance.
+    """
+    x, points, metric = types[0], array_attribute(attrs, "points"), attrs["metric"]
+    require_float(x.dtype)
+    require(x.rowwise and len(x.shape) == 2 and x.width > 0, "distances need (n, k > 0) values")
+    require(
         dtype_of(points) == x.dtype and points.ndim == 2 and points.shape[1] == x.width,
         f"points {points.dtype}{points.shape} for {x!r}",
     )
-    need(metric in METRICS, f"unknown metric {metric!r}")
-    need(("p" in attrs) == (metric == "minkowski"), "only minkowski has a p")
+    require(metric in METRICS, f"unknown metric {metric!r}")
+    require(("p" in attrs) == (metric == "minkowski"), "only minkowski has a p")
     if "p" in attrs:
-        need(math.isfinite(attrs["p"]) and attrs["p"] > 0, "p must be positive and finite")
-    need(("inverse" in attrs) == (metric == "mahalanobis"), "only mahalanobis has an inverse")
+        require(math.isfinite(attrs["p"]) and attrs["p"] > 0, "p must be positive and finite")
+    require(("inverse" in attrs) == (metric == "mahalanobis"), "only mahalanobis has an inverse")
     if "inverse" in attrs:
-        inverse = array(attrs, "inverse")
-        need(
+        inverse = array_attribute(attrs, "inverse")
+        require(
             dtype_of(inverse) == x.dtype and inverse.shape == (x.width, x.width),
-            "the inverse is a number of the columns' dtype for each pair of columns",
+            "the inverse must be (columns, columns) of the columns' dtype",
         )
     if "weights" in attrs:
-        weights = array(attrs, "weights")
-        need(metric in WEIGHTED, f"{metric} has no weights")
-        need(
+        weights = array_attribute(attrs, "weights")
+        require(metric in WEIGHTED, f"{metric} has no weights")
+        require(
             dtype_of(weights) == x.dtype and weights.shape == (x.width,),
-            "one weight of the columns' dtype a column",
+            "weights must be (columns,) of the columns' dtype",
         )
     return int(points.shape[0])
 
@@ -153,22 +151,22 @@ def check_metric(types: Types, attrs: Attrs) -> int:
 def distances(
     xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any, inverse: Any = None
 ) -> Any:
-    """What `pairwise` computes, on arrays of `xp`: numpy, or a library with its functions.
+    """Compute `pairwise` on arrays of `xp`, which is numpy or a library with the same functions.
 
     Args:
         x: (n, k).
         points: (m, k).
-        p: the power of minkowski, ignored by the others.
+        p: the power of minkowski; other metrics ignore it.
         weights: (k,) or None.
-        inverse: (k, k), of mahalanobis.
+        inverse: (k, k), for mahalanobis.
     """
     if metric == "mahalanobis":
-        return _mahalanobis(x, points, inverse)
+        return _sum_mahalanobis(x, points, inverse)
     if metric == "cosine":
-        similar = distances(xp, _unit(xp, x), _unit(xp, points), "dot", p, None)
+        similar = distances(xp, _scale_to_unit(xp, x), _scale_to_unit(xp, points), "dot", p, None)
         return xp.clip(1.0 - similar, 0.0, 2.0)
     total: Any = None
-    whole: Any = None
+    size_sum: Any = None
     width = points.shape[1]
     for j in range(width):
         a, b = x[:, j : j + 1], points[:, j]
@@ -190,7 +188,7 @@ def distances(
                 term = xp.where(size > 0, term / xp.where(size > 0, size, 1.0), 0.0)
             elif metric == "braycurtis":
                 size = xp.abs(a) + xp.abs(b)
-                whole = size if whole is None else whole + size
+                size_sum = size if size_sum is None else size_sum + size
         if weights is not None:
             term = term * weights[j]
         if total is None:
@@ -202,12 +200,12 @@ def distances(
     if metric == "hamming":
         return total / width
     if metric == "braycurtis":
-        return xp.where(whole > 0, total / xp.where(whole > 0, whole, 1.0), 0.0)
+        return xp.where(size_sum > 0, total / xp.where(size_sum > 0, size_sum, 1.0), 0.0)
     return total
 
 
-def _mahalanobis(x: Any, points: Any, inverse: Any) -> Any:
-    """Summed in the order of `sklearn/metrics/_dist_metrics.pyx`."""
+def _sum_mahalanobis(x: Any, points: Any, inverse: Any) -> Any:
+    """Sum in the order of `sklearn/metrics/_dist_metrics.pyx`."""
     width = points.shape[1]
     gaps = [x[:, j : j + 1] - points[:, j] for j in range(width)]
     total: Any = 0.0
@@ -219,8 +217,7 @@ def _mahalanobis(x: Any, points: Any, inverse: Any) -> Any:
     return total
 
 
-def _unit(xp: Any, x: Any) -> Any:
-    """Rows brought to length 1; rows of zeros stay."""
+def _scale_to_unit(xp: Any, x: Any) -> Any:
     squares = x[:, :1] * x[:, :1]
     for j in range(1, x.shape[1]):
         squares = squares + x[:, j : j + 1] * x[:, j : j + 1]
@@ -228,9 +225,9 @@ def _unit(xp: Any, x: Any) -> Any:
     return x / xp.where(length == 0, 1.0, length)
 
 
-def reduced(x: Array, attrs: Attrs) -> Array:
-    """(n, m) reduced distances of rows `x` under the metric that `attrs` describe."""
-    found = distances(
+def reduced_distances(x: Array, attrs: Attrs) -> Array:
+    """Return the reduced distances (n, m) of rows `x` under the metric in `attrs`."""
+    result: Array = distances(
         np,
         x,
         attrs["points"],
@@ -239,23 +236,22 @@ def reduced(x: Array, attrs: Attrs) -> Array:
         attrs.get("weights"),
         attrs.get("inverse"),
     )
-    made: Array = found.astype(x.dtype, copy=False)
-    return made
+    return result.astype(x.dtype, copy=False)
 
 
-def as_expanded(x: Array, attrs: Attrs) -> Array:
-    """Distances (n, m) by a metric of `EXPANDED`, rounded as the source rounds them."""
+def rounded_like_source(x: Array, attrs: Attrs) -> Array:
+    """Return distances (n, m) by a metric of `EXPANDED`, rounded as scikit-learn does."""
     points = attrs["points"]
     if attrs["metric"] == "cosine":
-        return cosine(x, points)
-    return expanded(x, points, squares(x), squares(points))
+        return cosine_distances(x, points)
+    return expanded_distances(x, points, squares(x), squares(points))
 
 
 def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:
     points = check_metric(types, attrs)
     if attrs.get("expanded", False):
         plain = attrs["metric"] in EXPANDED and "weights" not in attrs
-        need(
+        require(
             plain and types[0].dtype == "float64",
             "only euclidean and cosine distances in float64, without weights, are expanded",
         )
@@ -264,7 +260,11 @@ def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _pairwise(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
-    return as_expanded(x, attrs) if attrs.get("expanded", False) else reduced(x, attrs)
+    return (
+        rounded_like_source(x, attrs)
+        if attrs.get("expanded", False)
+        else reduced_distances(x, attrs)
+    )
 
 
 OPERATORS: tuple[Op, ...] = (

@@ -1,4 +1,9 @@
-"""Operators that compute each number from its neighbours at the same place, with broadcasting."""
+"""Operators that compute each element from the elements at the same position, with broadcasting.
+
+Both inputs of an operator have one dtype. The normal distribution function uses libm's erfc; its
+inverse is algorithm AS 241 (PPND16): M. J. Wichura, "The percentage points of the normal
+distribution", Applied Statistics 37 (1988), with a relative error below 1e-15.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +18,15 @@ from sqlml.ir.operators.op import (
     Function,
     Op,
     Types,
-    broadcast,
-    floating,
-    function_of,
-    need,
-    numeric,
-    same_dtype,
+    broadcast_shape,
+    ignore_attributes,
+    require,
+    require_float,
+    require_numeric,
+    require_same_dtype,
 )
 from sqlml.ir.program import Attrs
 from sqlml.types import FLOATS, INTEGERS, Array, TensorType
-
-# The normal distribution: its distribution function and its inverse.
-#
-# Distribution function by libm's erfc. Inverse by algorithm AS 241 (PPND16): M. J. Wichura, "The
-# percentage points of the normal distribution", Applied Statistics 37 (1988), relative error
-# below 1e-15.
-
 
 _erfc = np.frompyfunc(math.erfc, 1, 1)
 
@@ -54,7 +52,7 @@ _MIDDLE = (
         5.2264952788528545610e3,
     ),
 )
-"""|p - 0.5| <= 0.425: coefficients of the numerator and the denominator, lowest power first."""
+"""Coefficients of the numerator and the denominator for |p - 0.5| <= 0.425, lowest power first."""
 
 _OUTER = (
     (
@@ -78,7 +76,7 @@ _OUTER = (
         1.05075007164441684324e-9,
     ),
 )
-"""sqrt(-log(tail)) <= 5."""
+"""Coefficients for sqrt(-log(tail)) <= 5."""
 
 _TAIL = (
     (
@@ -102,11 +100,11 @@ _TAIL = (
         2.04426310338993978564e-15,
     ),
 )
-"""Beyond that."""
+"""Coefficients beyond that."""
 
 
 def ndtr(x: Array) -> Array:
-    """P(N <= x) of the standard normal distribution, in the dtype of `x`; NaN stays NaN.
+    """Return P(N <= x) of the standard normal distribution in the dtype of `x`; NaN stays NaN.
 
     >>> ndtr(np.array([-np.inf, 0.0]))
     array([0. , 0.5])
@@ -117,7 +115,7 @@ def ndtr(x: Array) -> Array:
 
 
 def ndtri(p: Array) -> Array:
-    """The x with ndtr(x) = p, in the dtype of `p`; NaN outside [0, 1].
+    """Return the x with ndtr(x) = p, in the dtype of `p`; NaN outside [0, 1].
 
     >>> ndtri(np.array([0.0, 0.5, 2.0]))
     array([-inf,   0.,  nan])
@@ -134,9 +132,9 @@ def ndtri(p: Array) -> Array:
     return np.where((wide < 0) | (wide > 1), np.nan, x).astype(p.dtype)
 
 
-def _ratio(of: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
-    above, below = (_polynomial(coefficients, x) for coefficients in of)
-    return above / below
+def _ratio(coefficients_: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
+    numerator, denominator = (_polynomial(coefficients, x) for coefficients in coefficients_)
+    return numerator / denominator
 
 
 def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
@@ -151,7 +149,7 @@ WIDE = (
     *("exp2", "log2", "log10", "cbrt", "sin", "cos", "tan", "arcsin", "arccos", "arctan"),
     *("sinh", "cosh", "arcsinh", "arccosh", "arctanh"),
 )
-"""numpy's functions, of floats by way of float64."""
+"""Functions of numpy that are computed in float64."""
 UNARY_FLOAT = (
     *("exp", "log", "log1p", "expm1", "sqrt", "sigmoid", "tanh", *ROUNDING),
     *(*WIDE, "ndtr", "ndtri"),
@@ -165,78 +163,78 @@ DIVISION = ("div", "pow", "mod")
 
 
 def _arithmetic_type(types: Types, attrs: Attrs) -> TensorType:
-    return TensorType(numeric(same_dtype(types)), broadcast(types))
+    return TensorType(require_numeric(require_same_dtype(types)), broadcast_shape(types))
 
 
 def _division_type(types: Types, attrs: Attrs) -> TensorType:
-    floating(types[0].dtype)
+    require_float(types[0].dtype)
     return _arithmetic_type(types, attrs)
 
 
 def _comparison_type(types: Types, attrs: Attrs) -> TensorType:
-    need(same_dtype(types) != "string", "only encode compares strings")
-    return TensorType("bool", broadcast(types))
+    require(require_same_dtype(types) != "string", "only encode compares strings")
+    return TensorType("bool", broadcast_shape(types))
 
 
 def _logical_type(types: Types, attrs: Attrs) -> TensorType:
-    need(same_dtype(types) == "bool", "logical operators take bool")
-    return TensorType("bool", broadcast(types))
+    require(require_same_dtype(types) == "bool", "logical operators take bool")
+    return TensorType("bool", broadcast_shape(types))
 
 
 def _bitwise_type(types: Types, attrs: Attrs) -> TensorType:
-    need(same_dtype(types) in INTEGERS, "bit operators take integers")
-    return TensorType(types[0].dtype, broadcast(types))
+    require(require_same_dtype(types) in INTEGERS, "bit operators take integers")
+    return TensorType(types[0].dtype, broadcast_shape(types))
 
 
 def _float_unary_type(types: Types, attrs: Attrs) -> TensorType:
-    floating(types[0].dtype)
+    require_float(types[0].dtype)
     return types[0]
 
 
 def _numeric_unary_type(types: Types, attrs: Attrs) -> TensorType:
-    numeric(types[0].dtype)
+    require_numeric(types[0].dtype)
     return types[0]
 
 
 def _isnan_type(types: Types, attrs: Attrs) -> TensorType:
-    need(types[0].dtype in FLOATS or types[0].dtype == "string", "isnan takes floats or strings")
+    require(types[0].dtype in FLOATS or types[0].dtype == "string", "isnan takes floats or strings")
     return TensorType("bool", types[0].shape)
 
 
 def _where_type(types: Types, attrs: Attrs) -> TensorType:
-    need(types[0].dtype == "bool", "where takes a bool condition")
-    return TensorType(same_dtype(types[1:]), broadcast(types))
+    require(types[0].dtype == "bool", "where takes a bool condition")
+    return TensorType(require_same_dtype(types[1:]), broadcast_shape(types))
 
 
 def _cast_type(types: Types, attrs: Attrs) -> TensorType:
-    need("string" not in (types[0].dtype, attrs["dtype"]), "strings are not cast")
-    need(not types[0].sparse or attrs["dtype"] in FLOATS, "sparse rows are cast only to floats")
+    require("string" not in (types[0].dtype, attrs["dtype"]), "strings are not cast")
+    require(not types[0].sparse or attrs["dtype"] in FLOATS, "sparse rows are cast only to floats")
     return TensorType(attrs["dtype"], types[0].shape, types[0].sparse)
 
 
 def exp(x: Array) -> Array:
-    """float32 by way of float64: rounded once, as libm's expf is and numpy's own is not."""
+    """Return the exponential; float32 goes through float64, so it is rounded once, as in libm."""
     return np.exp(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.exp(x)
 
 
-def _wide(function: Callable[..., Any]) -> Function:
-    """A function of floats that is computed in float64 and rounded once."""
+def _compute_in_float64(function: Callable[..., Any]) -> Function:
+    """Return an operator's function that computes in float64 and rounds once."""
 
     def compute(args: Sequence[Array], attrs: Attrs) -> Array:
         dtype = args[0].dtype
-        made: Array = function(*[x.astype(np.float64, copy=False) for x in args])
-        return made.astype(dtype, copy=False)
+        result: Array = function(*[x.astype(np.float64, copy=False) for x in args])
+        return result.astype(dtype, copy=False)
 
     return compute
 
 
 def _sigmoid(args: Sequence[Array], attrs: Attrs) -> Array:
-    """1 / (1 + exp(-x)), as scipy's expit and the boosters have it: exactly 0 once exp overflows.
+    """Return 1 / (1 + exp(-x)) as scipy's expit and the boosters do: exactly 0 once exp overflows.
 
-    scikit-learn answers uniform probabilities where all one-vs-rest sigmoids are 0.
+    scikit-learn returns uniform probabilities if all one-vs-rest sigmoids are 0.
     """
     (x,) = args
-    if x.dtype == np.float32:  # XGBoost's own formula (common/math.h), NaN kept
+    if x.dtype == np.float32:  # XGBoost's formula (common/math.h), except that NaN stays NaN.
         limited = np.where(np.isnan(x), x, np.minimum(-x, np.float32(88.7)))
         return np.float32(1) / (exp(limited) + np.float32(1) + np.float32(1e-16))
     one = x.dtype.type(1)
@@ -244,15 +242,15 @@ def _sigmoid(args: Sequence[Array], attrs: Attrs) -> Array:
     return shares
 
 
-def missing(x: Array) -> Array:
-    """Where numbers are NaN, or strings missing."""
+def find_missing(x: Array) -> Array:
+    """Return a bool array that is true where a number is NaN or a string is missing."""
     if x.dtype == object:
         return np.array([is_missing(v) for v in x.ravel()], bool).reshape(x.shape)
     return np.isnan(x)
 
 
 def is_missing(value: object) -> bool:
-    """Whether a string column's entry is missing: None, NaN or pandas' NA.
+    """Return whether a string column's entry is missing: None, NaN or pandas' NA.
 
     >>> is_missing(None), is_missing(float("nan")), is_missing("")
     (True, True, False)
@@ -274,7 +272,7 @@ UFUNCS: Mapping[str, np.ufunc] = MappingProxyType(
         "sub": np.subtract,
         "mul": np.multiply,
         "div": np.divide,
-        "mod": np.mod,  # the sign of the divisor, as in Python
+        "mod": np.mod,  # It has the sign of the divisor, as in Python.
         "lt": np.less,
         "le": np.less_equal,
         "gt": np.greater,
@@ -288,22 +286,21 @@ UFUNCS: Mapping[str, np.ufunc] = MappingProxyType(
         "bit_and": np.bitwise_and,
     }
 )
-"""Operators that are one ufunc, with any inputs."""
+"""Operators that are one ufunc for all inputs."""
 
 _FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
-        **{name: function_of(ufunc) for name, ufunc in UFUNCS.items()},
-        **{name: _wide(getattr(np, name)) for name in WIDE},
-        "exp": function_of(exp),
+        **{name: ignore_attributes(ufunc) for name, ufunc in UFUNCS.items()},
+        **{name: _compute_in_float64(getattr(np, name)) for name in WIDE},
+        "exp": ignore_attributes(exp),
         "sigmoid": _sigmoid,
-        "ndtr": function_of(ndtr),
-        "ndtri": function_of(ndtri),
-        "pow": _wide(np.power),
+        "ndtr": ignore_attributes(ndtr),
+        "ndtri": ignore_attributes(ndtri),
+        "pow": _compute_in_float64(np.power),
     }
 )
 
 OPERATORS: tuple[Op, ...] = (
-    # both sides of an operator have one dtype
     *(
         Op(name, "both", "injective", rule, _FUNCTIONS[name], arity=(inputs, inputs))
         for names, rule, inputs in (
@@ -318,8 +315,8 @@ OPERATORS: tuple[Op, ...] = (
         )
         for name in names
     ),
-    Op("isnan", "both", "injective", _isnan_type, function_of(missing)),
-    Op("where", "both", "injective", _where_type, function_of(np.where), arity=(3, 3)),
+    Op("isnan", "both", "injective", _isnan_type, ignore_attributes(find_missing)),
+    Op("where", "both", "injective", _where_type, ignore_attributes(np.where), arity=(3, 3)),
     Op(
         "cast",
         "both",

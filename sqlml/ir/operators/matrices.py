@@ -1,4 +1,10 @@
-"""Operators that choose, join and reshape columns, and look values up in tables."""
+"""Operators that select, concatenate, reshape, multiply and reduce columns, or look up in tables.
+
+Reductions keep the reduced axis with length 1. `couple` turns probabilities of pairs of classes
+into probabilities of classes by the second method of Wu, Lin and Weng, "Probability Estimates for
+Multi-class Classification by Pairwise Coupling" (2004). It repeats each step of libsvm's iteration
+(`multiclass_probability`), because that stops at a tolerance of 0.005 / K, which shows in results.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +22,29 @@ from sqlml.ir.operators.op import (
     Function,
     Op,
     Types,
-    array,
-    floating,
-    function_of,
-    need,
-    numeric,
-    same_dtype,
+    array_attribute,
+    ignore_attributes,
+    require,
+    require_float,
+    require_numeric,
+    require_same_dtype,
 )
 from sqlml.ir.program import Attrs
 from sqlml.types import INTEGERS, ROWS, Array, TensorType, dtype_of, matrix, promote
 
 
 def _concat_type(types: Types, attrs: Attrs) -> TensorType:
-    need(all(t.rowwise and len(t.shape) == 2 for t in types), "concat takes (n, k) values")
+    require(all(t.rowwise and len(t.shape) == 2 for t in types), "concat takes (n, k) values")
     sparse = any(t.sparse for t in types)
     dtype = promote(*[t.dtype for t in types])
-    need(not sparse or dtype != "string", "sparse rows hold numbers")
+    require(not sparse or dtype != "string", "sparse rows must be numbers")
     return matrix(dtype, sum(t.width for t in types), sparse)
 
 
 def _select_type(types: Types, attrs: Attrs) -> TensorType:
-    indices = array(attrs, "indices")
-    need(types[0].rowwise and len(types[0].shape) == 2, "select takes an (n, k) value")
-    need(indices.ndim == 1 and indices.dtype == np.int64, "indices must be int64, one axis")
+    indices = array_attribute(attrs, "indices")
+    require(types[0].rowwise and len(types[0].shape) == 2, "select takes an (n, k) value")
+    require(indices.ndim == 1 and indices.dtype == np.int64, "indices must be int64, one axis")
     if indices.size and (indices.min() < 0 or indices.max() >= types[0].width):
         raise ProgramError(f"select reaches outside {types[0]!r}")
     return matrix(types[0].dtype, indices.size, types[0].sparse)
@@ -46,38 +52,38 @@ def _select_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _reshape_type(types: Types, attrs: Attrs) -> TensorType:
     shape = attrs["shape"]
-    need(
+    require(
         isinstance(shape, tuple) and all(type(d) is int and d >= 0 for d in shape),
         "shape must be a tuple of integers",
     )
-    need(types[0].rowwise, "reshape takes a row-wise value; shape is that of one row")
+    require(types[0].rowwise, "reshape takes a row-wise value; shape is that of one row")
     new = (ROWS, *shape)
-    size = was = 1
+    size = old_size = 1
     for d in new[1:]:
         size *= d
     for d in types[0].shape[1:]:
-        was *= d
-    need(size == was, f"{types[0]!r} does not reshape to {new}")
+        old_size *= d
+    require(size == old_size, f"{types[0]!r} does not reshape to {new}")
     return TensorType(types[0].dtype, tuple(new))
 
 
 def _take_type(types: Types, attrs: Attrs) -> TensorType:
     table, index = types
-    need(not table.rowwise and len(table.shape) >= 1, "take reads a constant table")
-    need(index.dtype in INTEGERS, "take is indexed by integers")
+    require(not table.rowwise and len(table.shape) >= 1, "take needs a constant table")
+    require(index.dtype in INTEGERS, "take needs integer indices")
     return TensorType(table.dtype, index.shape + table.shape[1:])
 
 
 def _gather_type(types: Types, attrs: Attrs) -> TensorType:
     x, index = types
-    need(x.rowwise and index.rowwise and index.dtype in INTEGERS, "gather takes (n,k) and (n,t)")
-    need(len(x.shape) == 2 and len(index.shape) == 2, "gather takes (n,k) and (n,t)")
+    require(x.rowwise and index.rowwise and index.dtype in INTEGERS, "gather takes (n,k) and (n,t)")
+    require(len(x.shape) == 2 and len(index.shape) == 2, "gather takes (n,k) and (n,t)")
     return TensorType(x.dtype, index.shape)
 
 
 def _concat(args: Sequence[Array], attrs: Attrs) -> Any:
     if any(isinstance(x, Csr) for x in args):
-        return csr.concat(args)
+        return csr.concat_columns(args)
     return np.concatenate(args, axis=1)
 
 
@@ -101,26 +107,23 @@ def _gather(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _check_reach(op: str, index: Array, length: int) -> None:
-    """No rule can see this: the places are made of the rows."""
+    """Raise ProgramError if an index is out of range; only the rows show that, no type rule."""
     if index.size and (index.min() < 0 or index.max() >= length):
         raise ProgramError(f"{op} reaches outside its table of {length}; create the model again")
 
 
-# Products with weights: of matrices, and the linear model.
-
-
 def _matmul_type(types: Types, attrs: Attrs) -> TensorType:
     a, b = types
-    numeric(same_dtype(types))
-    need(len(a.shape) == 2 and len(b.shape) == 2 and not b.rowwise, "matmul takes (n,k) @ (k,m)")
-    need(a.shape[1] == b.shape[0], f"matmul of {a!r} and {b!r}")
+    require_numeric(require_same_dtype(types))
+    require(len(a.shape) == 2 and len(b.shape) == 2 and not b.rowwise, "matmul takes (n,k) @ (k,m)")
+    require(a.shape[1] == b.shape[0], f"matmul of {a!r} and {b!r}")
     return TensorType(a.dtype, (a.shape[0], b.shape[1]))
 
 
 def _batch_matmul_type(types: Types, attrs: Attrs) -> TensorType:
     a, b = types
-    numeric(same_dtype(types))
-    need(
+    require_numeric(require_same_dtype(types))
+    require(
         len(a.shape) == 3 and len(b.shape) == 3 and not b.rowwise and a.shape[1:] == b.shape[:2],
         f"batch_matmul of {a!r} and {b!r}",
     )
@@ -128,10 +131,12 @@ def _batch_matmul_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _linear_type(types: Types, attrs: Attrs) -> TensorType:
-    weights, bias = array(attrs, "weights"), array(attrs, "bias")
-    dtype = floating(types[0].dtype)
-    need(dtype_of(weights) == dtype and dtype_of(bias) == dtype, "weights have a different dtype")
-    need(
+    weights, bias = array_attribute(attrs, "weights"), array_attribute(attrs, "bias")
+    dtype = require_float(types[0].dtype)
+    require(
+        dtype_of(weights) == dtype and dtype_of(bias) == dtype, "weights have a different dtype"
+    )
+    require(
         weights.ndim == 2
         and weights.shape[0] == types[0].width
         and weights.shape[1] > 0
@@ -142,10 +147,10 @@ def _linear_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _linear(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Summed column by column, so that a row scores the same in every batch (BLAS does not)."""
+    """Sum column by column, so that a row has the same score in every batch, unlike with BLAS."""
     (x,) = args
     if isinstance(x, Csr):
-        return csr.linear(x, attrs["weights"], attrs["bias"])
+        return csr.multiply(x, attrs["weights"], attrs["bias"])
     scores: Array = np.zeros((x.shape[0], attrs["weights"].shape[1]), x.dtype)
     for column, weights in zip(x.T, attrs["weights"], strict=True):
         scores += column[:, None] * weights
@@ -153,20 +158,17 @@ def _linear(args: Sequence[Array], attrs: Attrs) -> Array:
     return scores
 
 
-# Operators that reduce the columns of a row; the axis is kept with length 1.
-
-
 def _reduce_type(types: Types, attrs: Attrs) -> TensorType:
     axis = attrs["axis"]
-    need(isinstance(axis, int) and 0 < axis < len(types[0].shape), "axis must be a column axis")
-    numeric(types[0].dtype)
+    require(isinstance(axis, int) and 0 < axis < len(types[0].shape), "axis must be a column axis")
+    require_numeric(types[0].dtype)
     shape = tuple(1 if i == axis else d for i, d in enumerate(types[0].shape))
     return TensorType(types[0].dtype, shape)
 
 
 def _extreme_type(types: Types, attrs: Attrs) -> TensorType:
     result = _reduce_type(types, attrs)
-    need(types[0].shape[attrs["axis"]] > 0, f"{types[0]!r} has no value to choose")
+    require(types[0].shape[attrs["axis"]] > 0, f"{types[0]!r} has no value to choose")
     return result
 
 
@@ -175,9 +177,9 @@ def _argmax_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _softmax_type(types: Types, attrs: Attrs) -> TensorType:
-    floating(types[0].dtype)
-    need(len(types[0].shape) == 2, "softmax takes an (n, k) value")
-    floating(attrs["sum_dtype"])
+    require_float(types[0].dtype)
+    require(len(types[0].shape) == 2, "softmax takes an (n, k) value")
+    require_float(attrs["sum_dtype"])
     return types[0]
 
 
@@ -196,10 +198,10 @@ def _reduction(function: Callable[..., Any]) -> Function:
 
 
 def _weighted_median_type(types: Types, attrs: Attrs) -> TensorType:
-    weights, x = array(attrs, "weights"), types[0]
-    floating(x.dtype)
-    need(x.rowwise and len(x.shape) == 2 and x.width > 0, "weighted_median takes (n, k > 0)")
-    need(
+    weights, x = array_attribute(attrs, "weights"), types[0]
+    require_float(x.dtype)
+    require(x.rowwise and len(x.shape) == 2 and x.width > 0, "weighted_median takes (n, k > 0)")
+    require(
         weights.dtype == np.float64 and weights.shape == (x.width,),
         f"weights {weights.dtype}{weights.shape} for {x!r}, not one float64 a column",
     )
@@ -207,22 +209,14 @@ def _weighted_median_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _weighted_median(args: Sequence[Array], attrs: Attrs) -> Array:
-    """The least value of a row up to which half of the weight lies; NaN counts as the largest."""
+    """Return the least value of a row up to which half of the weight lies; NaN is the largest."""
     (x,) = args
     weights: Array = attrs["weights"]
     order = np.argsort(x, axis=1, kind="stable")
-    reached = np.cumsum(weights[order], axis=1)
-    enough = reached >= 0.5 * reached[:, -1:]
-    column = np.take_along_axis(order, enough.argmax(axis=1)[:, None], axis=1)
+    cumulative = np.cumsum(weights[order], axis=1)
+    is_enough = cumulative >= 0.5 * cumulative[:, -1:]
+    column = np.take_along_axis(order, is_enough.argmax(axis=1)[:, None], axis=1)
     return np.take_along_axis(x, column, axis=1)
-
-
-# `couple`: probabilities of classes from probabilities of pairs of classes.
-#
-# Wu, Lin and Weng, "Probability Estimates for Multi-class Classification by Pairwise Coupling"
-# (2004), the second method, with the iteration and the stopping rule of libsvm
-# (`multiclass_probability`), whose results carry that rule's tolerance of 0.005 / K: every step
-# must be the source's own.
 
 
 MAX_CLASSES = 1000
@@ -230,8 +224,8 @@ MAX_CLASSES = 1000
 
 def _couple_type(types: Types, attrs: Attrs) -> TensorType:
     classes, x = attrs["classes"], types[0]
-    need(2 <= classes <= MAX_CLASSES, f"couple takes 2 to {MAX_CLASSES} classes")
-    need(
+    require(2 <= classes <= MAX_CLASSES, f"couple takes 2 to {MAX_CLASSES} classes")
+    require(
         x.rowwise and x.dtype == "float64" and x.shape[1:] == (classes * (classes - 1) // 2,),
         f"couple of {x!r} for {classes} classes",
     )
@@ -239,17 +233,20 @@ def _couple_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _couple(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Input: for each pair (0, 1), (0, 2), ... (1, 2) ... the probability of its first class."""
+    """Return probabilities of classes from those of the first class of each pair.
+
+    The pairs are (0, 1), (0, 2), ... (1, 2), ...
+    """
     (x,) = args
     k: int = attrs["classes"]
     out = np.empty((x.shape[0], k))
     block = max(1, (1 << 20) // (k * k))
     for start in range(0, x.shape[0], block):
-        out[start : start + block] = _coupled(x[start : start + block], k)
+        out[start : start + block] = _couple_block(x[start : start + block], k)
     return out
 
 
-def _coupled(x: Array, k: int) -> Array:
+def _couple_block(x: Array, k: int) -> Array:
     r = np.zeros((x.shape[0], k, k))
     for column, (i, j) in enumerate(combinations(range(k), 2)):
         r[:, i, j] = x[:, column]
@@ -263,29 +260,29 @@ def _coupled(x: Array, k: int) -> Array:
     p = np.full((x.shape[0], k), 1.0 / k)
     rows = np.arange(x.shape[0])
     for _ in range(max(100, k)):
-        at = p[rows]
-        qp = np.zeros_like(at)
+        current = p[rows]
+        qp = np.zeros_like(current)
         for j in range(k):
-            qp += q[rows, :, j] * at[:, j : j + 1]
+            qp += q[rows, :, j] * current[:, j : j + 1]
         pqp = np.zeros(len(rows))
         for t in range(k):
-            pqp += at[:, t] * qp[:, t]
+            pqp += current[:, t] * qp[:, t]
         error = np.abs(qp - pqp[:, None]).max(axis=1)
-        open_ = ~(error < 0.005 / k)
-        rows, at, qp, pqp = rows[open_], at[open_], qp[open_], pqp[open_]
+        is_active = ~(error < 0.005 / k)
+        rows, current, qp, pqp = rows[is_active], current[is_active], qp[is_active], pqp[is_active]
         if not rows.size:
             break
-        p[rows] = _step(at, qp, pqp, q[rows], k)
+        p[rows] = _update_classes(current, qp, pqp, q[rows], k)
     return p
 
 
-def _step(p: Array, qp: Array, pqp: Array, q: Array, k: int) -> Array:
-    """One round over the classes; `p`, `qp` and `pqp` are the caller's to lose."""
+def _update_classes(p: Array, qp: Array, pqp: Array, q: Array, k: int) -> Array:
+    """Update each class once; the arrays `p`, `qp` and `pqp` may be overwritten."""
     for t in range(k):
         diff = (-qp[:, t] + pqp) / q[:, t, t]
         p[:, t] += diff
-        grown = diff * (diff * q[:, t, t] + 2 * qp[:, t])
-        pqp = (pqp + grown) / (1 + diff) / (1 + diff)
+        growth = diff * (diff * q[:, t, t] + 2 * qp[:, t])
+        pqp = (pqp + growth) / (1 + diff) / (1 + diff)
         qp = (qp + diff[:, None] * q[:, t]) / (1 + diff)[:, None]
         p /= (1 + diff)[:, None]
     return p
@@ -304,7 +301,7 @@ OPERATORS: tuple[Op, ...] = (
     ),
     Op("take", "tensor", "injective", _take_type, _take, arity=(2, 2)),
     Op("gather", "tensor", "injective", _gather_type, _gather, arity=(2, 2)),
-    Op("matmul", "tensor", "complex", _matmul_type, function_of(np.matmul), arity=(2, 2)),
+    Op("matmul", "tensor", "complex", _matmul_type, ignore_attributes(np.matmul), arity=(2, 2)),
     Op(
         "batch_matmul",
         "tensor",

@@ -1,18 +1,17 @@
-"""`nearest`: the k nearest of constant points, ties chosen as scikit-learn's searches choose them.
+"""`nearest`: the k nearest of constant points, with ties resolved as scikit-learn's searches do.
 
-Which of several points at the k-th distance is kept depends on how the source searches, so `ties`
-names its way:
+Which of several points at the k-th distance is selected depends on the search, so `ties` names it:
 
-* "heap": the points in their order, through a heap of the k best (`utils/_heap.pyx`); a point as
-  far as the farthest of the heap is not taken, and a nearer one evicts whatever lies on top. So
-  do the brute searches of `metrics/_pairwise_distances_reduction`, with one thread or many rows.
-* "kd_tree", "ball_tree": the same heap, the points in the order in which a depth-first search
-  meets them: of two nodes the nearer first, the left one of equal ones
-  (`neighbors/_binary_tree.pxi.tp`), nodes that lie farther than the heap left out.
+* "heap": the points pass in their order through a heap of the k best (`utils/_heap.pyx`). A point
+  as far as the farthest of the heap is rejected, and a nearer one replaces the top. This is what
+  the brute searches of `metrics/_pairwise_distances_reduction` do with one thread or many rows.
+* "kd_tree", "ball_tree": the same heap, with the points in the order of a depth-first search
+  (`neighbors/_binary_tree.pxi.tp`). It visits the nearer of two nodes first, or the left one if
+  they are equally near, and skips nodes that are farther than the heap.
 * "partition": `numpy.argpartition` of all distances.
 
-The result is (n, 2 * k): the distances in ascending order, equal ones by the points' numbers, and
-then those numbers.
+The result is (n, 2 * k): the distances in ascending order, equal ones by the numbers of the points,
+followed by these numbers.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ import numpy as np
 from sqlml.ir.operators.distances import (
     METRIC_ATTRS,
     SQUARES,
-    as_expanded,
     check_metric,
-    expanded,
-    reduced,
+    expanded_distances,
+    reduced_distances,
+    rounded_like_source,
     slack,
     squares,
 )
-from sqlml.ir.operators.op import Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, matrix
 
 BLOCK_VALUES = 1 << 21
-"""Distances that are held at one time."""
+"""Most distances in memory at a time."""
 
 MAX_NEIGHBOURS = 1 << 16
 TREES = ("kd_tree", "ball_tree")
@@ -46,86 +45,93 @@ TIES = ("heap", "partition", *TREES)
 
 def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
     points, k = check_metric(types, attrs), attrs["k"]
-    need(types[0].dtype == "float64", "nearest takes float64")
-    need(0 < k <= min(points, MAX_NEIGHBOURS), f"{k} neighbours of {points} points")
-    need(attrs["ties"] in TIES, f"unknown rule for ties {attrs['ties']!r}")
-    need(attrs["metric"] not in ("dot", "chi2"), f"{attrs['metric']} is not a distance")
-    need(
+    require(types[0].dtype == "float64", "nearest takes float64")
+    require(0 < k <= min(points, MAX_NEIGHBOURS), f"{k} neighbours of {points} points")
+    require(attrs["ties"] in TIES, f"unknown rule for ties {attrs['ties']!r}")
+    require(attrs["metric"] not in ("dot", "chi2"), f"{attrs['metric']} is not a distance")
+    require(
         not attrs.get("expanded", False)
         or (attrs["ties"], attrs["metric"], "weights" in attrs)
         in (("heap", "sqeuclidean", False), ("partition", "cosine", False)),
-        "only plain euclidean distances are expanded for a heap, and cosine ones without it",
+        "only euclidean distances without weights with a heap, and cosine distances with "
+        "partition, are expanded",
     )
     if attrs["ties"] in TREES:
         _check_tree(types, attrs, points)
     else:
-        need(not {"order", "leaves", "bounds"} & set(attrs), "only a tree has nodes")
+        require(not {"order", "leaves", "bounds"} & set(attrs), "only a tree has nodes")
     return matrix("float64", 2 * k)
 
 
 def _check_tree(types: Types, attrs: Attrs, points: int) -> None:
-    need({"order", "leaves", "bounds"} <= set(attrs), "a tree has order, leaves and bounds")
-    order, leaves, bounds = (array(attrs, name) for name in ("order", "leaves", "bounds"))
+    require({"order", "leaves", "bounds"} <= set(attrs), "a tree has order, leaves and bounds")
+    order, leaves, bounds = (array_attribute(attrs, name) for name in ("order", "leaves", "bounds"))
     nodes, width = leaves.shape[0], types[0].width
-    need(
+    require(
         order.dtype == np.int64 and np.array_equal(np.sort(order), np.arange(points)),
         "order must name each point once",
     )
-    need(leaves.dtype == np.int64 and leaves.shape == (nodes, 2), "leaves are (start, end) pairs")
-    # A complete binary tree: level after level, the children of node i at 2i + 1 and 2i + 2.
-    need(nodes > 0 and (nodes + 1) & nodes == 0, "a tree has 2^depth - 1 nodes")
+    require(
+        leaves.dtype == np.int64 and leaves.shape == (nodes, 2), "leaves are (start, end) pairs"
+    )
+    # The tree is complete: the children of node i are 2i + 1 and 2i + 2.
+    require(nodes > 0 and (nodes + 1) & nodes == 0, "a tree has 2^depth - 1 nodes")
     start, end = leaves[:, 0], leaves[:, 1]
-    need(bool(start[0] == 0 and end[0] == points and (start <= end).all()), "nodes hold ranges")
+    require(bool(start[0] == 0 and end[0] == points and (start <= end).all()), "nodes are ranges")
     left, right = leaves[1::2], leaves[2::2]
     parent = leaves[: len(left)]
-    need(
+    require(
         bool(
             (left[:, 0] == parent[:, 0]).all()
             and (left[:, 1] == right[:, 0]).all()
             and (right[:, 1] == parent[:, 1]).all()
         ),
-        "the children of a node share its points",
+        "the children of a node must divide its points",
     )
     extra = 1 if attrs["ties"] == "ball_tree" else width
-    need(
+    require(
         bounds.dtype == np.float64 and bounds.shape == (nodes, width + extra),
         f"bounds {bounds.shape} for {nodes} nodes of {width} columns",
     )
-    held = array(attrs, "points")[order]
+    points_in_order = array_attribute(attrs, "points")[order]
     if attrs["ties"] == "kd_tree":
-        need(attrs["metric"] in _KD_POWER and "weights" not in attrs, "no metric of a kd_tree")
-        inside = _boxes_hold(bounds, leaves, held)
+        require(
+            attrs["metric"] in _KD_POWER and "weights" not in attrs, "not a metric of a kd_tree"
+        )
+        inside = _boxes_contain_points(bounds, leaves, points_in_order)
     else:
-        inside = _balls_hold(bounds, leaves, held, attrs)
-    # A search leaves nodes out by their bounds, so every search finds the same only if they hold.
-    need(inside, "a node's bounds leave out some of its points")
+        inside = _balls_contain_points(bounds, leaves, points_in_order, attrs)
+    # Searches skip nodes by their bounds, so a wrong bound would make their results differ.
+    require(inside, "a node's bounds exclude some of its points")
 
 
-def _boxes_hold(bounds: Array, leaves: Array, held: Array) -> bool:
-    """Whether each last node's box has its points, and each other node's box those below it."""
-    width = held.shape[1]
+def _boxes_contain_points(bounds: Array, leaves: Array, points: Array) -> bool:
+    """Return whether the box of each leaf contains its points, and other boxes their children."""
+    width = points.shape[1]
     least, most = bounds[:, :width], bounds[:, width:]
     inner = len(leaves) // 2
-    for below in (slice(1, None, 2), slice(2, None, 2)):
-        # A box around no points may be anything.
-        some = (leaves[below, 0] < leaves[below, 1])[:, None]
-        if (some & ((least[below] < least[:inner]) | (most[below] > most[:inner]))).any():
+    for children in (slice(1, None, 2), slice(2, None, 2)):
+        # A box without points may be anything.
+        has_points = (leaves[children, 0] < leaves[children, 1])[:, None]
+        if (
+            has_points & ((least[children] < least[:inner]) | (most[children] > most[:inner]))
+        ).any():
             return False
     for (start, end), low, high in zip(leaves[inner:], least[inner:], most[inner:], strict=True):
-        if not ((held[start:end] >= low) & (held[start:end] <= high)).all():
+        if not ((points[start:end] >= low) & (points[start:end] <= high)).all():
             return False
     return True
 
 
-def _balls_hold(bounds: Array, leaves: Array, held: Array, attrs: Attrs) -> bool:
-    """Whether each node's points lie within its radius of its centre, but for rounding."""
-    width = held.shape[1]
+def _balls_contain_points(bounds: Array, leaves: Array, points: Array, attrs: Attrs) -> bool:
+    """Return whether each node's points lie within its radius, up to rounding."""
+    width = points.shape[1]
     for (start, end), centre, radius in zip(
         leaves, bounds[:, :width], bounds[:, width], strict=True
     ):
         around = {**attrs, "points": centre[None, :]}
-        far = true_distance(reduced(held[start:end], around), attrs)
-        if not (far <= radius + 1e-9 * abs(radius)).all():
+        distance = true_distance(reduced_distances(points[start:end], around), attrs)
+        if not (distance <= radius + 1e-9 * abs(radius)).all():
             return False
     return True
 
@@ -136,7 +142,7 @@ _KD_POWER: Mapping[str, float] = MappingProxyType(
 
 
 def true_distance(values: Array, attrs: Attrs) -> Array:
-    """Reduced distances as distances."""
+    """Convert reduced distances to distances."""
     if attrs["metric"] in SQUARES and not attrs.get("squared", False):
         return np.asarray(np.sqrt(values))
     if attrs["metric"] == "minkowski":
@@ -150,68 +156,70 @@ def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
     out = np.empty((x.shape[0], 2 * k))
     rows = max(1, BLOCK_VALUES // attrs["points"].shape[0])
     for start in range(0, x.shape[0], rows):
-        part = x[start : start + rows]
+        block = x[start : start + rows]
         if not attrs.get("expanded", False):
-            values, index = select(reduced(part, attrs), part, attrs)
+            values, index = select(reduced_distances(block, attrs), block, attrs)
         elif attrs["ties"] == "heap":
-            values, index = select_expanded(reduced(part, attrs), part, attrs)
+            values, index = select_nearest_expanded(reduced_distances(block, attrs), block, attrs)
         else:
-            values, index = select(as_expanded(part, attrs), part, attrs)
+            values, index = select(rounded_like_source(block, attrs), block, attrs)
         out[start : start + rows, :k] = true_distance(values, attrs)
         out[start : start + rows, k:] = index
     return out
 
 
 def select(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """The k least of each row of reduced distances `d` (n, m), and where they are."""
+    """Return the k least of each row of reduced distances `d` (n, m), and their columns."""
     k: int = attrs["k"]
     index = np.argpartition(d, k - 1, axis=1)[:, :k]
     values = np.take_along_axis(d, index, axis=1)
     if attrs["ties"] != "partition":
-        # Where more points than k are that near, the search decides; so too where one is
-        # infinitely far, which a heap never takes.
+        # The order of the search matters if more than k points are that near, or if one of the k
+        # is infinitely far, because a heap rejects such points.
         worst = values.max(axis=1, initial=-np.inf)
-        # A tree's bounds are rounded, so that it may skip a point that is barely near enough.
+        # A tree's bounds are rounded, so it may skip a point that is barely near enough.
         edge = worst * (1 + 1e-9) if attrs["ties"] in TREES else worst
         tied = np.flatnonzero(((d <= edge[:, None]).sum(axis=1) > k) | ~np.isfinite(worst))
         if tied.size:
-            values[tied], index[tied] = _searched(d[tied], x[tied], attrs)
+            values[tied], index[tied] = _search_in_order(d[tied], x[tied], attrs)
     order = np.lexsort((index, values), axis=1)
     return np.take_along_axis(values, order, axis=1), np.take_along_axis(index, order, axis=1)
 
 
-def select_expanded(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """`select` by expanded distances, computed only where the direct ones `d` cannot decide."""
+def select_nearest_expanded(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
+    """Select by expanded distances, computed only for rows that the direct ones do not decide."""
     k: int = attrs["k"]
     points: Array = attrs["points"]
-    own, theirs = squares(x), squares(points)
+    x_squares, point_squares = squares(x), squares(points)
     index = np.argpartition(d, k - 1, axis=1)[:, :k]
     worst = np.take_along_axis(d, index, axis=1).max(axis=1, initial=-np.inf)
-    values = expanded(x, points[index], own, theirs[index])
-    edge = worst + slack(own, theirs, x.shape[1])
+    values = expanded_distances(x, points[index], x_squares, point_squares[index])
+    edge = worst + slack(x_squares, point_squares, x.shape[1])
     close = np.flatnonzero(((d <= edge[:, None]).sum(axis=1) > k) | ~np.isfinite(worst))
     if close.size:
-        values[close], index[close] = heap(expanded(x[close], points, own[close], theirs), k)
+        values[close], index[close] = select_with_heap(
+            expanded_distances(x[close], points, x_squares[close], point_squares), k
+        )
     order = np.lexsort((index, values), axis=1)
     return np.take_along_axis(values, order, axis=1), np.take_along_axis(index, order, axis=1)
 
 
-def _searched(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """The k best of each row, by a heap that meets the points in the source's order."""
+def _search_in_order(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
+    """Return the k best of each row by a heap that visits the points in the source's order."""
     if attrs["ties"] == "heap":
-        return heap(d, attrs["k"])
-    near = _node_distance(x, attrs)
+        return select_with_heap(d, attrs["k"])
+    near = _bound_node_distances(x, attrs)
     values, index = np.empty((len(d), attrs["k"])), np.empty((len(d), attrs["k"]), np.int64)
     for row in range(len(d)):
-        values[row], index[row] = _descend(d[row], near[row], attrs)
+        values[row], index[row] = _search_tree(d[row], near[row], attrs)
     return values, index
 
 
-def _descend(d: Array, near: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """The k best of one row by a depth-first search of the tree."""
+def _search_tree(d: Array, near: Array, attrs: Attrs) -> tuple[Array, Array]:
+    """Return the k best of one row by a depth-first search of the tree."""
     order, leaves = attrs["order"], attrs["leaves"]
     values, index = np.full((1, attrs["k"]), np.inf), np.zeros((1, attrs["k"]), np.int64)
-    stack, only = [0], np.zeros(1, np.int64)
+    stack, first_row = [0], np.zeros(1, np.int64)
     while stack:
         node = stack.pop()
         if node and near[node] > values[0, 0]:
@@ -222,14 +230,14 @@ def _descend(d: Array, near: Array, attrs: Attrs) -> tuple[Array, Array]:
             continue
         for point in order[leaves[node, 0] : leaves[node, 1]]:
             if d[point] < values[0, 0]:
-                _replace_top(values, index, only, d[point : point + 1], int(point))
+                _replace_top(values, index, first_row, d[point : point + 1], int(point))
     return values[0], index[0]
 
 
-def heap(d: Array, k: int) -> tuple[Array, Array]:
-    """The values and columns of each row of `d` that a heap of the k least keeps, unsorted.
+def select_with_heap(d: Array, k: int) -> tuple[Array, Array]:
+    """Return the values and columns that a heap of the k least of each row of `d` has, unsorted.
 
-    A place that nothing fills has the value infinity and the column 0.
+    An empty entry has the value infinity and the column 0.
     """
     n = d.shape[0]
     values = np.full((n, k), np.inf)
@@ -242,32 +250,34 @@ def heap(d: Array, k: int) -> tuple[Array, Array]:
 
 
 def _replace_top(values: Array, index: Array, rows: Array, new: Array, j: int) -> None:
-    """Put `new` in the place of the greatest value of each heap, and sink it."""
+    """Replace the greatest value of each heap with `new`, and sift it down."""
     k = values.shape[1]
-    at = np.zeros(rows.size, np.int64)
+    position = np.zeros(rows.size, np.int64)
     while True:
-        left = 2 * at + 1
+        left = 2 * position + 1
         right = left + 1
-        below = np.where(left < k, values[rows, np.minimum(left, k - 1)], -np.inf)
-        other = np.where(right < k, values[rows, np.minimum(right, k - 1)], -np.inf)
-        child = np.where(below >= other, left, right)
-        greatest = np.maximum(below, other)
+        left_value = np.where(left < k, values[rows, np.minimum(left, k - 1)], -np.inf)
+        right_value = np.where(right < k, values[rows, np.minimum(right, k - 1)], -np.inf)
+        child = np.where(left_value >= right_value, left, right)
+        greatest = np.maximum(left_value, right_value)
         sinks = (left < k) & (new < greatest)
         done = ~sinks
-        values[rows[done], at[done]], index[rows[done], at[done]] = new[done], j
+        values[rows[done], position[done]], index[rows[done], position[done]] = new[done], j
         if done.all():
             return
-        rows, at, child, new = rows[sinks], at[sinks], child[sinks], new[sinks]
-        values[rows, at], index[rows, at] = greatest[sinks], index[rows, child]
-        at = child
+        rows, position, child, new = rows[sinks], position[sinks], child[sinks], new[sinks]
+        values[rows, position], index[rows, position] = greatest[sinks], index[rows, child]
+        position = child
 
 
-def _node_distance(x: Array, attrs: Attrs) -> Array:
-    """(n, nodes): the least reduced distance that a point of the node can have."""
+def _bound_node_distances(x: Array, attrs: Attrs) -> Array:
+    """Return the least reduced distance that a point of each node can have, (n, nodes)."""
     bounds, metric, width = attrs["bounds"], attrs["metric"], x.shape[1]
     if attrs["ties"] == "ball_tree":
         centres = {**attrs, "points": bounds[:, :width]}
-        gap = np.maximum(0.0, true_distance(reduced(x, centres), attrs) - bounds[:, width])
+        gap = np.maximum(
+            0.0, true_distance(reduced_distances(x, centres), attrs) - bounds[:, width]
+        )
         if metric in SQUARES:
             return np.asarray(gap * gap)
         return np.asarray(gap ** attrs["p"]) if metric == "minkowski" else gap

@@ -1,4 +1,4 @@
-"""`Op`: one row of the operator table, and the checks that its rules are made of."""
+"""`Op`, a row of the operator table, and the checks that type rules are made of."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ Rule = Callable[[Types, Attrs], TensorType]
 Level = Literal["model", "tensor", "both"]
 Group = Literal["source", "injective", "reduction", "complex", "opaque"]
 
-
 Function = Callable[[Sequence[Array], Attrs], Array]
-"""What an operator computes: arrays and attributes in, one array out."""
+"""An operator's function, from input arrays and attributes to one array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One row of the table.
+    """A row of the operator table.
 
-    `function` is the meaning of the operator; an input has none. `attrs` names each attribute and
-    its Python type; a type ending in `?` may be left out. `arity` is (fewest, most) inputs, most
-    None for any number. `sparse` operators take values of sparse rows (`ir/csr.py`) as well as
-    dense ones, `nested` ones columns of many values per row (`types.NESTED`), which all others
-    refuse.
+    `rule` infers the result type, and `function` computes the result; an input has no function.
+    `attrs` maps each attribute to its Python type, which ends in `?` if it is optional. `arity` is
+    the (least, most) number of inputs; most is None if there is no limit. `sparse` operators also
+    take sparse rows (`ir/csr.py`), `nested` ones take columns with many values per row
+    (`types.NESTED`); all others reject these.
     """
 
     name: str
@@ -45,46 +44,46 @@ class Op:
     nested: bool = False
 
 
-def need(condition: bool, message: str) -> None:
+def require(condition: bool, message: str) -> None:
     if not condition:
         raise ProgramError(message)
 
 
-def array(attrs: Attrs, name: str) -> np.ndarray[Any, Any]:
+def array_attribute(attrs: Attrs, name: str) -> np.ndarray[Any, Any]:
     value: np.ndarray[Any, Any] = attrs[name]
-    need(isinstance(value, np.ndarray), f"attribute {name} is not an array")
+    require(isinstance(value, np.ndarray), f"attribute {name} is not an array")
     return value
 
 
-def broadcast(types: Types) -> tuple[int, ...]:
-    """numpy's broadcasting, where ROWS meets only itself and 1."""
+def broadcast_shape(types: Types) -> tuple[int, ...]:
+    """Return the shape that numpy broadcasts to; ROWS only fits itself and 1."""
     rank = max(len(t.shape) for t in types)
     shape: list[int] = []
     for axis in range(rank):
         dims = {t.shape[axis - rank + len(t.shape)] for t in types if len(t.shape) >= rank - axis}
         dims.discard(1)
-        need(len(dims) <= 1, f"shapes do not broadcast: {', '.join(map(repr, types))}")
+        require(len(dims) <= 1, f"shapes do not broadcast: {', '.join(map(repr, types))}")
         shape.append(dims.pop() if dims else 1)
-    need(ROWS not in shape[1:], "a row-wise value must have the highest rank")
+    require(ROWS not in shape[1:], "a row-wise value must have the highest rank")
     return tuple(shape)
 
 
-def same_dtype(types: Types) -> DType:
+def require_same_dtype(types: Types) -> DType:
     dtypes = {t.dtype for t in types}
-    need(len(dtypes) == 1, f"dtypes differ: {', '.join(map(repr, types))}")
+    require(len(dtypes) == 1, f"dtypes differ: {', '.join(map(repr, types))}")
     return types[0].dtype
 
 
-def numeric(dtype: DType) -> DType:
-    need(dtype in FLOATS or dtype in INTEGERS, f"{dtype} is not numeric")
+def require_numeric(dtype: DType) -> DType:
+    require(dtype in FLOATS or dtype in INTEGERS, f"{dtype} is not numeric")
     return dtype
 
 
-def floating(dtype: DType) -> DType:
-    need(dtype in FLOATS, f"{dtype} is not a float")
+def require_float(dtype: DType) -> DType:
+    require(dtype in FLOATS, f"{dtype} is not a float")
     return dtype
 
 
-def function_of(function: Callable[..., Any]) -> Function:
-    """Make `function`, of only the arrays, an operator's function, which ignores the attributes."""
+def ignore_attributes(function: Callable[..., Any]) -> Function:
+    """Return an operator's function that calls `function` with the arrays only."""
     return lambda args, attrs: function(*args)

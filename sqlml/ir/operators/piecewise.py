@@ -1,7 +1,7 @@
-"""Functions in pieces, one per column: the piece that a number lies in, straight lines, B-splines.
+"""Piecewise functions, one per column: search among edges, linear interpolation, B-splines.
 
-The break points of all columns lie in one array; column j has those from `offsets[j]` up to
-`offsets[j + 1]`, sorted.
+The sorted break points of all columns are in one array; those of column j are from `offsets[j]` to
+`offsets[j + 1] - 1`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sqlml.ir.operators.op import Op, Types, array, floating, need
+from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, dtype_of, matrix
 
@@ -19,111 +19,117 @@ MAX_DEGREE = 20
 
 
 def _check_points(x: TensorType, points: Array, offsets: Array, fewest: int) -> None:
-    need(x.rowwise and len(x.shape) == 2, "it takes an (n, k) value")
-    need(points.ndim == 1 and dtype_of(points) == x.dtype, "points must have the columns' dtype")
-    need(
+    require(x.rowwise and len(x.shape) == 2, "it needs an (n, k) value")
+    require(points.ndim == 1 and dtype_of(points) == x.dtype, "points must have the columns' dtype")
+    require(
         offsets.dtype == np.int64 and offsets.shape == (x.width + 1,),
         "offsets must be int64, one more than columns",
     )
-    need(
+    require(
         bool((np.diff(offsets) >= fewest).all())
         and int(offsets[0]) == 0
         and int(offsets[-1]) == points.size,
-        "offsets must cut all points into columns",
+        "offsets must divide all points among the columns",
     )
-    need(not np.isnan(points).any(), "a point is NaN")
+    require(not np.isnan(points).any(), "a point is NaN")
     within = np.ones(max(0, points.size - 1), bool)
     cuts = offsets[1:-1] - 1
     within[cuts[(cuts >= 0) & (cuts < within.size)]] = False
-    need(bool((points[1:] >= points[:-1])[within].all()), "the points of a column must be sorted")
+    require(
+        bool((points[1:] >= points[:-1])[within].all()), "the points of a column must be sorted"
+    )
 
 
 def _search_type(types: Types, attrs: Attrs) -> TensorType:
     (x,) = types
-    floating(x.dtype)
-    _check_points(x, array(attrs, "edges"), array(attrs, "offsets"), 0)
-    need(attrs["side"] in ("left", "right"), "side must be left or right")
+    require_float(x.dtype)
+    _check_points(x, array_attribute(attrs, "edges"), array_attribute(attrs, "offsets"), 0)
+    require(attrs["side"] in ("left", "right"), "side must be left or right")
     return matrix("int64", x.width)
 
 
 def _interpolate_type(types: Types, attrs: Attrs) -> TensorType:
     (x,) = types
-    points, values = array(attrs, "points"), array(attrs, "values")
-    need(x.dtype == "float64", "interpolate takes float64")
-    _check_points(x, points, array(attrs, "offsets"), 1)
-    need(values.dtype == np.float64 and values.shape == points.shape, "one value a point")
+    points, values = array_attribute(attrs, "points"), array_attribute(attrs, "values")
+    require(x.dtype == "float64", "interpolate takes float64")
+    _check_points(x, points, array_attribute(attrs, "offsets"), 1)
+    require(values.dtype == np.float64 and values.shape == points.shape, "one value a point")
     return x
 
 
 def _spline_type(types: Types, attrs: Attrs) -> TensorType:
     (x,) = types
-    knots, degree = array(attrs, "knots"), attrs["degree"]
-    need(x.rowwise and len(x.shape) == 2 and x.dtype == "float64", "bspline takes (n, k) float64")
-    need(0 <= degree <= MAX_DEGREE, f"degree must be 0 to {MAX_DEGREE}")
-    need(
+    knots, degree = array_attribute(attrs, "knots"), attrs["degree"]
+    require(
+        x.rowwise and len(x.shape) == 2 and x.dtype == "float64", "bspline takes (n, k) float64"
+    )
+    require(0 <= degree <= MAX_DEGREE, f"degree must be 0 to {MAX_DEGREE}")
+    require(
         knots.dtype == np.float64 and knots.ndim == 2 and knots.shape[0] == x.width,
         "knots must be float64, one row a column",
     )
-    need(knots.shape[1] >= 2 * degree + 2, "a spline needs at least 2 * degree + 2 knots")
-    need(bool(np.isfinite(knots).all()), "a knot is not finite")
-    need(bool((np.diff(knots, axis=1) >= 0).all()), "knots must be sorted")
+    require(knots.shape[1] >= 2 * degree + 2, "a spline needs at least 2 * degree + 2 knots")
+    require(bool(np.isfinite(knots).all()), "a knot is not finite")
+    require(bool((np.diff(knots, axis=1) >= 0).all()), "knots must be sorted")
     return matrix("float64", x.width * (knots.shape[1] - degree - 1))
 
 
-def pieces(points: Array, offsets: Array) -> Iterator[Array]:
-    """The points of each column."""
+def split_points(points: Array, offsets: Array) -> Iterator[Array]:
+    """Yield the points of each column."""
     for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
         yield points[start:stop]
 
 
 def _search_sorted(args: Sequence[Array], attrs: Attrs) -> Array:
-    """How many edges of its column are below x, or (side "right") not above it; NaN: all."""
+    """Count the edges of each column below x, or (side "right") not above x; all edges for NaN."""
     (x,) = args
-    found = np.empty(x.shape, np.int64)
-    for j, edges in enumerate(pieces(attrs["edges"], attrs["offsets"])):
-        found[:, j] = np.searchsorted(edges, x[:, j], side=attrs["side"])
-    return found
+    index = np.empty(x.shape, np.int64)
+    for j, edges in enumerate(split_points(attrs["edges"], attrs["offsets"])):
+        index[:, j] = np.searchsorted(edges, x[:, j], side=attrs["side"])
+    return index
 
 
 def _interpolate(args: Sequence[Array], attrs: Attrs) -> Array:
-    """`np.interp`: lines between the points, constant beyond them; NaN stays NaN."""
+    """Interpolate as `np.interp` does, constant beyond the points; NaN stays NaN."""
     (x,) = args
-    made = np.empty(x.shape)
+    result = np.empty(x.shape)
     columns = zip(
-        pieces(attrs["points"], attrs["offsets"]),
-        pieces(attrs["values"], attrs["offsets"]),
+        split_points(attrs["points"], attrs["offsets"]),
+        split_points(attrs["values"], attrs["offsets"]),
         strict=True,
     )
     for j, (points, values) in enumerate(columns):
-        made[:, j] = np.interp(x[:, j], points, values)
-    made[np.isnan(x)] = np.nan  # np.interp itself takes NaN for the one point of a column
-    return made
+        result[:, j] = np.interp(x[:, j], points, values)
+    result[np.isnan(x)] = np.nan  # np.interp ignores NaN if a column has only one point.
+    return result
 
 
 def _bspline(args: Sequence[Array], attrs: Attrs) -> Array:
-    """All basis functions of each column, side by side; the outer polynomials go on outside.
+    """Return all basis functions of each column; the outer polynomials continue outside the knots.
 
-    de Boor's recurrence, in the order of scipy's `_deBoor_D`. NaN gives NaN.
+    This is de Boor's recurrence in the order of scipy's `_deBoor_D`. NaN stays NaN.
     """
     (x,) = args
     knots: Array = attrs["knots"]
     degree: int = attrs["degree"]
     each = knots.shape[1] - degree - 1
-    made = np.zeros((x.shape[0], x.shape[1], each))
+    result = np.zeros((x.shape[0], x.shape[1], each))
     rows = np.arange(x.shape[0])[:, None]
     for j, t in enumerate(knots):
-        at = x[:, j]
+        values_of_column = x[:, j]
         inside = t[degree + 1 : each]
-        span = degree + np.searchsorted(inside, np.nan_to_num(at, nan=-np.inf), side="right")
-        values = _de_boor(t, at, span, degree)
-        values[np.isnan(at)] = np.nan
-        made[rows, j, span[:, None] - degree + np.arange(degree + 1)] = values
-        made[np.isnan(at), j] = np.nan
-    return made.reshape(x.shape[0], x.shape[1] * each)
+        span = degree + np.searchsorted(
+            inside, np.nan_to_num(values_of_column, nan=-np.inf), side="right"
+        )
+        values = _evaluate_basis(t, values_of_column, span, degree)
+        values[np.isnan(values_of_column)] = np.nan
+        result[rows, j, span[:, None] - degree + np.arange(degree + 1)] = values
+        result[np.isnan(values_of_column), j] = np.nan
+    return result.reshape(x.shape[0], x.shape[1] * each)
 
 
-def _de_boor(t: Array, x: Array, span: Array, degree: int) -> Array:
-    """The degree + 1 functions that are not zero between knots `span` and `span` + 1."""
+def _evaluate_basis(t: Array, x: Array, span: Array, degree: int) -> Array:
+    """Return the degree + 1 basis functions that are not zero between knots span and span + 1."""
     h = np.zeros((x.size, degree + 1))
     h[:, 0] = 1
     for j in range(1, degree + 1):

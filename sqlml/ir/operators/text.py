@@ -1,4 +1,8 @@
-"""From texts to counts of their tokens: by a vocabulary, or by a hash that needs none."""
+"""Operators that count the tokens of texts, by a vocabulary or by a hash.
+
+`Analyzer` splits a text as scikit-learn does (`sklearn/feature_extraction/text.py`), in its order:
+lower case, accents, tokens, stop words, n-grams. `\\w`, `\\s` and lower case are Python's.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +20,13 @@ import numpy as np
 from sqlml.errors import MissingValueError, ProgramError
 from sqlml.ir.csr import Csr
 from sqlml.ir.hashes import murmur3
-from sqlml.ir.operators.op import Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs
-from sqlml.ir.utf8_column import CODEC, Texts, unpack, well_formed
+from sqlml.ir.utf8_column import CODEC, Texts, is_well_formed, unpack
 from sqlml.types import FLOATS, TensorType, dtype_of, matrix
 
-# `Analyzer`: from a text to the tokens and n-grams that a vectoriser counts.
-#
-# This is scikit-learn's chain (`sklearn/feature_extraction.py`), in its order: lower case, accents,
-# tokens, stop words, n-grams. `\w`, `\s` and the lower case of a character are Python's own.
-
-
 KINDS = ("word", "char", "char_wb", "whole")
-"""Tokens of a pattern, characters, characters within words, or the text itself (no n-grams)."""
+"""Kinds of tokens: matches of a pattern, characters, characters within words, the whole text."""
 ACCENTS = ("", "ascii", "unicode")
 MAX_PATTERN = 1000
 MAX_N = 1000
@@ -46,14 +44,14 @@ RUNS: Mapping[str, int] = MappingProxyType(
         )
     }
 )
-"""Patterns that take whole runs of word characters, and how long a run must be."""
+"""Patterns that match maximal runs of word characters -> the least length of a run."""
 
 _SPACES = re.compile(r"\s\s+")
 
 
 @dataclass(frozen=True)
 class Analyzer:
-    """How a text is split. `pattern` and `stop_words` matter only to kind "word"."""
+    """The settings of splitting a text; only kind "word" uses `pattern` and `stop_words`."""
 
     kind: str
     lowercase: bool
@@ -64,7 +62,7 @@ class Analyzer:
     max_n: int
 
     def __post_init__(self) -> None:
-        """Raises ProgramError if a part is invalid."""
+        """Raise ProgramError if a setting is invalid."""
         if self.kind not in KINDS or self.accents not in ACCENTS:
             raise ProgramError(
                 f"unknown analyzer {self.kind!r}, or unknown accents {self.accents!r}"
@@ -88,58 +86,57 @@ class Analyzer:
         return re.compile(self.pattern)
 
     def features(self, text: str) -> list[str]:
-        """The features of one text, each as often as it stands there."""
+        """Return the features of one text, each as often as it occurs."""
         text = self.prepared(text)
         if self.kind == "whole":
             return [text]
         if self.kind == "word":
-            return _joined(self.tokens(text), " ", self.min_n, self.max_n)
+            return _join_ngrams(self.tokens(text), " ", self.min_n, self.max_n)
         text = _SPACES.sub(" ", text)
         if self.kind == "char":
-            return _joined(list(text), "", self.min_n, self.max_n)
-        made: list[str] = []
+            return _join_ngrams(list(text), "", self.min_n, self.max_n)
+        ngrams: list[str] = []
         for word in text.split():
-            made += _within(f" {word} ", self.min_n, self.max_n)
-        return made
+            ngrams += _ngrams_of_word(f" {word} ", self.min_n, self.max_n)
+        return ngrams
 
     def prepared(self, text: str) -> str:
-        """Lower case and accents."""
+        """Apply lower case and remove accents, if the settings ask for it."""
         if self.lowercase:
             text = text.lower()
         if not self.accents or text.isascii():
             return text
-        apart = unicodedata.normalize("NFKD", text)
+        decomposed = unicodedata.normalize("NFKD", text)
         if self.accents == "ascii":
-            return apart.encode("ascii", "ignore").decode("ascii")
-        return "".join(c for c in apart if not unicodedata.combining(c))
+            return decomposed.encode("ascii", "ignore").decode("ascii")
+        return "".join(c for c in decomposed if not unicodedata.combining(c))
 
     def tokens(self, text: str) -> list[str]:
-        """The words of a prepared text, without the stop words."""
-        found = self._pattern.findall(text)
-        return [t for t in found if t not in self.stop_words] if self.stop_words else found
+        """Return the words of a normalized text without the stop words."""
+        tokens_ = self._pattern.findall(text)
+        return [t for t in tokens_ if t not in self.stop_words] if self.stop_words else tokens_
 
 
-def _joined(units: list[str], space: str, min_n: int, max_n: int) -> list[str]:
-    made: list[str] = []
+def _join_ngrams(units: list[str], space: str, min_n: int, max_n: int) -> list[str]:
+    ngrams: list[str] = []
     for n in range(min_n, min(max_n, len(units)) + 1):
-        made += [space.join(units[i : i + n]) for i in range(len(units) - n + 1)]
-    return made
+        ngrams += [space.join(units[i : i + n]) for i in range(len(units) - n + 1)]
+    return ngrams
 
 
-def _within(word: str, min_n: int, max_n: int) -> list[str]:
-    """n-grams of a word padded with spaces; one of at most n characters counts once, and ends the
-    loop."""
-    made: list[str] = []
+def _ngrams_of_word(word: str, min_n: int, max_n: int) -> list[str]:
+    """Return the n-grams of a word padded with spaces; a word shorter than n counts once."""
+    ngrams: list[str] = []
     for n in range(min_n, max_n + 1):
         if n >= len(word):
-            made.append(word)
+            ngrams.append(word)
             break
-        made += [word[i : i + n] for i in range(len(word) - n + 1)]
-    return made
+        ngrams += [word[i : i + n] for i in range(len(word) - n + 1)]
+    return ngrams
 
 
 TEXT: frozenset[str] = frozenset({"count_tokens", "hash_tokens"})
-"""Operators over the texts themselves, which no look-up in SQL replaces."""
+"""Operators on the texts themselves, which SQL look-ups cannot replace."""
 
 _ANALYZER: Mapping[str, str] = MappingProxyType(
     {
@@ -158,10 +155,10 @@ _ANALYZER: Mapping[str, str] = MappingProxyType(
 
 
 def analyzer_of(attrs: Attrs) -> Analyzer:
-    """The analyzer that an operator's attributes describe.
+    """Return the analyzer with the settings in an operator's attributes.
 
     Raises:
-        ProgramError: they describe none.
+        ProgramError: a setting is invalid.
     """
     return Analyzer(
         attrs["analyzer"],
@@ -175,54 +172,58 @@ def analyzer_of(attrs: Attrs) -> Analyzer:
 
 
 def check_texts(columns: Sequence[Texts], attrs: Attrs) -> None:
-    """Refuse a missing text.
+    """Check that no text is missing.
 
     Raises:
-        MissingValueError: names the column.
+        MissingValueError: a column has a missing text.
     """
     for name, texts in zip(attrs["features"], columns, strict=True):
         if texts.missing.any():
             raise MissingValueError(
                 f"column {name!r} has NULL, which {attrs['step']} does not take; fill it in SQL "
-                "(coalesce(.., '')), or filter such rows"
+                "(coalesce(..., '')), or filter such rows"
             )
 
 
 def _check_analyzer(types: Types, attrs: Attrs) -> None:
-    stop_words = array(attrs, "stop_words")
-    need(stop_words.ndim == 1 and dtype_of(stop_words) == "string", "stop_words must be strings")
+    stop_words = array_attribute(attrs, "stop_words")
+    require(stop_words.ndim == 1 and dtype_of(stop_words) == "string", "stop_words must be strings")
     analyzer_of(attrs)
     for kind in types:
-        need(kind.dtype == "string" and kind.rowwise and kind.width == 1, "tokens come of strings")
+        require(
+            kind.dtype == "string" and kind.rowwise and kind.width == 1, "tokens come of strings"
+        )
     features = attrs["features"]
-    need(
+    require(
         len(features) == len(types) and all(isinstance(f, str) for f in features),
-        "features names each column of texts",
+        "features must name each column of texts",
     )
-    need(attrs["dtype"] in FLOATS and attrs["dtype"] != "float16", "counts are float32 or float64")
+    require(
+        attrs["dtype"] in FLOATS and attrs["dtype"] != "float16", "counts are float32 or float64"
+    )
 
 
 def _count_tokens_type(types: Types, attrs: Attrs) -> TensorType:
     _check_analyzer(types, attrs)
-    words, ends = array(attrs, "words"), array(attrs, "ends")
-    need(well_formed(words, ends), "the vocabulary is damaged")
+    words, ends = array_attribute(attrs, "words"), array_attribute(attrs, "ends")
+    require(is_well_formed(words, ends), "the vocabulary is damaged")
     return matrix(attrs["dtype"], ends.size, sparse=True)
 
 
 def _hash_tokens_type(types: Types, attrs: Attrs) -> TensorType:
     _check_analyzer(types, attrs)
-    need(attrs["width"] >= 1, "hash_tokens makes at least one column")
+    require(attrs["width"] >= 1, "hash_tokens makes at least one column")
     return matrix(attrs["dtype"], attrs["width"], sparse=True)
 
 
 def _count_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
-    place = {word: i for i, word in enumerate(unpack(attrs["words"], attrs["ends"]))}
+    column_of = {word: i for i, word in enumerate(unpack(attrs["words"], attrs["ends"]))}
 
     def look_up(feature: str) -> tuple[int, int] | None:
-        column = place.get(feature)
+        column = column_of.get(feature)
         return None if column is None else (column, 1)
 
-    return _counted(args, attrs, look_up, attrs["ends"].size)
+    return _count_features(args, attrs, look_up, attrs["ends"].size)
 
 
 def _hash_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
@@ -233,16 +234,16 @@ def _hash_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
         h = murmur3(feature.encode("utf-8", CODEC))
         return abs(h) % width, -1 if signed and h < 0 else 1
 
-    return _counted(args, attrs, look_up, width)
+    return _count_features(args, attrs, look_up, width)
 
 
-def _counted(
+def _count_features(
     args: Sequence[Any],
     attrs: Attrs,
     look_up: Callable[[str], tuple[int, int] | None],
     width: int,
 ) -> Any:
-    """Each row's features as (column, sign), added up and in the order of the columns."""
+    """Sum the signs of each row's features by column, in the order of the columns."""
     analyzer = analyzer_of(attrs)
     columns = [Texts.of(x) for x in args]
     check_texts(columns, attrs)
@@ -251,9 +252,9 @@ def _counted(
         row: Counter[int] = Counter()
         for texts in columns:
             for feature in analyzer.features(texts.text(i)):
-                found = look_up(feature)
-                if found is not None:
-                    row[found[0]] += found[1]
+                entry = look_up(feature)
+                if entry is not None:
+                    row[entry[0]] += entry[1]
         for column in sorted(row):
             indices.append(column)
             data.append(row[column])

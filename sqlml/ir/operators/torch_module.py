@@ -1,9 +1,8 @@
-"""`torch_module`: a torch module whose operators the IR does not have, as one operator.
+"""`torch_module`: a torch module that the importer cannot translate, as one operator.
 
-It keeps the archive of torch.export and interprets its graph (`ir/torch_archive.py`) with torch.
-Nothing is unpickled and nothing of the archive is executed: an operator is looked up by name
-among torch's own core operators and those of `COMPOSITE`, none of which touches anything but
-tensors.
+Its attribute is an archive of torch.export, whose graph (`ir/torch_archive.py`) is interpreted with
+torch. Nothing is unpickled and no code of the archive is executed: operators are looked up by name
+among torch's core operators and those of `COMPOSITE`, which all only compute tensors.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import MissingDependencyError, ScoringError, UnsupportedModelError
-from sqlml.ir.operators.op import Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs
-from sqlml.ir.torch_archive import Call, DTypeArg, Place, Ref, read_exported
+from sqlml.ir.torch_archive import Call, DTypeArg, Placement, Ref, read_exported
 from sqlml.types import Array, TensorType, matrix
 
 COMPOSITE = frozenset(
@@ -37,14 +36,14 @@ COMPOSITE = frozenset(
         "true_divide unbind unflatten unsqueeze var view where zeros_like"
     ).split()
 )
-"""Non-core operators that an archive may call: they turn tensors into tensors."""
+"""Other operators that an archive may call: they map tensors to tensors."""
 
 REFUSED = frozenset(("as_strided", "empty", "empty_like", "empty_strided", "rand", "randn"))
-"""Core operators that read uninitialised memory, or are random."""
+"""Core operators that read uninitialised memory or are random."""
 
 
-def _counted(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
-    """Arithmetic of numbers of rows and columns, and of nothing else."""
+def _only_integers(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
+    """Return `function` restricted to integers, for arithmetic with numbers of rows and columns."""
 
     def count(a: Any, b: Any) -> int:
         if type(a) is not int or type(b) is not int:
@@ -56,15 +55,15 @@ def _counted(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
 
 _COUNTS: Mapping[str, Callable[[Any, Any], int]] = MappingProxyType(
     {
-        "_operator.add": _counted(operator.add),
-        "_operator.sub": _counted(operator.sub),
-        "_operator.mul": _counted(operator.mul),
-        "_operator.floordiv": _counted(operator.floordiv),
+        "_operator.add": _only_integers(operator.add),
+        "_operator.sub": _only_integers(operator.sub),
+        "_operator.mul": _only_integers(operator.mul),
+        "_operator.floordiv": _only_integers(operator.floordiv),
     }
 )
 
 _ASSERTIONS = frozenset(("aten._assert_tensor_metadata.default", "aten._assert_scalar.default"))
-"""What the exporter noted about dtypes and sizes; they compute nothing."""
+"""Assertions of the exporter about dtypes and sizes, which compute nothing."""
 
 _FORMATS: Mapping[int, str] = MappingProxyType(
     {1: "contiguous_format", 2: "channels_last", 3: "channels_last_3d", 4: "preserve_format"}
@@ -74,70 +73,78 @@ Runner = Callable[..., Any]
 
 
 def _torch_module_type(types: Types, attrs: Attrs) -> TensorType:
-    archive, dtypes = array(attrs, "archive"), ("bool", "int64", "float32", "float64")
-    need(archive.ndim == 1 and archive.dtype == np.uint8, "the torch archive must be bytes")
-    need(archive.size > 0, "the torch archive is empty")
-    need(
+    archive, dtypes = array_attribute(attrs, "archive"), ("bool", "int64", "float32", "float64")
+    require(archive.ndim == 1 and archive.dtype == np.uint8, "the torch archive must be bytes")
+    require(archive.size > 0, "the torch archive is empty")
+    require(
         all(t.rowwise and len(t.shape) == 2 and t.dtype != "string" for t in types),
-        "torch_module reads rows of numbers",
+        "torch_module needs rows of numbers",
     )
-    need(attrs["dtype"] in dtypes, "torch_module makes numbers")
-    need(attrs["width"] > 0, "width must be an integer above 0")
+    require(attrs["dtype"] in dtypes, "torch_module makes numbers")
+    require(attrs["width"] > 0, "width must be an integer above 0")
     return matrix(attrs["dtype"], attrs["width"])
 
 
 def runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
-    """Archive -> a function of the input tensors (n, k) each, to (n, width) on `device`, with the
-    dtype and width that `attrs` promise.
+    """Return a function from input tensors, (n, k) each, to a tensor (n, width) on `device`.
+
+    Args:
+        content: the bytes of the archive.
+        attrs: have the dtype and width of the result.
+        device: a torch device (default: the CPU).
 
     Raises:
-        ArtifactError, UnsupportedModelError: the archive is damaged, or calls an operator on
-            something other than tensors.
+        ArtifactError: the archive is damaged.
+        UnsupportedModelError: it calls an operator that is not allowed.
         MissingDependencyError: torch is not installed.
     """
-    torch = _torch()
+    torch = _import_torch()
     graph = read_exported(content)
     dtype, width = getattr(torch, str(attrs["dtype"])), attrs["width"]
-    place = torch.device("cpu") if device is None else device
-    constants = {n: torch.from_numpy(a.copy()).to(place) for n, a in graph.constants.items()}
-    steps = [(call, operator_of(torch, call)) for call in graph.calls]
+    target_device = torch.device("cpu") if device is None else device
+    constants = {
+        n: torch.from_numpy(a.copy()).to(target_device) for n, a in graph.constants.items()
+    }
+    steps = [(call, find_operator(torch, call)) for call in graph.calls]
 
     def run(*tensors: Any) -> Any:
         count = int(tensors[0].shape[0])
         if not count:
-            return torch.empty((0, width), dtype=dtype, device=place)
+            return torch.empty((0, width), dtype=dtype, device=target_device)
         try:
-            made = interpreted(*tensors)
+            result = interpret(*tensors)
         except (RuntimeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise ScoringError(f"the torch module cannot score these rows: {error}") from error
-        if made.shape[0] != count or made.numel() != count * width:
+        if result.shape[0] != count or result.numel() != count * width:
             raise ScoringError(
-                f"the torch module made {tuple(made.shape)} for {count} rows, not {width} numbers "
-                "per row"
+                f"the torch module returned {tuple(result.shape)} for {count} rows, not {width} "
+                "numbers per row"
             )
-        return made.reshape(count, width).to(dtype)
+        return result.reshape(count, width).to(dtype)
 
-    def interpreted(*tensors: Any) -> Any:
+    def interpret(*tensors: Any) -> Any:
         values: dict[str, Any] = dict(constants)
         count = int(tensors[0].shape[0])
-        for given, tensor in zip(graph.inputs, tensors, strict=True):
-            tensor = tensor.to(getattr(torch, given.dtype))
-            values[given.name] = tensor.reshape(count) if len(given.shape) == 1 else tensor
+        for graph_input, tensor in zip(graph.inputs, tensors, strict=True):
+            tensor = tensor.to(getattr(torch, graph_input.dtype))
+            values[graph_input.name] = (
+                tensor.reshape(count) if len(graph_input.shape) == 1 else tensor
+            )
         for call, function in steps:
-            positional, named = _arguments(torch, call, values, place)
-            made = function(*positional, **named)
-            results = made if isinstance(made, tuple | list) else (made,)
+            positional, named = _resolve_arguments(torch, call, values, target_device)
+            result = function(*positional, **named)
+            results = result if isinstance(result, tuple | list) else (result,)
             values.update(zip(call.results, results, strict=False))
         return values[graph.output]
 
     return run
 
 
-def operator_of(torch: Any, call: Call) -> Any:
-    """The torch operator that a call names.
+def find_operator(torch: Any, call: Call) -> Any:
+    """Return the torch operator that `call` names.
 
     Raises:
-        UnsupportedModelError: it is not among those that an archive may call.
+        UnsupportedModelError: archives may not call it.
     """
     package, _, rest = call.target.partition(".")
     name, _, overload = rest.partition(".")
@@ -145,13 +152,13 @@ def operator_of(torch: Any, call: Call) -> Any:
         return lambda *args, **named: None
     plain = name.removesuffix("_")
     if package == "aten" and name.isidentifier() and overload.isidentifier():
-        found = getattr(getattr(torch.ops.aten, name, None), overload, None)
+        function = getattr(getattr(torch.ops.aten, name, None), overload, None)
         base = getattr(getattr(torch.ops.aten, plain, None), overload, None)
         tags = () if base is None else base.tags
-        core, dice = torch.Tag.core in tags, torch.Tag.nondeterministic_seeded in tags
-        allowed = plain in COMPOSITE or (core and not dice and plain not in REFUSED)
-        if found is not None and allowed:
-            return found
+        is_core, is_random = torch.Tag.core in tags, torch.Tag.nondeterministic_seeded in tags
+        is_allowed = plain in COMPOSITE or (is_core and not is_random and plain not in REFUSED)
+        if function is not None and is_allowed:
+            return function
         if call.target == "aten.sym_size.int":
             return lambda x, dim: int(x.shape[dim])
     if call.target in _COUNTS:
@@ -161,7 +168,7 @@ def operator_of(torch: Any, call: Call) -> Any:
     )
 
 
-def _torch() -> Any:
+def _import_torch() -> Any:
     try:
         import torch
     except ImportError:
@@ -171,14 +178,14 @@ def _torch() -> Any:
     return torch
 
 
-def _arguments(
+def _resolve_arguments(
     torch: Any, call: Call, values: Mapping[str, Any], device: Any
 ) -> tuple[list[Any], dict[str, Any]]:
-    def filled(value: Any) -> Any:
+    def resolve(value: Any) -> Any:
         if isinstance(value, Ref):
             return values[value.name]
         if isinstance(value, list):
-            return [filled(v) for v in value]
+            return [resolve(v) for v in value]
         if isinstance(value, DTypeArg):
             return getattr(torch, value.name)
         return value
@@ -186,29 +193,29 @@ def _arguments(
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for name, value in call.arguments.items():
-        if isinstance(value, Place):
+        if isinstance(value, Placement):
             if value.kind == "as_device":
                 named[name] = device
             elif value.kind == "as_memory_format":
                 named[name] = getattr(torch, _FORMATS[value.number])
         elif name in call.positional:
-            positional.append(filled(value))
+            positional.append(resolve(value))
         else:
-            named[name] = filled(value)
+            named[name] = resolve(value)
     return positional, named
 
 
 @lru_cache(maxsize=8)
-def _runner(content: bytes, dtype: str, width: int) -> Runner:
+def _cached_runner(content: bytes, dtype: str, width: int) -> Runner:
     return runner(content, {"dtype": dtype, "width": width})
 
 
 def _torch_module(args: Sequence[Array], attrs: Attrs) -> Array:
-    torch = _torch()
-    run = _runner(attrs["archive"].tobytes(), str(attrs["dtype"]), attrs["width"])
+    torch = _import_torch()
+    run = _cached_runner(attrs["archive"].tobytes(), str(attrs["dtype"]), attrs["width"])
     with torch.inference_mode():
-        made: Array = run(*[torch.from_numpy(np.array(a)) for a in args]).numpy()
-    return made
+        result: Array = run(*[torch.from_numpy(np.array(a)) for a in args]).numpy()
+    return result
 
 
 OPERATORS: tuple[Op, ...] = (

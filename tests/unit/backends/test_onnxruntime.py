@@ -11,7 +11,7 @@ import pytest
 
 from sqlml.backends import base
 from sqlml.backends.onnxruntime import backend as onnx_backend
-from sqlml.backends.onnxruntime.graph import stages
+from sqlml.backends.onnxruntime.graph import split_into_stages
 from sqlml.errors import BackendError, MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
@@ -27,7 +27,7 @@ def test_a_check_parts_the_program_into_graph_host_graph() -> None:
     x = b.op("require_finite", x, features=("a", "b"), allow_nan=False, step="Ridge")
     program = b.build({"score": b.op("exp", b.op("neg", x))})
     hosts = [program.nodes[i].op == "require_finite" for i in range(len(program))]
-    found = stages(program, ["score"], lambda i: hosts[i])
+    found = split_into_stages(program, ["score"], lambda i: hosts[i])
     assert [s.host for s in found] == [False, True, False]
     assert [len(s.nodes) for s in found] == [1, 1, 2]
     model = base.load("onnxruntime").compile(program)
@@ -117,7 +117,7 @@ def test_a_block_too_large_for_the_device_is_halved_until_it_fits() -> None:
             met.append(values[0].shape[0])
             if met[-1] > limit:
                 said = RuntimeError("Failed to allocate memory for requested buffer of size 9")
-                raise onnx_backend._failed(said, "cuda")
+                raise onnx_backend._convert_error(said, "cuda")
             whole(values)
 
         model._plans[("score",)] = needed, (run,)
@@ -133,9 +133,11 @@ def test_a_block_too_large_for_the_device_is_halved_until_it_fits() -> None:
 
 
 def test_a_lost_device_is_told_from_a_fault_of_the_graph() -> None:
-    lost = onnx_backend._failed(RuntimeError("CUDA failure 700: illegal memory access"), "cuda:1")
+    lost = onnx_backend._convert_error(
+        RuntimeError("CUDA failure 700: illegal memory access"), "cuda:1"
+    )
     assert "device 'cuda:1' failed while scoring; use device='cpu'" in str(lost)
-    fault = onnx_backend._failed(RuntimeError("index 5 is out of bounds"), "cuda")
+    fault = onnx_backend._convert_error(RuntimeError("index 5 is out of bounds"), "cuda")
     assert str(fault) == "onnxruntime could not run the graph: index 5 is out of bounds"
 
 

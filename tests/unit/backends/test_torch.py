@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sqlml.backends.torch import TorchBackend, gpu_transfers
-from sqlml.backends.torch.gpu_transfers import in_turn
+from sqlml.backends.torch.gpu_transfers import run_in_blocks
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
@@ -149,7 +149,7 @@ def test_a_batch_runs_block_after_block() -> None:
         assert loaded == begin == under_way.pop(0)
         return lambda: stored.append((begin, end))
 
-    in_turn(10, 4, 1, load, start, lambda: None)
+    run_in_blocks(10, 4, 1, load, start, lambda: None)
     assert stored == [(0, 4), (4, 8), (8, 10)]
 
 
@@ -176,7 +176,7 @@ def test_a_block_too_large_is_halved_until_it_fits(where: str, error: RuntimeErr
         fails("start", end - begin)
         return lambda: stored.extend(range(begin, end))
 
-    in_turn(50, 20, 2, load, start, lambda: released.append(None))
+    run_in_blocks(50, 20, 2, load, start, lambda: released.append(None))
     assert stored == list(range(50))
     assert len(released) == 2, "20, 10 and then 5 rows"
 
@@ -189,13 +189,13 @@ def test_no_block_that_fits_is_an_error_that_names_the_fix() -> None:
         raise AssertionError("nothing was loaded")
 
     with pytest.raises(BackendError, match="not enough memory for 16 rows.*device='cpu'"):
-        in_turn(50, 20, 16, load, start, lambda: None)
+        run_in_blocks(50, 20, 16, load, start, lambda: None)
 
 
 def test_a_lost_device_is_told_from_a_fault_of_the_model() -> None:
     gone = RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be late")
     assert gpu_transfers.is_lost(gone) and not gpu_transfers.is_out_of_memory(gone)
-    said = str(gpu_transfers.lost(gone, torch.device("cuda:1")))
+    said = str(gpu_transfers.lost_device_error(gone, torch.device("cuda:1")))
     assert "'cuda:1' failed while scoring (CUDA error: unspecified launch failure)" in said
     assert "no result of this batch was returned" in said and "device='cpu'" in said
     wrapped = BackendError("the module cannot score")

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from sqlml.backends.torch import TorchBackend
-from sqlml.backends.torch.fused.forest import WIDEST, Columns, columns, layout
+from sqlml.backends.torch.fused.forest import WIDEST, Columns, collect_columns, lay_out
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.ir.operators.forests import exit_leaves
+from sqlml.ir.operators.forests import find_exit_leaves
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.lower import lower
 from sqlml.planner.choice.choose import Choice
@@ -69,7 +69,7 @@ def test_a_test_of_ranks_is_the_test_of_the_values() -> None:
         e = grow(recipe)
         if not e.nodes:
             continue
-        c, x = columns(e), rows_for(e, 200)
+        c, x = collect_columns(e), rows_for(e, 200)
         ranks = staged(c, x)[:, c.column]
         left = x[:, e.feature] < e.threshold
         if e.compare == "le":
@@ -83,7 +83,7 @@ def test_a_test_of_ranks_is_the_test_of_the_values() -> None:
         for i in np.flatnonzero(c.categorical):
             word = c.words[c.test[i] + (ranks[:, i] >> 5)]
             member = (word >> (ranks[:, i] & 31)) & 1
-            at_left = exit_leaves(_stump(e, int(i)), x)[:, 0] == 0
+            at_left = find_exit_leaves(_stump(e, int(i)), x)[:, 0] == 0
             np.testing.assert_array_equal(member == 1, at_left)
 
 
@@ -111,11 +111,11 @@ def _stump(e: Ensemble, node: int) -> Ensemble:
 
 def test_shallow_trees_are_perfect_and_others_lie_level_by_level() -> None:
     shallow = grow(Recipe(seed=1, trees=4, depth=3))
-    made = layout(shallow, columns(shallow))
+    made = lay_out(shallow, collect_columns(shallow))
     assert made.perfect and made.node.dtype == np.int32
     assert made.values.shape[0] == (1 << made.depth).sum()
     deep = grow(Recipe(seed=8, trees=3, depth=14, chain=True))
-    made = layout(deep, columns(deep))
+    made = lay_out(deep, collect_columns(deep))
     assert not made.perfect and made.depth.tolist() == [14] * 3
     assert made.child.size == deep.nodes + deep.leaf_values.shape[0]
     # Both children of a node are slots of the same tree; every leaf is there once.
@@ -124,12 +124,12 @@ def test_shallow_trees_are_perfect_and_others_lie_level_by_level() -> None:
 
 def test_outputs_are_summed_together_where_the_same_trees_add_to_them() -> None:
     wide = grow(Recipe(seed=1, trees=3, depth=2, values=WIDEST + 2, outputs=WIDEST + 2))
-    made = layout(wide, columns(wide))
+    made = lay_out(wide, collect_columns(wide))
     assert made.output.tolist() == [0, WIDEST] and made.count.tolist() == [WIDEST, 2]
     assert made.terms.tolist() == [[0, 0], [1, 0], [2, 0], [0, 128], [1, 128], [2, 128]]
     e = grow(Recipe(seed=1, trees=3, depth=2, values=2, outputs=3))
     overlapping = Ensemble(**{**e.attrs(), "target": np.array([0, 1, 0], np.int32)})
-    made = layout(overlapping, columns(overlapping))
+    made = lay_out(overlapping, collect_columns(overlapping))
     assert made.output.tolist() == [0, 1, 2] and made.count.tolist() == [1, 1, 1]
     assert made.terms.tolist() == [[0, 0], [2, 0], [0, 1], [1, 0], [2, 1], [1, 1]]
 

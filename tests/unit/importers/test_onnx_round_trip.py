@@ -37,7 +37,7 @@ from sqlml.ir import reference, store
 from sqlml.ir import store as onnx_metadata
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.ir.store import PROGRAM, add_program
+from sqlml.ir.store import PROGRAM_KEY, embed_program
 from tests.contract.opaque_cases import onnx_graph
 from tests.support.onnx_checks import load, theirs
 
@@ -80,7 +80,7 @@ def held(proto: Any) -> dict[str, str]:
 def with_program(proto: Any, stored: bytes) -> bytes:
     """The graph of `proto` with another stored Program, and a sha256 that fits."""
     del proto.metadata_props[:]
-    add_program(proto, stored)
+    embed_program(proto, stored)
     content: bytes = proto.SerializeToString()
     return content
 
@@ -153,7 +153,7 @@ def test_a_program_that_is_too_large_for_the_file_is_left_out(monkeypatch: Any) 
 @pytest.mark.parametrize("damage", ["text", "cut", "bit", "other"])
 def test_a_damaged_program_is_no_model(damage: str) -> None:
     proto = proto_of(logistic())
-    entry = next(p for p in proto.metadata_props if p.key == PROGRAM)
+    entry = next(p for p in proto.metadata_props if p.key == PROGRAM_KEY)
     stored = bytearray(base64.b64decode(entry.value))
     if damage == "bit":
         stored[len(stored) // 2] ^= 1

@@ -238,14 +238,14 @@ def test_points_that_are_infinitely_far_are_never_taken() -> None:
         ({"p": 2.0}, "has a p"),
         ({"metric": "minkowski", "p": float("nan")}, "positive and finite"),
         ({"metric": "minkowski"}, "has a p"),
-        ({"weights": np.ones(3)}, "one weight"),
+        ({"weights": np.ones(3)}, "weights must be"),
         ({"metric": "manhattan", "weights": np.ones(2)}, "has no weights"),
         ({"points": np.zeros((40, 3))}, "points"),
         ({"points": np.zeros((40, 2), np.float32)}, "points"),
         ({"order": np.arange(40)}, "only a tree"),
         ({"ties": "kd_tree"}, "order, leaves and bounds"),
-        ({"ties": "partition", "expanded": True}, "for a heap"),
-        ({"metric": "manhattan", "expanded": True}, "for a heap"),
+        ({"ties": "partition", "expanded": True}, "with a heap"),
+        ({"metric": "manhattan", "expanded": True}, "with a heap"),
     ],
 )
 def test_a_search_that_is_none_is_no_program(change: dict[str, Any], message: str) -> None:
@@ -266,7 +266,7 @@ def test_a_search_that_is_none_is_no_program(change: dict[str, Any], message: st
         ({"leaves": np.array([[0, 40], [0, 50], [50, 40]])}, "ranges"),
         ({"leaves": np.array([[0, 40], [0, 20], [21, 40]])}, "children"),
         ({"bounds": np.zeros((3, 3))}, "bounds"),
-        ({"metric": "canberra"}, "no metric of a kd_tree"),
+        ({"metric": "canberra"}, "not a metric of a kd_tree"),
     ],
 )
 def test_a_tree_that_reaches_outside_is_no_program(change: dict[str, Any], message: str) -> None:

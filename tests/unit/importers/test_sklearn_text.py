@@ -41,7 +41,7 @@ from sqlml.ir import store
 from sqlml.ir.builder import Builder
 from sqlml.ir.hashes import murmur3
 from sqlml.ir.operators.text import RUNS, Analyzer
-from sqlml.ir.utf8_column import Texts, choose, pack, unpack, well_formed
+from sqlml.ir.utf8_column import Texts, is_well_formed, pack, select_words, unpack
 from sqlml.passes.order import only, run
 from sqlml.types import Array
 
@@ -357,14 +357,14 @@ def test_a_stored_model_keeps_its_million_words_small() -> None:
 
 def test_packed_words_are_checked() -> None:
     data, ends = pack(["", "é", "\udc80", "ab"])
-    assert well_formed(data, ends)
+    assert is_well_formed(data, ends)
     assert unpack(data, ends) == ["", "é", "\udc80", "ab"]
-    assert unpack(*choose(data, ends, np.array([3, 0, 1]))) == ["ab", "", "é"]
-    assert unpack(*choose(data, ends, np.zeros(0, np.int64))) == []
+    assert unpack(*select_words(data, ends, np.array([3, 0, 1]))) == ["ab", "", "é"]
+    assert unpack(*select_words(data, ends, np.zeros(0, np.int64))) == []
     for broken in (ends[::-1], ends - 1, ends[:-1], np.array([1, 2, 5, 7])):
-        assert not well_formed(data, np.ascontiguousarray(broken))
-    assert not well_formed(np.array([0xFF], np.uint8), np.array([1]))
-    assert not well_formed(data.astype(np.int64), ends)
+        assert not is_well_formed(data, np.ascontiguousarray(broken))
+    assert not is_well_formed(np.array([0xFF], np.uint8), np.array([1]))
+    assert not is_well_formed(data.astype(np.int64), ends)
 
 
 def test_bytes_that_are_no_text_do_no_harm() -> None:

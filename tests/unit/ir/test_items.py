@@ -97,7 +97,7 @@ def test_a_float32_sum_is_taken_in_float32() -> None:
     ("kind", "row", "error", "message"),
     [
         ("list", None, MissingValueError, "has NULL, which S does not take"),
-        ("list", "null", MissingValueError, "null of JSON"),
+        ("list", "null", MissingValueError, "a JSON null"),
         ("list", "", InputTypeError, "not JSON"),
         ("list", "[", InputTypeError, "not JSON"),
         ("list", "[1] [2]", InputTypeError, "not JSON"),
@@ -159,12 +159,12 @@ def test_rules_refuse_what_is_damaged() -> None:
         with pytest.raises(ProgramError):
             has(Builder(), "a", 1, **changes)
     for items in ((1, 1.0), (True, 1), ([1],), ({"a": 1},), (float("nan"),)):
-        with pytest.raises(ProgramError, match="single values, each of them once"):
+        with pytest.raises(ProgramError, match="distinct single values"):
             has(Builder(), *items)
     for changes in ({"width": 0}, {"width": -1}, {"width": 1 << 40}, {"dtype": "string"}):
         with pytest.raises(ProgramError):
             hashed(Builder(), "map", **changes)
-    with pytest.raises(ProgramError, match="no such kind"):
+    with pytest.raises(ProgramError, match="the kind of column differs"):
         has(Builder(), "a", column="map")
 
 
@@ -182,14 +182,14 @@ def test_no_other_operator_takes_or_makes_lists(kind: DType) -> None:
         ("reshape", {"shape": (1,)}),
     ]
     for op, attrs in some:
-        with pytest.raises(ProgramError, match="takes no lists or maps"):
+        with pytest.raises(ProgramError, match="does not take lists or maps"):
             b.op(op, x, **attrs)
     number = b.input("n", "float64")
-    with pytest.raises(ProgramError, match="makes no lists"):
+    with pytest.raises(ProgramError, match="does not make lists"):
         b.op("cast", number, dtype=kind)
     with pytest.raises(ProgramError, match="must have width 1"):
         b.input("y", kind, 2)
-    with pytest.raises(ProgramError, match="not its counts"):
+    with pytest.raises(ProgramError, match="not numbers"):
         verify(b.build({"transform": x}))
     with pytest.raises(TypeError, match="no common type"):
         promote(kind, kind)
@@ -198,7 +198,7 @@ def test_no_other_operator_takes_or_makes_lists(kind: DType) -> None:
 def test_a_stored_program_with_a_list_for_an_output_is_refused() -> None:
     b = Builder()
     blob = store.dumps(b.build({"transform": b.input("x", "list")}))
-    with pytest.raises(ArtifactError, match="not its counts"):
+    with pytest.raises(ArtifactError, match="not numbers"):
         store.loads(blob)
 
 

@@ -35,7 +35,7 @@ def last_line(value: object) -> str:
 
 def test_long_texts_are_cut() -> None:
     assert last_line("gone") == "%1 string[n,1] = fill %0 value='gone'"
-    assert last_line("z" * 1000) == f"%1 string[n,1] = fill %0 value='{'z' * 80}'.."
+    assert last_line("z" * 1000) == f"%1 string[n,1] = fill %0 value='{'z' * 80}'..."
 
 
 def encode(*categories: str) -> str:
@@ -62,11 +62,11 @@ def test_the_classes_of_each_target_are_named() -> None:
     many = Labels("int64", tuple(range(100)))
     assert str(program((some,))).endswith("return label=%1 labels=('ham', 'spam')")
     assert str(program((some, many))).endswith(
-        "return label=%2 labels=('ham', 'spam'); (0, 1, 2, 3, 4, 5, .. 100)"
+        "return label=%2 labels=('ham', 'spam'); (0, 1, 2, 3, 4, 5, ... 100)"
     )
-    assert str(program((some,) * 30)).endswith("; ('ham', 'spam'); .. 30 targets")
+    assert str(program((some,) * 30)).endswith("; ('ham', 'spam'); ... 30 targets")
     long = Labels("string", ("x" * 500, "y"))
-    assert str(program((long,))).endswith(f"labels=('{'x' * 13}'.., 'y')")
+    assert str(program((long,))).endswith(f"labels=('{'x' * 13}'..., 'y')")
 
 
 def test_a_program_prints_itself() -> None:

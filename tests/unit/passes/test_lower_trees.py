@@ -8,13 +8,13 @@ import pytest
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from sqlml.ir.operators.forests import exit_leaves
+from sqlml.ir.operators.forests import find_exit_leaves
 from sqlml.ir.ops import OPS, verify
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble, RawTrees, ensemble
 from sqlml.passes import tree_strategies
 from sqlml.passes.lower import STRATEGIES, lower
-from sqlml.passes.tree_strategies import lower_gemm, lower_ptt, lower_tt, shape_of
+from sqlml.passes.tree_strategies import lower_gemm, lower_ptt, lower_tt, measure_structure
 from tests.support.random_trees import Recipe, grow, program_of, rows_for
 
 
@@ -75,11 +75,11 @@ def test_only_tensor_operators_remain(strategy: str) -> None:
 def test_trees_of_all_sizes_are_added_in_their_own_order(strategy: str) -> None:
     """float32 sums differ with their order; groups by size must not reorder them."""
     e = grow(Recipe(seed=11, trees=40, depth=6))
-    assert len(set(shape_of(e).depth.tolist())) > 4
+    assert len(set(measure_structure(e).depth.tolist())) > 4
     program, x = program_of(e), rows_for(e, 300)
     want = reference.run(program, {"x": x})["score"]
     np.testing.assert_array_equal(reference.run(lower(program, strategy), {"x": x})["score"], want)
-    backwards = exit_leaves(e, x)[:, ::-1]
+    backwards = find_exit_leaves(e, x)[:, ::-1]
     other = np.repeat(e.base[None], 300, axis=0)
     for leaves in backwards.T:
         other += e.leaf_values[leaves]

@@ -14,7 +14,7 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.passes.float_order import last_true
+from sqlml.passes.float_order import find_last_true
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.fold_into_trees import fold_into_trees
 from sqlml.passes.fold_monotone import compare_margins
@@ -259,11 +259,11 @@ def test_equal_trees_and_checks_are_shared_and_others_are_not() -> None:
 def test_bisection_finds_every_float(limit: float, dtype: str) -> None:
     with np.errstate(over="ignore"):
         wanted = np.array([limit], dtype)
-    last, following = last_true(lambda x: x <= wanted, 1, np.dtype(dtype))
+    last, following = find_last_true(lambda x: x <= wanted, 1, np.dtype(dtype))
     assert last[0] == wanted[0]
     if np.isposinf(wanted[0]):
         assert np.isnan(following[0])
     else:
         assert following[0] == np.nextafter(wanted, np.array(np.inf, dtype))[0]
-    last, following = last_true(lambda x: x < wanted, 1, np.dtype(dtype))
+    last, following = find_last_true(lambda x: x < wanted, 1, np.dtype(dtype))
     assert following[0] == wanted[0] and np.isnan(last[0]) == np.isneginf(wanted[0])

@@ -13,7 +13,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
 from sqlml.passes.lower import STRATEGIES, lower
-from sqlml.passes.narrow_dtypes import narrow_dtypes, ranges
+from sqlml.passes.narrow_dtypes import infer_ranges, narrow_dtypes
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.passes.sparse_weights import FEWEST_COLUMNS, sparse_weights
 from tests.support.random_trees import Recipe, grow, program_of, rows_for
@@ -79,7 +79,7 @@ def _grown(b: Builder, rng: np.random.Generator, values: list[Value]) -> Value:
 @given(whole_numbers(), seeds)
 def test_ranges_hold_every_value(made: tuple[Program, int], seed: int) -> None:
     program, _ = made
-    found = ranges(program)
+    found = infer_ranges(program)
     x = np.random.default_rng(seed).normal(0, 3, (100, 3))
     for name, values in reference.run(program, {"x": x}).items():
         bound = found[program.outputs[name]]
@@ -144,7 +144,7 @@ def test_sums_of_small_integers_that_wrap_have_no_range() -> None:
     )
     wide = b.op("mul", small, b.constant(np.array([100], np.int8)))
     program = b.build({"score": b.op("sum", wide, axis=1), "label": wide})
-    found = ranges(program)
+    found = infer_ranges(program)
     assert found[program.outputs["score"]] is None
     assert found[program.outputs["label"]] == (0, 100)
 

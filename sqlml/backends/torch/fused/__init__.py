@@ -1,5 +1,9 @@
-"""Strategy `fused` of the torch backend: a whole tree_ensemble as one Triton kernel, on a GPU."""
+"""Strategy `fused` of the torch backend: a whole tree_ensemble as Triton kernels on a GPU.
 
-from sqlml.backends.torch.fused.forest import bind, unavailable
+`forest.py` lays a tree ensemble out as arrays (`Columns`, `Layout`) and launches the kernels;
+`triton_kernels.py` has the two kernels: values to ranks, and ranks to sums of leaf values.
+"""
 
-__all__ = ["bind", "unavailable"]
+from sqlml.backends.torch.fused.forest import bind, explain_unavailable
+
+__all__ = ["bind", "explain_unavailable"]

@@ -1,4 +1,16 @@
-"""`bind`: a tree_ensemble as two kernel launches a block of rows."""
+"""`bind`: a tree_ensemble as two kernel launches per block of rows.
+
+A GPU reads few bytes fast, and integers compare alike in any floating-point mode. So each value
+becomes its rank among the thresholds of its column: the number of them below it. Then
+`y <= threshold` is `rank(y) <= rank(threshold)`, exactly (see `ir/tree_shape.py` for y, which is x
+or -x). NaN has a rank above all; a test that never holds has rank -1. A column with sets of
+categories has codes instead.
+
+Trees of few levels are padded to perfect ones: node i of a level has the children 2i and 2i + 1 of
+the next, so a step reads one number of 4 bytes and no child. Other trees are stored level by level,
+with both children of a node side by side. In both forms the upper levels, which all rows pass, are
+contiguous and stay in the first-level cache.
+"""
 
 from __future__ import annotations
 
@@ -14,43 +26,35 @@ from torch import Tensor
 
 from sqlml.errors import BackendError
 from sqlml.ir.program import Node
-from sqlml.ir.tree_shape import decisions
+from sqlml.ir.tree_shape import unify_decisions
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-# `Columns`: what the nodes of an Ensemble test, as integers a row and a column.
-#
-# A GPU reads few bytes fast and compares integers in any mode of its floats, so each value
-# becomes its rank among the thresholds that it is compared with: how many of them lie below it.
-# Then `y <= threshold` is `rank(y) <= rank(threshold)`, in integers and without loss (see
-# `ir/tree_shape.py` for y, which is x or minus x). NaN has a rank above all; a test that never
-# holds has rank -1. A feature with sets of categories has its code instead.
-
-
 NARROW = np.iinfo(np.int16).max
-"""Columns, ranks and codes up to this fit 16 bits, and a node of a tree fits 32."""
+"""Largest column, rank and code that fits 16 bits, so that a node fits 32."""
 
 MAX_EDGES = 1 << 28
-"""Most thresholds, when all columns have as many as the one with the most."""
+"""Most thresholds, counted as if all columns had as many as the one with the most."""
 
 MAX_WORDS = 1 << 24
-"""Most words of sets of categories, 4 bytes each, when all sets of a feature are equally long.
+"""Most words (4 bytes) of category sets, counted as if all sets of a feature were equally long.
 
-So no set has more than 2^29 codes, and a multiple of 32 up to that is exact in float32.
+So no set has more than 2^29 codes, and multiples of 32 up to that are exact in float32.
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """C columns of rows, numeric ones and then categories, and how nodes test them.
+    """The C columns that nodes test, numeric ones before categories, and the tests.
 
-    Of each column: its `feature`, int32, and whether it is `negated`, int8. A numeric column has
-    `size` -1 and holds ranks among its `edges` (C, 2^steps - 1): its thresholds in order, filled up
-    with infinity; NaN has rank `missing`. A column of categories holds trunc(x) for 0 <= x < size
-    (int32), size for other numbers, and size + 1 for NaN.
-    Of each inner node, int64 (M,): the column, and its `test`, a rank, or for `categorical` nodes
-    (bool) the first word of its set in `words` (uint32), which has a bit for each code. `narrow`
-    says that ranks, codes and columns fit 16 bits.
+    For each column: its `feature`, int32, and whether it is `negated`, int8. A numeric column has
+    `size` -1 and contains ranks among its `edges` (C, 2^steps - 1): its thresholds in order, padded
+    with infinity; NaN has rank `missing`. A column of categories contains trunc(x) for
+    0 <= x < size (int32), size for other numbers, and size + 1 for NaN.
+
+    For each inner node, int64 (M,): its `column`, and its `test`, which is a rank, or for
+    `categorical` nodes (bool) the first word of its set in `words` (uint32) with a bit per code. If
+    `narrow`, ranks, codes and columns fit 16 bits.
     """
 
     feature: Array
@@ -70,31 +74,31 @@ class Columns:
         return NARROW if self.narrow else int(np.iinfo(np.int32).max)
 
 
-def columns(e: Ensemble) -> Columns:
-    """The columns that the nodes of `e` test.
+def collect_columns(e: Ensemble) -> Columns:
+    """Return the columns that the nodes of `e` test.
 
     Raises:
         BackendError: there would be more than MAX_EDGES or MAX_WORDS.
     """
-    d = decisions(e)
+    d = unify_decisions(e)
     none = np.zeros(e.nodes, bool)
     categorical = none if e.categorical is None else e.categorical
     number = np.flatnonzero(~categorical)
-    # Columns of x itself come first, then those of minus x.
+    # Columns of x come first, then those of -x.
     kinds, of_node = np.unique(
         d.negated[number].astype(np.int64) << 32 | d.feature[number], return_inverse=True
     )
     column, test = np.zeros((2, e.nodes), np.int64)
     column[number] = of_node
-    own: list[Array] = []
+    edges_of_columns: list[Array] = []
     for j in range(kinds.size):
         nodes = number[of_node == j]
         thresholds = d.threshold[nodes]
-        never = np.isnan(thresholds)
-        own.append(np.unique(thresholds[~never]))
-        test[nodes] = np.where(never, -1, np.searchsorted(own[-1], thresholds))
-    longest = max((edges.size for edges in own), default=0)
-    set_feature, set_size, words = _sets(e, column, test, kinds.size)
+        never_holds = np.isnan(thresholds)
+        edges_of_columns.append(np.unique(thresholds[~never_holds]))
+        test[nodes] = np.where(never_holds, -1, np.searchsorted(edges_of_columns[-1], thresholds))
+    longest = max((edges.size for edges in edges_of_columns), default=0)
+    set_feature, set_size, words = _lay_out_sets(e, column, test, kinds.size)
     feature = np.concatenate([kinds & 0xFFFFFFFF, set_feature])
     steps = longest.bit_length()
     # Thresholds of float16 are searched in float32, which is exact.
@@ -105,7 +109,7 @@ def columns(e: Ensemble) -> Columns:
             f"the most, {longest} (the limit is {MAX_EDGES} in all); use strategy='tt'"
         )
     edges = np.full((max(1, feature.size), (1 << steps) - 1), np.inf, wide)
-    for row, values in zip(edges, own, strict=False):
+    for row, values in zip(edges, edges_of_columns, strict=False):
         row[: values.size] = values
     largest = max(feature.size, longest, int(set_size.max(initial=0)) + 1)
     return Columns(
@@ -122,8 +126,10 @@ def columns(e: Ensemble) -> Columns:
     )
 
 
-def _sets(e: Ensemble, column: Array, test: Array, numeric: int) -> tuple[Array, Array, Array]:
-    """Fill in `column` and `test` of the categorical nodes: features, sizes and words."""
+def _lay_out_sets(
+    e: Ensemble, column: Array, test: Array, numeric: int
+) -> tuple[Array, Array, Array]:
+    """Set `column` and `test` of categorical nodes; return features, sizes and words of sets."""
     nothing = np.zeros(0, np.int64)
     if e.categorical is None or e.set_offsets is None or e.set_words is None:
         return nothing, nothing, np.zeros(1, np.uint32)
@@ -132,7 +138,7 @@ def _sets(e: Ensemble, column: Array, test: Array, numeric: int) -> tuple[Array,
     counts = np.diff(e.set_offsets)[nodes].astype(np.int64)
     most = np.zeros(features.size, np.int64)
     np.maximum.at(most, of_node, counts)
-    # One more word, for numbers that are not a category and for NaN.
+    # The last word is for numbers that are not a category and for NaN.
     begin = np.concatenate([[0], np.cumsum(most[of_node] + 1)])
     if begin[-1] > MAX_WORDS:
         raise BackendError(
@@ -140,43 +146,34 @@ def _sets(e: Ensemble, column: Array, test: Array, numeric: int) -> tuple[Array,
             f"words (the limit is {MAX_WORDS}); use strategy='tt'"
         )
     words = np.zeros(max(1, int(begin[-1])), np.uint32)
-    for place, node in enumerate(nodes):
+    for position, node in enumerate(nodes):
         first, stop = e.set_offsets[node], e.set_offsets[node + 1]
-        words[begin[place] : begin[place] + counts[place]] = e.set_words[first:stop]
+        words[begin[position] : begin[position] + counts[position]] = e.set_words[first:stop]
     words[begin[1:] - 1] = np.where(e.default_left[nodes], 2, 0)
     column[nodes], test[nodes] = numeric + of_node, begin[:-1]
     return features.astype(np.int64), 32 * most, words
 
 
-# `Layout`: the nodes, leaves and sums of an Ensemble as the arrays that the kernel reads.
-#
-# Trees of few levels are filled up to perfect ones: node i of a level has the children 2i and 2i
-# + 1 of the next, so a step reads one number of 4 bytes and no child. Others lie level by level,
-# both children of a node side by side. Either way the upper levels, which all rows pass, lie
-# together and stay in the cache next to the processor.
-
-
 PERFECT_DEPTH = 10
 PERFECT_GROWTH = 8
-"""Trees become perfect ones if none is deeper, and all get at most so many times their nodes."""
+"""Largest depth, and largest growth of the number of nodes, for which trees become perfect."""
 
 PERFECT_BYTES = 1 << 28
-"""Most bytes of leaves' values that perfect trees may have; each of their leaves has its own."""
+"""Most bytes of the leaf values of perfect trees."""
 
 WIDEST = 128
-"""Most outputs that one program of the kernel sums up; more are shared out among several."""
+"""Most outputs that one program of the kernel sums; more are divided among several."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Trees by slot, and groups of outputs.
+    """The arrays of trees and of groups of outputs that the kernel reads.
 
-    Of each tree, int32 (T,): its `depth`, its first slot, its first row of `values` if `perfect`.
-    Of each slot: `node`, packed (`_packed`), and unless perfect `child`, int32: the slot (from the
-    tree's first on) of the child for rows that fail the test (the other one follows), or ~leaf.
-    `values` (rows, V).
-    Group g sums outputs `output[g]` .. of `count[g]`; it adds `terms` (tree, first value of a
-    leaf), int32 (Q, 2), from `begin[g]` to `begin[g+1]`, in order.
+    For each tree, int32 (T,): its `depth`, its first slot, and its first row of `values` (rows, V)
+    if `perfect`. For each slot: `node`, packed by `_pack_nodes`, and unless perfect `child`, int32:
+    the slot, relative to the tree's first, of the child for rows that fail the test (the other
+    child follows it), or ~leaf. Group g sums `count[g]` outputs from `output[g]` on; it adds
+    `terms` (tree, first value of a leaf), int32 (Q, 2), from `begin[g]` to `begin[g+1] - 1`.
     """
 
     perfect: bool
@@ -192,10 +189,10 @@ class Layout:
     terms: Array
 
 
-def layout(e: Ensemble, c: Columns) -> Layout:
-    """Lay out the trees of `e`, whose nodes test the columns of `c`."""
-    packed = _packed(c)
-    d = decisions(e)
+def lay_out(e: Ensemble, c: Columns) -> Layout:
+    """Return the layout of the trees of `e`, whose nodes test the columns of `c`."""
+    packed = _pack_nodes(c)
+    d = unify_decisions(e)
     children = np.stack([d.otherwise, d.then], axis=1).astype(np.int64)
     depth = _depths(e)
     leaves = (1 << np.minimum(depth, PERFECT_DEPTH + 1)).sum()
@@ -205,12 +202,12 @@ def layout(e: Ensemble, c: Columns) -> Layout:
         and leaves * e.leaf_values[:1].nbytes <= PERFECT_BYTES
     )
     if perfect:
-        node, values, first_slot, first_value = _perfect(e, children, packed, depth)
+        node, values, first_slot, first_value = _lay_out_perfect(e, children, packed, depth)
         child = np.zeros(1, np.int32)
     else:
-        node, child, first_slot = _by_level(e, children, packed)
+        node, child, first_slot = _lay_out_by_level(e, children, packed)
         values, first_value = e.leaf_values, np.zeros(e.trees, np.int64)
-    output, count, begin, terms = _groups(e)
+    output, count, begin, terms = _group_outputs(e)
     return Layout(
         perfect,
         depth.astype(np.int32),
@@ -226,10 +223,10 @@ def layout(e: Ensemble, c: Columns) -> Layout:
     )
 
 
-def _packed(c: Columns) -> Array:
-    """A number for each node: its column above its test, 16 bits each, or 32 bits each.
+def _pack_nodes(c: Columns) -> Array:
+    """Return a number for each node: its column above its test, with 16 or 32 bits each.
 
-    The column of a categorical node is written as ~column.
+    The column of a categorical node is stored as ~column.
     """
     column = np.where(c.categorical, ~c.column, c.column)
     if c.narrow and not c.categorical.any():
@@ -238,14 +235,14 @@ def _packed(c: Columns) -> Array:
 
 
 def _depths(e: Ensemble) -> Array:
-    """Tests on the longest path of each tree, int64 (T,)."""
+    """Return the number of tests on the longest path of each tree, int64 (T,)."""
     depth = np.zeros(e.trees, np.int64)
     if e.nodes:
         np.maximum.at(depth, e.node_roots(), e.depths().astype(np.int64) + 1)
     return depth
 
 
-def _perfect(
+def _lay_out_perfect(
     e: Ensemble, children: Array, packed: Array, depth: Array
 ) -> tuple[Array, Array, Array, Array]:
     leaves = 1 << depth
@@ -256,142 +253,144 @@ def _perfect(
     for d in np.unique(depth):
         trees = np.flatnonzero(depth == d)
         level = e.roots[trees].astype(np.int64)[:, None]
-        for above in range(int(d)):
+        for depth_so_far in range(int(d)):
             inner = level >= 0
-            slots = first_slot[trees][:, None] + (1 << above) - 1 + np.arange(1 << above)
+            slots = (
+                first_slot[trees][:, None] + (1 << depth_so_far) - 1 + np.arange(1 << depth_so_far)
+            )
             node[slots[inner]] = packed[level[inner]]
-            both = np.stack([level, level], axis=2)  # a leaf is its own children
+            both = np.stack([level, level], axis=2)  # A leaf is its own child.
             both[inner] = children[level[inner]]
             level = both.reshape(trees.size, -1)
         leaf[first_value[trees][:, None] + np.arange(1 << int(d))] = ~level
     return node, e.leaf_values[leaf], first_slot, first_value
 
 
-def _by_level(e: Ensemble, children: Array, packed: Array) -> tuple[Array, Array, Array]:
+def _lay_out_by_level(e: Ensemble, children: Array, packed: Array) -> tuple[Array, Array, Array]:
     level, tree = e.roots.astype(np.int64), np.arange(e.trees)
     levels, trees, first_child = [level], [tree], []
     entries = level.size
     while level.size:
         inner = level >= 0
-        place = np.full(level.size, -1, np.int64)
-        place[inner] = entries + 2 * np.arange(int(inner.sum()))
-        first_child.append(place)
+        position = np.full(level.size, -1, np.int64)
+        position[inner] = entries + 2 * np.arange(int(inner.sum()))
+        first_child.append(position)
         level, tree = children[level[inner]].ravel(), np.repeat(tree[inner], 2)
         levels.append(level)
         trees.append(tree)
         entries += level.size
     entry = np.concatenate(levels)
-    below = np.concatenate([*first_child, np.zeros(0, np.int64)])
-    owner = np.concatenate(trees)  # the root of tree t is entry t
-    order = np.argsort(owner, kind="stable")  # tree by tree, level by level
+    first_child_of = np.concatenate([*first_child, np.zeros(0, np.int64)])
+    owner = np.concatenate(trees)  # The root of tree t is entry t.
+    order = np.argsort(owner, kind="stable")  # The order is by tree, then by level.
     slot = np.empty(order.size, np.int64)
     slot[order] = np.arange(order.size)
     inner = entry >= 0
     node = np.zeros(max(1, entry.size), packed.dtype)
     child = np.zeros(max(1, entry.size), np.int32)
     node[slot[inner]] = packed[entry[inner]]
-    child[slot[inner]] = slot[below[inner]] - slot[owner[inner]]
+    child[slot[inner]] = slot[first_child_of[inner]] - slot[owner[inner]]
     child[slot[~inner]] = entry[~inner]
     return node, child, slot[: e.trees]
 
 
-def _groups(e: Ensemble) -> tuple[Array, Array, Array, Array]:
-    """Outputs that the same trees add to, at most WIDEST together."""
+def _group_outputs(e: Ensemble) -> tuple[Array, Array, Array, Array]:
+    """Return groups of at most WIDEST outputs to which the same trees add."""
     values = e.leaf_values.shape[1]
     targets = np.unique(e.target)
-    made: list[tuple[int, int, Array]] = []
+    groups: list[tuple[int, int, Array]] = []
     if (np.diff(targets) >= values).all():
         for target in targets:
             trees = np.flatnonzero(e.target == target)
             for first in range(0, values, WIDEST):
                 terms = np.stack([trees, np.full(trees.size, first)], axis=1)
-                made.append((int(target) + first, min(WIDEST, values - first), terms))
-    else:  # some targets overlap, so each output has an order of its own
+                groups.append((int(target) + first, min(WIDEST, values - first), terms))
+    else:  # Some targets overlap, so each output has its own order.
         for k in range(e.outputs):
             trees = np.flatnonzero((e.target <= k) & (k < e.target + values))
-            made.append((k, 1, np.stack([trees, k - e.target[trees]], axis=1)))
-    sizes = [terms.shape[0] for _, _, terms in made]
+            groups.append((k, 1, np.stack([trees, k - e.target[trees]], axis=1)))
+    sizes = [terms.shape[0] for _, _, terms in groups]
     return (
-        np.array([output for output, _, _ in made], np.int32),
-        np.array([count for _, count, _ in made], np.int32),
+        np.array([output for output, _, _ in groups], np.int32),
+        np.array([count for _, count, _ in groups], np.int32),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32),
-        np.concatenate([terms for _, _, terms in made] or [np.zeros((0, 2))]).astype(np.int32),
+        np.concatenate([terms for _, _, terms in groups] or [np.zeros((0, 2))]).astype(np.int32),
     )
 
 
 Put = Callable[[Array], Tensor]
-"""A numpy array as a tensor on the device."""
+"""A function that copies a numpy array to the device."""
 
 WARPS = 4
 _LAUNCHING = threading.Lock()
-"""Triton compiles a kernel at its first launch; two threads must not do so at once."""
+"""Lock of launches: the first one compiles a kernel, which two threads must not do at once."""
 
 COLUMNS = 32
-"""Columns that one program makes ranks of, so that it reads its rows from memory once."""
+"""Columns that one program ranks, so that it reads its rows from memory only once."""
 TILE = 8192
-"""Most sums that one program of the kernel holds, which is 64 registers a thread."""
+"""Most sums of one program of the kernel, which take 64 registers per thread."""
 
 ROWS = ((1 << 18, 512), (1 << 16, 256), (0, 128))
-"""From how many rows of a batch on a program takes how many: small batches fill more of the
-GPU's processors, large ones read the trees less often."""
+"""Pairs (least rows of a batch, rows per program). Small batches should fill more processors of the
+GPU; large ones should read the trees less often."""
 
 
-def interpreted() -> bool:
-    """Whether Triton's kernels are run by its interpreter, on the CPU: slow, for tests."""
+def is_interpreted() -> bool:
+    """Return whether Triton interprets its kernels on the CPU, which is slow and for tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def unavailable() -> str | None:
-    """Why no fused kernel can run here, and what to do; None when one can."""
+def explain_unavailable() -> str | None:
+    """Return why no fused kernel can run here and what to do, or None if one can."""
     if find_spec("triton") is None:
         return "strategy fused needs triton, which pip install 'sqlml[gpu]' brings on Linux"
-    if not interpreted() and not torch.cuda.is_available():
+    if not is_interpreted() and not torch.cuda.is_available():
         return "strategy fused needs a GPU, and torch sees none; use strategy='tt' or 'ptt'"
     return None
 
 
 def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
-    """(n, F) -> (n, K): a tree_ensemble node made ready, its arrays on the device.
+    """Return a function (n, F) -> (n, K) that runs a tree_ensemble node, with arrays on the device.
 
     Raises:
         BackendError: Triton is missing, or the device is not a GPU.
     """
     e = Ensemble.of(node.attrs)
     base = put(e.base)
-    reason = unavailable()
-    if reason is None and not (base.is_cuda or interpreted()):
+    reason = explain_unavailable()
+    if reason is None and not (base.is_cuda or is_interpreted()):
         reason = "strategy fused runs only on a GPU; use device='cuda'"
     if reason is not None:
         raise BackendError(f"tree_ensemble must be lowered for this device: {reason}")
     # Triton is available only with a GPU.
     from sqlml.backends.torch.fused.triton_kernels import rank_columns, sum_trees
 
-    c = columns(e)
-    made = layout(e, c)
+    c = collect_columns(e)
+    trees = lay_out(e, c)
     count, dtype = c.feature.size, torch.int16 if c.narrow else torch.int32
     tests = [put(array) for array in (c.feature, c.negated, c.size, c.edges)]
     arrays = [
         put(array)
         for array in (
-            made.node,
-            made.child,
+            trees.node,
+            trees.child,
             c.words.view("int32"),
-            made.depth,
-            made.first_slot,
-            made.first_value,
-            made.values,
-            made.output,
-            made.count,
-            made.begin,
-            made.terms,
+            trees.depth,
+            trees.first_slot,
+            trees.first_value,
+            trees.values,
+            trees.output,
+            trees.count,
+            trees.begin,
+            trees.terms,
         )
     ]
-    groups = made.output.size
-    width = 1 << (int(made.count.max(initial=1)) - 1).bit_length()
+    groups = trees.output.size
+    width = 1 << (int(trees.count.max(initial=1)) - 1).bit_length()
 
     def run(x: Tensor) -> Tensor:
         n = x.shape[0]
-        out = base.repeat(n, 1)  # outputs that no tree adds to keep their base
+        out = base.repeat(n, 1)  # Outputs without trees keep their base.
         if not n or not groups:
             return out
         tile = min(next(tile for least, tile in ROWS if n >= least), TILE // width)
@@ -422,7 +421,7 @@ def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
                 e.leaf_values.shape[1],
                 e.outputs,
                 groups,
-                PERFECT=made.perfect,
+                PERFECT=trees.perfect,
                 SETS=e.has_categories,
                 PACKED=arrays[0].dtype == torch.int32,
                 WIDTH=width,

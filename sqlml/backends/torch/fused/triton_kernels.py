@@ -1,8 +1,9 @@
 """The Triton kernels of strategy `fused`: rows to ranks, and ranks to sums of whole ensembles.
 
-`triton.jit` compiles their source for the GPU, or interprets it with numpy where
-TRITON_INTERPRET=1, which is how they are tested without one. `x` and thresholds are compared as
-they are (PTX without .ftz keeps denormal numbers); from there on all is integers.
+`triton.jit` compiles their source for the GPU, or interprets it with numpy if TRITON_INTERPRET=1,
+so that tests run without a GPU. `x` and thresholds are compared as floats (PTX without .ftz keeps
+denormal numbers); everything after that is integers. The kernels are long and have many parameters
+because Triton passes each array and constant on its own and cannot call small functions for free.
 """
 
 from __future__ import annotations
@@ -84,14 +85,14 @@ def _sum_trees(
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> None:
-    """Take ROWS rows through all trees of one group of outputs; see `layout.Layout`.
+    """Send ROWS rows through all trees of one group of outputs; see `forest.Layout`.
 
-    The sums stay in registers, so nothing but ranks is read a row and nothing but sums is
-    written to `out` (rows, outputs). Each sum has its terms in the source's order and is rounded
-    in the leaves' dtype after each. A leaf has `leaf_values` values; PACKED says that a node has 32
-    bits, not 64; no group has more outputs than WIDTH.
+    The sums stay in registers, so a row only reads ranks and only writes sums to `out` (rows,
+    outputs). Each sum adds its terms in the source's order and is rounded in the leaves' dtype
+    after each. A leaf has `leaf_values` values. If PACKED, a node has 32 bits instead of 64. No
+    group has more outputs than WIDTH.
     """
-    program = tl.program_id(0)  # of other dimensions a grid has fewer
+    program = tl.program_id(0)  # Other dimensions of a grid are limited to fewer programs.
     block = (program // groups).to(tl.int64)
     group = program % groups
     lane = tl.arange(0, ROWS)
@@ -110,7 +111,7 @@ def _sum_trees(
         tree = tl.load(terms + 2 * place)
         levels = tl.load(depth + tree)
         slot = tl.load(first_slot + tree)
-        if PERFECT:  # nodes of a tree are numbered from 1
+        if PERFECT:  # The nodes of a tree are numbered from 1.
             at = tl.full([ROWS], 1, tl.int32)
             slots = node + slot - 1
         else:
@@ -156,6 +157,6 @@ def _sum_trees(
         tl.store(into[:, None] + wide[None, :], total, mask=store)
 
 
-# Not recompiled for batches of one row, or of a multiple of 16.
+# The kernels are not recompiled for batches of one row, or of a multiple of 16.
 rank_columns: Any = triton.jit(_rank_columns, do_not_specialize=["rows"])
 sum_trees: Any = triton.jit(_sum_trees, do_not_specialize=["rows"])
