@@ -27,8 +27,8 @@ from sqlml.errors import SqlmlError
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.trees import RawTrees, ensemble
-from sqlml.planner.choice.choose import Choice, choose
-from sqlml.planner.choice.cost import estimates
+from sqlml.planner.program.choose import Choice, choose
+from sqlml.planner.program.cost import estimate_ways
 from sqlml.planner.program.prepare import compile_core
 from sqlml.types import Array
 
@@ -117,7 +117,7 @@ def ways(program: Program, rows: int, budget: float) -> dict[str, Choice]:
     """Every way that is estimated to score the rows within `budget` seconds, by its name."""
     found = {
         f"{e.backend}/{e.strategy}": Choice(e.backend, e.strategy, e.device, "benchmark")
-        for e in estimates(program, current(), rows)
+        for e in estimate_ways(program, current(), rows)
         if e.seconds < budget
     }
     for strategy in FORCED:
@@ -181,7 +181,7 @@ def main(arguments: list[str] | None = None) -> int:
     left_out = 0
     for i, cell in enumerate(cells(options.cells, options.seed)):
         seed = options.seed + i
-        if estimates(program_of(cell, seed), current(), cell.rows)[0].seconds > options.budget:
+        if estimate_ways(program_of(cell, seed), current(), cell.rows)[0].seconds > options.budget:
             left_out += 1
             continue
         rows = measure(cell, seed, options.budget, options.rounds)

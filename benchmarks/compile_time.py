@@ -39,7 +39,7 @@ from benchmarks.machine import machine
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import store
-from sqlml.planner.choice.choose import choose
+from sqlml.planner.program.choose import choose
 from sqlml.planner.program.prepare import compile_core, prepare
 
 

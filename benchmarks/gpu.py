@@ -40,7 +40,7 @@ from sqlml.backends.devices import available
 from sqlml.errors import SqlmlError
 from sqlml.importers.registry import import_model
 from sqlml.passes.split import PACKED
-from sqlml.planner.choice.choose import Choice
+from sqlml.planner.program.choose import Choice
 from sqlml.planner.program.prepare import compile_core, prepare
 
 FEATURES = 28

@@ -1,9 +1,10 @@
-"""`PlanCache`: plans that are used again as long as every question they rest on has its old answer.
+"""A cache of plans, each valid as long as all questions that it depends on have the same answers.
 
-Planning asks the engine what it would bind, the catalog which model a name means, and whether the
-user has a function of that name. A plan is kept with these questions and their answers, and asked
-again they cost far less than planning: a column that changed its type, a model that was replaced
-(by whomever, in whatever transaction) or another frame under the same name make a new plan.
+Planning asks the engine for the types of columns, the catalog for the models behind names, and
+whether the user has functions of certain names. A plan is stored with these questions and answers,
+and asking them again costs far less than planning. A statement is planned anew if a column has
+another type, a model was replaced (by any connection, in any transaction), or another data frame
+has the same name.
 """
 
 from __future__ import annotations
@@ -19,24 +20,34 @@ from typing import Any
 
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
-from sqlml.planner.choice.choose import with_setting
 from sqlml.planner.plan.plan import Plan
-from sqlml.planner.plan_statement import plan
+from sqlml.planner.plan_statement import plan_statement
+from sqlml.planner.program.choose import change_setting
 
-MOST = 256
-"""Plans that are kept; the one that was not used for longest goes first."""
+MAX_PLANS = 256
+"""The most plans in the cache; the least recently used one is removed first."""
 
 Stamp = Callable[[str], Any]
-"""A value that changes with the model behind a reference; None if it is unknown."""
+"""Returns a value that changes with the model behind a reference; None for an unknown model."""
 
 Question = tuple[str, Any]
-"""What was asked (a name in `PlanCache`), and about which text, or texts."""
+"""The kind of a question (a key of `PlanCache._ask`), and the text or texts that it is about."""
 
-_PLAIN = (type(None), bool, int, float, str, bytes, datetime.date, datetime.time, decimal.Decimal)
+_PLAIN_TYPES = (
+    type(None),
+    bool,
+    int,
+    float,
+    str,
+    bytes,
+    datetime.date,
+    datetime.time,
+    decimal.Decimal,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Entry:
     plan: Plan | None
     answers: Mapping[Question, Any]
 
@@ -46,77 +57,79 @@ class PlanCache:
 
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context
-        self._asked: Mapping[str, Callable[[Any], Any]] = {
+        self._ask: Mapping[str, Callable[[Any], Any]] = {
             "model": stamp,
             "models": context.models,
             "describe": context.describe,
             "function": context.is_user_function,
-            "keys": context.unique_keys or str,  # where there are none, nobody asks
+            "keys": context.unique_keys or str,  # Without unique keys, this is never asked.
             "view": context.view,
             "function type": context.function_type,
             "steady": context.is_steady,
             "names": context.names,
         }
         self._settings: Mapping[str, str] = {}
-        self._kept: OrderedDict[Any, _Kept] = OrderedDict()
+        self._entries: OrderedDict[Any, _Entry] = OrderedDict()
         self._lock = threading.Lock()
 
     def set(self, option: str, value: Any) -> None:
-        """Set an option for the session's queries, which overrides those of their models; None
-        resets it.
+        """Set an option of the session, which overrides those of models; None resets it.
 
         Raises:
-            ConfigError: unknown option or value.
+            ConfigError: the option or the value is unknown.
         """
-        self._settings = with_setting(self._settings, option, value)
+        self._settings = change_setting(self._settings, option, value)
 
     def plan(self, sql: str, parameters: Any = None) -> Plan | None:
-        """The plan of one statement, or None when it calls no model.
+        """Return the plan of a statement; None if it calls no model.
 
         Raises:
-            ParseError, BindError and its kin, UnknownModelError, ConfigError: as
-                `plan_statement.plan` says.
+            ParseError, BindError, UnknownModelError, ConfigError: for the reasons of
+                `plan_statement`.
         """
         key, settings = _key(sql, parameters), self._settings
         if settings and key is not None:
             key = (*key, tuple(sorted(settings.items())))
         with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
-                self._kept.move_to_end(key)
-        if kept is not None and self._holds(kept):
-            return kept.plan
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+        if entry is not None and self._is_current(entry):
+            return entry.plan
         answers: dict[Question, Any] = {}
-        made = plan(sql, parameters, replace(self._noting(answers), settings=settings))
-        if key is not None and not (made is not None and made.is_for_now):
+        plan_made = plan_statement(
+            sql, parameters, replace(self._record_answers(answers), settings=settings)
+        )
+        if key is not None and not (plan_made is not None and plan_made.is_temporary):
             with self._lock:
-                self._kept[key] = _Kept(made, answers)
-                while len(self._kept) > MOST:
-                    self._kept.popitem(last=False)
-        return made
+                self._entries[key] = _Entry(plan_made, answers)
+                while len(self._entries) > MAX_PLANS:
+                    self._entries.popitem(last=False)
+        return plan_made
 
-    def _holds(self, kept: _Kept) -> bool:
-        for question, answer in kept.answers.items():
+    def _is_current(self, entry: _Entry) -> bool:
+        for question, answer in entry.answers.items():
             unknown = answer is None and question[0] == "model"
             if unknown or self._answer(*question) != answer:
                 return False
         return True
 
     def _answer(self, kind: str, text: Any) -> Any:
-        """The answer to a question now: a value that can be compared with another."""
+        """Return the current answer to a question, as a value that can be compared."""
         try:
-            return self._asked[kind](text)
+            return self._ask[kind](text)
         except ProbeError as error:
             return str(error)
 
-    def _noting(self, answers: dict[Question, Any]) -> Context:
-        """The context, whose answers are noted."""
-        of_several: set[str] = set()  # models whose stamps are noted together
+    def _record_answers(self, answers: dict[Question, Any]) -> Context:
+        """Return the context with functions that record their answers."""
+        stamped_together: set[str] = set()  # Models whose stamps `models` records together.
 
         def noted(kind: str, asked: Callable[[Any], Any], text: Any) -> Any:
-            if kind == "model" and text in of_several:
+            if kind == "model" and text in stamped_together:
                 return asked(text)
-            if kind == "model":  # stamp first: a model changed meanwhile is looked up again
+            if kind == "model":
+                # The stamp comes first, so that a model that changes meanwhile is looked up again.
                 answers[kind, text] = self._answer(kind, text)
                 return asked(text)
             try:
@@ -125,7 +138,7 @@ class PlanCache:
                 answers[kind, text] = str(error)
                 raise
             if kind == "models":
-                of_several.update(answer)
+                stamped_together.update(answer)
             return answer
 
         context = self._context
@@ -145,7 +158,7 @@ class PlanCache:
 
 
 def _key(sql: str, parameters: Any) -> Any:
-    """The cache key of a statement; None for parameters without plain values."""
+    """Return the cache key of a statement; None for parameters without plain values."""
     if parameters is None:
         return (sql,)
     if isinstance(parameters, Mapping):
@@ -154,7 +167,7 @@ def _key(sql: str, parameters: Any) -> Any:
         names, values = (), tuple(parameters)
     else:
         return None
-    if not all(isinstance(v, _PLAIN) for v in values):
+    if not all(isinstance(v, _PLAIN_TYPES) for v in values):
         return None
     # 1, 1.0 and True are equal, but not the same parameter.
     return sql, names, values, tuple(map(type, values))

@@ -1,6 +1,6 @@
-"""Plan a statement: read it, rewrite it by the rules, and say what goes to the engine.
+"""Plan a statement: parse it, apply the rewrite rules, and return the statement for the engine.
 
-The rest of the user's text stays byte for byte as it was.
+The rest of the user's text is preserved byte for byte.
 """
 
 from __future__ import annotations
@@ -21,86 +21,91 @@ from sqlml.planner.syntax.parameters import Parameters
 from sqlml.planner.syntax.read import outline_of
 
 
-def plan(sql: str, parameters: Any, context: Context, without: Collection[str] = ()) -> Plan | None:
-    """The plan of one statement, or None when it calls no model and asks nothing about one.
+def plan_statement(
+    sql: str, parameters: Any, context: Context, without: Collection[str] = ()
+) -> Plan | None:
+    """Return the plan of a statement; None if it does not use models.
 
     Args:
-        without: names of rules that are left out.
+        without: the names of rules that are not applied.
 
     Raises:
-        ParseError: it calls a model, and is SQL that cannot be read here.
-        BindError and its kin, UnknownModelError, ConfigError: each says what to change.
+        ParseError: the statement calls a model, and sqlml cannot parse it.
+        BindError and its subclasses, UnknownModelError, ConfigError: a call of a model is wrong;
+            the message says what to change.
     """
     try:
         read = read_statement(sql, parameters, context)
     except ParseError as error:
-        return _unread(sql, error, context)
+        return _plan_unreadable(sql, error, context)
     draft = rewritten(read, without)
-    concerned = draft.targets or draft.edits or draft.written_out is not None
-    return _plan(sql, draft) if concerned else None
+    uses_models = draft.targets or draft.edits or draft.written_out is not None
+    return _build_plan(sql, draft) if uses_models else None
 
 
 def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
-    """The statement before all rules; what it asks of the engine is asked once.
+    """Return the draft of a statement before all rules, with a context that caches answers.
 
     Raises:
-        ParseError: it cannot be read here.
+        ParseError: sqlml cannot parse the statement.
     """
     outline = outline_of(sql, context.dialect.name)
-    asking = replace(
+    cached_context = replace(
         context,
         model=cache(context.model),
         describe=cache(context.describe),
         rows=cache(context.rows),
         explained=cache(context.explained),
         known_columns={},
-        no_columns=partial(_waited_for, context.no_columns) if outline.kept else context.no_columns,
+        no_columns=partial(_wait_for_kernels, context.no_columns)
+        if outline.kept
+        else context.no_columns,
         kept=outline.kept,
     )
-    given = Parameters(outline.parameters, parameters, context.type_of)
-    return Draft(outline=outline, context=asking, given=given)
+    parameter_values = Parameters(outline.parameters, parameters, context.type_of)
+    return Draft(outline=outline, context=cached_context, given=parameter_values)
 
 
-def _waited_for(no_columns: NoColumns, _: bool) -> str | None:
-    """The engine's answer once machine code is there: a view keeps its functions for ever."""
+def _wait_for_kernels(no_columns: NoColumns, _: bool) -> str | None:
+    """Return the engine's answer after kernels are compiled: a view stores its functions."""
     return no_columns(True)
 
 
-def _plan(sql: str, draft: Draft) -> Plan:
-    """What the rules decided about the user's statement `sql`."""
-    made = draft.sql
-    rest, dropped = draft.given.remaining()
+def _build_plan(sql: str, draft: Draft) -> Plan:
+    sql_text = draft.sql
+    remaining, dropped_names = draft.given.remaining()
     if draft.has_parameters_in_calls:
-        made, rest, dropped = draft.given.fitted(made)
+        sql_text, remaining, dropped_names = draft.given.fitted(sql_text)
     return Plan(
         statement=sql,
-        sql=made,
+        sql=sql_text,
         calls=tuple(draft.planned.values()),
-        parameters=rest,
-        dropped_names=dropped,
+        parameters=remaining,
+        dropped_names=dropped_names,
         dropped_joins=tuple(" ".join(join.split()) for join in draft.joins),
         kept=draft.outline.kept,
     )
 
 
-def _unread(sql: str, error: ParseError, context: Context) -> Plan | None:
-    """An unreadable statement without its calls, for the engine to report what is wrong; None if it
-    calls no model.
+def _plan_unreadable(sql: str, error: ParseError, context: Context) -> Plan | None:
+    """Return the plan of an unparsable statement: without its calls, so that the engine reports it.
+
+    It is None if the statement calls no model.
 
     Raises:
-        ParseError: the engine can read it.
+        ParseError: the engine can parse the statement.
     """
     try:
-        rest = without_calls(sql, context.dialect.name)
+        without_models = without_calls(sql, context.dialect.name)
     except ParseError:
         return None
-    if rest is None:
+    if without_models is None:
         return None
     try:
-        context.describe(rest)
-    except ProbeError as refused:
-        if str(refused).startswith(("Parser", "Syntax")):
-            return Plan(sql, rest, ())
+        context.describe(without_models)
+    except ProbeError as refusal:
+        if str(refusal).startswith(("Parser", "Syntax")):
+            return Plan(sql, without_models, ())
     raise ParseError(
         f"sqlml cannot read this statement ({error.message}); move the part that it cannot read "
         "into a view, and call the model on the view",

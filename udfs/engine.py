@@ -14,7 +14,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.named_functions import NamedFunction
+from sqlml.planner.program.named_function import NamedFunction
 
 
 class Engine(Protocol):

@@ -15,7 +15,7 @@ from sqlml.types import Array
 from sqlml.udfs.batch_function import arrow_of
 
 if TYPE_CHECKING:
-    from sqlml.planner.program.named_functions import NamedFunction
+    from sqlml.planner.program.named_function import NamedFunction
     from sqlml.udfs.batch_function import BatchFunction
 
 

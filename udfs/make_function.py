@@ -22,7 +22,7 @@ from sqlml.ir.operators.categories import unknown_category
 from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import PACKED
-from sqlml.planner.choice.choose import Choice
+from sqlml.planner.program.choose import Choice
 from sqlml.planner.program.function_names import FunctionSpec, Part, refused_text_names, struct_of
 from sqlml.planner.program.prepare import (
     ALL,

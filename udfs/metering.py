@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from sqlml.planner.plan.text import Measured
+from sqlml.planner.plan.explain_plan import Measured
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.functions_by_name import found
 from sqlml.udfs.duckdb.native import functions as native

@@ -1,1 +1,17 @@
-"""Models as SQL of databases in which sqlml does not run."""
+"""Models as SQL for databases in which sqlml does not run.
+
+A Program and the name of a database come in, and statements go out: a query, a view, functions, or
+a table of tree nodes with the query that walks it. Results equal those of sqlml, apart from NULL
+instead of errors.
+
+Read first:
+
+* `export_for.py`: the statement EXPORT ... DIALECT, from the model to the text.
+* `prediction_queries.py`: the chain of queries that computes the predictions.
+* `targets.py`: all databases, with everything that each spells its own way.
+
+To add a database, add a `Database` and a row to `DATABASES` in `targets.py`. Expressions are
+written in the SQL of `sqlml/dialects/portable.py` and translated by `transpiled.py`, and
+`range_errors.py` guards them for databases that end a query on overflow. `tests/databases/` runs
+the databases with `is_run`.
+"""

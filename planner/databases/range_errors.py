@@ -1,16 +1,16 @@
-"""`without_range_errors`: expressions that a database computes for all numbers.
+"""Guards that keep expressions within the range of a database's numbers.
 
-Some databases end a query where a number of one row becomes too large for its type, or so small
-that only 0 is left. Others give infinity and 0, as IEEE 754 asks. An operation that may leave the
-range is put into a CASE that gives what IEEE 754 would give, or NULL where there is no infinity.
+Some databases end a query if a number of one row overflows or underflows, while others return
+infinity or 0, as IEEE 754 demands. An operation that may leave the range becomes a CASE, which
+returns the result of IEEE 754, or NULL where there is no infinity.
 
 ::
 
     x * 0.5     CASE WHEN ABS(x) < 9.9e-324 THEN 0 ELSE x * 0.5 END
     x * 3       CASE WHEN ABS(x) > 5.9e+307 THEN x * infinity ELSE x * 3 END
 
-Sums are kept within the range by bounds of their terms: a term that is greater than a share of the
-greatest number counts as infinite.
+Sums stay within the range by bounds on their terms: a term above a share of the greatest number
+counts as infinite.
 """
 
 from __future__ import annotations
@@ -24,34 +24,35 @@ from sqlglot import expressions as exp
 
 from sqlml.backends.sql.layers import ROUNDED_SUM
 
-_MOST = sys.float_info.max
-_LEAST = 5e-324
+_MAX = sys.float_info.max
+_MIN = 5e-324
 
-_MOST_FLOAT32 = 3.4028235677973366e38
-"""From here on a float64 is rounded to an infinite float32."""
+_MAX_FLOAT32 = 3.4028235677973366e38
+"""The least float64 that is rounded to an infinite float32."""
 
-_LEAST_FLOAT32 = 7.006492321624086e-46
-"""Below this a float64 is rounded to 0."""
+_MIN_FLOAT32 = 7.006492321624086e-46
+"""The bound below which a float64 is rounded to a float32 of 0."""
 
-_LOST = 1e291
-"""Less than this does not change the greatest number when it is added to it."""
+_NEGLIGIBLE = 1e291
+"""The bound below which a term does not change the greatest number."""
 
-_TAME = ("1e-150", "1e+150")
-"""Two numbers between these have a product and a quotient within the range."""
+_SAFE_RANGE = ("1e-150", "1e+150")
+"""The range of numbers whose products and quotients are within the range of float64."""
 
-_LOG_MOST, _LOG_LEAST = "709.78", "-744.4"
-"""Logarithms of the greatest and of the least number."""
+_LOG_MAX, _LOG_MIN = "709.78", "-744.4"
+"""Logarithms of the greatest and the least number."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeErrors:
-    """What ends a query of a database.
+    """The operations that end a query of a database, or that differ from IEEE 754.
 
     Attributes:
-        overflow: a result of float64 that is infinite. underflow: one that is rounded to 0, of
-            numbers that are not, also in a cast to float32. float32: a cast to float32 of a number
-            beyond its range, or another result of that cast than infinity. is_finite: there is no
-            infinity, for which the greatest number stands in what a Program computes.
+        overflow: a float64 result that would be infinite ends a query.
+        underflow: a result that would be rounded to 0 ends a query, also in a cast to float32.
+        float32: a cast to float32 of a number beyond its range ends a query, or its result is not
+            infinity.
+        is_finite: there is no infinity; the greatest number stands for it.
     """
 
     overflow: bool = False
@@ -60,49 +61,49 @@ class RangeErrors:
     is_finite: bool = False
 
 
-def without_range_errors(node: exp.Expr, errors: RangeErrors) -> exp.Expr:
-    """Return an expression in `Portable`'s SQL with a CASE around each operation that may end the
-    query of a database."""
-    return _Guard(errors).guarded(node, math.inf)
+def prevent_range_errors(node: exp.Expr, errors: RangeErrors) -> exp.Expr:
+    """Return an expression of `Portable`'s SQL with a CASE around each unsafe operation."""
+    return _RangeGuard(errors).guard(node, math.inf)
 
 
-class _Guard:
+class _RangeGuard:
     def __init__(self, errors: RangeErrors) -> None:
         self._errors = errors
 
-    def guarded(self, node: exp.Expr, most: float) -> exp.Expr:
-        """Return `node` as an expression that raises no error, and whose result is infinite if it
-        is greater than `most`."""
+    def guard(self, node: exp.Expr, most: float) -> exp.Expr:
+        """Return `node` without errors, and with an infinite result if it is above `most`."""
         if isinstance(node, exp.Paren):
-            inner = self.guarded(node.this, most)
+            inner = self.guard(node.this, most)
             return inner if isinstance(inner, exp.Paren) else exp.paren(inner, copy=False)
         if isinstance(node, exp.Anonymous) and node.name == ROUNDED_SUM:
-            return self._rounded_sum(node)
+            return self._guard_rounded_sum(node)
         if isinstance(node, exp.Cast) and _is_literal(node):
             return node
-        if (wide := _narrowed(node)) is not None:
-            return self._narrow(node, wide, most)
+        if (wide := _find_narrowed(node)) is not None:
+            return self._guard_cast(node, wide, most)
         if isinstance(node, exp.Add | exp.Sub):
-            return self._sum(node, most)
+            return self._guard_sum(node, most)
         if isinstance(node, exp.Mul):
-            return self._product(node, most)
+            return self._guard_product(node, most)
         if isinstance(node, exp.Div):
-            return self._quotient(node, most)
+            return self._guard_quotient(node, most)
         if isinstance(node, exp.Pow):
-            return self._power_of_two(node)
+            return self._guard_power(node)
         for child in list(node.iter_expressions()):
-            changed = self.guarded(child, math.inf)
+            changed = self.guard(child, math.inf)
             if changed is not child:
                 child.replace(changed)
-        return self._capped(node, most) if most < bound(node) else node
+        return self._cap(node, most) if most < upper_bound(node) else node
 
-    def _capped(self, node: exp.Expr, most: float) -> exp.Expr:
+    def _cap(self, node: exp.Expr, most: float) -> exp.Expr:
         """Return `node`, infinite beyond `most`."""
-        if not self._errors.overflow or most >= _MOST:
+        if not self._errors.overflow or most >= _MAX:
             return node
-        return _case([(_above(node, most), _mul(node, _number(math.inf)))], node)
+        return _build_case(
+            [(_is_above(node, most), _multiply(node, _build_number(math.inf)))], node
+        )
 
-    def _sum(self, node: exp.Expr, most: float) -> exp.Expr:
+    def _guard_sum(self, node: exp.Expr, most: float) -> exp.Expr:
         """Return a sum of terms from left to right."""
         terms: list[tuple[type[exp.Expr], exp.Expr]] = []
         first: exp.Expr = node
@@ -111,80 +112,83 @@ class _Guard:
             first = first.this
             while isinstance(first, exp.Paren) and isinstance(first.this, exp.Add | exp.Sub):
                 first = first.this
-        bounds = [bound(first), *(bound(term) for _, term in terms)]
+        bounds = [upper_bound(first), *(upper_bound(term) for _, term in terms)]
         share = math.inf
         if self._errors.overflow and (
-            bounds.count(math.inf) > 1 or sum(b for b in bounds if b < math.inf) > _LOST
+            bounds.count(math.inf) > 1 or sum(b for b in bounds if b < math.inf) > _NEGLIGIBLE
         ):
-            share = _MOST / (2 * len(bounds))
-        made = self.guarded(first, share)
+            share = _MAX / (2 * len(bounds))
+        total = self.guard(first, share)
         for kind, term in terms:
-            made = kind(this=made, expression=self.guarded(term, share))
+            total = kind(this=total, expression=self.guard(term, share))
         infinite = [
-            (_above(term, _MOST, equal=True), exp.Neg(this=term) if kind is exp.Sub else term)
+            (_is_above(term, _MAX, equal=True), exp.Neg(this=term) if kind is exp.Sub else term)
             for kind, term in [(exp.Add, first), *terms]
             if self._errors.is_finite and _may_be_infinite(term)
         ]
-        made = _case(infinite, made)
+        total = _build_case(infinite, total)
         if most < math.inf:
-            return self._capped(exp.paren(made, copy=False), most)
-        return made
+            return self._cap(exp.paren(total, copy=False), most)
+        return total
 
-    def _product(self, node: exp.Expr, most: float) -> exp.Expr:
+    def _guard_product(self, node: exp.Expr, most: float) -> exp.Expr:
         a, b = node.this, node.expression
-        if isinstance(b.unnest(), exp.Cast | exp.Literal) and (factor := literal(b)) is not None:
-            return self._multiple(a, b, factor, most)
-        if (factor := literal(a)) is not None:
-            return self._multiple(b, a, factor, most)
-        a, b = self.guarded(a, math.inf), self.guarded(b, math.inf)
-        size = exp.Add(this=_log(a), expression=_log(b))
-        plain = _mul(a, b)
+        if (
+            isinstance(b.unnest(), exp.Cast | exp.Literal)
+            and (factor := read_literal(b)) is not None
+        ):
+            return self._guard_multiple(a, b, factor, most)
+        if (factor := read_literal(a)) is not None:
+            return self._guard_multiple(b, a, factor, most)
+        a, b = self.guard(a, math.inf), self.guard(b, math.inf)
+        size = exp.Add(this=_log_abs(a), expression=_log_abs(b))
+        plain = _multiply(a, b)
         zero = _is_zero(a) if a == b else exp.or_(_is_zero(a), _is_zero(b))
-        return self._of_two(a, b, plain, size, zero, most)
+        return self._guard_operation(a, b, plain, size, zero, most)
 
-    def _multiple(self, x: exp.Expr, by: exp.Expr, factor: float, most: float) -> exp.Expr:
+    def _guard_multiple(self, x: exp.Expr, by: exp.Expr, factor: float, most: float) -> exp.Expr:
         """Return a number times a literal."""
-        largest, least = bound(x), _least(x)
-        x = self.guarded(x, math.inf)
+        largest, smallest = upper_bound(x), lower_bound(x)
+        x = self.guard(x, math.inf)
         whens: list[tuple[exp.Expr, exp.Expr]] = []
-        limit = min(most, _MOST)
+        limit = min(most, _MAX)
         size = abs(factor)
         if self._errors.overflow and size and largest * size > limit:
-            above = math.nextafter(limit / size, 0) if limit / size < _MOST else _MOST
-            if above < _MOST:
-                infinite = _mul(x, _number(math.copysign(math.inf, factor)))
-                whens.append((_above(x, above), infinite))
-        if self._errors.underflow and 0 < size < 1 and least * size < _LEAST:
-            whens.append((_below(x, _LEAST / size), _number(0.0)))
-        return _case(whens, _mul(x, by))
+            above = math.nextafter(limit / size, 0) if limit / size < _MAX else _MAX
+            if above < _MAX:
+                infinite = _multiply(x, _build_number(math.copysign(math.inf, factor)))
+                whens.append((_is_above(x, above), infinite))
+        if self._errors.underflow and 0 < size < 1 and smallest * size < _MIN:
+            whens.append((_is_below(x, _MIN / size), _build_number(0.0)))
+        return _build_case(whens, _multiply(x, by))
 
-    def _quotient(self, node: exp.Expr, most: float) -> exp.Expr:
+    def _guard_quotient(self, node: exp.Expr, most: float) -> exp.Expr:
         a, b = node.this, node.expression
-        divisor = literal(b)
+        divisor = read_literal(b)
         if divisor:
-            largest, least, limit = bound(a), _least(a), min(most, _MOST)
-            a, size = self.guarded(a, math.inf), abs(divisor)
+            largest, smallest, limit = upper_bound(a), lower_bound(a), min(most, _MAX)
+            a, size = self.guard(a, math.inf), abs(divisor)
             whens: list[tuple[exp.Expr, exp.Expr]] = []
-            if self._errors.overflow and largest / size > limit and limit * size < _MOST:
-                infinite = _mul(a, _number(math.copysign(math.inf, divisor)))
-                whens.append((_above(a, math.nextafter(limit * size, 0)), infinite))
-            if self._errors.underflow and size > 1 and least / size < _LEAST:
-                below = _LEAST * size
-                whens.append((_below(a, below), _number(0.0)))
-            return _case(whens, exp.Div(this=a.copy(), expression=b))
-        numerator = literal(a)
-        a, b = self.guarded(a, math.inf), self.guarded(b, math.inf)
+            if self._errors.overflow and largest / size > limit and limit * size < _MAX:
+                infinite = _multiply(a, _build_number(math.copysign(math.inf, divisor)))
+                whens.append((_is_above(a, math.nextafter(limit * size, 0)), infinite))
+            if self._errors.underflow and size > 1 and smallest / size < _MIN:
+                below = _MIN * size
+                whens.append((_is_below(a, below), _build_number(0.0)))
+            return _build_case(whens, exp.Div(this=a.copy(), expression=b))
+        numerator = read_literal(a)
+        a, b = self.guard(a, math.inf), self.guard(b, math.inf)
         plain = exp.Div(this=a.copy(), expression=b.copy())
         if (
             numerator is not None
             and 1 <= abs(numerator) <= 1e15
             and isinstance(b.unnest(), exp.Add)
         ):
-            return plain  # 1 / (1 + x), where x is not below 0
-        logarithm = exp.Sub(this=_log(a), expression=_log(b))
-        return self._of_two(a, b, plain, logarithm, _is_zero(a), most)
+            return plain  # A logistic function, 1 / (1 + x) with x >= 0, is always safe.
+        logarithm = exp.Sub(this=_log_abs(a), expression=_log_abs(b))
+        return self._guard_operation(a, b, plain, logarithm, _is_zero(a), most)
 
-    def _of_two(
+    def _guard_operation(
         self,
         a: exp.Expr,
         b: exp.Expr,
@@ -193,122 +197,129 @@ class _Guard:
         is_safe: exp.Expr,
         most: float,
     ) -> exp.Expr:
-        """Return a product or quotient of two numbers, `size` being the logarithm of its size."""
+        """Return a product or quotient of two numbers.
+
+        Args:
+            plain: the operation itself.
+            size: the logarithm of the absolute value of its result.
+            is_safe: the condition that it raises no error.
+            most: the greatest finite result.
+        """
         if not (self._errors.overflow or self._errors.underflow):
             return plain
         operands = (a,) if a == b else (a, b)
-        inside = exp.and_(*map(_between, operands))
-        infinite = exp.or_(*(_above(one, _MOST) for one in operands))
-        sign = _mul(_func("sign", a), _func("sign", b))
+        inside = exp.and_(*map(_is_in_safe_range, operands))
+        infinite = exp.or_(*(_is_above(one, _MAX) for one in operands))
+        sign = _multiply(_call("sign", a), _call("sign", b))
         whens = [(inside, plain), (exp.or_(is_safe, infinite), plain.copy())]
         if self._errors.overflow:
-            too_large = exp.GT(this=size.copy(), expression=exp.Literal.number(_LOG_MOST))
-            whens.append((too_large, _mul(exp.paren(sign), _number(math.inf))))
+            too_large = exp.GT(this=size.copy(), expression=exp.Literal.number(_LOG_MAX))
+            whens.append((too_large, _multiply(exp.paren(sign), _build_number(math.inf))))
         if self._errors.underflow:
-            too_small = exp.LT(this=size.copy(), expression=exp.Literal.number(_LOG_LEAST))
-            whens.append((too_small, _number(0.0)))
-        made = _case(whens, plain.copy())
-        return made if most >= _MOST else self._capped(made, most)
+            too_small = exp.LT(this=size.copy(), expression=exp.Literal.number(_LOG_MIN))
+            whens.append((too_small, _build_number(0.0)))
+        guarded_case = _build_case(whens, plain.copy())
+        return guarded_case if most >= _MAX else self._cap(guarded_case, most)
 
-    def _power_of_two(self, node: exp.Expr) -> exp.Expr:
+    def _guard_power(self, node: exp.Expr) -> exp.Expr:
         """Return 2 to the power of a number, the only power that `Portable` has."""
-        power = self.guarded(node.expression, math.inf)
-        made = node.copy()
-        made.set("expression", power.copy())
+        power = self.guard(node.expression, math.inf)
+        power_node = node.copy()
+        power_node.set("expression", power.copy())
         whens: list[tuple[exp.Expr, exp.Expr]] = []
         if self._errors.overflow:
             large = exp.GTE(this=power.copy(), expression=exp.Literal.number("1024"))
-            whens.append((large, _number(math.inf)))
+            whens.append((large, _build_number(math.inf)))
         if self._errors.underflow:
             small = exp.LT(this=power.copy(), expression=exp.Literal.number("-1074"))
-            whens.append((small, _number(0.0)))
-        return _case(whens, made)
+            whens.append((small, _build_number(0.0)))
+        return _build_case(whens, power_node)
 
-    def _narrow(self, node: exp.Expr, x: exp.Expr, most: float) -> exp.Expr:
+    def _guard_cast(self, node: exp.Expr, x: exp.Expr, most: float) -> exp.Expr:
         """Return `x` rounded to a float32."""
         product, factor = x.unnest(), 1.0
-        by = literal(product.expression) if isinstance(product, exp.Mul) else None
-        if by and 1e-100 < abs(by) < 1e100:  # told from the number that is multiplied
-            number, factor = self.guarded(product.this, math.inf), by
-            x = exp.paren(_mul(number, product.expression), copy=False)
+        by = read_literal(product.expression) if isinstance(product, exp.Mul) else None
+        if by and 1e-100 < abs(by) < 1e100:  # The bounds then apply to the multiplied number.
+            number, factor = self.guard(product.this, math.inf), by
+            x = exp.paren(_multiply(number, product.expression), copy=False)
         else:
-            number = x = self.guarded(x, math.inf)
-        made = node.copy()
-        made.this.set("this", x.copy())
+            number = x = self.guard(x, math.inf)
+        cast = node.copy()
+        cast.this.set("this", x.copy())
         whens: list[tuple[exp.Expr, exp.Expr]] = []
         if self._errors.float32 and not _is_checked(node):
-            limit = min(most, _MOST_FLOAT32) / abs(factor)
-            infinite = _mul(number, _number(math.copysign(math.inf, factor)))
-            whens.append((_above(number, limit, equal=True), infinite))
+            limit = min(most, _MAX_FLOAT32) / abs(factor)
+            infinite = _multiply(number, _build_number(math.copysign(math.inf, factor)))
+            whens.append((_is_above(number, limit, equal=True), infinite))
         if self._errors.underflow:
-            whens.append((_below(number, _LEAST_FLOAT32 / abs(factor)), _number(0.0)))
-        return _case(whens, made)
+            whens.append((_is_below(number, _MIN_FLOAT32 / abs(factor)), _build_number(0.0)))
+        return _build_case(whens, cast)
 
-    def _rounded_sum(self, node: exp.Expr) -> exp.Expr:
+    def _guard_rounded_sum(self, node: exp.Expr) -> exp.Expr:
         """Return a sum whose terms may be rounded products; sums of trees are columns."""
         terms = node.expressions
-        share = _MOST_FLOAT32 / (2 * len(terms))
-        made = node.copy()
-        made.set("expressions", [self._term(term, share) for term in terms])
-        return made
+        share = _MAX_FLOAT32 / (2 * len(terms))
+        total = node.copy()
+        total.set("expressions", [self._guard_term(term, share) for term in terms])
+        return total
 
-    def _term(self, term: exp.Expr, share: float) -> exp.Expr:
+    def _guard_term(self, term: exp.Expr, share: float) -> exp.Expr:
         inner = term.unnest()
-        return term if isinstance(inner, exp.Column) else self.guarded(term, share)
+        return term if isinstance(inner, exp.Column) else self.guard(term, share)
 
 
 def _may_be_infinite(node: exp.Expr) -> bool:
-    """Return whether a result of `node` is written as infinity."""
+    """Tell whether a branch of `node` is a literal infinity."""
     case = node.unnest()
     if not isinstance(case, exp.Case):
         return False
     results = [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]
-    numbers = [literal(one) for one in results if one is not None]
+    numbers = [read_literal(one) for one in results if one is not None]
     return any(number is not None and math.isinf(number) for number in numbers)
 
 
-def bound(node: exp.Expr) -> float:
+def upper_bound(node: exp.Expr) -> float:
     """Return a number that the absolute value of `node` does not exceed."""
     return _extent(node, largest=True)
 
 
-def _least(node: exp.Expr) -> float:
+def lower_bound(node: exp.Expr) -> float:
     """Return a number that the absolute value of `node` is not below, unless it is 0."""
     return _extent(node, largest=False)
 
 
 def _extent(node: exp.Expr, largest: bool) -> float:
-    value = literal(node)
+    value = read_literal(node)
     if value is not None:
         return abs(value) if value or largest else math.inf
-    unknown = math.inf if largest else _LEAST
+    unknown = math.inf if largest else _MIN
     if isinstance(node, exp.Paren | exp.Neg):
         return _extent(node.this, largest)
     if isinstance(node, exp.Cast):
         is_whole = node.to.this is exp.DType.BIGINT
-        found = _extent(node.this, largest)
-        return max(found, 1.0) if is_whole and not largest else found
+        extent = _extent(node.this, largest)
+        return max(extent, 1.0) if is_whole and not largest else extent
     if isinstance(node, exp.Case):
         results = [when.args["true"] for when in node.args["ifs"]]
         if node.args.get("default") is not None:
             results.append(node.args["default"])
-        each = [_extent(one, largest) for one in results if not isinstance(one, exp.Null)]
-        return (max if largest else min)(each, default=unknown)
+        extents = [_extent(one, largest) for one in results if not isinstance(one, exp.Null)]
+        return (max if largest else min)(extents, default=unknown)
     if isinstance(node, exp.Mul):
         return _extent(node.this, largest) * _extent(node.expression, largest)
     return unknown
 
 
-def literal(node: exp.Expr) -> float | None:
-    """Return the number that a literal stands for."""
+def read_literal(node: exp.Expr) -> float | None:
+    """Return the value of a numeric literal; None for other expressions."""
     node = node.unnest()
     if isinstance(node, exp.Neg):
-        inner = literal(node.this)
+        inner = read_literal(node.this)
         return None if inner is None else -inner
     if isinstance(node, exp.Cast):
         if _is_literal(node):
             return float(node.this.this)
-        return literal(node.this)
+        return read_literal(node.this)
     if isinstance(node, exp.Literal) and not node.is_string:
         return float(node.this)
     return None
@@ -319,8 +330,8 @@ def _is_literal(node: exp.Cast) -> bool:
     return is_text and node.to.this in (exp.DType.DOUBLE, exp.DType.FLOAT, exp.DType.BIGINT)
 
 
-def _narrowed(node: exp.Expr) -> exp.Expr | None:
-    """Return what is cast to FLOAT and back, if that is what `node` is."""
+def _find_narrowed(node: exp.Expr) -> exp.Expr | None:
+    """Return the operand of a cast to FLOAT and back to DOUBLE, if `node` is one."""
     if not (isinstance(node, exp.Cast) and node.to.this is exp.DType.DOUBLE):
         return None
     inner = node.this
@@ -329,56 +340,56 @@ def _narrowed(node: exp.Expr) -> exp.Expr | None:
 
 
 def _is_checked(node: exp.Expr) -> bool:
-    """Whether `node` is computed for numbers within the range of float32 only."""
+    """Tell whether `node` stands in a branch for numbers within the range of float32."""
     branch = node.find_ancestor(exp.If)
     return branch is not None and any(
-        literal(test.expression) == _MOST_FLOAT32 for test in branch.this.find_all(exp.LT)
+        read_literal(test.expression) == _MAX_FLOAT32 for test in branch.this.find_all(exp.LT)
     )
 
 
-def _case(whens: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr) -> exp.Expr:
+def _build_case(whens: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr) -> exp.Expr:
     if not whens:
         return default
-    made = exp.Case(default=default.copy())
+    case = exp.Case(default=default.copy())
     for condition, value in whens:
-        made.append("ifs", exp.If(this=condition, true=value))
-    return exp.paren(made, copy=False)
+        case.append("ifs", exp.If(this=condition, true=value))
+    return exp.paren(case, copy=False)
 
 
-def _number(value: float) -> exp.Expr:
+def _build_number(value: float) -> exp.Expr:
     text = f"{'-' if value < 0 else ''}infinity" if math.isinf(value) else repr(value)
     return exp.cast(exp.Literal.string(text), exp.DType.DOUBLE)
 
 
-def _mul(a: exp.Expr, b: exp.Expr) -> exp.Expr:
-    return exp.Mul(this=_operand(a), expression=_operand(b))
+def _multiply(a: exp.Expr, b: exp.Expr) -> exp.Expr:
+    return exp.Mul(this=_parenthesize(a), expression=_parenthesize(b))
 
 
-def _operand(node: exp.Expr) -> exp.Expr:
+def _parenthesize(node: exp.Expr) -> exp.Expr:
     return exp.paren(node.copy()) if isinstance(node, exp.Binary) else node.copy()
 
 
-def _func(name: str, x: exp.Expr) -> exp.Expr:
+def _call(name: str, x: exp.Expr) -> exp.Expr:
     return exp.func(name, x.copy())
 
 
-def _log(x: exp.Expr) -> exp.Expr:
-    return _func("ln", _func("abs", x))
+def _log_abs(x: exp.Expr) -> exp.Expr:
+    return _call("ln", _call("abs", x))
 
 
-def _above(x: exp.Expr, limit: float, equal: bool = False) -> exp.Expr:
+def _is_above(x: exp.Expr, limit: float, equal: bool = False) -> exp.Expr:
     kind = exp.GTE if equal else exp.GT
-    return kind(this=_func("abs", x), expression=_number(limit))
+    return kind(this=_call("abs", x), expression=_build_number(limit))
 
 
-def _below(x: exp.Expr, limit: float) -> exp.Expr:
-    return exp.LT(this=_func("abs", x), expression=_number(limit))
+def _is_below(x: exp.Expr, limit: float) -> exp.Expr:
+    return exp.LT(this=_call("abs", x), expression=_build_number(limit))
 
 
 def _is_zero(x: exp.Expr) -> exp.Expr:
-    return exp.EQ(this=_operand(x), expression=_number(0.0))
+    return exp.EQ(this=_parenthesize(x), expression=_build_number(0.0))
 
 
-def _between(x: exp.Expr) -> exp.Expr:
-    low, high = (_number(float(text)) for text in _TAME)
-    return exp.Between(this=_func("abs", x), low=low, high=high)
+def _is_in_safe_range(x: exp.Expr) -> exp.Expr:
+    low, high = (_build_number(float(text)) for text in _SAFE_RANGE)
+    return exp.Between(this=_call("abs", x), low=low, high=high)

@@ -1,4 +1,7 @@
-"""`DATABASES`: the databases that models are exported for, and what each spells its own way."""
+"""The databases that models are exported for, with everything that each spells its own way.
+
+To add a database, add a `Database` and a row to `DATABASES`. If the tests can run it, set `is_run`.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,21 @@ from sqlml.dialects import DUCKDB, SPARK
 from sqlml.dialects.portable import Portable
 from sqlml.planner.databases.range_errors import RangeErrors
 
-# Numbers where a database lacks a literal, a type or a function for them.
 
+def format_with_exponent(value: float) -> str:
+    """Return a float64 in the fewest digits that identify it, with an exponent.
 
-def with_exponent(value: float) -> str:
-    """A float64 in as few digits as tell it from others, with an exponent.
-
-    >>> with_exponent(0.5), with_exponent(1e300)
+    >>> format_with_exponent(0.5), format_with_exponent(1e300)
     ('0.5e0', '1e+300')
     """
     text = repr(value)
     return text if "e" in text else f"{text}e0"
 
 
-def exact(value: float) -> str:
-    """A float64 as whole numbers alone, which SQLite reads exactly, unlike digits behind a point.
+def format_exactly(value: float) -> str:
+    """Return a float64 in terms of integers, which SQLite reads exactly, unlike decimal fractions.
 
-    >>> exact(0.5), exact(3.0), exact(0.1)
+    >>> format_exactly(0.5), format_exactly(3.0), format_exactly(0.1)
     ('0.5', '3.0', '(3602879701896397.0/36028797018963968.0)')
     """
     text = repr(value)
@@ -36,44 +37,45 @@ def exact(value: float) -> str:
         digits = text.partition(".")[2]
         if float(value).is_integer() or len(digits) <= 4 and (value * 16).is_integer():
             return text
-    return _of_wholes(value, ".0")
+    return _format_integers(value, ".0")
 
 
-def exact_with_exponents(value: float) -> str:
-    """A float64 as whole numbers with exponents, which SQL Server reads as floats; without an
-    exponent they would be decimals.
+def format_exactly_with_exponents(value: float) -> str:
+    """Return a float64 in terms of integers with exponents.
 
-    >>> exact_with_exponents(-0.5), exact_with_exponents(3.0), exact_with_exponents(0.1)
-    ('-0.5e0', '3.0e0', '(3602879701896397e0/36028797018963968e0)')
+    SQL Server reads these as floats, and numbers without an exponent as decimals.
+
+    >>> [format_exactly_with_exponents(value) for value in (-0.5, 3.0, 0.1)]
+    ['-0.5e0', '3.0e0', '(3602879701896397e0/36028797018963968e0)']
     """
     text = repr(value)
     is_short = "e" not in text and len(text.lstrip("-")) <= 16 and (value * 16).is_integer()
-    return f"{text}e0" if is_short else _of_wholes(value, "e0")
+    return f"{text}e0" if is_short else _format_integers(value, "e0")
 
 
-def _of_wholes(value: float, point: str) -> str:
-    """Quotients and products of whole numbers, each below 2^63 and with `point` behind it."""
+def _format_integers(value: float, suffix: str) -> str:
+    """Return quotients and products of integers below 2^63, each with a suffix."""
     mantissa, exponent = math.frexp(value)
-    whole, exponent = int(math.ldexp(mantissa, 53)), exponent - 53
-    while whole % 2 == 0 and whole:
-        whole, exponent = whole // 2, exponent + 1
-    made = f"{whole}{point}"
+    integer, exponent = int(math.ldexp(mantissa, 53)), exponent - 53
+    while integer % 2 == 0 and integer:
+        integer, exponent = integer // 2, exponent + 1
+    text = f"{integer}{suffix}"
     while exponent < 0:
         step = min(-exponent, 62)
-        made, exponent = f"{made}/{2**step}{point}", exponent + step
+        text, exponent = f"{text}/{2**step}{suffix}", exponent + step
     while exponent > 0:
         step = min(exponent, 62)
-        made, exponent = f"{made}*{2**step}{point}", exponent - step
-    return f"({made})"
+        text, exponent = f"{text}*{2**step}{suffix}", exponent - step
+    return f"({text})"
 
 
-def by_arithmetic(x: str) -> str:
-    """Rounded to 24 bits, to the even of two as near: by adding a power of two that is as much
-    greater than the number as a float64 has more bits than a float32, and taking it away again.
+def round_by_arithmetic(x: str) -> str:
+    """Return the SQL that rounds `x` to a float32, ties to even, without a type of 32 bits.
 
-    `ufp(x)`, the power of two that x begins with, is found as in Rump, Ogita and Oishi, Accurate
-    floating-point summation, part I (2008), algorithm 3.5 of section 3. Below the least normal
-    float32 the spacing stays.
+    It adds and subtracts a power of two, which is as much larger than the number as a float64 has
+    more bits than a float32. `ufp(x)`, the unit in the first place of x, is computed as in Rump,
+    Ogita and Oishi, "Accurate floating-point summation, part I", 2008, section 3, algorithm 3.5.
+    Below the least normal float32 the spacing is constant.
     """
     scaled = f"(4503599627370497.0*({x}))"
     ufp = f"abs({scaled}-{scaled}*(9007199254740991/9007199254740992.0))"
@@ -85,16 +87,13 @@ def by_arithmetic(x: str) -> str:
 _EXPM1 = "CASE WHEN exp(2 * x) = 1 THEN 2 * x ELSE (exp(2 * x) - 1) * (2 * x) / ln(exp(2 * x)) END"
 
 TANH = f"CASE WHEN abs(x) > 20 THEN sign(x) ELSE ({_EXPM1}) / (({_EXPM1}) + 2) END"
-"""By exp(2x) - 1, found in Kahan's way, which loses no digits near 0."""
+"""tanh from exp(2x) - 1, computed in Kahan's way, which loses no digits near 0."""
 
 CBRT = (
     "CASE WHEN x = 0 THEN x ELSE sign(x) * (power(abs(x), 1 / 3e0) - (power(power(abs(x), 1 / 3e0),"
     " 3) - abs(x)) / (3 * power(power(abs(x), 1 / 3e0), 2))) END"
 )
-"""By a power, and one step of Newton's from there."""
-
-
-# `Database`: what a database in which sqlml does not run spells its own way.
+"""The cube root as a power, improved by one step of Newton's method."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,47 +101,49 @@ class Database:
     """A database that a model is exported for.
 
     Attributes:
-        name: as people call it. dialect: as sqlglot calls its SQL.
-        numbers: what its arithmetic needs.
-        literal: a finite number -> a literal of the type of float64.
-        scales_results: whether a CASE gives whole numbers, which a factor outside of it scales: for
-            a database that takes long to prepare many computed constants.
-        infinity: +infinity, as an expression; of a database without, its greatest number, which
-            does for what is between inputs and results (`has_infinity`).
-        range_errors: what ends a query there for a number of one row.
-        functions: name -> an expression of `x` in place of a function that the database lacks.
-        number_column: a column -> the same as a float64, and NULL where it is NaN.
-        boolean_column: a column that is likely to be BOOLEAN -> the same as a float64, whether it
-            is one or holds numbers; None: `number_column` does it.
-        text_column: a column -> a text that equals another only if all bytes are the same.
-        date_column: a date or a timestamp without a time zone -> the microseconds since 1970 as a
-            float64; None: no dates.
-        ending: what `text_column` adds to each text, and a text that is compared with it has too.
-        odd_text: a text with a backslash or beyond ASCII -> a literal that means the same under all
-            settings of the database and of a connection; None: the plain one does.
-        float32: its type of 32 bits, where sqlglot takes another for it.
-        booleans: expressions of false and true, where it has no such words.
-        types: of parameters and results, by the kinds of features and predictions.
-        function: a statement that makes a function, with places for its name, parameters with
-            their types or their `names` alone, type and query, and for a tag that the query does
-            not have; None: it has no functions that are written in SQL.
-        merges: of a database that merges the queries of a function: how long an expression may
-            become by that, in characters.
-        tags: if given, the only tags that the database knows.
-        reserved: where a name without quotes is another one in them, as in capitals: the words that
-            need quotes all the same. Other plain names are written without.
-        functions_of_rows: names that stand for a function behind the name of a table and a point,
-            if that has no column of that name: `t.count` is `count(t)` there.
-        fence: ends a query that must not be merged into the one around it, which would compute
-            its columns several times.
-        settings: ends a SELECT that is not a view's, in place of fences: for a database whose
-            fences take away its parallelism.
-        characters: the longest statement that it takes by default.
-        raised: a statement by which a connection takes longer ones.
+        name: the name for users.
+        dialect: sqlglot's name of its SQL.
+        numbers: the properties of its arithmetic.
+        literal: finite number -> literal of the type of float64.
+        scales_results: a CASE returns integers, which a factor outside it scales. For a database
+            that takes long to prepare many computed constants.
+        infinity: +infinity as an expression, or the greatest number if `has_infinity` is false,
+            which is good enough between inputs and results.
+        range_errors: the errors that end a query because of the numbers of one row.
+        functions: name -> expression of `x` that replaces a function which the database lacks.
+        number_column: column -> the column as a float64, with NULL for NaN.
+        boolean_column: column that is probably BOOLEAN -> the column as a float64, whether it holds
+            booleans or numbers; None if `number_column` does the same.
+        text_column: column -> text that equals another only if all bytes are equal.
+        date_column: date or timestamp without a time zone -> microseconds since 1970 as a float64;
+            None if dates are not supported.
+        ending: the suffix that `text_column` adds to each text, and so must texts that are compared
+            with it.
+        odd_text: text with a backslash or beyond ASCII -> literal that means the same under all
+            settings of the database and of a connection; None if the plain literal does.
+        float32: the name of its 32-bit type, if sqlglot uses another type for it.
+        booleans: expressions for false and true, if it has no such keywords.
+        types: the types of parameters and results, by kinds of features and predictions.
+        function: the template of a statement that creates a function, with fields for the name, the
+            `parameters` with their types, the `names` of these alone, the type, the query, and a
+            tag that does not occur in the query; None if it has no functions written in SQL.
+        merges: for a database that merges the queries of a function: the longest expression that
+            may result, in characters.
+        tags: the only tags that the database knows, if they are restricted.
+        reserved: for a database where an unquoted name differs from the quoted one, such as in
+            case: the words that need quotes. Other plain names are not quoted.
+        functions_of_rows: names that are a function behind the name of a table and a dot, if the
+            table has no such column: `t.count` is `count(t)` there.
+        fence: the end of a query that must not be merged into the one around it, which would
+            compute its columns several times.
+        settings: the end of a SELECT that is not a view's, instead of fences. For a database whose
+            fences prevent parallelism.
+        characters: the longest statement by default.
+        raised: a statement that allows longer statements on a connection.
         columns: the most columns of a query.
-        cases: how many CASEs may stand in each other.
-        has_nodes: whether trees may be rows of a table that a query walks.
-        is_run: whether sqlml's tests run it.
+        cases: the most nested CASEs.
+        has_nodes: trees may be rows of a table that a query walks.
+        is_run: sqlml's tests run the database.
     """
 
     name: str
@@ -184,45 +185,45 @@ def _cast(x: str) -> str:
 
 _CAST = Portable(_cast, roundings=100)
 _FINITE_CAST = Portable(_cast, roundings=100, has_infinity=False)
-_ARITHMETIC = Portable(by_arithmetic, roundings=1)
-"""How sums of float32 numbers are rounded: by a type for them, or where there is none."""
+_ARITHMETIC = Portable(round_by_arithmetic, roundings=1)
+"""Ways to round sums of float32 numbers: by a type of 32 bits, or by arithmetic without one."""
 
 
-def _as(text: str) -> Callable[[str], str]:
-    """What is made of a column `{c}`."""
+def _template(text: str) -> Callable[[str], str]:
+    """Return the function that puts a column into a template in place of `{c}`."""
     return lambda column: text.replace("{c}", column)
 
 
 def _types(
     number: str, string: str, integer: str, boolean: str, datetime: str = ""
 ) -> Mapping[str, str]:
-    made = {"number": number, "string": string, "integer": integer, "boolean": boolean}
-    made["datetime"] = datetime
-    return MappingProxyType(made)
+    types = {"number": number, "string": string, "integer": integer, "boolean": boolean}
+    types["datetime"] = datetime
+    return MappingProxyType(types)
 
 
-def _escaped(text: str) -> str:
-    r"""Of PostgreSQL, whatever standard_conforming_strings says.
+def _escape_postgres(text: str) -> str:
+    r"""Return a literal of PostgreSQL that does not depend on standard_conforming_strings.
 
-    >>> print(_escaped("it's \\"))
+    >>> print(_escape_postgres("it's \\"))
     E'it''s \\'
     """
     return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def _as_bytes(text: str) -> str:
-    """Of MySQL, whatever the connection's character set and NO_BACKSLASH_ESCAPES say.
+def _encode_mysql(text: str) -> str:
+    """Return a literal of MySQL that does not depend on character set and NO_BACKSLASH_ESCAPES.
 
-    >>> _as_bytes("ä")
+    >>> _encode_mysql("ä")
     "CONVERT(X'c3a4' USING utf8mb4)"
     """
     return f"CONVERT(X'{text.encode().hex()}' USING utf8mb4)"
 
 
-def _national(text: str) -> str:
-    r"""Of SQL Server, which leaves out a line's end behind a backslash.
+def _quote_sqlserver(text: str) -> str:
+    r"""Return a literal of SQL Server, which would drop a backslash before the end of a line.
 
-    >>> print(_national("it's"))
+    >>> print(_quote_sqlserver("it's"))
     N'it''s'
     """
     quoted = text.replace("'", "''").replace("\\\n", "\\' + N'\n")
@@ -237,7 +238,7 @@ _FUNCTIONS_OF_ROWS = frozenset(
     "pg_collation_for pg_column_compression pg_column_size pg_column_toast_chunk_id pg_typeof "
     "quote_literal quote_nullable rank record_out record_send row_to_json to_json to_jsonb".split()
 )
-"""Functions of PostgreSQL up to 18 that take one argument of any type, or a row."""
+"""Functions of PostgreSQL up to version 18 with one argument of any type, or a row."""
 
 _POSTGRES = Database(
     name="PostgreSQL",
@@ -246,16 +247,16 @@ _POSTGRES = Database(
     literal=lambda value: f"'{value!r}'::float8",
     infinity="'infinity'::float8",
     range_errors=RangeErrors(overflow=True, underflow=True, float32=True),
-    number_column=_as("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
-    boolean_column=_as(
+    number_column=_template("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
+    boolean_column=_template(
         "CASE CAST({c} AS text) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
         "ELSE CAST(CAST({c} AS text) AS double precision) END"
     ),
-    text_column=_as('CAST({c} AS text) COLLATE "C"'),
-    date_column=_as(
+    text_column=_template('CAST({c} AS text) COLLATE "C"'),
+    date_column=_template(
         "CAST(round(extract(epoch FROM CAST({c} AS timestamp)) * 1000000) AS double precision)"
     ),
-    odd_text=_escaped,
+    odd_text=_escape_postgres,
     types=_types("double precision", "text", "bigint", "boolean", "timestamp"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
@@ -272,17 +273,17 @@ _MARIADB = Database(
     name="MariaDB",
     dialect="mysql",
     numbers=_FINITE_CAST,
-    literal=with_exponent,
+    literal=format_with_exponent,
     infinity="1.7976931348623157e308",
     has_infinity=False,
     range_errors=RangeErrors(overflow=True, float32=True, is_finite=True),
     functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
-    number_column=_as("CAST({c} AS DOUBLE)"),
-    text_column=_as("CAST(CONVERT({c} USING utf8mb4) AS BINARY)"),
-    date_column=_as(
+    number_column=_template("CAST({c} AS DOUBLE)"),
+    text_column=_template("CAST(CONVERT({c} USING utf8mb4) AS BINARY)"),
+    date_column=_template(
         "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CAST({c} AS DATETIME(6))) AS DOUBLE)"
     ),
-    odd_text=_as_bytes,
+    odd_text=_encode_mysql,
     types=_types("DOUBLE", "LONGTEXT CHARACTER SET utf8mb4", "BIGINT", "BOOLEAN", "DATETIME(6)"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC NO SQL\n"
@@ -308,17 +309,17 @@ _SQLITE = Database(
     name="SQLite",
     dialect="sqlite",
     numbers=_ARITHMETIC,
-    literal=exact,
-    # For each constant operand, it searches all constants of the statement; not for results of a
-    # CASE.
+    literal=format_exactly,
+    # SQLite searches all constants of a statement for each constant operand, but not for the
+    # results of a CASE.
     scales_results=True,
     infinity="9e999",
     functions=MappingProxyType({"cbrt": CBRT}),
-    number_column=_as("CAST({c} AS REAL)"),
-    text_column=_as("({c} || '')"),
-    # Its own functions know no more than milliseconds, and take much else for a date: 'now', a
+    number_column=_template("CAST({c} AS REAL)"),
+    text_column=_template("({c} || '')"),
+    # SQLite's functions have a resolution of milliseconds, and accept too much as a date: 'now', a
     # number, the 31st of February, a time zone at the end.
-    date_column=_as(
+    date_column=_template(
         "CASE WHEN date(substr({c}, 1, 10), '+0 days') = substr({c}, 1, 10) "
         "AND substr({c}, 11) NOT GLOB '*[^0-9 T:.]*' AND substr({c}, 20, 1) IN ('', '.') "
         "AND substr({c}, 21) NOT GLOB '*[^0-9]*' "
@@ -335,11 +336,11 @@ _DUCKDB = Database(
     name="DuckDB",
     dialect="duckdb",
     numbers=_CAST,
-    literal=with_exponent,
+    literal=format_with_exponent,
     infinity="'inf'::DOUBLE",
     range_errors=RangeErrors(float32=True),
-    number_column=_as("nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)"),
-    text_column=_as('CAST({c} AS VARCHAR) COLLATE "binary"'),
+    number_column=_template("nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)"),
+    text_column=_template('CAST({c} AS VARCHAR) COLLATE "binary"'),
     date_column=DUCKDB.microseconds,
     types=_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
     function="CREATE OR REPLACE MACRO {name}({names}) AS (\n{query}\n);\n",
@@ -356,7 +357,7 @@ _RESERVED = frozenset(
     "RLIKE ROW ROWS SAMPLE SCHEMA SELECT SET SOME START TABLE TABLESAMPLE THEN TO TRIGGER TRUE "
     "TRY_CAST UNION UNIQUE UPDATE USING VALUES VIEW WHEN WHENEVER WHERE WITH".split()
 )
-"""Of Snowflake (docs.snowflake.com, Reserved & limited keywords)."""
+"""The reserved words of Snowflake (docs.snowflake.com, Reserved & limited keywords)."""
 
 _SNOWFLAKE = Database(
     name="Snowflake",
@@ -364,13 +365,15 @@ _SNOWFLAKE = Database(
     numbers=_ARITHMETIC,
     literal=lambda value: f"'{value!r}'::FLOAT",
     infinity="'inf'::FLOAT",
-    number_column=_as("nullif(CAST({c} AS FLOAT), 'NaN'::FLOAT)"),
-    boolean_column=_as(
+    number_column=_template("nullif(CAST({c} AS FLOAT), 'NaN'::FLOAT)"),
+    boolean_column=_template(
         "CASE CAST({c} AS VARCHAR) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
         "ELSE CAST(CAST({c} AS VARCHAR) AS FLOAT) END"
     ),
-    text_column=_as("COLLATE(CAST({c} AS VARCHAR), '')"),
-    date_column=_as("CAST(date_part(epoch_microsecond, CAST({c} AS TIMESTAMP_NTZ)) AS FLOAT)"),
+    text_column=_template("COLLATE(CAST({c} AS VARCHAR), '')"),
+    date_column=_template(
+        "CAST(date_part(epoch_microsecond, CAST({c} AS TIMESTAMP_NTZ)) AS FLOAT)"
+    ),
     types=_types("FLOAT", "VARCHAR", "NUMBER(38, 0)", "BOOLEAN", "TIMESTAMP_NTZ"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
@@ -387,13 +390,13 @@ _BIGQUERY = Database(
     numbers=_ARITHMETIC,
     literal=repr,
     infinity="CAST('inf' AS FLOAT64)",
-    number_column=_as("IF(IS_NAN(CAST({c} AS FLOAT64)), NULL, CAST({c} AS FLOAT64))"),
-    boolean_column=_as(
+    number_column=_template("IF(IS_NAN(CAST({c} AS FLOAT64)), NULL, CAST({c} AS FLOAT64))"),
+    boolean_column=_template(
         "CASE CAST({c} AS STRING) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
         "ELSE CAST(CAST({c} AS STRING) AS FLOAT64) END"
     ),
-    text_column=_as("COLLATE(CAST({c} AS STRING), '')"),
-    date_column=_as(
+    text_column=_template("COLLATE(CAST({c} AS STRING), '')"),
+    date_column=_template(
         "CAST(DATETIME_DIFF(CAST({c} AS DATETIME), DATETIME '1970-01-01', MICROSECOND) AS FLOAT64)"
     ),
     types=_types("FLOAT64", "STRING", "INT64", "BOOL", "DATETIME"),
@@ -407,13 +410,13 @@ _CLICKHOUSE = Database(
     numbers=_CAST,
     literal=repr,
     infinity="inf",
-    number_column=_as(
+    number_column=_template(
         "if(isNaN(CAST({c} AS Nullable(Float64))), NULL, CAST({c} AS Nullable(Float64)))"
     ),
-    text_column=_as("CAST({c} AS Nullable(String))"),
+    text_column=_template("CAST({c} AS Nullable(String))"),
     types=_types("Float64", "String", "Int64", "Bool"),
-    # It merges queries to expressions whose names alone take it minutes; a plain LIMIT it moves
-    # down, out of their way, and 1 would be the first column.
+    # ClickHouse merges queries to expressions whose names alone take it minutes. It would move a
+    # plain LIMIT down, and 1 would mean the first column.
     fence=" LIMIT 18446744073709551615 BY ''",
     settings="\nSETTINGS query_plan_merge_expressions = 0",
     characters=1 << 18,
@@ -428,12 +431,12 @@ _TRINO = Database(
     name="Trino",
     dialect="trino",
     numbers=_CAST,
-    literal=with_exponent,
+    literal=format_with_exponent,
     infinity="infinity()",
-    number_column=_as("if(is_nan(CAST({c} AS DOUBLE)), NULL, CAST({c} AS DOUBLE))"),
-    text_column=_as("CAST({c} AS VARCHAR)"),
-    # to_unixtime gives seconds with a fraction, which are not exact.
-    date_column=_as(
+    number_column=_template("if(is_nan(CAST({c} AS DOUBLE)), NULL, CAST({c} AS DOUBLE))"),
+    text_column=_template("CAST({c} AS VARCHAR)"),
+    # to_unixtime returns fractional seconds, which are not exact.
+    date_column=_template(
         "(CAST(date_diff('second', timestamp '1970-01-01 00:00:00', "
         "date_trunc('second', CAST({c} AS timestamp(6)))) AS double) * 1000000e0 "
         "+ CAST(substr(CAST(CAST({c} AS timestamp(6)) AS varchar), -6) AS double))"
@@ -451,10 +454,10 @@ _REDSHIFT = Database(
     infinity="'infinity'::float8",
     range_errors=RangeErrors(overflow=True, underflow=True, float32=True),
     functions=MappingProxyType({"tanh": TANH}),
-    number_column=_as("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
-    boolean_column=_as("CAST(CAST({c} AS integer) AS double precision)"),
-    text_column=_as("collate(CAST({c} AS varchar(65535)), 'case_sensitive')"),
-    date_column=_as(
+    number_column=_template("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
+    boolean_column=_template("CAST(CAST({c} AS integer) AS double precision)"),
+    text_column=_template("collate(CAST({c} AS varchar(65535)), 'case_sensitive')"),
+    date_column=_template(
         "CAST(datediff(microsecond, timestamp '1970-01-01', CAST({c} AS timestamp)) "
         "AS double precision)"
     ),
@@ -466,20 +469,22 @@ _SQLSERVER = Database(
     dialect="tsql",
     numbers=Portable(_cast, roundings=20, levels=6, has_infinity=False),
     literal=lambda value: (
-        with_exponent(value) if abs(value) == sys.float_info.max else exact_with_exponents(value)
+        format_with_exponent(value)
+        if abs(value) == sys.float_info.max
+        else format_exactly_with_exponents(value)
     ),
     infinity="1.7976931348623157e308",
     has_infinity=False,
     range_errors=RangeErrors(overflow=True, float32=True, is_finite=True),
     functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
-    number_column=_as("CAST({c} AS float)"),
-    # Blanks at the end of a text count only where something follows them.
-    text_column=_as("(CAST({c} AS nvarchar(max)) + N'.') COLLATE Latin1_General_100_BIN2"),
-    date_column=_as(
+    number_column=_template("CAST({c} AS float)"),
+    # SQL Server ignores blanks at the end of a text, unless a character follows them.
+    text_column=_template("(CAST({c} AS nvarchar(max)) + N'.') COLLATE Latin1_General_100_BIN2"),
+    date_column=_template(
         "CAST(DATEDIFF_BIG(microsecond, '1970-01-01', CAST({c} AS datetime2(6))) AS float)"
     ),
     ending=".",
-    odd_text=_national,
+    odd_text=_quote_sqlserver,
     float32="REAL",
     booleans=("CAST(0 AS bit)", "CAST(1 AS bit)"),
     types=_types("float", "nvarchar(max)", "bigint", "bit"),
@@ -495,8 +500,8 @@ _SPARK = Database(
     numbers=_CAST,
     literal=lambda value: f"{value!r}D",
     infinity="CAST('inf' AS DOUBLE)",
-    number_column=_as("nanvl(CAST({c} AS DOUBLE), NULL)"),
-    text_column=_as("CAST({c} AS STRING)"),
+    number_column=_template("nanvl(CAST({c} AS DOUBLE), NULL)"),
+    text_column=_template("CAST({c} AS STRING)"),
     date_column=SPARK.microseconds,
     types=_types("DOUBLE", "STRING", "BIGINT", "BOOLEAN", "TIMESTAMP_NTZ"),
     function=(
@@ -526,4 +531,4 @@ DATABASES: Mapping[str, Database] = MappingProxyType(
         "sqlserver": _SQLSERVER,
     }
 )
-"""Databases by the names that DIALECT takes."""
+"""Name behind DIALECT -> database."""

@@ -1,9 +1,9 @@
-"""`TreeTable`: trees as rows of a table of PostgreSQL, and the expression that walks them.
+"""Trees as rows of a table of PostgreSQL, and the expression that walks them.
 
-A row is a part of a tree: a binary heap of a few levels, in which node k has the nodes 2k and
-2k + 1 below it. One expression goes through the levels of any part, so the text of a query does not
-grow with the number of trees. Leaves above the last level are repeated there. Parts of one size,
-padded, walked without jumps: the perfect tree traversal of Hummingbird (section 4.1).
+A row is a part of a tree: a binary heap of a few levels, in which node k has the children 2k and
+2k + 1. One expression walks the levels of any part, so the text of a query does not grow with the
+number of trees. Leaves above the last level are repeated there. So all parts have the same size and
+are walked without branches, as in the perfect tree traversal of Hummingbird (section 4.1).
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from sqlml.backends.sql.layers import Verbatim
 from sqlml.errors import BackendError
 from sqlml.ir.trees import Ensemble
 from sqlml.planner.databases.targets import Database
-from sqlml.planner.databases.transpiled import transpiled
+from sqlml.planner.databases.transpiled import transpile
 
 MOST_LEVELS = 7
-"""Levels of a part."""
+"""The most levels of a part."""
 
 LEAF = -1
-"""In place of the number of the part that follows."""
+"""The number of the next part below a leaf."""
 
 BASE = -1
-"""The number of the tree that is added first: what all sums begin with."""
+"""The number of the tree that is added first: the initial value of all sums."""
 
 
 @dataclass(slots=True)
 class TreeTable:
-    """The table, named by its quoted `name`, while models' trees are put into it."""
+    """The table, by its quoted `name`, and the rows that are inserted into it."""
 
     name: str
     database: Database
     rows: list[str] = field(default_factory=list)
     ensembles: int = 0
 
-    def walked(self, e: Ensemble, x: Value) -> Verbatim:
-        """An array of the sums of an ensemble's leaves, by columns of the query below.
+    def walk(self, e: Ensemble, x: Value) -> Verbatim:
+        """Return the array of the sums of an ensemble's leaves, as an expression over columns.
 
         Raises:
             BackendError: a node's test is not one of a number with another.
         """
         values = e.leaf_values.shape[1]
-        _check(e, values)
+        _check_trees(e, values)
         rounds = max(1, math.ceil(e.depth / MOST_LEVELS))
         levels = max(1, math.ceil(e.depth / rounds))
-        features, texts = _features(e, x, self.database)
+        features, texts = _collect_features(e, x, self.database)
         number, self.ensembles = self.ensembles, self.ensembles + 1
         base, width = e.base.tolist(), (1 << levels)
         for target in range(0, len(base), values):
@@ -58,13 +58,13 @@ class TreeTable:
             part.value[:] = base[target : target + values]
             self.rows.append(part.row(number, BASE - target, 0))
         for tree, root in enumerate(e.roots.tolist()):
-            parts = _parts(e, root, int(e.target[tree]), levels, features)
+            parts = _split_tree(e, root, int(e.target[tree]), levels, features)
             self.rows += [part.row(number, tree, k) for k, part in enumerate(parts)]
         walk = _Walk(self.name, number, levels, rounds, values, len(base), e.compare)
         return Verbatim(walk.query(texts, "real" if e.base.dtype == np.float32 else ""))
 
     def statements(self) -> str:
-        """What makes and fills the table.
+        """Return the statements that create and fill the table.
 
         Raises:
             BackendError: there are no trees.
@@ -85,7 +85,7 @@ class TreeTable:
 
 
 class _Part:
-    """A row of the table: the tests of its nodes, and what is below its last level."""
+    """A row of the table: the tests of its nodes, and the values or parts below its last level."""
 
     def __init__(self, target: int, values: int, width: int) -> None:
         self.target = target
@@ -100,7 +100,7 @@ class _Part:
         return f"({ensemble}, {tree}, {part}, {self.target}, {texts})"
 
 
-def _check(e: Ensemble, values: int) -> None:
+def _check_trees(e: Ensemble, values: int) -> None:
     if e.has_categories or (e.categorical is not None and e.categorical.any()):
         raise BackendError(
             "FORM nodes does not take trees that test sets of categories; write FORM view"
@@ -116,41 +116,48 @@ def _check(e: Ensemble, values: int) -> None:
         )
 
 
-def _features(e: Ensemble, x: Value, database: Database) -> tuple[dict[tuple[int, bool], int], str]:
-    """Where a column stands in the array of a row, once for missing numbers that go right, once for
-    those that go left; and that array. NaN is greater than all numbers there."""
-    asked = sorted({(int(f), bool(d)) for f, d in zip(e.feature, e.default_left, strict=True)})
+def _collect_features(
+    e: Ensemble, x: Value, database: Database
+) -> tuple[dict[tuple[int, bool], int], str]:
+    """Return the array of the features that an ensemble reads, and the position of each in it.
+
+    A feature has two positions if missing values go left at some nodes and right at others: missing
+    values become -infinity or NaN, which PostgreSQL orders above all numbers.
+    """
+    keys = sorted({(int(f), bool(d)) for f, d in zip(e.feature, e.default_left, strict=True)})
     items = []
-    for feature, left in asked:
+    for feature, left in keys:
         missing = "'-infinity'" if left else "'NaN'"
-        items.append(f"coalesce({transpiled(x[feature].sql, database)}, {missing}::float8)")
-    places = {key: k for k, key in enumerate(asked, 1)}
-    return places, f"ARRAY[{', '.join(items)}]::float8[]"
+        items.append(f"coalesce({transpile(x[feature].sql, database)}, {missing}::float8)")
+    positions = {key: k for k, key in enumerate(keys, 1)}
+    return positions, f"ARRAY[{', '.join(items)}]::float8[]"
 
 
-def _parts(
+def _split_tree(
     e: Ensemble, root: int, target: int, levels: int, places: dict[tuple[int, bool], int]
 ) -> Iterator[_Part]:
-    """The parts of a tree, the one with its root first; `next` has their places."""
+    """Yield the parts of a tree, that with the root first; `next` holds indices of this order."""
     tops, width = [root], 1 << levels
-    for top in tops:  # which grows
+    for top in tops:  # The list grows while it is read.
         part = _Part(target, e.leaf_values.shape[1], width)
-        waiting = [(top, 1, 0)]
-        while waiting:
-            node, at, level = waiting.pop()
+        pending = [(top, 1, 0)]
+        while pending:
+            node, position, level = pending.pop()
             below = levels - level
-            slots = slice((at << below) - width, ((at + 1) << below) - width)
+            slots = slice((position << below) - width, ((position + 1) << below) - width)
             if node < 0:
                 part.value[slots] = e.leaf_values[~node]
             elif not below:
-                part.next[at - width] = len(tops)
+                part.next[position - width] = len(tops)
                 tops.append(node)
             else:
-                part.feature[at - 1] = places[int(e.feature[node]), bool(e.default_left[node])]
-                part.threshold[at - 1] = float(e.threshold[node])
-                waiting += [
-                    (int(e.left[node]), 2 * at, level + 1),
-                    (int(e.right[node]), 2 * at + 1, level + 1),
+                part.feature[position - 1] = places[
+                    int(e.feature[node]), bool(e.default_left[node])
+                ]
+                part.threshold[position - 1] = float(e.threshold[node])
+                pending += [
+                    (int(e.left[node]), 2 * position, level + 1),
+                    (int(e.right[node]), 2 * position + 1, level + 1),
                 ]
         yield part
 
@@ -168,41 +175,47 @@ class _Walk:
     compare: str
 
     def query(self, numbers: str, type: str) -> str:
-        """An array of sums; `type` is that in which they are computed, float8 by default."""
-        sums = ", ".join(self._sum(k, type) for k in range(self.outputs))
-        tables = [f"(SELECT {numbers} AS x OFFSET 0) AS r", f"{self.table} AS p1", self._at(1)]
-        made = " CROSS JOIN ".join(tables)
+        """Return the array of sums, which are computed in `type` (float8 by default)."""
+        sums = ", ".join(self._sum_output(k, type) for k in range(self.outputs))
+        tables = [
+            f"(SELECT {numbers} AS x OFFSET 0) AS r",
+            f"{self.table} AS p1",
+            self._lateral_slot(1),
+        ]
+        relation = " CROSS JOIN ".join(tables)
         for n in range(2, self.rounds + 1):
-            same = f"p{n}.ensemble = p1.ensemble AND p{n}.tree = p1.tree"
-            made += (
-                f" LEFT JOIN {self.table} AS p{n} ON {same} "
-                f"AND p{n}.part = p{n - 1}.next[s{n - 1}.slot] CROSS JOIN {self._at(n)}"
+            same_tree = f"p{n}.ensemble = p1.ensemble AND p{n}.tree = p1.tree"
+            relation += (
+                f" LEFT JOIN {self.table} AS p{n} ON {same_tree} "
+                f"AND p{n}.part = p{n - 1}.next[s{n - 1}.slot] CROSS JOIN {self._lateral_slot(n)}"
             )
         where = f"p1.ensemble = {self.ensemble} AND p1.part = 0"
-        return f"(SELECT ARRAY[{sums}] FROM {made} WHERE {where})"
+        return f"(SELECT ARRAY[{sums}] FROM {relation} WHERE {where})"
 
-    def _at(self, n: int) -> str:
-        return f"LATERAL (SELECT {self._slot(f'p{n}', 1, 0)} AS slot OFFSET 0) AS s{n}"
+    def _lateral_slot(self, n: int) -> str:
+        return f"LATERAL (SELECT {self._find_slot(f'p{n}', 1, 0)} AS slot OFFSET 0) AS s{n}"
 
-    def _slot(self, part: str, at: int, level: int) -> str:
-        """Where a row is below a part's last level, from 1."""
+    def _find_slot(self, part: str, at: int, level: int) -> str:
+        """Return the position, from 1, that a row reaches below a part's last level."""
         if level == self.levels:
             return str(at - (1 << self.levels) + 1)
-        left, right = (self._slot(part, below, level + 1) for below in (2 * at, 2 * at + 1))
+        left, right = (self._find_slot(part, below, level + 1) for below in (2 * at, 2 * at + 1))
         symbol = "<" if self.compare == "lt" else "<="
         test = f"r.x[{part}.feature[{at}]] {symbol} {part}.threshold[{at}]"
         return f"CASE WHEN {test} THEN {left} ELSE {right} END"
 
-    def _sum(self, output: int, type: str) -> str:
-        """The sum of one output, tree by tree."""
-        several = f"{self.values} * (s@.slot - 1) + {output + 1}"
-        place = several if self.values > 1 else "s@.slot"
-        values = [f"p@.value[{place}]".replace("@", str(n + 1)) for n in range(self.rounds)]
+    def _sum_output(self, output: int, type: str) -> str:
+        """Return the sum of one output, in the order of the trees."""
+        offset = f"{self.values} * (s@.slot - 1) + {output + 1}"
+        index = offset if self.values > 1 else "s@.slot"
+        values = [f"p@.value[{index}]".replace("@", str(n + 1)) for n in range(self.rounds)]
         whens = "".join(
             f"WHEN p{n}.next[s{n}.slot] = {LEAF} THEN {value} "
             for n, value in enumerate(values[:-1], 1)
         )
         value = f"CASE {whens}ELSE {values[-1]} END" if whens else values[-1]
         typed = f"({value})::{type}" if type else value
-        ones = f" FILTER (WHERE p1.target = {output})" if self.values < self.outputs else ""
-        return f"CAST(sum({typed} ORDER BY p1.tree){ones} AS float8)"
+        filter_clause = (
+            f" FILTER (WHERE p1.target = {output})" if self.values < self.outputs else ""
+        )
+        return f"CAST(sum({typed} ORDER BY p1.tree){filter_clause} AS float8)"

@@ -1,1 +1,16 @@
-"""The Plan as a value, and how EXPLAIN prints it."""
+"""Planning of one call, and the plan of the whole statement.
+
+A call comes in with its target (a model and an output), its scope in the statement and the
+`Context`. What goes out is a `PlannedCall`: its SQL, the engine function that this calls, and all
+that EXPLAIN shows. A `Plan` holds the planned calls and the statement for the engine.
+
+Read first:
+
+* `plan_call.py`: the stages of a call, from its arguments to its SQL.
+* `call_draft.py`: the value that passes through the stages.
+* `plan.py`: `Plan` and `PlannedCall`; `explain_plan.py` prints them.
+
+To add a stage, write a function from `CallDraft` to `CallDraft`, put it into `STAGES`, and add a
+field to the draft for its decision. Decisions that concern several calls are rewrite rules
+(`planner/rewrites/`).
+"""

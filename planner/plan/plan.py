@@ -1,4 +1,4 @@
-"""`Plan`: what the planner decided for one statement, as a value that prints as EXPLAIN."""
+"""The plan of a statement: a value with all decisions of the planner, which prints as EXPLAIN."""
 
 from __future__ import annotations
 
@@ -15,59 +15,63 @@ from sqlml.passes.order import MODEL_PASSES, run
 from sqlml.passes.selection import inject_selection
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.context import AskRows, Rows
-from sqlml.planner.choice.choose import SQL, Choice, for_rows
-from sqlml.planner.choice.cost import BATCH
-from sqlml.planner.plan.text import Analysis, plan_html, plan_text
+from sqlml.planner.plan.explain_plan import Analysis, draw_plan, format_plan
+from sqlml.planner.program.choose import SQL_BACKEND, Choice, estimate_choice
+from sqlml.planner.program.cost import BATCH
 from sqlml.planner.program.function_names import FunctionSpec, Part
-from sqlml.planner.program.named_functions import ARROW, NamedFunction, Route
-from sqlml.planner.program.prepare import Shared, chosen, prepare_parts
+from sqlml.planner.program.named_function import ARROW, NamedFunction, Route
+from sqlml.planner.program.prepare import Shared, prepare_parts, select_parts
 
-# `dropped`: which pass found out that an output does not need a feature.
+SELECTION_PASSES = "inject_selection, push_selection"
+"""The reason if no weight and no split uses the feature.
 
-
-INJECTED = "inject_selection, push_selection"
-"""No weight and no split uses the feature; with only push_selection, a step of the model drops
-it."""
+If push_selection is the only reason, a step of the model drops the feature.
+"""
 
 
 @of_programs
-def dropped(program: Program, parts: tuple[Part, ...]) -> Mapping[str, str]:
-    """For each input of `program` that `parts` of its outputs do not need: why.
+def find_dropping_passes(program: Program, parts: tuple[Part, ...]) -> Mapping[str, str]:
+    """Return the reason for each input of `program` that `parts` of its outputs do not need.
 
-    That is the name of the pass that dropped it, or "other outputs" for one that only those need.
-    It runs the model passes again, one by one: for EXPLAIN, not for planning.
+    It is the name of the pass that dropped the input, or "other outputs" if only these need it. The
+    model passes run again, one by one, so this is for EXPLAIN and not for planning.
     """
-    made = chosen(program, parts)
-    why = {name: "other outputs" for name in program.inputs if name not in made.inputs}
-    start = made
+    selected = select_parts(program, parts)
+    reasons = {name: "other outputs" for name in program.inputs if name not in selected.inputs}
+    first = selected
     for apply in MODEL_PASSES:
-        before, made = made.inputs, apply(made)
-        why |= {name: apply.__name__ for name in before if name not in made.inputs}
-    if "push_selection" in why.values():
-        plain = run(start, without={inject_selection.__name__}).inputs
-        for name, reason in why.items():
-            if reason == "push_selection" and name in plain:
-                why[name] = INJECTED
-    return MappingProxyType(why)
+        before, selected = selected.inputs, apply(selected)
+        reasons |= {name: apply.__name__ for name in before if name not in selected.inputs}
+    if "push_selection" in reasons.values():
+        without_injection = run(first, without={inject_selection.__name__}).inputs
+        for name, reason in reasons.items():
+            if reason == "push_selection" and name in without_injection:
+                reasons[name] = SELECTION_PASSES
+    return MappingProxyType(reasons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall:
-    """One model call: the model, what it reads, where each part runs.
+    """A planned call: the model, the columns that it reads, and where each part runs.
 
-    `made` are the features that TRANSFORM makes of what is read, and how; `fed` is how many
-    features the function gets. `others` are columns that a star brings in and that are not
-    features, `null_where` features without which a row's result is NULL, and `unknown_as_null`
-    those of which a category that the model has never seen counts as NULL; `source` is the Program
-    that `spec` computes parts of.
-    `small` is the call of the small model that is asked first, `cascade` or `filtered` what is
-    known of it, and `idle` what the rest of the query computes only for the rows that are left to
-    the full model; `exact` says why a call that may be approximated is not. `for_now`: it rests on
-    rows that were read when it was planned. `named` are the functions of a call whose rows name the
-    `models`, of which one stands for all here.
+    Attributes:
+        reads: feature or column -> the expression that feeds it.
+        transformed: features that TRANSFORM computes, with their expressions.
+        feature_count: the number of features that the function gets.
+        other_columns: columns that a star brings in and that are not features.
+        null_where: features whose NULL makes the result NULL.
+        unknown_as_null: features whose unknown categories count as NULL.
+        source: the Program that `spec` computes parts of.
+        small: the call of the small model that runs first.
+        cascade, filtered: the record of that model, as a cascade or as a top-K filter.
+        idle: the parts of the query that are computed only for rows left to the full model.
+        exact: the reason why a call that may be approximated is not.
+        is_temporary: the call depends on rows that were read when it was planned.
+        functions_of_models: the functions of a call whose rows name the `models`; the other fields
+            are those of one of these.
     """
 
-    written: str
+    call_text: str
     model: str
     version: int
     output: str
@@ -78,14 +82,14 @@ class PlannedCall:
     choice: Choice
     sql: str
     type: str
-    made: tuple[tuple[str, str], ...] = ()
-    fed: int = 0
+    transformed: tuple[tuple[str, str], ...] = ()
+    feature_count: int = 0
     texts: tuple[str, ...] = ()
     has_trees: bool = True
     shared: Shared | None = None
     source: Program | None = field(default=None, repr=False, compare=False)
     rows: Rows = Rows()
-    others: tuple[str, ...] = ()
+    other_columns: tuple[str, ...] = ()
     null_where: tuple[str, ...] = ()
     unknown_as_null: tuple[str, ...] = ()
     route: Route = ARROW
@@ -94,24 +98,24 @@ class PlannedCall:
     filtered: FilterFacts | None = None
     idle: tuple[str, ...] = ()
     exact: str = ""
-    for_now: bool = False
-    named: tuple[NamedFunction, ...] = ()
+    is_temporary: bool = False
+    functions_of_models: tuple[NamedFunction, ...] = ()
     models: tuple[str, ...] = ()
 
     def after(self, small: PlannedCall, facts: CascadeFacts) -> PlannedCall:
-        """This call for the rows of which `small`, the same call of a small model, is not sure."""
+        """Return this call for the rows of which `small`, a call of a small model, is unsure."""
         sql = f"coalesce({small.sql}, {self.sql})"
         return replace(self, sql=sql, small=small, cascade=facts)
 
     @property
     def small_reads(self) -> tuple[tuple[str, Bound], ...]:
-        """What the small model reads, where there is one."""
+        """The columns that the small model reads, if there is one."""
         return () if self.small is None else self.small.reads
 
     @property
     def calls_function(self) -> bool:
-        """Whether some rows may go to the function; an expression may be right for all."""
-        return self.choice.backend != SQL or self.choice.guarded
+        """True if rows may go to the function; an expression may be valid for all rows."""
+        return self.choice.backend != SQL_BACKEND or self.choice.guarded
 
     @property
     def constants(self) -> Mapping[str, float | str | None]:
@@ -120,26 +124,26 @@ class PlannedCall:
         return {names[place]: value for place, value in self.spec.constants}
 
     @property
-    def dropped(self) -> Mapping[str, str | None]:
-        """Why each feature in `unread` is not read: a pass, "never used" or "other outputs"."""
+    def dropped_by(self) -> Mapping[str, str | None]:
+        """The reason for each unread feature: a pass, "never used" or "other outputs"."""
         if self.source is None or not self.unread:
             return dict.fromkeys(self.unread)
-        why = dropped(self.source, self.spec.parts)
+        why = find_dropping_passes(self.source, self.spec.parts)
         inputs = self.source.inputs
         return {n: why.get(n) if n in inputs else "never used" for n in self.unread}
 
     def to_dict(self) -> dict[str, Any]:
-        """The call as plain values, for tools."""
+        """Return the call as plain values, for tools."""
         return {
-            "call": self.written,
+            "call": self.call_text,
             "model": self.model,
             "version": self.version,
             "output": self.output,
             "columns_read": {name: bound.type for name, bound in self.reads},
             "columns_unread": list(self.unread),
-            "dropped_by": dict(self.dropped),
+            "dropped_by": dict(self.dropped_by),
             "constants": dict(self.constants),
-            "other_columns": list(self.others),
+            "other_columns": list(self.other_columns),
             "null_where_missing": list(self.null_where),
             "unknown_as_null": list(self.unknown_as_null),
             "encoded_in_sql": list(self.encoded),
@@ -174,13 +178,17 @@ class PlannedCall:
 
 @dataclass(frozen=True)
 class Plan:
-    """The statement as it goes to the engine, and the calls that were planned in it.
+    """The statement for the engine, and the calls in it.
 
-    `parameters` tells which of the user's positional parameters remain, by index; None when all
-    do. `dropped_names` are named parameters that were used up as model names, `dropped_joins` the
-    joins that nobody needs. `analysis` is what was measured, if the statement ran for that. `kept`
-    says that the engine keeps the statement for later, as a view, a macro or a prepared one: such a
-    statement must call functions that another process can rebuild from their names.
+    Attributes:
+        statement: the user's statement.
+        sql: the statement for the engine.
+        parameters: the indices of the positional parameters that remain; None if all do.
+        dropped_names: the named parameters that were replaced by the names of models.
+        dropped_joins: the joins that are not needed.
+        analysis: the measurements of EXPLAIN ANALYZE.
+        kept: the engine stores the statement, as a view, a macro or a prepared statement. It must
+            call functions that another process can rebuild from their names.
     """
 
     statement: str
@@ -193,79 +201,84 @@ class Plan:
     kept: bool = False
 
     @property
-    def is_for_now(self) -> bool:
-        """Whether the next plan of the statement may be better."""
-        return any(call.route.is_for_now or call.for_now for call in self.calls)
+    def is_temporary(self) -> bool:
+        """True if a later plan of the statement may be better."""
+        return any(call.route.is_temporary or call.is_temporary for call in self.calls)
 
     @cached_property
     def functions(self) -> Mapping[str, tuple[int, ...]]:
-        """The engine functions by name, each with the places of its calls."""
-        found: dict[str, tuple[int, ...]] = {}
-        for place, call in enumerate(self.calls):
-            if call.calls_function and not call.named:
-                found[call.spec.name] = (*found.get(call.spec.name, ()), place)
-        return MappingProxyType(found)
+        """The engine functions by name, each with the indices of its calls."""
+        functions: dict[str, tuple[int, ...]] = {}
+        for index, call in enumerate(self.calls):
+            if call.calls_function and not call.functions_of_models:
+                functions[call.spec.name] = (*functions.get(call.spec.name, ()), index)
+        return MappingProxyType(functions)
 
     @cached_property
     def specs(self) -> Mapping[str, FunctionSpec]:
-        """The engine functions by name, those of small models too."""
+        """The engine functions by name, including those of small models."""
         calls = [*self.calls, *(call.small for call in self.calls if call.small is not None)]
-        return {c.spec.name: c.spec for c in calls if c.calls_function and not c.named}
+        return {
+            c.spec.name: c.spec for c in calls if c.calls_function and not c.functions_of_models
+        }
 
     @property
     def named(self) -> tuple[NamedFunction, ...]:
         """The functions that score each row with the model that it names."""
-        return tuple(function for call in self.calls for function in call.named)
+        return tuple(function for call in self.calls for function in call.functions_of_models)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain values, for tools.
+        """Return the plan as plain values, for tools.
 
-        What was measured of a function stands in the first of its calls, and the others refer to
-        that one: `{"with_call": 0}`.
+        The measurements of a function are in the first of its calls, to which the other calls
+        refer: `{"with_call": 0}`.
         """
-        made: dict[str, Any] = {
+        result: dict[str, Any] = {
             "sql": self.sql,
             "calls": [c.to_dict() for c in self.calls],
             "dropped_joins": list(self.dropped_joins),
         }
         if self.analysis is None:
-            return made
-        made["measured"] = {"seconds": self.analysis.seconds, "in_functions": self.analysis.inside}
+            return result
+        result["measured"] = {
+            "seconds": self.analysis.seconds,
+            "in_functions": self.analysis.function_seconds,
+        }
         for name, (first, *rest) in self.functions.items():
             measured = self.analysis.functions.get(name)
             if measured is None:
                 continue
-            made["calls"][first]["measured"] = {
+            result["calls"][first]["measured"] = {
                 "rows": measured.rows,
                 "rows_again": measured.again,
                 "batches": measured.batches,
                 "seconds": measured.seconds,
             }
             for place in rest:
-                made["calls"][place]["measured"] = {"with_call": first}
-        return made
+                result["calls"][place]["measured"] = {"with_call": first}
+        return result
 
     def __str__(self) -> str:
-        return plan_text(self)
+        return format_plan(self)
 
     def _repr_html_(self) -> str:
-        return plan_html(self)
-
-
-# What EXPLAIN adds to a plan: the rows of each call, as the engine estimates them.
+        return draw_plan(self)
 
 
 def with_rows(plan: Plan, ask: AskRows) -> Plan:
-    """`plan` with an estimate of the rows of each call, and of the time that these take."""
-    return replace(plan, calls=tuple(_with_rows(call, ask) for call in plan.calls))
+    """Return `plan` with the engine's estimates of rows, and the estimated time for them.
+
+    EXPLAIN asks for this; planning does not need it.
+    """
+    return replace(plan, calls=tuple(_estimate_call_rows(call, ask) for call in plan.calls))
 
 
-def _with_rows(call: PlannedCall, ask: AskRows) -> PlannedCall:
+def _estimate_call_rows(call: PlannedCall, ask: AskRows) -> PlannedCall:
     rows = call.rows if call.rows.asked else call.rows.ask(ask)
     if call.source is None or rows.chosen_by:
         return replace(call, rows=rows)
     prepared = prepare_parts(
         call.source, call.spec.parts, call.spec.layout, call.spec.constants, call.spec.lookup
     )
-    choice = for_rows(prepared.split.core, call.choice, rows.count, call.spec.by_column)
+    choice = estimate_choice(prepared.split.core, call.choice, rows.count, call.spec.by_column)
     return replace(call, rows=rows, choice=choice)

@@ -1,1 +1,16 @@
-"""A Program made ready to run: prepared, named, and its results as SQL."""
+"""Models' Programs, ready to run: prepared, split, costed, named, and decoded to users' types.
+
+A Program and the requested parts of its outputs come in. What goes out is the part that SQL
+computes, the part that a function computes, the cheapest backend for it, the name under which
+another process can rebuild the function, and the SQL that turns its result into labels and maps.
+
+Read first:
+
+* `prepare.py`: selects outputs, runs the passes, splits and compiles.
+* `choose.py`: resolves the options `backend`, `strategy` and `device`, with the estimates of
+  `cost.py`.
+* `function_names.py`: the names of engine functions, which views store.
+
+To add a way to run models, add a row to `WAYS` and, if it has trees, to `_TREES` in `cost.py`, with
+its coefficients in `sqlml/backends/costs.py`. To add a setting, add a row to `SETTINGS`.
+"""

@@ -1,7 +1,10 @@
-"""Names of the engine functions that score: they hold all that is needed to rebuild them.
+"""Names of the engine functions that score, which contain all that is needed to rebuild them.
 
-A view stores the rewritten text, so another process must be able to rebuild a function from its
-name: the Program's hash, the outputs, the layout of the packed matrix and how it is run.
+A view stores the rewritten statement, so another process must be able to rebuild a function from
+its name: the hash of the Program, the outputs, the layout of packed numbers, and the backend.
+Values of inputs that became part of the model are in the name, too: a number as the bits of its
+DOUBLE without trailing zeros, and a text as its bytes, so that each value has one spelling, in
+letters and digits.
 """
 
 from __future__ import annotations
@@ -18,43 +21,36 @@ from sqlml.ir.program import Program
 from sqlml.limits import MADE_BYTES
 from sqlml.passes.split import Layout
 
-# `Constants`: values of a model's inputs that have become part of it, and how names spell them.
-#
-# A number is spelled by the bits of its DOUBLE, without the zeros at their end, and a text by its
-# bytes, so that every value has one spelling, in letters and digits that a function's name may
-# have.
-
-
 Constant = tuple[int, float | str | None]
-"""The place of an input among those of the Program, and its value; None is NULL."""
+"""The index of an input of the Program, and its value; None is NULL."""
 
 Constants = tuple[Constant, ...]
 
-PATTERN = r"(?:_k\d{1,6}(?:n|f[0-9a-f]{1,16}|s(?:[0-9a-f]{2})*))*"
-"""A regular expression of what `spelled` makes."""
+CONSTANTS_PATTERN = r"(?:_k\d{1,6}(?:n|f[0-9a-f]{1,16}|s(?:[0-9a-f]{2})*))*"
+"""A regular expression of the results of `spell_constants`."""
 
-MOST = 64
-"""Different constants of a model; other literals are passed as columns, as parameters are."""
+MAX_CONSTANTS = 64
+"""The most sets of constants per model; other literals are passed as columns, like parameters."""
 
-_BYTES = 1000
-"""What the constants of one call take, about."""
+_BYTES_PER_CALL = 1000
+"""The approximate memory of one set of constants."""
 
-_made: Recent[str, set[Constants]] = Recent(MADE_BYTES)
+_admitted: Recent[str, set[Constants]] = Recent(MADE_BYTES)
 _lock = threading.Lock()
 
-_ONE = re.compile(r"_k(\d{1,6})([nfs])([0-9a-f]*)")
+_CONSTANT = re.compile(r"_k(\d{1,6})([nfs])([0-9a-f]*)")
 
 
-def spelled(constants: Constants) -> str:
-    """As a part of a function's name.
+def spell_constants(constants: Constants) -> str:
+    """Spell constants as a part of a function's name.
 
-    >>> spelled(((0, 3.0), (2, None), (11, "pro")))
+    >>> spell_constants(((0, 3.0), (2, None), (11, "pro")))
     '_k0f4008_k2n_k11s70726f'
     """
-    return "".join(f"_k{place}{_value(value)}" for place, value in constants)
+    return "".join(f"_k{place}{_spell_value(value)}" for place, value in constants)
 
 
-def _value(value: float | str | None) -> str:
+def _spell_value(value: float | str | None) -> str:
     if value is None:
         return "n"
     if isinstance(value, str):
@@ -63,42 +59,44 @@ def _value(value: float | str | None) -> str:
 
 
 def parse_constants(text: str) -> Constants:
-    """What `spelled` has spelled.
+    """Return the constants that `spell_constants` spelled.
 
     >>> parse_constants("_k0f4008_k2n_k11s70726f")
     ((0, 3.0), (2, None), (11, 'pro'))
     """
-    made: list[Constant] = []
-    for place, kind, digits in _ONE.findall(text):
+    constants: list[Constant] = []
+    for place, kind, digits in _CONSTANT.findall(text):
         value: float | str | None = None
         if kind == "f":
             (value,) = struct.unpack(">d", bytes.fromhex(digits.ljust(16, "0")))
         elif kind == "s":
             value = bytes.fromhex(digits).decode("utf-8", "replace")
-        made.append((int(place), value))
-    return tuple(made)
+        constants.append((int(place), value))
+    return tuple(constants)
 
 
-def admitted(program: Program, found: Constants) -> bool:
-    """Whether these constants are among the first `MOST` of a model; they count from now on."""
+def admit_constants(program: Program, constants: Constants) -> bool:
+    """Tell whether constants are among the first `MAX_CONSTANTS` of a model, and count them."""
     with _lock:
-        made = _made.get(program.hash) or set()
-        if found not in made and len(made) >= MOST:
+        admitted_constants = _admitted.get(program.hash) or set()
+        if constants not in admitted_constants and len(admitted_constants) >= MAX_CONSTANTS:
             return False
-        made.add(found)
-        _made.put(program.hash, made, _BYTES * len(made))
+        admitted_constants.add(constants)
+        _admitted.put(program.hash, admitted_constants, _BYTES_PER_CALL * len(admitted_constants))
         return True
 
 
 Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
 PREFIX = "sqlml_"
 KEPT = "sqlml_open_a_session_first_"
-"""What the names begin with that views and macros keep: an engine that lacks the function shows its
-name, and that is all it says to someone who reads the view without sqlml."""
+"""The prefix of functions in views and macros.
+
+An engine without sqlml shows the name of the missing function, so the name tells what to do.
+"""
 
 HASH_DIGITS = 24
 REFUSED_TEXT = f"{KEPT}refused_text"
-"""The function that keeps texts for an error's message (`udfs.refused_texts`)."""
+"""The function that records texts for an error's message (`udfs.refused_texts`)."""
 
 _REFUSED_TEXT = re.compile(rf"\b(?:{KEPT}|{PREFIX})refused_text(?:_t[1-9]\d{{0,9}})?\b")
 _PART = r"(label|proba|score|samples|transform|contributions)(0|[1-9]\d{0,6})?"
@@ -107,14 +105,15 @@ _NAME = re.compile(
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
     r"(?P<constants>CONSTANTS)(?:_l(?P<lookup>0|[1-9]\d{0,8}))?(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again)?(?P<once>_once)?(?P<by_column>_c)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
         "PART", _PART.replace("(", "(?:")
-    ).replace("CONSTANTS", PATTERN)
+    ).replace("CONSTANTS", CONSTANTS_PATTERN)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a function computes: an output, or one `column` of it; of contributions, those to one
-    class.
+    """A part of a function's result: an output, or one `column` of it.
+
+    A column of contributions means those to one class.
 
     >>> str(Part("proba", 1)), str(Part("label"))
     ('proba1', 'label')
@@ -129,16 +128,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """One engine function: which Program, which parts of its outputs, run how.
+    """An engine function: its Program, the parts of its outputs, and how they are computed.
 
-    Several parts come side by side (`prepare.fields_of`). `again` says that rows come again in
-    another clause of the query, so that the function shall remember some, and `once` that the
-    engine shall evaluate it where it is written and nowhere else. A `twin` is the same function
-    under another name, for a transaction that cannot see the first. `constants` are inputs that
-    have become part of the model. `rows` are the most that are scored at once, where it says so.
-    Encoders of more than `lookup` categories are the function's own, which is given their texts.
-    The columns are arguments of their own where it is called `by_column`, else one packed argument.
-    `kept`: a view or a macro calls it.
+    Attributes:
+        program: the hash of the Program.
+        parts: the computed parts, side by side (`prepare.fields_of`).
+        again: the same rows recur in another clause, so the function remembers results.
+        twin: the number of a function that is the same under another name, for a transaction that
+            cannot see the first.
+        once: the engine must evaluate the function where it stands, and nowhere else.
+        constants: inputs that have become part of the model.
+        rows: the most rows that are scored at once, if limited.
+        lookup: the most categories of encoders in SQL; the function encodes others from texts.
+        by_column: columns are separate arguments, and not one packed argument.
+        is_stored: a view or a macro calls the function.
     """
 
     program: str
@@ -154,15 +157,15 @@ class FunctionSpec:
     rows: int | None = None
     lookup: int | None = None
     by_column: bool = False
-    kept: bool = False
+    is_stored: bool = False
 
     @property
     def name(self) -> str:
         """The function's name in the engine."""
-        start = f"{KEPT if self.kept else PREFIX}{self.program[:HASH_DIGITS]}"
+        start = f"{KEPT if self.is_stored else PREFIX}{self.program[:HASH_DIGITS]}"
         return (
             f"{start}_{'_'.join(map(str, self.parts))}_{self.layout}"
-            f"_{self.backend}_{self.strategy}_{self.device}{spelled(self.constants)}"
+            f"_{self.backend}_{self.strategy}_{self.device}{spell_constants(self.constants)}"
             + ("" if self.lookup is None else f"_l{self.lookup}")
             + ("" if self.rows is None else f"_r{self.rows}")
             + "_again" * self.again
@@ -173,11 +176,11 @@ class FunctionSpec:
 
 
 Field = tuple[str, str]
-"""The name of a part of a function's result, and its SQL type."""
+"""The name of a field of a function's result, and its SQL type."""
 
 
 def struct_of(fields: Sequence[Field]) -> str:
-    """The SQL type of a struct.
+    """Return the SQL type of a struct.
 
     >>> struct_of([("label", "INTEGER"), ("proba1", "DOUBLE")])
     'STRUCT(label INTEGER, proba1 DOUBLE)'
@@ -186,12 +189,12 @@ def struct_of(fields: Sequence[Field]) -> str:
 
 
 def refused_text_names(text: str) -> frozenset[str]:
-    """All names in `text` of the function `REFUSED_TEXT` and of its twins."""
+    """Return all names in `text` of the function `REFUSED_TEXT` and of its twins."""
     return frozenset(_REFUSED_TEXT.findall(text) if "refused_text" in text else ())
 
 
 def parse_name(text: str) -> FunctionSpec | None:
-    """The first function name of ours in `text`, read back; None when there is none."""
+    """Parse the first name of an sqlml function in `text`; return None if there is none."""
     match = _NAME.search(text)
     if match is None:
         return None

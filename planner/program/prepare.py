@@ -1,4 +1,4 @@
-"""Make a Program ready to run: choose its output, run the passes, split, lower, compile."""
+"""Make a Program ready to run: select outputs, run the passes, split, lower, and compile it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, only, run
 from sqlml.passes.split import Layout, Split, split
-from sqlml.planner.choice.choose import Choice
+from sqlml.planner.program.choose import Choice
 from sqlml.planner.program.function_names import Constants, Field, Output, Part, struct_of
 from sqlml.types import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """One output of a model after the model passes: what is read, and how it is split."""
+    """An output of a model after the model passes, and its split between SQL and function."""
 
     program: Program
     split: Split
@@ -38,15 +38,16 @@ def prepare(
     layout: Layout = "f64",
     lookup: int | None = None,
 ) -> Prepared:
-    """The part of `program` that computes `output` (only what its `column` is, if given).
+    """Return the part of `program` that computes an output, or only one column of it.
 
-    Encoders of more than `lookup` categories are left to the function (`passes.split`).
+    Args:
+        lookup: the most categories of encoders in SQL; larger ones are left to the function.
 
     Raises:
-        ConfigError: unknown output or column.
+        ConfigError: the output or the column is unknown.
     """
-    _check(program, output, column)
-    return _prepared(program, output, column, layout, lookup)
+    _check_output(program, output, column)
+    return _prepare_output(program, output, column, layout, lookup)
 
 
 def prepare_parts(
@@ -56,38 +57,42 @@ def prepare_parts(
     constants: Constants = (),
     lookup: int | None = None,
 ) -> Prepared:
-    """The part of `program` that computes several parts of its outputs, side by side in an output
-    `ALL`.
+    """Return the part of `program` that computes `parts`, side by side in the output `ALL`.
 
-    A single part keeps its own name. `constants` are values of inputs that become part of
-    it.
+    A single part keeps its own name.
+
+    Args:
+        constants: values of inputs that become part of the Program.
+        lookup: the most categories of encoders in SQL; larger ones are left to the function.
 
     Raises:
-        ConfigError: unknown output or column.
+        ConfigError: an output or a column is unknown.
     """
     if constants:
-        program = _folded(program, constants)
+        program = _fold_constants(program, constants)
     if len(parts) == 1:
         return prepare(program, parts[0].output, parts[0].column, layout, lookup)
     for part in parts:
-        _check(program, part.output, part.column)
-    return _prepared(_side_by_side(program, parts), ALL, None, layout, lookup)
+        _check_output(program, part.output, part.column)
+    return _prepare_output(_concatenate_parts(program, parts), ALL, None, layout, lookup)
 
 
-def _check(program: Program, output: str, column: int | None) -> None:
-    """Raise ConfigError unless a model has an output, and that the column."""
-    made = holding(program, output)
-    there = output in made.outputs
-    if there and column is not None:
-        there = column < (
-            len(program.labels[0]) if _by_class(made, output) else _width(made, output)
+def _check_output(program: Program, output: str, column: int | None) -> None:
+    """Raise ConfigError unless a model has an output, and the output the column."""
+    explained = holding(program, output)
+    exists = output in explained.outputs
+    if exists and column is not None:
+        exists = column < (
+            len(program.labels[0])
+            if _has_class_blocks(explained, output)
+            else _width(explained, output)
         )
-    if not there:
+    if not exists:
         raise ConfigError(f"unknown output {output!r} or column {column} of the model")
 
 
-def _by_class(program: Program, output: str) -> bool:
-    """Whether a column of an output is a block of contributions."""
+def _has_class_blocks(program: Program, output: str) -> bool:
+    """Tell whether a column of an output means a block of contributions, those to one class."""
     return output == OWN and BY_CLASS in program.outputs
 
 
@@ -95,43 +100,44 @@ def _width(program: Program, output: str) -> int:
     return program.output_type(output).width
 
 
-def width_of(program: Program, part: Part) -> int:
-    """How many numbers a part has."""
-    made = holding(program, part.output)
-    one = part.column is not None and not _by_class(made, part.output)
-    return 1 if one else _width(made, part.output)
+def part_width(program: Program, part: Part) -> int:
+    """Return the number of numbers per row of a part."""
+    explained = holding(program, part.output)
+    is_single = part.column is not None and not _has_class_blocks(explained, part.output)
+    return 1 if is_single else _width(explained, part.output)
 
 
-def _taken(program: Program, output: str, column: int) -> tuple[str, Array]:
-    """The output and the columns of it that one `column` of an output means."""
-    if not _by_class(program, output):
+def _locate_column(program: Program, output: str, column: int) -> tuple[str, Array]:
+    """Return the output, and the columns of it, that a column of a part means."""
+    if not _has_class_blocks(program, output):
         return output, np.array([column], np.int64)
     block = _width(program, output)
     return BY_CLASS, np.arange(column * block, (column + 1) * block)
 
 
 def is_listed(part: Part, width: int) -> bool:
-    """Whether a part of so many numbers is a list: probabilities are, also those of one class."""
+    """Tell whether a part is a list: several numbers, or probabilities, even of one class."""
     return width > 1 or (part.output == "proba" and part.column is None)
 
 
 def fields_of(program: Program, parts: tuple[Part, ...], by_column: bool) -> tuple[Field, ...]:
-    """The fields of the struct that a function of several parts returns; none where it is a list.
+    """Return the fields of the struct that a function of several parts returns; none for a list.
 
-    A field costs the engine nothing, an element of a list 3 ns a row; but Arrow hands a list over
-    faster, and a struct has no place for an output of several numbers.
+    A field costs the engine nothing, and an element of a list 3 ns per row. But Arrow passes lists
+    faster, and a struct cannot hold an output of several numbers.
     """
-    listed = any(is_listed(part, width_of(program, part)) for part in parts)
-    if len(parts) == 1 or listed or not by_column:
+    has_list = any(is_listed(part, part_width(program, part)) for part in parts)
+    if len(parts) == 1 or has_list or not by_column:
         return ()
-    whole = bool(program.labels)
+    has_class_labels = bool(program.labels)
     return tuple(
-        (str(part), "INTEGER" if whole and part.output == "label" else "DOUBLE") for part in parts
+        (str(part), "INTEGER" if has_class_labels and part.output == "label" else "DOUBLE")
+        for part in parts
     )
 
 
 @of_programs
-def _folded(program: Program, constants: Constants) -> Program:
+def _fold_constants(program: Program, constants: Constants) -> Program:
     names = list(program.inputs)
     if constants[-1][0] >= len(names):
         raise ConfigError(
@@ -142,56 +148,58 @@ def _folded(program: Program, constants: Constants) -> Program:
 
 
 ALL: Output = "transform"
-"""The output of several parts: numbers side by side, as transformers make them."""
+"""The output of several parts: numbers side by side, like those of transformers."""
 
 
 @of_programs
-def _side_by_side(program: Program, parts: tuple[Part, ...]) -> Program:
+def _concatenate_parts(program: Program, parts: tuple[Part, ...]) -> Program:
     b = Builder()
     values: list[Value] = []
-    for asked in {part.output for part in parts}:
-        program = holding(program, asked)
+    for output_name in {part.output for part in parts}:
+        program = holding(program, output_name)
     for node in program.nodes:
         values.append(copy(b, node, [values[i] for i in node.inputs]))
-    made = []
+    columns_of_parts = []
     for part in parts:
         value = values[program.outputs[part.output]]
         if part.column is not None:
-            output, columns = _taken(program, part.output, part.column)
+            output, columns = _locate_column(program, part.output, part.column)
             value = b.op("select", values[program.outputs[output]], indices=columns)
-        kind = value.type.dtype
-        made.append(value if kind == "float64" else b.op("cast", value, dtype="float64"))
-    return b.build({ALL: b.op("concat", *made)})
+        dtype = value.type.dtype
+        columns_of_parts.append(
+            value if dtype == "float64" else b.op("cast", value, dtype="float64")
+        )
+    return b.build({ALL: b.op("concat", *columns_of_parts)})
 
 
-def chosen(program: Program, parts: tuple[Part, ...]) -> Program:
-    """`program` with only these parts, before all passes: where `prepare_parts` starts."""
+def select_parts(program: Program, parts: tuple[Part, ...]) -> Program:
+    """Return `program` with only these parts, before all passes."""
     if len(parts) == 1:
-        return _chosen(program, parts[0].output, parts[0].column)
-    return _chosen(_side_by_side(program, parts), ALL, None)
+        return _select_output(program, parts[0].output, parts[0].column)
+    return _select_output(_concatenate_parts(program, parts), ALL, None)
 
 
-def _chosen(program: Program, output: str, column: int | None) -> Program:
-    made = holding(program, output)
+def _select_output(program: Program, output: str, column: int | None) -> Program:
+    explained = holding(program, output)
     if column is None:
-        return only(made, [output])
-    source, columns = _taken(made, output, column)
-    return _pick(only(made, [source]), source, columns, output)
+        return only(explained, [output])
+    source, columns = _locate_column(explained, output, column)
+    return _select_columns(only(explained, [source]), source, columns, output)
 
 
-def _prepared(
+def _prepare_output(
     program: Program, output: str, column: int | None, layout: Layout, lookup: int | None
 ) -> Prepared:
     try:
-        return _split(_part(program, output, column), layout, lookup)
+        return _split(_run_model_passes(program, output, column), layout, lookup)
     except RecursionError:
-        raise BackendError(_TOO_DEEP) from None
+        raise BackendError(_TOO_DEEP_MESSAGE) from None
 
 
 @of_programs
-def _part(program: Program, output: str, column: int | None) -> Program:
-    """The part of a model that is wanted, after the model passes: the same for each layout."""
-    return run(_chosen(program, output, column))
+def _run_model_passes(program: Program, output: str, column: int | None) -> Program:
+    """Return one output after the model passes, which is the same for all layouts."""
+    return run(_select_output(program, output, column))
 
 
 @of_programs
@@ -199,27 +207,27 @@ def _split(part: Program, layout: Layout, lookup: int | None) -> Prepared:
     return Prepared(part, split(part, layout, lookup))
 
 
-def _pick(program: Program, source: str, columns: Array, output: str) -> Program:
-    """Some columns of an output as another."""
+def _select_columns(program: Program, source: str, columns: Array, output: str) -> Program:
+    """Return the Program whose `output` has some columns of the output `source`."""
     last = program.outputs[source]
     b = Builder()
     values: list[Value] = []
     for node in program.nodes:
         values.append(copy(b, node, [values[i] for i in node.inputs]))
-    picked = b.op("select", values[last], indices=columns)
-    return b.build({output: picked})
+    selected = b.op("select", values[last], indices=columns)
+    return b.build({output: selected})
 
 
 def compile_core(core: Program, choice: Choice) -> Compiled:
-    """Lower `core` as the choice needs it, and compile it.
+    """Lower `core` for the chosen backend, and compile it.
 
     Raises:
-        BackendError: the backend cannot run it; the message names what can.
+        BackendError: the backend cannot run it; the message names an alternative.
     """
     return _compile(core, choice.backend, choice.strategy, choice.device)
 
 
-_TOO_DEEP = "the steps of this model are nested too deeply; fit it with fewer stages"
+_TOO_DEEP_MESSAGE = "the steps of this model are nested too deeply; fit it with fewer stages"
 
 
 @of_programs
@@ -238,21 +246,18 @@ def _compile(core: Program, backend: str, strategy: str, device: str) -> Compile
             )
         return engine.compile(lowered, device=device, strategy=strategy)
     except RecursionError:
-        raise BackendError(_TOO_DEEP) from None
-
-
-# `Shared`: the parts that calls of one model on the same row ask of one function together.
+        raise BackendError(_TOO_DEEP_MESSAGE) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """All `parts` that calls of one model on the same row ask for, and where they are evaluated.
+    """The parts that several calls of one model on the same row compute with one function.
 
     Attributes:
-        calls: how many they are.
-        again: rows come again in another clause, so that the function is to remember some.
-        in_from: FROM makes the parts, as a column that all clauses read.
-        once: the engine is to evaluate the function where it is written, and for no other rows.
+        calls: the number of calls.
+        again: the same rows recur in another clause, so the function remembers results.
+        in_from: the parts are a column of FROM, which all clauses read.
+        once: the engine must evaluate the function where it stands, and for no other rows.
     """
 
     parts: tuple[Part, ...]
@@ -261,38 +266,35 @@ class Shared:
     in_from: bool = False
     once: bool = False
 
-    def apart(self, part: Part) -> Shared:
-        """What is left for one call that shares nothing."""
+    def for_part(self, part: Part) -> Shared:
+        """Return the parts of one call that shares nothing."""
         return Shared(parts=(part,), once=self.once)
 
     def type(self, program: Program, by_column: bool) -> str:
-        """The SQL type of the function of all parts."""
+        """Return the SQL type of the function's result."""
         part = self.parts[0]
         if fields := fields_of(program, self.parts, by_column):
             return struct_of(fields)
         if len(self.parts) > 1:
             return "DOUBLE[]"
         number = "INTEGER" if part.output == "label" and program.labels else "DOUBLE"
-        return number + "[]" * is_listed(part, width_of(program, part))
+        return number + "[]" * is_listed(part, part_width(program, part))
 
     def element(
         self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB
     ) -> str:
-        """What `part` is of the result of `call`, the function of all parts."""
+        """Return the expression of `part` in the result of `call`, the function of all parts."""
         if len(self.parts) == 1:
             return call
         if fields_of(program, self.parts, by_column):
             return dialect.field(call, str(part))
-        first = 1 + sum(width_of(program, p) for p in self.parts[: self.parts.index(part)])
-        width = width_of(program, part)
+        first = 1 + sum(part_width(program, p) for p in self.parts[: self.parts.index(part)])
+        width = part_width(program, part)
         if is_listed(part, width):
             return dialect.part(call, first, first + width - 1)
         element = dialect.at(call, first)
-        whole = part.output == "label" and bool(program.labels)
-        return f"CAST({element} AS INTEGER)" if whole else element
-
-
-# `refuses_rows`: whether a model may raise an error for some row.
+        is_class_label = part.output == "label" and bool(program.labels)
+        return f"CAST({element} AS INTEGER)" if is_class_label else element
 
 
 _REQUIREMENTS = frozenset({"require", "require_finite", "require_finite_stored", "require_known"})
@@ -300,5 +302,5 @@ _REQUIREMENTS = frozenset({"require", "require_finite", "require_finite_stored",
 
 @of_programs
 def refuses_rows(program: Program) -> bool:
-    """Whether some row may be an error to the model and not a value."""
+    """Tell whether the model may raise an error for a row."""
     return any(n.op in _REQUIREMENTS or OPS[n.op].group == "opaque" for n in program.nodes)

@@ -1,8 +1,8 @@
-"""From what an engine function returns to what the user sees: labels, maps of probabilities, lists.
+"""The SQL that turns the result of an engine function into the user's: labels, maps, lists.
 
-A model of one target gives a label, a MAP of probabilities, or a number. One of several targets
-gives a list of them, one per target; where the labels of its targets differ in type, which a list
-cannot hold, a struct with the fields t0, t1, ...
+A model of one target returns a label, a MAP of probabilities, or a number. A model of several
+targets returns a list of these, or a struct with the fields t0, t1, ... if the labels of its
+targets differ in type.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from sqlml.ir.program import Program
 from sqlml.types import Labels
 
 Chosen = tuple[int | None, ...]
-"""The class that a call asks for, as its number in each target; None if a target lacks it."""
+"""The requested class, as its number in each target; None for a target that lacks it."""
 
 _LABEL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "bool": "BOOLEAN", "float64": "DOUBLE"}
 
 
 def result_type(program: Program, output: str, chosen: Chosen | None) -> str:
-    """The SQL type of a call that asks for `output` of `program`."""
+    """Return the SQL type of a call that computes `output` of `program`."""
     labels = program.labels
     if output == OWN:
-        return "MAP(VARCHAR, DOUBLE)" + "[]" * (_explained(program, chosen) > 1)
+        return "MAP(VARCHAR, DOUBLE)" + "[]" * (_count_explained(program, chosen) > 1)
     if output == "label" and labels:
-        return _several([label_type(s) for s in labels])
+        return _collect_types([label_type(s) for s in labels])
     if output == "proba" and labels and chosen is None:
-        return _several([f"MAP({label_type(s)}, DOUBLE)" for s in labels])
+        return _collect_types([f"MAP({label_type(s)}, DOUBLE)" for s in labels])
     single = len(labels) == 1 if output == "proba" else program.output_type(output).width == 1
     return "DOUBLE" if single else "DOUBLE[]"
 
 
 def label_type(labels: Labels) -> str:
-    """The SQL type of one label, as DuckDB spells it.
+    """Return the SQL type of a label, as DuckDB spells it.
 
     >>> label_type(Labels("int64", (0, 1))), label_type(Labels("int64", (0, 1), "TINYINT"))
     ('BIGINT', 'TINYINT')
@@ -46,7 +46,7 @@ def label_type(labels: Labels) -> str:
     return labels.sql_type or _LABEL_TYPES[labels.kind]
 
 
-def _several(types: Sequence[str]) -> str:
+def _collect_types(types: Sequence[str]) -> str:
     if len(types) == 1:
         return types[0]
     if len(set(types)) == 1:
@@ -54,7 +54,7 @@ def _several(types: Sequence[str]) -> str:
     return f"STRUCT({', '.join(f't{t} {kind}' for t, kind in enumerate(types))})"
 
 
-def decoded(
+def decode_result(
     call: str,
     program: Program,
     output: str,
@@ -63,118 +63,126 @@ def decoded(
     baseline: bool = False,
     errors: bool = False,
 ) -> str:
-    """The result of `call`, an expression that calls an engine function, as the user's type.
+    """Return the expression that converts the result of an engine function to the user's type.
 
-    Contributions come with their `baseline`, if that is asked for, or as standard `errors`.
+    Args:
+        call: the expression that calls the function.
+        baseline: add the baseline to contributions.
+        errors: return standard errors instead of contributions.
     """
     labels = program.labels
     if output == OWN:
-        values = _explained(program, chosen)
+        values = _count_explained(program, chosen)
         if errors:
-            return _errors(call, program, values, dialect)
-        return _contributions(call, program, values, baseline, dialect)
+            return _map_errors(call, program, values, dialect)
+        return _map_contributions(call, program, values, baseline, dialect)
     if output == "label" and labels:
         if len(labels) == 1:
-            return _label(call, labels[0], dialect)
-        return _several_labels(call, labels, dialect)
+            return _decode_label(call, labels[0], dialect)
+        return _decode_labels(call, labels, dialect)
     if output == "proba" and len(labels) == 1 and chosen is None:
         return dialect.map(label_array(labels[0], dialect), call)
     if output == "proba" and len(labels) > 1:
         if chosen is not None:
-            return _chosen(call, program, chosen, dialect)
-        return _maps(call, labels, program.one_probability, dialect)
+            return _pick_class(call, program, chosen, dialect)
+        return _map_probabilities(call, labels, program.one_probability, dialect)
     return call
 
 
 def baseline_key(program: Program) -> str:
-    """The key of what a model is expected to say of a row of which nothing is known."""
+    """Return the key of the baseline, the expected prediction, in a MAP of contributions."""
     return "baseline" if "baseline" not in program.inputs else "(baseline)"
 
 
-def _explained(program: Program, chosen: Chosen | None) -> int:
-    """How many values of a row are explained."""
-    made = holding(program, OWN)
-    return 1 if chosen is not None else made.output_type(OWN).width // block_of(made)
+def _count_explained(program: Program, chosen: Chosen | None) -> int:
+    """Return the number of explained values per row."""
+    explained = holding(program, OWN)
+    return 1 if chosen is not None else explained.output_type(OWN).width // block_of(explained)
 
 
-def _contributions(
+def _map_contributions(
     call: str, program: Program, values: int, baseline: bool, dialect: Dialect
 ) -> str:
-    """A MAP from each input to its contribution, or a list of them."""
+    """Return a MAP from each input to its contribution, or a list of MAPs for several values."""
     names = [*program.inputs, *([baseline_key(program)] if baseline else [])]
     keys, block = dialect.texts(names), block_of(holding(program, OWN))
     if values == 1:
-        whole = len(names) == block
-        return dialect.map(keys, call if whole else dialect.part(call, 1, len(names)))
+        is_whole_list = len(names) == block
+        return dialect.map(keys, call if is_whole_list else dialect.part(call, 1, len(names)))
     firsts = range(1, values * block, block)
     maps = [dialect.map(keys, dialect.part("p", k, k + len(names) - 1)) for k in firsts]
     return dialect.let("p", call, dialect.array(maps))
 
 
-def _errors(call: str, program: Program, values: int, dialect: Dialect) -> str:
-    """A MAP from each input to the standard error of its contribution, or a list of them."""
+def _map_errors(call: str, program: Program, values: int, dialect: Dialect) -> str:
+    """Return a MAP from each input to the standard error of its contribution, or a list of MAPs."""
     inputs, block = len(program.inputs), block_of(holding(program, OWN))
-    keys, none = dialect.texts(list(program.inputs)), dialect.array(["CAST(0 AS DOUBLE)"] * inputs)
-    estimated = block > inputs + 1
+    keys, zeros = dialect.texts(list(program.inputs)), dialect.array(["CAST(0 AS DOUBLE)"] * inputs)
+    has_errors = block > inputs + 1
     maps = [
         dialect.map(keys, dialect.part("p", first + inputs + 1, first + 2 * inputs))
-        if estimated
-        else f"CASE WHEN p IS NOT NULL THEN {dialect.map(keys, none)} END"
+        if has_errors
+        else f"CASE WHEN p IS NOT NULL THEN {dialect.map(keys, zeros)} END"
         for first in range(1, values * block, block)
     ]
     return dialect.let("p", call, maps[0] if values == 1 else dialect.array(maps))
 
 
 def first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:
-    """The place, from 1, that the first class of each target has among the classes of all.
+    """Return the position, from 1, of the first class of each target among all classes.
 
-    A function that returns labels of several targets returns such places.
+    A function that returns labels of several targets returns such positions.
     """
     sizes = [len(s) for s in labels]
     return tuple(int(n) for n in np.cumsum([1, *sizes[:-1]]))
 
 
-def _label(call: str, labels: Labels, dialect: Dialect) -> str:
-    """An element of a list, since both engines call what CASE compares more often than needed.
+def _decode_label(call: str, labels: Labels, dialect: Dialect) -> str:
+    """Return the label of a class number, as an element of a list.
 
-    DuckDB evaluates it for a row of NULLs under a LEFT JOIN, Spark once for each WHEN.
+    A CASE would call the function too often: DuckDB evaluates its operand for a row of NULLs under
+    a LEFT JOIN, and Spark once for each WHEN.
     """
     return dialect.at(f"({label_array(labels, dialect)})", dialect.operator("+", call, "1"))
 
 
-def _several_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
-    if _alike(labels):
-        everything = dialect.array([v for s in labels for v in _literals(s, dialect)])
-        return dialect.pick(everything, call)
+def _decode_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
+    if _have_same_type(labels):
+        all_labels = dialect.array([v for s in labels for v in _literals(s, dialect)])
+        return dialect.pick(all_labels, call)
     parts = []
     for t, (s, first) in enumerate(zip(labels, first_positions(labels), strict=True), 1):
-        place = dialect.operator("-", dialect.at("p", t), str(first - 1))
-        parts.append(dialect.at(f"({label_array(s, dialect)})", place))
-    return _struct(call, parts, dialect)
+        position = dialect.operator("-", dialect.at("p", t), str(first - 1))
+        parts.append(dialect.at(f"({label_array(s, dialect)})", position))
+    return _combine_in_struct(call, parts, dialect)
 
 
-def _maps(call: str, labels: Sequence[Labels], one: bool, dialect: Dialect) -> str:
+def _map_probabilities(
+    call: str, labels: Sequence[Labels], has_one_probability: bool, dialect: Dialect
+) -> str:
     """`call` returns one list per target, with the probability of each class; or (`one`) one number
     per target, the probability of the second of its two classes."""
 
-    def made(s: Labels, p: str) -> str:
-        both = dialect.array([dialect.operator("-", "1", p), p]) if one else p
+    def map_target(s: Labels, p: str) -> str:
+        both = dialect.array([dialect.operator("-", "1", p), p]) if has_one_probability else p
         return dialect.map(label_array(s, dialect), both)
 
-    if _equal(labels):
-        return dialect.each(call, "p", made(labels[0], "p"))
-    parts = [made(s, dialect.at("p", t)) for t, s in enumerate(labels, 1)]
-    return _together(call, parts, labels, dialect)
+    if _are_equal(labels):
+        return dialect.each(call, "p", map_target(labels[0], "p"))
+    parts = [map_target(s, dialect.at("p", t)) for t, s in enumerate(labels, 1)]
+    return _combine_targets(call, parts, labels, dialect)
 
 
-def _together(call: str, parts: Sequence[str], labels: Sequence[Labels], dialect: Dialect) -> str:
-    """A list of `parts`, or a struct where a list cannot hold them; p stands for `call`."""
-    if _alike(labels):
+def _combine_targets(
+    call: str, parts: Sequence[str], labels: Sequence[Labels], dialect: Dialect
+) -> str:
+    """Return a list or a struct of `parts`, in which `p` stands for the result of `call`."""
+    if _have_same_type(labels):
         return dialect.let("p", call, dialect.array(parts))
-    return _struct(call, parts, dialect)
+    return _combine_in_struct(call, parts, dialect)
 
 
-def _chosen(call: str, program: Program, chosen: Chosen, dialect: Dialect) -> str:
+def _pick_class(call: str, program: Program, chosen: Chosen, dialect: Dialect) -> str:
     parts = []
     for t, k in enumerate(chosen, 1):
         p = dialect.at("p", t)
@@ -187,35 +195,35 @@ def _chosen(call: str, program: Program, chosen: Chosen, dialect: Dialect) -> st
     return dialect.let("p", call, dialect.array(parts))
 
 
-def _struct(call: str, parts: Sequence[str], dialect: Dialect) -> str:
-    """A struct of `parts`, in which p stands for the result of `call`, which runs once."""
+def _combine_in_struct(call: str, parts: Sequence[str], dialect: Dialect) -> str:
+    """Return a struct of `parts`, in which `p` stands for the result of `call`, which runs once."""
     return dialect.let("p", call, dialect.struct({f"t{t}": p for t, p in enumerate(parts)}))
 
 
-def _alike(labels: Sequence[Labels]) -> bool:
+def _have_same_type(labels: Sequence[Labels]) -> bool:
     return len({s.kind for s in labels}) == 1
 
 
-def _equal(labels: Sequence[Labels]) -> bool:
-    return _alike(labels) and len({s.values for s in labels}) == 1
+def _are_equal(labels: Sequence[Labels]) -> bool:
+    return _have_same_type(labels) and len({s.values for s in labels}) == 1
 
 
-_FEW = 16
-"""Integers that are written one by one."""
+_MAX_LITERALS = 16
+"""The most integers that are written as separate literals."""
 
 
 def label_array(labels: Labels, dialect: Dialect = DUCKDB) -> str:
-    """A list of the labels, of their own type."""
-    made = _plain_array(labels, dialect)
+    """Return the list of the labels, in their own type."""
+    array = _plain_array(labels, dialect)
     if not labels.sql_type:
-        return made
-    return f"CAST({made} AS {dialect.type(f'{label_type(labels)}[]')})"
+        return array
+    return f"CAST({array} AS {dialect.type(f'{label_type(labels)}[]')})"
 
 
 def _plain_array(labels: Labels, dialect: Dialect) -> str:
     if labels.kind == "string" and not any("\0" in str(v) for v in labels.values):
         return dialect.texts(list(map(str, labels.values)))
-    if labels.kind == "int64" and len(labels) > _FEW and dialect is DUCKDB:
+    if labels.kind == "int64" and len(labels) > _MAX_LITERALS and dialect is DUCKDB:
         return f"CAST({dialect.texts([str(int(v)) for v in labels.values])} AS BIGINT[])"
     return dialect.array(_literals(labels, dialect))
 
@@ -225,11 +233,11 @@ def _literals(labels: Labels, dialect: Dialect) -> list[str]:
 
 
 def label_literal(value: Any, kind: str, dialect: Dialect = DUCKDB) -> str:
-    """A class label as a SQL literal of its own type."""
+    """Return a label as a SQL literal of its own type."""
     if kind == "string":
         return string_literal(str(value), dialect)
     if kind == "bool":
         return "true" if value else "false"
     if kind == "int64":
-        return f"'{int(value)}'::BIGINT"  # quoted: -2^63 has no literal of its own
+        return f"'{int(value)}'::BIGINT"  # -2^63 is only valid in quotes.
     return f"'{float(value)!r}'::DOUBLE"

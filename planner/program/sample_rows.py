@@ -1,8 +1,8 @@
-"""`samples`: rows to compare a model on, made of what its Program knows.
+"""Sample rows on which a model is compared with its source, derived from its Program.
 
-Thresholds of trees and their neighbours, known categories, small integers, numbers of several
-sizes; then the same with values missing, and with categories that the model has never seen. A
-source may refuse some of them, so they are frames of their own.
+They hold thresholds of trees and their neighbours, known categories, small integers, and numbers of
+several magnitudes, then the same with missing values, and with unknown categories. They are
+separate frames, since a source library may reject some of them.
 """
 
 from __future__ import annotations
@@ -24,64 +24,68 @@ if TYPE_CHECKING:
 ROWS = 128
 
 _THRESHOLDS = 64
-"""Of one column, at most."""
+"""The most thresholds of a column."""
 
 _MICROSECONDS = (-(10**15), 2 * 10**15)
-"""Dates and timestamps lie between these, from 1938 to 2033."""
+"""The range of dates and timestamps, from 1938 to 2033."""
 
 _UNSEEN = "\N{SNOWMAN} never seen"
 
 
 def samples(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFrame]:
-    """Frames of `ROWS` rows with the columns `features`.
+    """Yield frames of `ROWS` rows with the columns `features`.
 
-    Plain rows; tame ones, whose numbers are 1, 2 and 3; missing values; unseen categories; and
-    zeros and ones, where a graph of ONNX reads columns as booleans.
+    They are plain rows, rows with the numbers 1, 2 and 3, rows with missing values, rows with
+    unknown categories, and zeros and ones if an ONNX graph reads columns as booleans.
     """
     import pandas as pd
 
     rng = np.random.default_rng(0)
-    known = _known(program)
+    known_values = _collect_known_values(program)
     texts = {f.name for f in features if f.kind == "string"}
-    plain = {f.name: _column(f, known, rng) for f in features}
+    plain = {f.name: _make_column(f, known_values, rng) for f in features}
     yield pd.DataFrame(plain)
     numbers = {f.name for f in features if f.kind not in ("string", DATETIME)}
-    small = {n: rng.integers(1, 4, ROWS) * 1.0 if n in numbers else c for n, c in plain.items()}
-    yield pd.DataFrame(small)
-    gone = {}
+    small_integers = {
+        n: rng.integers(1, 4, ROWS) * 1.0 if n in numbers else c for n, c in plain.items()
+    }
+    yield pd.DataFrame(small_integers)
+    with_missing = {}
     for name, column in plain.items():
-        nothing = None if name in texts else np.nan
-        gone[name] = pd.Series(column).mask(rng.random(ROWS) < 0.2, nothing)
-    yield pd.DataFrame(gone)
+        missing = None if name in texts else np.nan
+        with_missing[name] = pd.Series(column).mask(rng.random(ROWS) < 0.2, missing)
+    yield pd.DataFrame(with_missing)
     if texts:
-        others = {n: np.where(rng.random(ROWS) < 0.2, _UNSEEN, plain[n]) for n in texts}
-        yield pd.DataFrame(plain | others)[list(plain)]
+        with_unseen = {n: np.where(rng.random(ROWS) < 0.2, _UNSEEN, plain[n]) for n in texts}
+        yield pd.DataFrame(plain | with_unseen)[list(plain)]
     if any(node.op == "cast" and node.type.dtype == "bool" for node in program.nodes):
         bits = {n: rng.integers(0, 2, ROWS) * 1.0 if n in numbers else c for n, c in plain.items()}
         yield pd.DataFrame(bits)
 
 
 def samples_suit(features: Sequence[Feature]) -> bool:
-    """Whether rows can be made: of lists and maps only their texts are known."""
+    """Tell whether sample rows can be made: not for lists and maps."""
     return not any(f.kind in NESTED for f in features)
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What a Program knows of a column: thresholds of trees, and categories."""
+class _KnownValues:
+    """The thresholds of trees and the categories that a Program has for a column."""
 
     thresholds: tuple[Array, ...] = ()
     categories: tuple[Any, ...] = ()
 
 
-def _column(feature: Feature, known: Mapping[str, _Known], rng: np.random.Generator) -> Any:
-    own = known.get(feature.name, _Known())
+def _make_column(
+    feature: Feature, known: Mapping[str, _KnownValues], rng: np.random.Generator
+) -> Any:
+    known_values = known.get(feature.name, _KnownValues())
     if feature.kind == "string":
-        return rng.choice(np.array(own.categories or ("a", "b"), object), ROWS)
+        return rng.choice(np.array(known_values.categories or ("a", "b"), object), ROWS)
     if feature.kind == DATETIME:
         return rng.integers(*_MICROSECONDS, ROWS).astype("datetime64[us]")
-    if own.categories:
-        return rng.choice(np.array(own.categories, np.float64), ROWS)
+    if known_values.categories:
+        return rng.choice(np.array(known_values.categories, np.float64), ROWS)
     numbers = np.concatenate(
         [
             rng.normal(size=ROWS),
@@ -89,49 +93,49 @@ def _column(feature: Feature, known: Mapping[str, _Known], rng: np.random.Genera
             rng.integers(0, 6, ROWS).astype(np.float64),
         ]
     )
-    if own.thresholds:
-        all_of_them = np.unique(np.concatenate(own.thresholds))
-        picked = rng.choice(all_of_them, min(all_of_them.size, _THRESHOLDS), replace=False)
-        narrow = picked.astype(np.float32)
-        beside = [np.nextafter(narrow, np.float32(side)) for side in (-np.inf, np.inf)]
-        near = np.concatenate([picked, narrow, *beside]).astype(np.float64)
-        spread = rng.uniform(all_of_them[0], all_of_them[-1], ROWS)
+    if known_values.thresholds:
+        thresholds = np.unique(np.concatenate(known_values.thresholds))
+        chosen = rng.choice(thresholds, min(thresholds.size, _THRESHOLDS), replace=False)
+        narrow = chosen.astype(np.float32)
+        neighbours = [np.nextafter(narrow, np.float32(side)) for side in (-np.inf, np.inf)]
+        near = np.concatenate([chosen, narrow, *neighbours]).astype(np.float64)
+        spread = rng.uniform(thresholds[0], thresholds[-1], ROWS)
         numbers = np.concatenate([near, spread, numbers[: ROWS // 4]])
     return rng.choice(numbers[np.isfinite(numbers)], ROWS)
 
 
-def _known(program: Program) -> dict[str, _Known]:
-    """Column -> what the steps that read the column itself reveal about it."""
-    found: dict[str, _Known] = {}
+def _collect_known_values(program: Program) -> dict[str, _KnownValues]:
+    """Return the thresholds and categories of each column, from the steps that read it directly."""
+    values: dict[str, _KnownValues] = {}
     for traced in (program, run(program)):
         names: list[list[str | None]] = []
         for node in traced.nodes:
             read = [names[i] for i in node.inputs]
-            names.append(_names(node, read))
+            names.append(_trace_columns(node, read))
             for column, name in enumerate(read[0] if read else ()):
                 if name is not None:
-                    had = found.get(name, _Known())
-                    found[name] = replace(
-                        had,
-                        thresholds=had.thresholds + _thresholds(node, column),
-                        categories=had.categories + _categories(node),
+                    previous = values.get(name, _KnownValues())
+                    values[name] = replace(
+                        previous,
+                        thresholds=previous.thresholds + _thresholds(node, column),
+                        categories=previous.categories + _categories(node),
                     )
-    return found
+    return values
 
 
-def _names(node: Node, read: list[list[str | None]]) -> list[str | None]:
-    """The columns of the table that a node's columns are."""
+def _trace_columns(node: Node, read: list[list[str | None]]) -> list[str | None]:
+    """Return the columns of the table that the columns of a node equal."""
     if not node.type.rowwise:
         return []
     if node.op == "input":
         return [node.attrs["name"]] * node.type.width
     if node.op == "concat":
-        made = [name for part in read for name in part]
+        names = [name for part in read for name in part]
     elif node.op == "select" and read[0]:
-        made = [read[0][i] for i in node.attrs["indices"]]
+        names = [read[0][i] for i in node.attrs["indices"]]
     else:
-        made = read[0] if node.op in _SAME and read else []
-    return made if len(made) == node.type.width else [None] * node.type.width
+        names = read[0] if node.op in _COLUMNWISE_OPS and read else []
+    return names if len(names) == node.type.width else [None] * node.type.width
 
 
 def _thresholds(node: Node, column: int) -> tuple[Array, ...]:
@@ -144,12 +148,11 @@ def _thresholds(node: Node, column: int) -> tuple[Array, ...]:
 
 
 def _categories(node: Node) -> tuple[Any, ...]:
-    """The categories of a step that encodes one column."""
     values = node.attrs.get("categories")
     if not isinstance(values, np.ndarray):
         return ()
     return tuple(v for v in values.tolist() if isinstance(v, str) or np.isfinite(v))
 
 
-_SAME = ("cast", "require_finite", "impute", "reshape")
-"""Operators whose columns are those of their input."""
+_COLUMNWISE_OPS = ("cast", "require_finite", "impute", "reshape")
+"""Operators that keep the columns of their input."""

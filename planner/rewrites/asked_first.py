@@ -10,8 +10,8 @@ from sqlml.parsing.places import Span
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.context import rows_of
 from sqlml.planner.binding.probe_queries import ProbeError
-from sqlml.planner.call.plan_call import plan_call
 from sqlml.planner.plan.plan import PlannedCall
+from sqlml.planner.plan.plan_call import plan_call
 from sqlml.planner.program.prepare import Shared
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.planned_calls import scope_of

@@ -19,7 +19,7 @@ from sqlml.errors import BindError, MissingOutputError
 from sqlml.planner.binding.models_of_rows import models_of_rows
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.binding.requested_output import Target, refuse_place, target_of
-from sqlml.planner.choice.choose import may_approximate
+from sqlml.planner.program.choose import may_approximate
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.syntax.outline import ModelCall, ModelColumn, inner_first
 

@@ -12,8 +12,8 @@ from sqlml.planner.binding.bind import other_columns
 from sqlml.planner.binding.context import rows_of
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.requested_output import Target
-from sqlml.planner.call.plan_call import PlacedCall, plan_call
-from sqlml.planner.call.plan_named import plan_named
+from sqlml.planner.plan.plan_call import PlacedCall, plan_call
+from sqlml.planner.plan.plan_named import plan_named
 from sqlml.planner.program.prepare import Shared
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.table_form import refuse_hidden

@@ -21,8 +21,8 @@ from sqlml.parsing.places import Span
 from sqlml.planner.binding.context import rows_of
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.binding.requested_output import Target
-from sqlml.planner.call.plan_call import plan_call
 from sqlml.planner.plan.plan import PlannedCall
+from sqlml.planner.plan.plan_call import plan_call
 from sqlml.planner.program.function_names import Part
 from sqlml.planner.program.prepare import Shared
 from sqlml.planner.rewrites.asked_first import (

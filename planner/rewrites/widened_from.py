@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from sqlml.dialects import Dialect
 from sqlml.parsing.places import Span, overlaps
 from sqlml.planner.binding.probe_queries import Text
-from sqlml.planner.call.call_draft import Column
+from sqlml.planner.plan.call_draft import Column
 from sqlml.planner.syntax.outline import BESIDE, SOURCES, ModelCall, Outline, SingleSource
 
 

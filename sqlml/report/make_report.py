@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from sqlml.errors import MissingDependencyError
-from sqlml.planner.plan.text import duration
+from sqlml.planner.plan.explain_plan import duration
 from sqlml.report.about_model import about_data, about_model
 from sqlml.report.contributions import drift, groups, importance
 from sqlml.report.parts import Note, Pairs, Part, Section, Tile, clipped, code, number

@@ -17,12 +17,12 @@ from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import BindError
 from sqlml.parsing.places import Span
-from sqlml.planner.evaluation.evaluated_model import task_of
-from sqlml.planner.evaluation.scored_rows import ScoredRows
-from sqlml.planner.evaluation.write import written
 from sqlml.planner.program.result_sql import label_type
 from sqlml.planner.syntax.forms import FormOption
 from sqlml.planner.syntax.table_form import TableForm
+from sqlml.planner.table_functions.evaluated_model import task_of
+from sqlml.planner.table_functions.evaluation import written
+from sqlml.planner.table_functions.scored_rows import ScoredRows
 
 # `Tables`: the temporary tables of one report.
 #

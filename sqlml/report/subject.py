@@ -21,9 +21,9 @@ from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ConfigError, ParseError, SqlmlError
 from sqlml.parsing.parse import cut
-from sqlml.planner.evaluation.evaluated_model import Task, check_column, task_of
 from sqlml.planner.rewrites.table_form import parsable
 from sqlml.planner.syntax.spelled import spelled
+from sqlml.planner.table_functions.evaluated_model import Task, check_column, task_of
 from sqlml.report.parts import clipped, distinct
 from sqlml.report.scores import (
     Asking,

@@ -14,12 +14,12 @@ from sqlml.errors import ConfigError
 from sqlml.explaining.explained import block_of
 from sqlml.ir.program import Program
 from sqlml.planner.binding.requested_output import index_of
-from sqlml.planner.evaluation.evaluated_model import OF_CLASSES
+from sqlml.planner.table_functions.evaluated_model import OF_CLASSES
 from sqlml.types import Array, Feature, Labels, list_classes
 
 # `class_metrics`, `number_metrics`: how good predictions are, by scikit-learn.
 #
-# `ml_evaluate` computes the same in the engine (`planner/evaluation/`).
+# `ml_evaluate` computes the same in the engine (`planner/table_functions/`).
 
 
 Metrics = Mapping[str, float | None]

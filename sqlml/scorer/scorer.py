@@ -25,10 +25,10 @@ from sqlml.ir.program import Program
 from sqlml.passes.order import only
 from sqlml.passes.split import PACKED, Layout, Split, text_input
 from sqlml.planner.binding.requested_output import index_of, why_none
-from sqlml.planner.choice.choose import Choice, choose
-from sqlml.planner.choice.cost import ROWS
-from sqlml.planner.databases.export import export_for
+from sqlml.planner.databases.export_for import export_for
 from sqlml.planner.export_bytes import export
+from sqlml.planner.program.choose import Choice, choose
+from sqlml.planner.program.cost import ROWS
 from sqlml.planner.program.prepare import compile_core, prepare
 from sqlml.scorer.evaluate import Contributions, Evaluation, evaluated
 from sqlml.scorer.input_table import SparseRows, Table, program_inputs

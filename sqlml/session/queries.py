@@ -14,8 +14,8 @@ from sqlml.catalog.stored_programs import Programs
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError, UnknownModelError
 from sqlml.host import RowHost
+from sqlml.planner.plan.explain_plan import Analysis, Measured
 from sqlml.planner.plan.plan import Plan, with_rows
-from sqlml.planner.plan.text import Analysis, Measured
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.engine_errors import reworded_errors
 from sqlml.session.registered_functions import Functions

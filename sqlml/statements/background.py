@@ -16,7 +16,7 @@ from sqlml.importers.frame import Gaps
 from sqlml.ir.operators.contributions import MOST_BACKGROUND
 from sqlml.ir.program import Program
 from sqlml.parsing.statements import AlterModel, Retrain, TrainModel, TrainVersion
-from sqlml.planner.model_sql.plain_macros import HELPERS, model_bodies
+from sqlml.planner.model_sql.macro_bodies import HELPERS, model_bodies
 from sqlml.scorer.input_table import program_inputs
 from sqlml.udfs.duckdb.functions_by_name import any_function
 from sqlml.udfs.make_function import engine_function

@@ -17,7 +17,7 @@ from sqlml.dialects.duckdb import builtin
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.parsing.statements import DescribeModel, ExplainModel, ShowModels, ShowVersions
-from sqlml.planner.plan.text import explain_model
+from sqlml.planner.plan.explain_plan import explain_model
 from sqlml.statements.models import Answer, Models, referred, rows, whole
 from sqlml.statements.options import ESTIMATOR, given
 from sqlml.statements.training_statement import sql_type

@@ -9,7 +9,7 @@ from sqlml.catalog.small_models import dumps
 from sqlml.errors import ConfigError
 from sqlml.importers.sqlml_file import about
 from sqlml.parsing.statements import ExportModel, OtherDatabase
-from sqlml.planner.databases.export import database_of, export_for
+from sqlml.planner.databases.export_for import database_of, export_for
 from sqlml.planner.export_bytes import FORMATS, export
 from sqlml.statements.models import Models, referred
 

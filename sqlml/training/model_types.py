@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sqlml.errors import ConfigError, MissingDependencyError
-from sqlml.planner.evaluation.evaluated_model import OF_CLASSES, OF_NUMBERS
+from sqlml.planner.table_functions.evaluated_model import OF_CLASSES, OF_NUMBERS
 from sqlml.scorer.evaluate import Metrics, class_metrics, number_metrics
 from sqlml.suggestions import closest
 from sqlml.training.row_store import Blocks, Part

@@ -22,7 +22,7 @@ from xgboost import XGBClassifier
 import sqlml
 from sqlml.errors import InputTypeError, MissingValueError, SqlmlError
 from sqlml.passes.split import PACKED
-from sqlml.planner.choice.choose import choose
+from sqlml.planner.program.choose import choose
 from sqlml.planner.program.prepare import compile_core, prepare
 from sqlml.udfs.batch_function import BatchFunction
 

@@ -27,7 +27,7 @@ from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
 from sqlml.ir.builder import Builder
-from sqlml.planner.choice.choose import choose
+from sqlml.planner.program.choose import choose
 from sqlml.planner.program.prepare import compile_core, prepare
 from tests.contract.test_hostile_xgboost import chained
 from tests.support import hostile, small_files

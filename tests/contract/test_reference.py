@@ -15,7 +15,7 @@ from sqlml.parsing.alter_model import CHANGES, FORMATS
 from sqlml.parsing.model_statements import EXPORT_FORMATS
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import AlterModel, Explain, SetOption, Statement
-from sqlml.planner.choice import choose
+from sqlml.planner.program import choose
 from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS, UNKNOWN_MODEL
 from sqlml.planner.syntax.forms import FORMS
 from sqlml.statements import alter, run
@@ -125,7 +125,7 @@ def test_options_of_training_are_those_of_the_code() -> None:
 def test_settings_and_their_values_are_those_of_the_code() -> None:
     section = sections(OPTIONS)["Settings of a session"]
     assert in_tables(section) == {f"sqlml_{name}" for name in choose.SETTINGS}
-    for value in (*choose.ROUTES, *choose.DEVICES, *choose.NAMES, *choose.STRATEGIES):
+    for value in (*choose.ROUTES, *choose.DEVICES, *choose.BACKEND_NAMES, *choose.STRATEGIES):
         assert f"`{value}`" in OPTIONS, value
 
 

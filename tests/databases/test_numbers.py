@@ -19,9 +19,9 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from benchmarks.database_connections import Connection
 from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
-from sqlml.planner.databases.export import export_for
+from sqlml.planner.databases.export_for import export_for
 from sqlml.planner.databases.targets import DATABASES
-from sqlml.planner.databases.transpiled import transpiled
+from sqlml.planner.databases.transpiled import transpile
 from sqlml.types import Array
 from tests.databases.families import FAMILIES, NAMES, boosted, model, poisson, rows
 
@@ -40,7 +40,7 @@ def test_literals_are_read_exactly(database: Connection) -> None:
     values = values[(np.abs(values) >= 2.3e-308) | (values == 0)]
     target = DATABASES[database.name]
     literals = [f"'{value!r}'::DOUBLE" for value in values.tolist()]
-    items = [f"{transpiled(sql, target)} AS v{k}" for k, sql in enumerate(literals)]
+    items = [f"{transpile(sql, target)} AS v{k}" for k, sql in enumerate(literals)]
     got = database.frame(f"SELECT {', '.join(items)}").iloc[0].astype(float).to_numpy()
     np.testing.assert_array_equal(got, values)
 
@@ -57,7 +57,7 @@ def test_results_of_cases_are_exact(database: Connection) -> None:
         a, b, c, d = (f"'{value!r}'::DOUBLE" for value in row)
         inner = f"CASE WHEN i < 3 THEN {c} ELSE {d} END"
         case = f"CASE WHEN i < 1 THEN {a} WHEN i < 2 THEN {b} ELSE {inner} END"
-        made.append(f"{transpiled(f'1 - {case}', target)} AS v{k}")
+        made.append(f"{transpile(f'1 - {case}', target)} AS v{k}")
     database.load("numbers", pd.DataFrame({"i": [0.0, 1.0, 2.0, 3.0]}))
     got = database.frame(f"SELECT i, {', '.join(made)} FROM numbers").sort_values("i")
     np.testing.assert_array_equal(got.iloc[:, 1:].astype(float).T, 1 - values)
@@ -76,7 +76,7 @@ def test_roundings_to_float32(database: Connection, near_ties: bool) -> None:
     values = values[np.abs(values) < 3e38]
     database.load("numbers", pd.DataFrame({"x": values, "i": np.arange(len(values))}))
     target = DATABASES[database.name]
-    rounded = transpiled(target.numbers.rounded("x"), target)
+    rounded = transpile(target.numbers.rounded("x"), target)
     got = database.frame(f"SELECT i, {rounded} AS r FROM numbers").sort_values("i")
     np.testing.assert_array_equal(got["r"].astype(float), values.astype(np.float32).astype(float))
 

@@ -26,7 +26,7 @@ from xgboost import XGBRegressor
 
 from sqlml.errors import BackendError
 from sqlml.importers.registry import import_model
-from sqlml.planner.databases.export import export_for
+from sqlml.planner.databases.export_for import export_for
 from sqlml.planner.databases.targets import DATABASES
 from tests.databases import families
 

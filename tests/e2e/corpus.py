@@ -202,7 +202,7 @@ def check_only_calls_changed(plan: Plan) -> None:
     for call in outline.calls:
         start, end = call.span.start, call.span.end
         written = " ".join(sql[start:end].split())
-        planned = [c for c in plan.calls if c.written == written]
+        planned = [c for c in plan.calls if c.call_text == written]
         if planned:
             free.append((start, end))
         source = source_of(call, outline)

@@ -15,7 +15,7 @@ from sklearn.neural_network import MLPRegressor
 
 import sqlml
 from sqlml.backends import costs
-from sqlml.planner.choice.cost import ROWS
+from sqlml.planner.program.cost import ROWS
 
 pytestmark = pytest.mark.version
 

@@ -34,7 +34,7 @@ with sqlml.connect(path) as con:
     con.execute("CREATE VIEW v AS " + query)
     told["kernels of a view"] = known()
     start = time.monotonic()
-    while con.plan(query).calls[0].route.python is not None and time.monotonic() < start + 60:
+    while con.plan(query).calls[0].route.python_reason and time.monotonic() < start + 60:
         con.execute(query).fetchall()
         time.sleep(0.05)
     told["route after"] = str(con.plan(query).calls[0].route)

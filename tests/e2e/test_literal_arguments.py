@@ -21,7 +21,7 @@ from sklearn.tree import DecisionTreeClassifier
 import sqlml
 from sqlml.bounded_cache import Recent
 from sqlml.errors import ColumnTypeError, MissingValueError, UnknownCategoryError
-from sqlml.planner.call import call_draft
+from sqlml.planner.plan import call_draft
 from sqlml.planner.program import function_names as of_models
 
 from .child import run
@@ -59,8 +59,8 @@ LGB = lightgbm.LGBMClassifier(n_estimators=80, verbose=-1).fit(HOLES, CLASS)
 @pytest.fixture
 def con(monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlml.Session]:
     """Where every model is worth folding."""
-    monkeypatch.setattr(call_draft, "LEAST", 0.0)
-    monkeypatch.setattr(of_models, "_made", Recent())
+    monkeypatch.setattr(call_draft, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(of_models, "_admitted", Recent())
     with sqlml.connect() as session:
         session.register("frame", FRAME.assign(id=np.arange(ROWS), c=NUMBERS.c))
         session.execute("CREATE TABLE t AS FROM frame")
@@ -172,7 +172,7 @@ def test_a_model_as_an_expression_takes_literals_too(con: Any) -> None:
 def test_small_work_is_left_as_it_is(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     con.create_model("m", BOOSTED)
     call = "predict('m', a := 0.25, b := b, c := c)"
-    monkeypatch.setattr(call_draft, "LEAST", 0.02)
+    monkeypatch.setattr(call_draft, "MIN_SECONDS", 0.02)
     assert constants(con, call) == {}
     con.execute("CREATE TABLE large AS SELECT t.* FROM t, range(400)")
     plan = con.plan(f"SELECT {call} FROM large")
@@ -182,14 +182,15 @@ def test_small_work_is_left_as_it_is(con: Any, monkeypatch: pytest.MonkeyPatch) 
 def test_literals_that_change_with_each_statement_make_few_functions(con: Any) -> None:
     con.create_model("m", BOOSTED)
     made = set()
-    for k in range(of_models.MOST + 10):
+    for k in range(of_models.MAX_CONSTANTS + 10):
         call = f"predict('m', a := {k}, b := b, c := c)"
         made.add(con.plan(f"SELECT {call} FROM t").calls[0].spec.name)
-    assert len(made) == of_models.MOST + 1
+    assert len(made) == of_models.MAX_CONSTANTS + 1
     assert constants(con, "predict('m', a := 3, b := b, c := c)") == {"a": 3.0}
-    assert constants(con, f"predict('m', a := {of_models.MOST + 3}, b := b, c := c)") == {}
-    last = scored(con, f"predict('m', a := {of_models.MOST + 3}, b := b, c := c)")
-    np.testing.assert_array_equal(last, BOOSTED.predict(NUMBERS.assign(a=of_models.MOST + 3)))
+    assert constants(con, f"predict('m', a := {of_models.MAX_CONSTANTS + 3}, b := b, c := c)") == {}
+    last = scored(con, f"predict('m', a := {of_models.MAX_CONSTANTS + 3}, b := b, c := c)")
+    rows = NUMBERS.assign(a=of_models.MAX_CONSTANTS + 3)
+    np.testing.assert_array_equal(last, BOOSTED.predict(rows))
 
 
 def test_names_stay_short(con: Any) -> None:
@@ -208,7 +209,7 @@ def test_names_stay_short(con: Any) -> None:
 def test_calls_share_and_views_open_in_another_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_draft, "LEAST", 0.0)
+    monkeypatch.setattr(call_draft, "MIN_SECONDS", 0.0)
     with sqlml.connect(tmp_path / "d.db") as con:
         con.register("frame", FRAME.assign(id=np.arange(ROWS)))
         con.execute("CREATE TABLE t AS FROM frame")

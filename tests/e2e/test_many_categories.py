@@ -25,10 +25,10 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import sqlml
 from sqlml.errors import UnknownCategoryError
-from sqlml.planner.choice.cost import most_categories
+from sqlml.planner.program.cost import count_inline_categories
 from tests.e2e import child
 
-COUNT = 3 * most_categories()
+COUNT = 3 * count_inline_categories()
 ODD = ["", "it's", "x" * 300, "ä" * 40, "日本", "\U0001f600", "a\nb", "NULL", " a", "a "]
 CITIES = [*ODD, *(f"city number {k}" for k in range(COUNT - len(ODD)))]
 IS_2 = not duckdb.__version__.startswith("1.")
@@ -252,14 +252,14 @@ print(con.execute("SELECT sum(predict('other.m', *)) FROM other.t").fetchone()[0
 
 def test_a_view_of_before_still_spells_its_categories(con: Any) -> None:
     """Its text calls a function that is given codes: the name says which."""
-    import sqlml.planner.call.plan_call as one_call
+    import sqlml.planner.plan.plan_call as one_call
 
-    before = one_call.most_categories
-    one_call.most_categories = lambda: 1 << 30  # type: ignore[assignment]
+    before = one_call.count_inline_categories
+    one_call.count_inline_categories = lambda: 1 << 30  # type: ignore[assignment]
     try:
         con.execute("CREATE OR REPLACE VIEW old AS SELECT id, predict('ordinal', *) AS p FROM t")
     finally:
-        one_call.most_categories = before
+        one_call.count_inline_categories = before
     assert scored(con, "p", "old") == scored(con, "predict('ordinal', *)")
 
 

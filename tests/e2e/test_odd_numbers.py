@@ -31,7 +31,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
-from sqlml.planner.choice.choose import SQL
+from sqlml.planner.program.choose import SQL_BACKEND
 
 ODD = (
     "NULL::DOUBLE",
@@ -124,7 +124,7 @@ def test_every_way_to_run_agrees(name: str, con: sqlml.Session) -> None:
         for k, value in enumerate(ODD):
             query = f"SELECT {call}('{name}', a, b) FROM odd{k}"
             want = answer(con, "native", query)
-            for backend in ("auto", SQL):
+            for backend in ("auto", SQL_BACKEND):
                 got = answer(con, backend, query)
                 if isinstance(want, tuple) or isinstance(got, tuple):
                     assert got == want, (backend, query, value)
@@ -135,7 +135,7 @@ def test_every_way_to_run_agrees(name: str, con: sqlml.Session) -> None:
 def test_an_unknown_category_in_sql(con: sqlml.Session) -> None:
     model = make_pipeline(OneHotEncoder(), Ridge()).fit([["x"], ["y"], ["z"]], [1.0, 2.0, 3.0])
     con.create_model("categories", model, inputs=["a"], or_replace=True)
-    con.execute(f"SET sqlml_backend = '{SQL}'")
+    con.execute(f"SET sqlml_backend = '{SQL_BACKEND}'")
     with pytest.raises(UnknownCategoryError, match="'a' has 'w', which OneHotEncoder has"):
         con.execute("SELECT predict('categories', a := 'w')").fetchall()
     relation = con.sql("SELECT predict('categories', a := 'w')")
@@ -144,7 +144,7 @@ def test_an_unknown_category_in_sql(con: sqlml.Session) -> None:
 
 
 def test_what_has_errors_in_sql_has_no_try(con: sqlml.Session) -> None:
-    con.execute(f"SET sqlml_backend = '{SQL}'")
+    con.execute(f"SET sqlml_backend = '{SQL_BACKEND}'")
     with pytest.raises(ConfigError, match=r"TRY(.|\n)*use backend 'auto'"):
         con.execute("SELECT TRY(predict('centres', a, b)) FROM odd0")
     con.execute("RESET sqlml_backend")

@@ -17,11 +17,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import sqlml
-from sqlml.planner.model_sql.plain_macros import MANY
+from sqlml.planner.model_sql.macro_bodies import MAX_SCANNED_COLUMNS
 
 pytestmark = pytest.mark.version
 
-WIDTH = MANY + 20
+WIDTH = MAX_SCANNED_COLUMNS + 20
 NAMES = [f"it's {k}" if k == 7 else f"c{k}" for k in range(WIDTH)]
 IS_2 = not duckdb.__version__.startswith("1.")
 
@@ -97,7 +97,7 @@ def test_parameters_and_nulls_without_a_type_are_numbers(con: Any, plain: Any) -
     assert [v for (v,) in got] == pytest.approx([v for (v,) in want], rel=1e-9)
 
 
-@pytest.mark.parametrize("width", [MANY, 2 * MANY])
+@pytest.mark.parametrize("width", [MAX_SCANNED_COLUMNS, 2 * MAX_SCANNED_COLUMNS])
 def test_a_subquery_chooses_what_is_scanned(con: Any, plain: Any, width: int) -> None:
     names = ", ".join(f"c{k}" for k in range(width))
     x = np.random.default_rng(1).normal(size=(width, width))

@@ -29,7 +29,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.named_functions import NamedFunction
+from sqlml.planner.program.named_function import NamedFunction
 from sqlml.types import fold
 from sqlml.udfs.duckdb.function_registry import Registry, create
 from sqlml.udfs.duckdb.functions_by_name import batches, callee

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlml.errors import SqlmlError
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import text_input
-from sqlml.planner.program.named_functions import NamedFunction, Scorer
+from sqlml.planner.program.named_function import NamedFunction, Scorer
 from sqlml.types import Array
 from sqlml.udfs.batch_function import arrow_of, arrow_type, matrix_of, park
 from sqlml.udfs.duckdb.functions_by_name import found

@@ -18,7 +18,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.named_functions import UNKNOWN, NamedFunction
+from sqlml.planner.program.named_function import UNKNOWN, NamedFunction
 from sqlml.udfs.make_function import engine_function
 from sqlml.udfs.spark.worker import versions
 

@@ -19,7 +19,7 @@ from sqlml.backends.devices import available, installed
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.planner.choice.choose import Choice
+from sqlml.planner.program.choose import Choice
 from sqlml.planner.program.prepare import compile_core
 from sqlml.types import Array
 

@@ -17,7 +17,7 @@ import numpy as np
 from sqlml.dialects import DUCKDB
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.planner.choice.cost import BATCH
+from sqlml.planner.program.cost import BATCH
 from sqlml.planner.program.function_names import FunctionSpec, Part
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.function_registry import create

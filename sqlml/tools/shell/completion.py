@@ -14,7 +14,7 @@ from prompt_toolkit.document import Document
 
 from sqlml.dialects import DUCKDB
 from sqlml.errors import SqlmlError
-from sqlml.planner.choice.choose import SETTINGS
+from sqlml.planner.program.choose import SETTINGS
 from sqlml.planner.syntax.forms import FORMS
 from sqlml.statements import options as model_options
 from sqlml.tools.shell.dot_commands import COMMANDS

@@ -16,7 +16,7 @@ from sqlml.errors import BackendError, MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.passes.lower import lower
-from sqlml.planner.choice.choose import choose
+from sqlml.planner.program.choose import choose
 from tests.contract.opaque_cases import onnx_graph
 from tests.support.random_trees import Recipe, grow, program_of, rows_for
 

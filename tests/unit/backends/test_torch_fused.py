@@ -22,7 +22,7 @@ from sqlml.ir import reference
 from sqlml.ir.operators.forests import find_exit_leaves
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.lower import lower
-from sqlml.planner.choice.choose import Choice
+from sqlml.planner.program.choose import Choice
 from sqlml.planner.program.prepare import compile_core
 from tests.support.random_trees import Recipe, grow, program_of, rows_for
 

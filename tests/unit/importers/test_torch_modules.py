@@ -25,7 +25,7 @@ from sqlml.errors import (
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.passes.lower import lower
-from sqlml.planner.choice.choose import choose
+from sqlml.planner.program.choose import choose
 from tests.support import oracles
 from tests.support.torch_checks import (
     NAMES,

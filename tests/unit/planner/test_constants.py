@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlml.planner.program.function_names import (
-    PATTERN,
+    CONSTANTS_PATTERN,
     FunctionSpec,
     Part,
     parse_constants,
     parse_name,
-    spelled,
+    spell_constants,
 )
 
 VALUES = st.one_of(st.none(), st.floats(allow_nan=False), st.text(st.characters(codec="utf-8")))
@@ -22,8 +22,8 @@ VALUES = st.one_of(st.none(), st.floats(allow_nan=False), st.text(st.characters(
 
 @given(st.lists(st.tuples(st.integers(0, 999_999), VALUES), max_size=4).map(tuple), st.booleans())
 def test_a_name_tells_the_values_to_the_bit(constants: tuple, again: bool) -> None:
-    text = spelled(constants)
-    assert re.fullmatch(PATTERN, text) and re.fullmatch(r"[a-z0-9_]*", text)
+    text = spell_constants(constants)
+    assert re.fullmatch(CONSTANTS_PATTERN, text) and re.fullmatch(r"[a-z0-9_]*", text)
     assert parse_constants(text) == constants
     for (_, value), (_, back) in zip(constants, parse_constants(text), strict=True):
         assert type(value) is type(back)

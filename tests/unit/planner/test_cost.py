@@ -16,9 +16,9 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.tree_shape import TreeShape, tree_shape
 from sqlml.ir.trees import Ensemble
-from sqlml.planner.choice import cost
-from sqlml.planner.choice.choose import choose
-from sqlml.planner.choice.cost import estimates
+from sqlml.planner.program import cost
+from sqlml.planner.program.choose import choose
+from sqlml.planner.program.cost import estimate_ways
 from sqlml.tools.calibration.backends import perfect_trees
 from sqlml.tools.calibration.calibrate import calibrate
 from tests.support.random_trees import Recipe, grow, program_of
@@ -85,26 +85,26 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_few_rows_go_by_lockstep_and_the_estimate_says_so(without_gpu: None) -> None:
     program = full(6, 100)
-    kernels = {rows: estimates(program, SHIPPED, rows)[0].kernel for rows in (1, 100_000)}
+    kernels = {rows: estimate_ways(program, SHIPPED, rows)[0].kernel for rows in (1, 100_000)}
     assert kernels == {1: "lockstep", 100_000: "cursor"}
-    assert estimates(full(13, 3), SHIPPED, 100_000)[0].kernel == "descent"
+    assert estimate_ways(full(13, 3), SHIPPED, 100_000)[0].kernel == "descent"
 
 
 def test_estimates_grow_with_rows_and_trees_and_come_in_order() -> None:
-    few, many = (estimates(full(5, 50), SHIPPED, rows) for rows in (1_000, 1_000_000))
+    few, many = (estimate_ways(full(5, 50), SHIPPED, rows) for rows in (1_000, 1_000_000))
     for e in few:
         [same] = [m for m in many if m.name == e.name or (m.backend, e.backend) == ("native",) * 2]
         assert same.seconds > 100 * e.seconds
     costs_ = [e.start + e.seconds for e in many]
     assert costs_ == sorted(costs_)
-    assert estimates(full(5, 500), SHIPPED, 1000)[0].seconds > few[0].seconds
+    assert estimate_ways(full(5, 500), SHIPPED, 1000)[0].seconds > few[0].seconds
 
 
 def test_gemm_pays_for_depth_and_ptt_is_out_of_question_for_deep_trees() -> None:
     by_depth = {
         depth: {
             e.strategy: e.seconds
-            for e in estimates(full(depth, 4), SHIPPED)
+            for e in estimate_ways(full(depth, 4), SHIPPED)
             if e.backend == "torch"
         }
         for depth in (2, 11)
@@ -202,18 +202,20 @@ def test_calibration_measures_and_keeps_every_cost_of_what_is_installed(
 
 
 def test_small_batches_cost_a_gpu_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqlml.planner.choice.cost._is_there", lambda way: True)
+    monkeypatch.setattr("sqlml.planner.program.cost._is_available", lambda way: True)
     program = full(8, 100)
 
     def seconds(batch: int) -> float:
-        found = estimates(program, SHIPPED, 1_000_000, batch)
+        found = estimate_ways(program, SHIPPED, 1_000_000, batch)
         return min(e.seconds for e in found if e.device == "cuda")
 
     calls = 1_000_000 / 2_048 - 1  # more than all rows at once
     assert seconds(2_048) - seconds(1_000_000) >= calls * SHIPPED["cuda.call"] * 1e-9
     on_cpu = {
         batch: [
-            e.seconds for e in estimates(program, SHIPPED, 1_000_000, batch) if e.device == "cpu"
+            e.seconds
+            for e in estimate_ways(program, SHIPPED, 1_000_000, batch)
+            if e.device == "cpu"
         ]
         for batch in (2_048, 1_000_000)
     }

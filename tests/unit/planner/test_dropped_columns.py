@@ -7,7 +7,7 @@ import numpy as np
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.passes.order import MODEL_PASSES
-from sqlml.planner.plan.plan import INJECTED, dropped
+from sqlml.planner.plan.plan import SELECTION_PASSES, find_dropping_passes
 from sqlml.planner.program.function_names import Part
 from sqlml.planner.program.prepare import prepare_parts
 
@@ -25,17 +25,19 @@ def two_outputs() -> Program:
 
 def test_other_outputs_passes_and_weights_of_nothing() -> None:
     program = two_outputs()
-    assert dict(dropped(program, (Part("label"),))) == {"c": "other outputs", "b": INJECTED}
+    by_selection = {"c": "other outputs", "b": SELECTION_PASSES}
+    assert dict(find_dropping_passes(program, (Part("label"),))) == by_selection
     by_step = {"a": "other outputs", "b": "other outputs", "d": "push_selection"}
-    assert dict(dropped(program, (Part("score"),))) == by_step
-    assert dict(dropped(program, (Part("label"), Part("score")))) == {"b": INJECTED}
+    assert dict(find_dropping_passes(program, (Part("score"),))) == by_step
+    both = find_dropping_passes(program, (Part("label"), Part("score")))
+    assert dict(both) == {"b": SELECTION_PASSES}
 
 
 def test_what_is_dropped_is_what_is_not_read() -> None:
     program = two_outputs()
-    passes = {apply.__name__ for apply in MODEL_PASSES} | {INJECTED, "other outputs"}
+    passes = {apply.__name__ for apply in MODEL_PASSES} | {SELECTION_PASSES, "other outputs"}
     for parts in ((Part("label"),), (Part("score"),), (Part("label", 0), Part("score"))):
         read = set(prepare_parts(program, parts).program.inputs)
-        why = dropped(program, parts)
+        why = find_dropping_passes(program, parts)
         assert set(why) == set(program.inputs) - read
         assert set(why.values()) <= passes

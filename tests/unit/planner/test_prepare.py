@@ -7,7 +7,7 @@ import pytest
 
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.builder import Builder
-from sqlml.planner.choice.choose import Choice
+from sqlml.planner.program.choose import Choice
 from sqlml.planner.program.prepare import compile_core, prepare
 
 

@@ -8,7 +8,12 @@ import pytest
 from sqlml.dialects import DUCKDB
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.planner.program.result_sql import decoded, first_positions, label_literal, result_type
+from sqlml.planner.program.result_sql import (
+    decode_result,
+    first_positions,
+    label_literal,
+    result_type,
+)
 from sqlml.types import Labels
 
 ab, xyz = Labels("string", ("a", "it's")), Labels("string", ("x", "y", "z"))
@@ -80,7 +85,7 @@ def test_a_result_as_sql(
     made: Program, output: str, chosen: tuple[int | None, ...] | None, kind: str, sql: str
 ) -> None:
     assert result_type(made, output, chosen) == kind
-    assert DUCKDB.shown(decoded("f()", made, output, chosen)) == sql
+    assert DUCKDB.shown(decode_result("f()", made, output, chosen)) == sql
 
 
 def test_positions_count_through_the_classes_of_all_targets() -> None:

@@ -31,9 +31,9 @@ from sqlml.errors import ConfigError
 from sqlml.importers.registry import import_model
 from sqlml.planner import plan_cache
 from sqlml.planner.binding.context import Context
-from sqlml.planner.call import call_draft
+from sqlml.planner.plan import call_draft
 from sqlml.planner.plan.plan import Plan
-from sqlml.planner.plan_statement import plan, read_statement
+from sqlml.planner.plan_statement import plan_statement, read_statement
 from sqlml.planner.program import function_names
 from sqlml.planner.rewrites import rows_by_model
 from sqlml.planner.rewrites.order import RULES, run
@@ -168,27 +168,27 @@ def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
 
     The least work is worth a literal's, and two models that rows are sorted.
     """
-    monkeypatch.setattr(call_draft, "LEAST", 0.0)
+    monkeypatch.setattr(call_draft, "MIN_SECONDS", 0.0)
     monkeypatch.setattr(rows_by_model, "MOST_UNSORTED", 1)
-    monkeypatch.setattr(function_names, "_made", Recent())
+    monkeypatch.setattr(function_names, "_admitted", Recent())
     seen: list[Context] = []
 
     def noted(sql: str, parameters: Any, context: Context) -> Plan | None:
         seen.append(context)
-        return plan(sql, parameters, context)
+        return plan_statement(sql, parameters, context)
 
-    monkeypatch.setattr(plan_cache, "plan", noted)
+    monkeypatch.setattr(plan_cache, "plan_statement", noted)
     con.plan(f"SELECT predict('linear', *) AS y{next(unseen)} FROM t")
     return replace(seen[0], no_columns=lambda _: None)
 
 
 def planned(sql: str, context: Context, without: tuple[str, ...] = ()) -> str:
-    made = plan(sql, None, context, without)
+    made = plan_statement(sql, None, context, without)
     assert made is not None
     text = DUCKDB.shown(made.sql)
     for call in made.calls:
         text = text.replace(call.spec.program[:24], call.model)
-        for function in call.named:
+        for function in call.functions_of_models:
             text = text.replace(function.name, "sqlml_named_" + "_".join(call.models))
             text = re.sub(r"sqlml_models_\w{24}", "sqlml_models", text)
         if call.small is not None:

@@ -24,7 +24,7 @@ from sqlml.ir.utf8_column import Texts
 from sqlml.limits import RECENT_BYTES
 from sqlml.passes.split import text_input
 from sqlml.planner.program.function_names import parse_name
-from sqlml.planner.program.named_functions import COMPILING
+from sqlml.planner.program.named_function import COMPILING
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, park
 from sqlml.udfs.duckdb.native import c_api

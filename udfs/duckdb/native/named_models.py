@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.planner.program.named_functions import NamedFunction, Scorer
+from sqlml.planner.program.named_function import NamedFunction, Scorer
 from sqlml.types import Array
 from sqlml.udfs.batch_function import park
 from sqlml.udfs.duckdb.native import c_api

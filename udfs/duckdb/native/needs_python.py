@@ -6,7 +6,7 @@ from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.bounded_cache import words_of_programs
 from sqlml.ir.program import Program
 from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.named_functions import COMPILING
+from sqlml.planner.program.named_function import COMPILING
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.make_function import engine_function
 

@@ -1,11 +1,13 @@
-"""One small tree as SQL: nested CASEs over the columns themselves, which no function call can beat.
+"""A small tree as SQL: nested CASEs over the columns, which are faster than any function call.
 
-CASE WHEN "age" BETWEEN -3.4e38 AND 3.4e38           -- rows that the model takes
-THEN CASE WHEN "age" <= 41.5 THEN 'no' ELSE 'yes' END ELSE sqlml_..(..) END
+::
 
-Measured on DuckDB 2.0: 5 ns per row for one test and 20 for a tree of depth 4, where the function
-takes 25 to 35. What decides: no cast of a column, since the engine computes it again in each
-branch; no CASE in a condition; and one BETWEEN where two comparisons would do.
+    CASE WHEN "age" BETWEEN -3.4e38 AND 3.4e38           -- rows that the model accepts
+    THEN CASE WHEN "age" <= 41.5 THEN 'no' ELSE 'yes' END ELSE sqlml_...(...) END
+
+Measured on DuckDB 2.0, one test takes 5 ns per row and a tree of depth 4 takes 20, while the
+function takes 25 to 35. For this speed, columns are not cast, since the engine would compute the
+cast in each branch; conditions have no CASE; and one BETWEEN replaces two comparisons.
 """
 
 from __future__ import annotations
@@ -22,50 +24,50 @@ from sqlml.passes.one_tree import Leaf, OneTree, Range, Tree
 from sqlml.planner.binding.column_types import Bound
 from sqlml.types import Array
 
-_WHOLE = {
+_INTEGER_BITS = {
     f"{sign}{name}": bits
     for sign in ("", "U")
     for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32))
 }
-"""Types of integers that are exact in a DOUBLE, and their bits."""
+"""The types of integers that are exact in a DOUBLE, with their bits."""
 
 _FLOATS = {"FLOAT": "float32", "DOUBLE": "float64"}
 
-_ALL_WHOLE = 2e38
-"""No integer or decimal of the engine is as large, but for those of `_LARGER`."""
+_MAX_INTEGER = 2e38
+"""A bound on all integers and decimals of the engine, except those of `_LARGER_INTEGERS`."""
 
-_LARGER = frozenset({"UHUGEINT", "BIGNUM", "VARINT"})
-"""Types of integers that a FLOAT may not hold."""
+_LARGER_INTEGERS = frozenset({"UHUGEINT", "BIGNUM", "VARINT"})
+"""The types of integers that may exceed the range of a FLOAT."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeSql:
-    """value: what the model gives; fits: which rows it is right for, None for all."""
+    """The result of a tree, and the condition for the rows that it is valid for, None for all."""
 
     value: str
-    fits: str | None
+    valid_rows: str | None
 
 
-def tree_sql(
-    one: OneTree, columns: Sequence[Bound], packed: str, leaf: Callable[[Array], str]
+def write_tree(
+    tree: OneTree, columns: Sequence[Bound], packed: str, write_leaf: Callable[[Array], str]
 ) -> TreeSql:
     """Write `one` over `columns`.
 
     Args:
-        columns: each may be written many times.
+        columns: the columns of the tests, which may be repeated.
         packed: FLOAT or DOUBLE, the type that the model reads numbers in.
         leaf: from a result, (width,), to SQL.
     """
-    writers = [_Column(c, packed, r.missing) for c, r in zip(columns, one.ranges, strict=True)]
-    fits = [w.within(r) for w, r in zip(writers, one.ranges, strict=True) if r.limited]
-    limits = [text for text in fits if text != "true"]
-    return TreeSql(_case(one.tree, writers, leaf), " AND ".join(limits) or None)
+    writers = [_Column(c, packed, r.missing) for c, r in zip(columns, tree.ranges, strict=True)]
+    conditions = [w.within(r) for w, r in zip(writers, tree.ranges, strict=True) if r.limited]
+    limits = [text for text in conditions if text != "true"]
+    return TreeSql(_write_case(tree.tree, writers, write_leaf), " AND ".join(limits) or None)
 
 
-def _case(tree: Tree, columns: Sequence[_Column], leaf: Callable[[Array], str]) -> str:
+def _write_case(tree: Tree, columns: Sequence[_Column], write_leaf: Callable[[Array], str]) -> str:
     if isinstance(tree, Leaf):
-        return leaf(tree.value)
-    left, right = (_case(side, columns, leaf) for side in (tree.left, tree.right))
+        return write_leaf(tree.value)
+    left, right = (_write_case(side, columns, write_leaf) for side in (tree.left, tree.right))
     column = columns[tree.column]
     if tree.missing_left and column.missing:
         return f"CASE WHEN {column.above(tree.threshold)} THEN {right} ELSE {left} END"
@@ -76,8 +78,8 @@ def _case(tree: Tree, columns: Sequence[_Column], leaf: Callable[[Array], str]) 
 class _Column:
     """A column, and its comparisons with numbers of the `packed` type.
 
-    `missing`: NULL and NaN come as far as the tests. The engine says that NaN is greater than all
-    numbers.
+    Attributes:
+        missing: NULL and NaN can reach the tests. The engine orders NaN above all numbers.
     """
 
     column: Bound
@@ -85,22 +87,22 @@ class _Column:
     missing: bool
 
     def below(self, threshold: float) -> str:
-        """x <= threshold; not so where x is missing. A threshold of NaN: no number is below."""
+        """Return x <= threshold, false for a missing x; no number is below a threshold of NaN."""
         if threshold != threshold:
             return "false"
-        sql, bound = self._side(threshold)
+        sql, bound = self._match_threshold(threshold)
         return f"{sql} <= {bound}"
 
     def above(self, threshold: float) -> str:
-        """x > threshold; not so where x is missing. A threshold of NaN: all numbers are above."""
+        """Return x > threshold, false for a missing x; all numbers are above a threshold of NaN."""
         if threshold == math.inf:
             return "false"
-        if self._whole:
+        if self._is_integer:
             if threshold != threshold:
                 return f"{self.column.sql} IS NOT NULL"
-            sql, bound = self._side(threshold)
+            sql, bound = self._match_threshold(threshold)
             return f"{sql} > {bound}"
-        sql, kind = self._floating()
+        sql, kind = self._as_float()
         dtype = np.dtype(_FLOATS[kind])
         if threshold != threshold:
             return f"{sql} <= {number(np.inf, _FLOATS[kind])}"
@@ -109,26 +111,26 @@ class _Column:
         return self._between(sql, kind, float(low), math.inf)
 
     def within(self, r: Range) -> str:
-        """Whether the model takes the value."""
-        whole = self._whole or self.column.type not in (*_FLOATS, *_LARGER)
-        if whole and r.low <= -_ALL_WHOLE and r.high >= _ALL_WHOLE:
+        """Return the condition that the model accepts the value."""
+        has_all_values = self._is_integer or self.column.type not in (*_FLOATS, *_LARGER_INTEGERS)
+        if has_all_values and r.low <= -_MAX_INTEGER and r.high >= _MAX_INTEGER:
             return "true" if r.missing else f"{self.column.sql} IS NOT NULL"
-        sql, kind = self._floating()
+        sql, kind = self._as_float()
         dtype = np.dtype(_FLOATS[kind])
         low = -float(_floor(-r.low, dtype))
-        held = self._between(sql, kind, low, float(_floor(r.high, dtype)))
+        in_range = self._between(sql, kind, low, float(_floor(r.high, dtype)))
         if not r.missing:
-            return held
+            return in_range
         nan = f" OR {builtin('isnan')}({sql})" if self.column.type in _FLOATS else ""
-        return f"({held} OR {self.column.sql} IS NULL{nan})"
+        return f"({in_range} OR {self.column.sql} IS NULL{nan})"
 
     @property
-    def _whole(self) -> bool:
-        return self.column.type in _WHOLE
+    def _is_integer(self) -> bool:
+        return self.column.type in _INTEGER_BITS
 
-    def _side(self, threshold: float) -> tuple[str, str]:
-        """The column, and the bound for it that matches `threshold` for its packed value."""
-        bits = _WHOLE.get(self.column.type)
+    def _match_threshold(self, threshold: float) -> tuple[str, str]:
+        """Return the column, and the bound for it that equals `threshold` for its packed value."""
+        bits = _INTEGER_BITS.get(self.column.type)
         if bits is not None and math.isfinite(threshold):
             signed = not self.column.type.startswith("U")
             least, most = (
@@ -136,12 +138,12 @@ class _Column:
             )
             if least <= math.floor(threshold) <= most:
                 return self.column.sql, f"'{math.floor(threshold)}'::{self.column.type}"
-        sql, kind = self._floating()
+        sql, kind = self._as_float()
         dtype = np.dtype(_FLOATS[kind])
         return sql, number(float(_floor(threshold, dtype)), _FLOATS[kind])
 
-    def _floating(self) -> tuple[str, str]:
-        """The column as a float, and of which type."""
+    def _as_float(self) -> tuple[str, str]:
+        """Return the column as a float, and the type of this."""
         if self.column.type in _FLOATS and (self.column.type == "FLOAT" or self.packed == "DOUBLE"):
             return self.column.sql, self.column.type
         return f"CAST({self.column.sql} AS {self.packed})", self.packed
@@ -152,7 +154,7 @@ class _Column:
 
 
 def _floor(value: float, dtype: np.dtype[np.floating]) -> np.floating:
-    """The largest float of `dtype` that is not above `value`."""
+    """Return the largest float of `dtype` that is not above `value`."""
     with np.errstate(over="ignore"):
-        made = dtype.type(value)
-    return np.nextafter(made, dtype.type(-np.inf)) if float(made) > value else made
+        rounded = dtype.type(value)
+    return np.nextafter(rounded, dtype.type(-np.inf)) if float(rounded) > value else rounded

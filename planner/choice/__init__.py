@@ -1,1 +1,0 @@
-"""Which backend, strategy and device run a Program, by estimated cost; no SQL."""

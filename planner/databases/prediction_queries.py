@@ -1,0 +1,378 @@
+"""The queries of an exported model: a chain, each over the one before, and the predictions on top.
+
+`list_predictions` says which columns a model's outputs become in a database without maps and lists;
+`build_queries` writes the queries that compute them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from sqlml.backends.sql.expression import Walked
+from sqlml.backends.sql.layers import Printed, print_layers
+from sqlml.dialects import DUCKDB
+from sqlml.errors import BackendError
+from sqlml.ir.program import Program
+from sqlml.passes.fold_into_trees import fold_casts_into_trees
+from sqlml.planner.binding.refused_nulls import refused
+from sqlml.planner.binding.requested_output import index_of, spelled_class
+from sqlml.planner.databases.targets import Database
+from sqlml.planner.databases.transpiled import quote_name, transpile
+from sqlml.planner.program.function_names import Output, Part
+from sqlml.planner.program.prepare import prepare_parts
+from sqlml.types import FLOATS, Feature, Labels
+
+OUTPUTS: tuple[Output, ...] = ("label", "proba", "score", "samples", "transform")
+
+Kind = Literal["number", "string", "integer", "boolean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A column of the result.
+
+    Attributes:
+        output, column: the output of the Program, and the index of the column in it (None if it has
+            one).
+        labels: the labels that class numbers stand for.
+        rest: the value is 1 minus the column.
+    """
+
+    name: str
+    output: Output
+    column: int | None
+    kind: Kind
+    labels: Labels | None = None
+    rest: bool = False
+
+
+def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Prediction]:
+    """Return the columns of all outputs: labels, probabilities, scores and transformed features.
+
+    There is a probability per class, or that of the positive class if the model's options name one.
+    Columns of several targets or numbers are named by their index from 0.
+    """
+    columns: list[Prediction] = []
+    for output in OUTPUTS:
+        if output not in program.outputs:
+            continue
+        if output == "label":
+            columns += _list_labels(program)
+        elif output == "proba" and program.labels:
+            columns += _list_probabilities(program, options.get("positive_class"))
+        else:
+            width = program.output_type(output).width
+            columns += [
+                Prediction(
+                    f"{output}{_suffix(k, width)}", output, _column_index(k, width), "number"
+                )
+                for k in range(width)
+            ]
+    return columns
+
+
+def _list_labels(program: Program) -> list[Prediction]:
+    width = program.output_type("label").width
+    columns = []
+    for k, labels in enumerate(program.labels or [None] * width):
+        kind = "number" if labels is None else _KINDS[labels.kind]
+        name = f"predicted_label{_suffix(k, width)}"
+        columns.append(Prediction(name, "label", _column_index(k, width), kind, labels))
+    return columns
+
+
+def _list_probabilities(program: Program, positive: Any) -> list[Prediction]:
+    """Return the probabilities of the classes of each target.
+
+    A model with `one_probability` returns that of the second class; the first has the rest.
+    """
+    columns, first, has_one_probability = [], 0, program.one_probability
+    for target, labels in enumerate(program.labels):
+        suffix = _suffix(target, len(program.labels))
+        chosen = None if positive is None else index_of(labels, positive)
+        for k, value in enumerate(labels.values):
+            name = f"probability{suffix}_{spelled_class(value)}"
+            column = target if has_one_probability else first + k
+            if positive is None or chosen == k:
+                columns.append(
+                    Prediction(name, "proba", column, "number", rest=has_one_probability and k == 0)
+                )
+        first += len(labels)
+    return columns
+
+
+def _suffix(k: int, width: int) -> str:
+    return f"_{k}" if width > 1 else ""
+
+
+def _column_index(k: int, width: int) -> int | None:
+    return k if width > 1 else None
+
+
+_KINDS: Mapping[str, Kind] = {
+    "string": "string",
+    "int64": "integer",
+    "float64": "number",
+    "bool": "boolean",
+}
+
+
+_INPUT = re.compile(r"\bsqlml_x\d+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """The parts of a SELECT with predictions.
+
+    Attributes:
+        below: the WITH clause.
+        last: the query of the WITH clause that the SELECT reads.
+        kept: the quoted names of the table's columns in the result.
+        predictions: quoted name -> expression over the last query.
+        parameters: the features of the model, whether it reads them or not.
+    """
+
+    below: str
+    last: str
+    kept: tuple[str, ...]
+    predictions: Mapping[str, str]
+    parameters: tuple[Feature, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model and the database that it is exported for.
+
+    Attributes:
+        features: the model's features, in the order in which users name them.
+        booleans: the features whose columns are BOOLEAN.
+    """
+
+    database: Database
+    program: Program
+    features: tuple[Feature, ...]
+    options: Mapping[str, Any]
+    booleans: frozenset[str] = frozenset()
+
+    def column_kind(self, feature: Feature) -> str:
+        """Return the kind of a feature's column.
+
+        It is "boolean" for a BOOLEAN column that the database cannot cast to a number.
+        """
+        is_boolean = feature.name in self.booleans and self.database.boolean_column is not None
+        return "boolean" if is_boolean and feature.kind == "number" else feature.kind
+
+
+def build_queries(
+    subject: Subject,
+    outputs: Sequence[Prediction],
+    table: str | None,
+    columns: Sequence[str] | None,
+    walk_trees: Walked | None = None,
+) -> Queries:
+    """Return the queries that compute predictions.
+
+    Args:
+        table: the quoted name of the table with the rows; None for a row of parameters.
+        columns: the table's columns in the result; None for those that the model reads.
+        walk_trees: writes the sums of trees, if these are not nested CASEs.
+
+    Raises:
+        BackendError: the database's SQL cannot express the model; the message says why.
+    """
+    database, program = subject.database, subject.program
+    parts = tuple(Part(prediction.output, prediction.column) for prediction in outputs)
+    program_parts = fold_casts_into_trees(prepare_parts(program, parts).program)
+    inputs_of_all = {f.name for f in program.features}
+    features = tuple(f for f in subject.features if f.name in inputs_of_all)
+    reads = tuple(f for f in features if f.name in program_parts.inputs)
+    inputs, first = {}, {}
+    for k, feature in enumerate(reads):
+        inputs[feature.name] = [f"sqlml_x{k}"]
+        first[f"sqlml_x{k}"] = _read_feature(subject, feature, table)
+    nulls = refused(subject.options, program) & inputs.keys()
+    missing = [f"{inputs[name][0]} IS NULL" for name in sorted(nulls)]
+    if database.range_errors.overflow:
+        limits = _find_limits(program_parts)
+        missing += [f"abs({inputs[name][0]}) > {limits[name]}" for name in inputs if name in limits]
+    printed = print_layers(
+        program_parts, list(program_parts.outputs), inputs, database.numbers, missing, walk_trees
+    )
+    kept_columns = [f.name for f in reads] if columns is None else columns
+    _check_names([*kept_columns, *(f.name for f in reads)])
+    ((_, values),) = printed.values.items()
+    last = [*values, printed.refused]
+    if table is None and database.merges is not None:
+        longest = max(map(printed.inlined, last))
+        if longest > database.merges:
+            raise BackendError(
+                f"{database.name} would merge the queries of a function to an expression of "
+                f"{longest:,} characters; write FORM select or view, and TABLE"
+            )
+    layer_queries = _write_layers(database, printed, first, kept_columns, table, last)
+    expressions = _write_predictions(database, printed, outputs, values)
+    ctes = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(layer_queries)]
+    return Queries(
+        f"WITH {', '.join(ctes)}\n",
+        f"sqlml_{len(ctes) - 1}",
+        tuple(quote_name(name, database) for name in kept_columns),
+        expressions,
+        features,
+    )
+
+
+def _write_predictions(
+    database: Database, printed: Printed, outputs: Sequence[Prediction], values: Sequence[str]
+) -> dict[str, str]:
+    """Return the expression of each prediction, by its quoted name; NULL for rejected rows."""
+    expressions = {}
+    for prediction, value in zip(outputs, values, strict=True):
+        if prediction.labels is None:
+            sql = transpile(f"1 - ({value})" if prediction.rest else value, database)
+        else:
+            sql = transpile(_write_label(value, prediction.labels), database, shown=True)
+        if prediction.kind == "number" and not database.has_infinity:
+            sql = f"CASE WHEN abs({sql}) < {database.infinity} THEN {sql} END"
+        if printed.refused:
+            sql = f"CASE WHEN {transpile(printed.refused, database)} THEN NULL ELSE {sql} END"
+        expressions[quote_name(prediction.name, database)] = sql
+    return expressions
+
+
+_LIMITS: Mapping[str, str] = MappingProxyType(
+    {"float64": "'1e+150'::DOUBLE", "float32": "'1e+18'::DOUBLE"}
+)
+"""Type -> the largest number that operators of that type accept, where overflow ends a query.
+
+The square of a larger number could overflow.
+"""
+
+_NO_ARITHMETIC = frozenset(
+    "cast concat encode eq ge gt impute isnan le lt ne require_finite require_known reshape "
+    "search_sorted select tree_ensemble".split()
+)
+
+
+def _find_limits(program: Program) -> dict[str, str]:
+    """Return the limits of the inputs whose numbers are added or multiplied."""
+    unchanged: list[set[str]] = []
+    limits: dict[str, str] = {}
+    for node in program.nodes:
+        names = set[str]().union(*(unchanged[j] for j in node.inputs))
+        is_number = node.type.dtype in FLOATS
+        if node.op == "input":
+            names = {str(node.attrs["name"])} if is_number else set()
+        elif node.op not in _NO_ARITHMETIC and is_number:
+            limit = _LIMITS[node.type.dtype]
+            limits |= {name: limit for name in names if limits.get(name) != _LIMITS["float32"]}
+        passes_on = is_number and node.op != "tree_ensemble"
+        unchanged.append(names if passes_on else set())
+    return limits
+
+
+_SOURCE = "sqlml_t"
+"""The alias of the table in the first query."""
+
+_RESERVED_NAMES = re.compile(r"sqlml_(?:t|sum|[vx]?\d*)", re.IGNORECASE)
+"""Names of the queries, and of their columns."""
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Raise BackendError for a column with a name that the queries use themselves."""
+    for name in names:
+        if _RESERVED_NAMES.fullmatch(name):
+            raise BackendError(
+                f"column {name!r} has a name that the exported queries use themselves; export "
+                "for a view in which it has another name, from a model with that name"
+            )
+
+
+def _qualify_column(name: str, database: Database) -> str:
+    """Return an unambiguous reference to a column of the table.
+
+    If the table lacks the column, its bare name is a text in SQLite, the whole row in DuckDB and
+    PostgreSQL if it equals the name of the table, and a column of the outer query elsewhere.
+    """
+    quoted = quote_name(name, database)
+    return quoted if name in database.functions_of_rows else f"{_SOURCE}.{quoted}"
+
+
+def _read_feature(subject: Subject, feature: Feature, table: str | None) -> str:
+    """Return the expression of a feature in the first query: its column or parameter."""
+    database = subject.database
+    readers = {
+        "number": database.number_column,
+        "boolean": database.boolean_column,
+        "string": database.text_column,
+        "datetime": database.date_column,
+    }
+    read_column = readers.get(subject.column_kind(feature))
+    if read_column is None:
+        raise BackendError(
+            f"feature {feature.name!r} is a {feature.kind}, which is not exported for "
+            f"{database.name}"
+        )
+    is_parameter = table is None
+    name = feature.name
+    return read_column(
+        quote_name(name, database) if is_parameter else _qualify_column(name, database)
+    )
+
+
+def _write_layers(
+    database: Database,
+    printed: Printed,
+    first: Mapping[str, str],
+    kept_columns: Sequence[str],
+    table: str | None,
+    last: Sequence[str],
+) -> list[str]:
+    """Return the query over the table, followed by the others, each over the one before it.
+
+    Args:
+        kept_columns: the columns of the table in the result.
+        last: the expressions over the last query.
+    """
+    quoted = [quote_name(name, database) for name in kept_columns]
+    items = [
+        f"{_qualify_column(name, database)} AS {q}"
+        for name, q in zip(kept_columns, quoted, strict=True)
+    ]
+    items += [f"{sql} AS {name}" for name, sql in first.items()]
+    source = "" if table is None else f" FROM {table} AS {_SOURCE}"
+    queries = [f"SELECT {', '.join(items or ['1 AS sqlml_x'])}{source}{database.fence}"]
+    later: list[set[str]] = [set(_INPUT.findall(" ".join(last)))]
+    for layer in reversed(printed.layers):
+        later.insert(0, later[0] | set(_INPUT.findall(" ".join(layer.values()))))
+    for n, layer in enumerate(printed.layers):
+        items = [*quoted, *(name for name in first if name in later[n + 1])]
+        items += [
+            name if sql == name else f"{transpile(sql, database)} AS {name}"
+            for name, sql in layer.items()
+        ]
+        if len(items) > database.columns:
+            raise BackendError(
+                f"the model takes {len(items):,} columns at a time; {database.name} takes "
+                f"{database.columns:,}"
+            )
+        queries.append(f"SELECT {', '.join(items)} FROM sqlml_{n}{database.fence}")
+    return queries
+
+
+def _write_label(code: str, labels: Labels) -> str:
+    cases = [f"WHEN {k} THEN {_write_literal(v, labels)}" for k, v in enumerate(labels.values)]
+    return f"CASE {code} {' '.join(cases)} END"
+
+
+def _write_literal(value: Any, labels: Labels) -> str:
+    if labels.kind == "string":
+        if "\0" in value:
+            raise BackendError(f"the class {value!r} contains a NUL character")
+        return DUCKDB.quote_string(str(value))
+    if labels.kind == "bool":
+        return "TRUE" if value else "FALSE"
+    return f"'{float(value)!r}'::DOUBLE" if labels.kind == "float64" else str(value)

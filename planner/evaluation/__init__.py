@@ -1,1 +1,0 @@
-"""How good predictions are, as SQL: metrics, curves and confusion matrices in the engine itself."""

@@ -1,0 +1,419 @@
+"""Plan one call of a model: bind its arguments, choose how it runs, and write its SQL.
+
+The call is a `CallDraft`, which passes through `STAGES`; the last step writes the SQL. Unlike the
+rules of a statement (`rewrites/order.py`), stages see one call, and none of them is optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlml.catalog.model import Transform
+from sqlml.errors import BackendError, BindError, ConfigError
+from sqlml.planner.binding.bind import bind, other_columns
+from sqlml.planner.binding.column_types import Bound, fits_float
+from sqlml.planner.binding.context import Context, Rows
+from sqlml.planner.binding.probe_queries import Scope
+from sqlml.planner.binding.refused_nulls import (
+    Once,
+    any_missing,
+    columns,
+    either,
+    no_row,
+    numbers,
+    packed,
+    refused,
+    texts,
+    unless,
+    whole_texts,
+)
+from sqlml.planner.binding.requested_output import Target
+from sqlml.planner.binding.unknown_categories import known_categories, nullified
+from sqlml.planner.model_sql.sql_or_function import ModelSql, is_in_lambda, write_for_lambda
+from sqlml.planner.plan.call_draft import CallDraft, Column, fold_literal_arguments
+from sqlml.planner.plan.plan import PlannedCall
+from sqlml.planner.program.choose import (
+    allows_sql,
+    asks_for_sql,
+    batch_rows,
+    choose,
+    depends_on_rows,
+)
+from sqlml.planner.program.cost import count_inline_categories
+from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.planner.program.named_function import Route
+from sqlml.planner.program.prepare import Shared, prepare_parts, refuses_rows
+from sqlml.planner.program.result_sql import decode_result
+from sqlml.planner.syntax.outline import ModelCall
+from sqlml.types import fold
+
+ROW_PLACEHOLDER = "sqlml_row"
+"""The placeholder for the arguments of a function that scores rows of several models."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedCall:
+    """A planned call, with the columns that FROM needs for it.
+
+    Attributes:
+        column: the column with the function's result.
+        row: the column with the packed numbers of the row.
+        numbers, texts: if several models share the SQL, the DOUBLE and VARCHAR arguments of the
+            function; the SQL has `ROW_PLACEHOLDER` instead.
+    """
+
+    planned: PlannedCall
+    column: Column | None
+    row: Column | None
+    numbers: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+def plan_call(
+    *,
+    call: ModelCall,
+    target: Target,
+    shared: Shared,
+    scope: Scope,
+    context: Context,
+    rows: Rows,
+    row_in_from: bool,
+    bounds: Mapping[str, Bound] | None = None,
+    by_function: bool = False,
+) -> PlacedCall:
+    """Plan one call.
+
+    Args:
+        row_in_from: the packed numbers can be a column of FROM.
+        bounds: the expressions that feed the features, if they are known already.
+        for_shared_sql: several models will share the SQL, so a function computes as much as
+            possible.
+
+    Raises:
+        BindError and its subclasses: an argument does not fit.
+        ConfigError, BackendError: the options cannot be satisfied.
+    """
+    options = {**target.model.options, **context.settings}
+    route = _choose_route(options, row_in_from, context)
+    if by_function and route.by_column and "[]" in shared.type(target.model.program, True):
+        route = Route(False, "each row names its model, and its result is a list")
+    most = None if asks_for_sql(options) else 0 if route.by_column else count_inline_categories()
+    if by_function:
+        most = 0
+    prepared = prepare_parts(target.model.program, shared.parts, lookup=most)
+    draft = CallDraft(
+        call=call,
+        target=target,
+        shared=shared,
+        scope=scope,
+        context=context,
+        rows=rows,
+        row_in_from=row_in_from,
+        options=options,
+        max_categories=most,
+        route=route,
+        used_features=frozenset(prepared.program.inputs),
+        choice=choose(prepared.split.core, options, by_column=route.by_column),
+        bounds={} if bounds is None else dict(bounds),
+        for_shared_sql=by_function,
+    )
+    for stage in STAGES:
+        draft = stage(draft)
+    return _write_call(draft)
+
+
+def _choose_route(options: Mapping[str, Any], row_in_from: bool, context: Context) -> Route:
+    """Choose how rows reach the function of a call.
+
+    Raises:
+        BackendError: the session's settings ask for a route that is not available.
+    """
+    setting = str(options.get("route", "auto"))
+    if setting == "arrow":
+        return Route(False, "asked for")
+    reason = "FROM packs the rows" if row_in_from else context.no_columns(setting == "native")
+    if setting == "native" and reason is not None:
+        raise BackendError(f"the native route cannot be taken: {reason}; RESET sqlml_route")
+    return Route(reason is None, reason)
+
+
+def bind_arguments(draft: CallDraft) -> CallDraft:
+    """Bind the arguments to features, unless they are bound already."""
+    if draft.bounds:
+        return draft
+    model, transform = draft.model, draft.model.transform
+    columns = bind(
+        draft.call,
+        model.columns,
+        draft.used_features if transform is None else transform.reads(draft.used_features),
+        f"model {model.name!r}",
+        draft.scope,
+        model.origin.blanks,
+        draft.options.get("on_missing_column") == "null",
+    )
+    if transform is None:
+        return replace(draft, bounds=columns)
+    return replace(
+        draft, bounds=_transform_columns(transform, draft.used_features, columns), columns=columns
+    )
+
+
+def _transform_columns(
+    transform: Transform, features: frozenset[str], columns: Mapping[str, Bound]
+) -> dict[str, Bound]:
+    """Return the expressions that feed the features, including those that TRANSFORM computes."""
+    sql = {name: bound.sql for name, bound in columns.items()}
+    return {
+        name: Bound(transform.sql(name, sql), transform.made[name].type)
+        if name in transform.made
+        else columns[name]
+        for name in sorted(features)
+    }
+
+
+def choose_layout(draft: CallDraft) -> CallDraft:
+    """Pack numbers as FLOAT instead of DOUBLE if this is exact for all of them."""
+    fits = fits_float(draft.bounds, draft.prepared.program)
+    return replace(draft, layout="f32") if fits else draft
+
+
+def test_values(draft: CallDraft) -> CallDraft:
+    """Find the features whose NULL gives NULL, and read unknown categories as NULL.
+
+    Each column is then evaluated once, since it is written several times.
+    """
+    inputs = draft.prepared.program.inputs.keys()
+    null_features = sorted(refused(draft.options, draft.model.program) & inputs)
+    categories = known_categories(draft.options, draft.model.program)
+    categories = {name: values for name, values in categories.items() if name in inputs}
+    if not null_features and not categories:
+        return draft
+    can_read_once = draft.dialect.calls_in_lambdas and not draft.for_shared_sql
+    read_once = Once.of(draft.bounds, draft.dialect) if can_read_once else None
+    bounds = draft.bounds if read_once is None else read_once.fields
+    bounds = nullified(bounds, categories, draft.dialect)
+    draft = replace(
+        draft,
+        null_where=tuple(null_features),
+        unknown_as_null=tuple(categories),
+        bounds=bounds,
+        read_once=read_once,
+    )
+    if read_once is None:
+        return draft
+    # The fields of the struct are not visible in FROM.
+    return draft.without_sharing() if draft.shared.in_from else draft
+
+
+def choose_sql_or_function(draft: CallDraft) -> CallDraft:
+    """Write the model as an expression if the user asks for that, or it is cheaper or necessary."""
+    if draft.for_shared_sql:
+        return draft
+    expression = _write_expression(draft)
+    if expression is None and is_in_lambda(draft.call, draft.scope, draft.dialect):
+        expression = write_for_lambda(
+            draft.model_expression, draft.options, draft.scope, draft.call
+        )
+    return draft if expression is None else replace(draft, expression=expression)
+
+
+def _write_expression(draft: CallDraft) -> ModelSql | None:
+    """Return the model as an expression if options demand it, or allow it and it is cheapest."""
+    if asks_for_sql(draft.options):
+        expression = draft.model_expression.write()
+        fails = expression.valid_rows is None and refuses_rows(draft.prepared_alone.program)
+        if fails and draft.dialect.lazy_calls and draft.call.in_try:
+            raise ConfigError(
+                "backend 'sql' does not support TRY(...), which cannot contain error(): use "
+                "backend 'auto'",
+                draft.scope.sql,
+                draft.call.span.start,
+            )
+        return expression
+    if not allows_sql(draft.options):
+        return None
+    return draft.model_expression.write_if_cheapest(draft.choice, draft.shared.calls)
+
+
+def reject_hidden_columns(draft: CallDraft) -> CallDraft:
+    """Reject a star with a column that the engine would read as the select item of that name.
+
+    Raises:
+        BindError: there is such a column; the message names it.
+    """
+    in_place = draft.expression is not None or not (draft.row_in_from or draft.shared.in_from)
+    if not draft.dialect.outputs_first or not in_place:
+        return draft
+    call = draft.call
+    hidden = call.hidden
+    named_arguments = {
+        fold(argument.name) for argument in call.arguments if argument.name is not None
+    }
+    for name, bound in draft.bounds.items():
+        if fold(name) not in named_arguments and fold(bound.sql.strip("`")) in hidden:
+            raise BindError(
+                f"the star's column {bound.sql} is hidden here by the select item of that name; "
+                "write the table's star, as in t.*, or rename the item",
+                draft.scope.sql,
+                call.span.start,
+            )
+    return draft
+
+
+def choose_backend(draft: CallDraft) -> CallDraft:
+    """Choose the function's backend for its present parts, and for the expected number of rows."""
+    if draft.expression is not None:
+        return draft.without_sharing()  # The engine itself shares equal expressions.
+    if not depends_on_rows(draft.prepared.split.core, draft.options):
+        return draft
+    rows = replace(draft.rows.ask(draft.context.rows), chosen_by=True)
+    return replace(draft, rows=rows).choose_again(rows.rounded)
+
+
+STAGES: tuple[Callable[[CallDraft], CallDraft], ...] = (
+    bind_arguments,
+    fold_literal_arguments,
+    choose_layout,
+    test_values,
+    choose_sql_or_function,
+    reject_hidden_columns,
+    choose_backend,
+)
+
+
+def _write_call(draft: CallDraft) -> PlacedCall:
+    """Write the SQL of the call, and record what EXPLAIN shows."""
+    dialect, target, model = draft.dialect, draft.target, draft.model
+    spec = _name_function(draft)
+    discarded = no_row(draft.call, draft.scope.sql) if dialect.lazy_calls else None
+    missing = either(discarded, any_missing(draft.bounds, draft.null_where, dialect))
+    call_sql, column, row = _write_function_call(draft, spec, missing)
+    result = _write_result(draft, call_sql, spec.by_column, missing)
+    choice, expression = draft.choice, draft.expression
+    if expression is not None:
+        choice = expression.describe_choice(choice)
+    route = draft.route
+    if route.by_column and (expression is None or expression.valid_rows is not None):
+        route = replace(route, python_reason=draft.context.needs_python(spec, model.program))
+    bounds = draft.bounds if draft.read_once is None else draft.read_once.bounds
+    split = draft.prepared.split
+    planned = PlannedCall(
+        call_text=" ".join(draft.scope.sql[draft.call.span.start : draft.call.span.end].split()),
+        model=model.name,
+        version=model.version,
+        output=target.text,
+        reads=tuple((bounds if draft.columns is None else draft.columns).items()),
+        transformed=_describe_transformed(draft, bounds),
+        feature_count=len(bounds),
+        unread=_list_unread_columns(draft),
+        encoded=tuple(split.encoders.inputs) if split.encoders else (),
+        spec=spec,
+        choice=choice,
+        sql=result,
+        type=target.type,
+        texts=split.whole,
+        has_trees=any(node.op == "tree_ensemble" for node in split.core),
+        shared=draft.shared,
+        source=model.program,
+        rows=draft.rows,
+        other_columns=other_columns(draft.call, model.columns, draft.scope, model.origin.blanks),
+        null_where=draft.null_where,
+        unknown_as_null=draft.unknown_as_null,
+        route=route,
+        is_temporary=draft.call.background is not None,
+    )
+    if draft.for_shared_sql:
+        return PlacedCall(
+            planned=planned,
+            column=None,
+            row=None,
+            numbers=tuple(numbers(draft.prepared, draft.bounds, "DOUBLE", dialect)),
+            texts=tuple(whole_texts(draft.prepared, draft.bounds)),
+        )
+    reads_row = row is not None and (column is not None or row.name in result)
+    return PlacedCall(planned=planned, column=column, row=row if reads_row else None)
+
+
+def _write_result(draft: CallDraft, call_sql: str, by_column: bool, missing: str | None) -> str:
+    """Return the user's value: that of the function, of the expression, or NULL if `missing`."""
+    dialect, target, program = draft.dialect, draft.target, draft.model.program
+    element = draft.shared.element(
+        dialect.value_of(call_sql), program, target.part, by_column, dialect
+    )
+    result = decode_result(
+        element,
+        program,
+        target.output,
+        target.chosen,
+        dialect,
+        draft.call.baseline,
+        draft.call.standard_errors,
+    )
+    result = dialect.checked(call_sql, result)
+    if draft.expression is not None:
+        result = draft.expression.or_else(result)
+    result = unless(missing, result)
+    return result if draft.read_once is None else draft.read_once.around(result)
+
+
+def _list_unread_columns(draft: CallDraft) -> tuple[str, ...]:
+    """Return the columns that the model was trained on and this call does not need."""
+    model, transform = draft.model, draft.model.transform
+    needed = draft.used_features if transform is None else transform.reads(draft.used_features)
+    return tuple(column.name for column in model.columns if column.name not in needed)
+
+
+def _describe_transformed(
+    draft: CallDraft, bounds: Mapping[str, Bound]
+) -> tuple[tuple[str, str], ...]:
+    """Return the features that TRANSFORM computes, with their expressions."""
+    transform = draft.model.transform
+    if transform is None:
+        return ()
+    names = {c: draft.dialect.quote_name(c) for c in transform.columns}
+    return tuple((n, transform.sql(n, names)) for n in bounds if n in transform.made)
+
+
+def _name_function(draft: CallDraft) -> FunctionSpec:
+    return FunctionSpec(
+        program=draft.model.program.hash,
+        parts=draft.shared.parts,
+        layout=draft.layout,
+        backend=draft.choice.backend,
+        strategy=draft.choice.strategy,
+        device=draft.choice.device,
+        again=draft.shared.again,
+        once=draft.shared.once,
+        constants=draft.constants,
+        rows=batch_rows(draft.options),
+        lookup=None if draft.prepared.split.lookup is None else draft.max_categories,
+        by_column=draft.route.by_column,
+        is_stored=draft.context.kept,
+    )
+
+
+def _write_function_call(
+    draft: CallDraft, spec: FunctionSpec, missing: str | None
+) -> tuple[str, Column | None, Column | None]:
+    """Return the call of the function, and the columns that FROM needs: the result, and the row."""
+    dialect = draft.dialect
+    number_type = "FLOAT" if draft.layout == "f32" else "DOUBLE"
+    row = None
+    if draft.for_shared_sql:
+        return f"{dialect.scorer(spec.name)}({ROW_PLACEHOLDER})", None, None
+    if spec.by_column:
+        arguments = columns(draft.prepared, draft.bounds, number_type, dialect)
+    else:
+        packed_row = packed(draft.prepared, draft.bounds, number_type, dialect)
+        if draft.row_in_from:
+            row = Column.of_row(packed_row, dialect.type(f"{number_type}[]"))
+            packed_row = dialect.packed_arguments(row.name)
+        arguments = packed_row + texts(draft.prepared, draft.bounds, dialect)
+    call_sql = f"{dialect.scorer(spec.name)}({arguments})"
+    if not draft.shared.in_from:
+        return call_sql, None, row
+    result_type = dialect.returned(draft.shared.type(draft.model.program, spec.by_column))
+    column = Column(spec.name, unless(missing, call_sql), arguments, result_type)
+    return dialect.quote_name(spec.name), column, row

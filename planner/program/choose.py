@@ -1,0 +1,307 @@
+"""Choose backend, strategy and device for a Program: the user's, or else the cheapest.
+
+The plan records the choice, with its reason and the estimates of the alternatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.backends.base import BACKENDS, load
+from sqlml.backends.costs import current
+from sqlml.bounded_cache import of_programs
+from sqlml.errors import BackendError, ConfigError, MissingDependencyError
+from sqlml.ir.operators.opaque import NATIVE_ALONE, OWNERS
+from sqlml.ir.program import Program
+from sqlml.ir.trees import Ensemble
+from sqlml.passes.lower import lower, refusal
+from sqlml.passes.order import TENSOR_PASSES, run
+from sqlml.planner.program.cost import BATCH, ROWS, Estimate, estimate_ways
+
+OPTIONS = ("backend", "strategy", "device")
+DEVICES = ("auto", "cpu", "cuda")
+MAX_BATCH_ROWS = 100_000_000
+STRATEGIES = ("auto", *dict.fromkeys(s for entry in BACKENDS.values() for s in entry.strategies))
+SQL_BACKEND = "sql"
+"""The backend of SQL expressions, which the engine itself evaluates."""
+
+BACKEND_NAMES = ("auto", SQL_BACKEND, *BACKENDS)
+"""The values of the option `backend`."""
+
+ROUTES = ("auto", "native", "arrow")
+"""The values of the setting `route`: how rows reach a function (`named_function.Route`)."""
+
+SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "backend": BACKEND_NAMES,
+        "strategy": STRATEGIES,
+        "device": DEVICES,
+        "route": ROUTES,
+        "approximate": ("true", "false"),
+    }
+)
+"""Name of a setting -> its values.
+
+A session sets them with `SET sqlml_...`, and a model with `OPTIONS (...)`, except the route.
+"""
+
+
+def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
+    """Return the settings of a session with one changed, or removed if `value` is None.
+
+    Raises:
+        ConfigError: the setting or the value is unknown.
+    """
+    values = SETTINGS.get(name)
+    if values is None:
+        raise ConfigError(
+            f"unknown setting sqlml_{name}; settings: "
+            + ", ".join(f"sqlml_{option}" for option in SETTINGS)
+        )
+    others = {k: v for k, v in settings.items() if k != name}
+    if value is None:
+        return others
+    text = str(value).lower() if isinstance(value, str | bool) else ""
+    if text not in values:
+        raise ConfigError(f"unknown {name} {value!r}; sqlml_{name} takes {', '.join(values)}")
+    return {**others, name: text}
+
+
+def batch_rows(options: Mapping[str, Any]) -> int | None:
+    """Return the option `batch_size`: the most rows to score at once; None for the engine's choice.
+
+    Raises:
+        ConfigError: it is not a number of rows from 1 to `MAX_BATCH_ROWS`.
+    """
+    rows = options.get("batch_size")
+    if rows is not None and (type(rows) is not int or not 0 < rows <= MAX_BATCH_ROWS):
+        raise ConfigError(
+            f"option batch_size must be a number of rows from 1 to {MAX_BATCH_ROWS}, not {rows!r}"
+        )
+    return rows
+
+
+def may_approximate(options: Mapping[str, Any], argument: bool | None) -> bool:
+    """Tell whether a cascade may answer a call.
+
+    Args:
+        options: the model's options, overridden by the settings of the session.
+        argument: the call's own argument `approximate`, if it has one.
+    """
+    return str(options.get("approximate")).lower() == "true" if argument is None else argument
+
+
+def asks_for_sql(options: Mapping[str, Any]) -> bool:
+    """Tell whether the options demand that the model is written as SQL."""
+    return str(options.get("backend", "auto")).lower() == SQL_BACKEND
+
+
+def allows_sql(options: Mapping[str, Any]) -> bool:
+    """Tell whether the options allow that the model is written as SQL."""
+    return all(str(options.get(name, "auto")).lower() == "auto" for name in OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The way in which a Program runs, and the reason.
+
+    Attributes:
+        estimates: the estimates that were compared for `rows` rows, with the chosen one first; none
+            if the options leave only one way.
+        guarded: with backend "sql", rows that the expression cannot score go to a function.
+    """
+
+    backend: str
+    strategy: str
+    device: str
+    reason: str
+    estimates: tuple[Estimate, ...] = ()
+    rows: int = ROWS
+    guarded: bool = True
+
+
+def choose(
+    program: Program,
+    options: Mapping[str, Any],
+    rows: int = ROWS,
+    batch: int = BATCH,
+    by_column: bool = False,
+) -> Choice:
+    """Resolve the options `backend`, `strategy` and `device`, each "auto" by default.
+
+    With backend "sql", this is the choice for rows that the expression leaves to a function.
+
+    Args:
+        rows: the number of rows to score.
+        batch: the number of rows per call of the function; a GPU needs many of them.
+        by_column: rows reach the function as columns, and not by Arrow.
+
+    Raises:
+        ConfigError: a name is unknown, or the backend does not have the strategy.
+        BackendError: the trees are too large for the strategy.
+        MissingDependencyError: the backend's library is not installed.
+    """
+    backend, strategy, device = _read_options(options)
+    if backend == SQL_BACKEND:
+        return choose(program, {**options, "backend": "auto"}, rows, batch, by_column)
+    if any(node.op in NATIVE_ALONE for node in program.nodes):
+        return Choice("native", "traverse", "cpu", "the one backend that explains")
+    owner = next((OWNERS[n.op] for n in program.nodes if n.op in OWNERS), None)
+    if backend == "auto" and owner is not None:
+        name = _resolve_strategy(program, owner, strategy)
+        reason = "the one backend that runs this kind of model"
+        return Choice(owner, name, _resolve_device(device), reason)
+    if backend == "auto" or strategy == "auto":
+        compared = tuple(
+            e
+            for e in _estimate_ways(program, rows, batch, by_column)
+            if backend in ("auto", e.backend)
+            and strategy in ("auto", e.strategy)
+            and device in ("auto", e.device)
+        )
+        cheapest = _choose_cheapest(program, compared, rows)
+        if cheapest is not None:
+            return cheapest
+    if backend != "auto":
+        name = _resolve_strategy(program, backend, strategy)
+        return Choice(backend, name, _resolve_device(device), "asked for")
+    return _choose_infeasible(program, strategy, device)
+
+
+def _choose_infeasible(program: Program, strategy: str, device: str) -> Choice:
+    """Return a choice for options that no way fits, for example because there is no GPU.
+
+    The backend raises the error when it compiles the Program.
+    """
+    is_native = strategy in ("auto", *BACKENDS["native"].strategies)
+    backend = "native" if is_native and device != "cuda" else "torch"
+    try:
+        name = _resolve_strategy(program, backend, strategy)
+        return Choice(backend, name, _resolve_device(device), "asked for")
+    except MissingDependencyError as error:
+        raise MissingDependencyError(
+            f"the options strategy = {strategy!r} and device = {device!r} need a backend that is "
+            f"not installed: {error.message}; or RESET sqlml_strategy, RESET sqlml_device, or the "
+            "model's own OPTIONS"
+        ) from None
+
+
+def _read_options(options: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return backend, strategy and device; raise ConfigError for an unknown name."""
+    backend = str(options.get("backend", "auto")).lower()
+    strategy = str(options.get("strategy", "auto")).lower()
+    device = str(options.get("device", "auto")).lower()
+    if backend not in BACKEND_NAMES:
+        raise ConfigError(f"unknown backend {backend!r}; backends: {', '.join(BACKEND_NAMES)}")
+    if device not in DEVICES:
+        raise ConfigError(f"unknown device {device!r}; devices: {', '.join(DEVICES)}")
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"unknown strategy {strategy!r}; strategies: {', '.join(STRATEGIES)}")
+    return backend, strategy, device
+
+
+def _choose_cheapest(program: Program, compared: tuple[Estimate, ...], rows: int) -> Choice | None:
+    """Return the first way that supports the Program, with the others as its alternatives."""
+    for best in compared:
+        if best.backend == "native" or _is_supported(program, best):
+            rest = tuple(e for e in compared if e is not best)
+            reason = "the least estimated time" if rest else "the one way that fits the options"
+            return Choice(best.backend, best.strategy, best.device, reason, (best, *rest), rows)
+    return None
+
+
+@of_programs
+def _estimate_ways(
+    program: Program, rows: int, batch: int, by_column: bool
+) -> tuple[Estimate, ...]:
+    return estimate_ways(program, current(), rows, batch, by_column)
+
+
+@of_programs
+def _is_supported(program: Program, way: Estimate) -> bool:
+    """Tell whether an external backend supports all operators of the Program."""
+    if way.seconds == float("inf"):
+        return False
+    lowered = program
+    if BACKENDS[way.backend].level == "tensor":
+        lowered = run(lower(program, way.strategy), passes=TENSOR_PASSES)
+    return load(way.backend).supports(lowered) is None
+
+
+def _resolve_device(device: str) -> str:
+    return "cpu" if device == "auto" else device
+
+
+def _resolve_strategy(program: Program, backend: str, name: str) -> str:
+    load(backend)  # Raises an error if it is not installed.
+    strategies = BACKENDS[backend].strategies
+    if name == "auto":
+        return _choose_by_depth(program, strategies)
+    if name not in strategies:
+        raise ConfigError(
+            f"backend {backend!r} has no strategy {name!r}; strategies: {', '.join(strategies)}, "
+            f"auto (backends: {', '.join(BACKENDS)})"
+        )
+    reason = _find_refusal(program, name)
+    if reason is not None:
+        raise BackendError(reason)
+    return name
+
+
+@of_programs
+def _find_refusal(program: Program, strategy: str) -> str | None:
+    return refusal(program, strategy)
+
+
+def _choose_by_depth(program: Program, strategies: tuple[str, ...]) -> str:
+    """Choose GEMM for shallow trees, PTT up to depth 10, or TT (Hummingbird, section 5.1)."""
+    ensembles = [Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble"]
+    has_category_sets = any(e.has_categories for e in ensembles)
+    if "gemm" not in strategies or (strategies[0] == "traverse" and not has_category_sets):
+        return strategies[0]
+    depth = max((e.depth for e in ensembles), default=0)
+    return "gemm" if depth <= 3 else "ptt" if depth <= 10 else "tt"
+
+
+FEW_ROWS, MANY_ROWS = 1, 1_000_000_000
+"""The range of numbers of rows for which backends are compared."""
+
+
+def depends_on_rows(program: Program, options: Mapping[str, Any]) -> bool:
+    """Tell whether the options leave a choice whose best way depends on the number of rows.
+
+    Times are nearly linear in the rows, so a way that is best at both ends is best in between.
+    """
+    names = tuple(str(options.get(name, "auto")).lower() for name in OPTIONS)
+    return "auto" in names and _depends_on_rows(program, names)
+
+
+@of_programs
+def _depends_on_rows(program: Program, names: tuple[str, ...]) -> bool:
+    options = dict(zip(OPTIONS, names, strict=True))
+    choices = [choose(program, options, rows) for rows in (ROWS, FEW_ROWS, MANY_ROWS)]
+    return len({(c.backend, c.strategy, c.device) for c in choices}) > 1
+
+
+def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool) -> Choice:
+    """Return a choice with its estimates for another number of rows."""
+    if not choice.estimates or choice.rows == rows:
+        return choice
+    new_estimates = estimate_ways(program, current(), rows, by_column=by_column)
+    by_way = {_identify_way(e): e for e in new_estimates}
+
+    def rescale(e: Estimate) -> Estimate:
+        if e.backend == SQL_BACKEND:  # An expression takes the same time for each row.
+            return replace(e, seconds=e.seconds * rows / choice.rows)
+        return by_way.get(_identify_way(e), e)
+
+    first, *rest = map(rescale, choice.estimates)
+    rest.sort(key=lambda e: e.start + e.seconds)
+    return replace(choice, estimates=(first, *rest), rows=rows)
+
+
+def _identify_way(e: Estimate) -> tuple[str, str, str]:
+    return e.backend, e.strategy, e.device

@@ -1,0 +1,268 @@
+"""The cost model: estimated times of scoring a Program on each backend of this machine.
+
+An estimate is a sum over the operators of a Program: a call for each block of rows, and for each
+row the numbers that it computes, the products of matrices, and the steps down trees. The
+coefficients are those of `backends.costs`. Estimates rank backends, and are not precise times.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from sqlml.backends.costs import Costs, current, tree_costs
+from sqlml.backends.devices import available, installed
+from sqlml.ir.operators.contributions import ensemble_of
+from sqlml.ir.program import Node, Program
+from sqlml.ir.tree_shape import TreeShape, tree_shape
+from sqlml.ir.trees import Ensemble
+from sqlml.passes.one_tree import OneTree, one_tree
+
+ROWS = 100_000
+"""The number of rows that is assumed if it is unknown."""
+
+BATCH = 2_048
+"""The number of rows that the engine passes to a function, and that CPU backends process."""
+
+MARGIN = 2.0
+"""The factor by which another CPU backend must be faster than sqlml's own.
+
+Estimates are no more precise, and the libraries of other backends take seconds to load.
+"""
+
+BLOCK = 512
+"""The least number of rows that native block kernels work for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The estimated time of one way to run a Program.
+
+    Attributes:
+        strategy: the strategy for trees; meaningless without them.
+        seconds: the time on one thread; infinite if the way is not feasible.
+        start: the time, in seconds, to load a library that this process has not loaded.
+        kernel: the kernel that runs the strategy, if it has several.
+    """
+
+    backend: str
+    strategy: str
+    device: str
+    seconds: float
+    start: float = 0.0
+    kernel: str = ""
+    has_trees: bool = True
+
+    @property
+    def name(self) -> str:
+        """The name of the way, as EXPLAIN prints it."""
+        where = "" if self.device == "cpu" else f" on {self.device}"
+        kernel = f" ({self.kernel})" if self.kernel else ""
+        strategy = f"/{self.strategy}" if self.has_trees else ""
+        return f"{self.backend}{strategy}{where}{kernel}"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to run a Program, with the owner of its coefficients and the time to load it."""
+
+    backend: str
+    strategy: str
+    device: str
+    costs: str
+    library: str
+    start: float
+
+
+WAYS: tuple[Way, ...] = (
+    Way("native", "traverse", "cpu", "native", "numba", 0.0),
+    Way("onnxruntime", "traverse", "cpu", "onnxruntime", "onnxruntime", 0.3),
+    Way("torch", "gemm", "cpu", "torch", "torch", 1.5),
+    Way("torch", "tt", "cpu", "torch", "torch", 1.5),
+    Way("torch", "ptt", "cpu", "torch", "torch", 1.5),
+    Way("torch", "fused", "cuda", "cuda", "torch", 4.0),
+    Way("torch", "gemm", "cuda", "cuda", "torch", 4.0),
+    Way("torch", "tt", "cuda", "cuda", "torch", 4.0),
+    Way("torch", "ptt", "cuda", "cuda", "torch", 4.0),
+)
+"""All ways that may be chosen automatically, with the simplest first."""
+
+
+def estimate_ways(
+    program: Program,
+    costs: Costs,
+    rows: int = ROWS,
+    batch: int = BATCH,
+    by_column: bool = False,
+) -> tuple[Estimate, ...]:
+    """Return the estimates of the ways that this machine has, with the cheapest first.
+
+    On the CPU, sqlml's own backend is preferred unless another is faster by `MARGIN`.
+
+    Args:
+        rows: the number of rows to score.
+        batch: the number of rows per call of the function.
+        by_column: rows reach the function as columns, and not by Arrow.
+    """
+    ways = [way for way in WAYS if _is_available(way)]
+    if not any(node.op == "tree_ensemble" for node in program.nodes):
+        ways = list({(way.backend, way.device): way for way in reversed(ways)}.values())
+    ways_estimated = [_estimate_way(program, way, costs, rows, batch, by_column) for way in ways]
+    return tuple(sorted(ways_estimated, key=_rank))
+
+
+def _rank(e: Estimate) -> float:
+    handicap = MARGIN if e.backend != "native" and e.device == "cpu" else 1.0
+    return handicap * (e.start + e.seconds)
+
+
+def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
+    """Estimate a linear model or a small tree as an expression; infinite for a larger tree."""
+    if any(node.op == "tree_ensemble" for node in program.nodes):
+        one = one_tree(program)
+        nanoseconds = math.inf if one is None else _estimate_tree_sql(one, costs, rows)
+    else:
+        width = sum(_width(node) for node in program.nodes if node.op == "input")
+        nanoseconds = rows * width * costs["sql.number"]
+    return Estimate("sql", "", "cpu", nanoseconds * 1e-9, has_trees=False)
+
+
+def count_inline_categories() -> int:
+    """Return the most categories of an encoder that is written into the query.
+
+    With more, passing the texts of `ROWS` rows to the function is faster.
+    """
+    costs = current()
+    each = costs["sql.category"] + ROWS * costs["sql.lookup"]
+    return max(1, round(ROWS * costs["udf.text"] / each))
+
+
+def _estimate_tree_sql(one: OneTree, costs: Costs, rows: int) -> float:
+    checks = sum(r.limited for r in one.ranges)
+    per_row = one.levels * costs["sql.level"] + one.tests * costs["sql.test"]
+    return rows * (per_row + (1 + checks) * costs["sql.number"])
+
+
+def _is_available(way: Way) -> bool:
+    has_device = way.device == "cpu" or available(way.device)
+    return has_device and installed(way.library)
+
+
+def _estimate_way(
+    program: Program, way: Way, costs: Costs, rows: int, batch: int, by_column: bool
+) -> Estimate:
+    rates, transfer = _Rates(way.costs, costs), _Rates("column" if by_column else "udf", costs)
+    batch = batch if way.device == "cuda" else BATCH
+    calls = math.ceil(rows / batch) if rows else 0
+    nanoseconds, kernel = math.ceil(rows / BATCH) * transfer["call"], ""
+    for node in program.nodes:
+        if not node.type.rowwise:
+            continue
+        if node.op == "input":
+            nanoseconds += rows * _width(node) * (rates["byte"] * 8 + transfer["number"])
+            continue
+        nanoseconds += calls * rates["call"]
+        if node.op == "tree_ensemble":
+            per_row, kernel = _TREES[way.backend, way.strategy](
+                _shape(node), rates, min(rows, batch)
+            )
+            nanoseconds += rows * per_row
+        elif node.op == "tree_contributions":
+            e = ensemble_of(node.attrs)
+            nanoseconds += rows * e.nodes * ((e.depth + 1) // 2) * CONTRIBUTION_NANOSECONDS
+        else:
+            nanoseconds += rows * (
+                _width(node) * rates["number"] + _count_products(node) * rates["product"]
+            )
+    is_loaded = way.library in sys.modules
+    return Estimate(
+        way.backend,
+        way.strategy,
+        way.device,
+        nanoseconds * 1e-9,
+        0.0 if is_loaded else way.start,
+        kernel,
+        any(node.op == "tree_ensemble" for node in program.nodes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """The coefficients of one backend, by their bare names; 0 for unknown ones."""
+
+    owner: str
+    costs: Costs
+
+    def __getitem__(self, name: str) -> float:
+        return self.costs.get(f"{self.owner}.{name}", 0.0)
+
+
+def _width(node: Node) -> int:
+    return int(np.prod(node.type.shape[1:], dtype=np.int64))
+
+
+def _count_products(node: Node) -> int:
+    """Count the multiply-add operations of a row."""
+    matrices = [a for a in node.attrs.values() if isinstance(a, np.ndarray) and a.ndim == 2]
+    return sum(a.size for a in matrices if a.dtype.kind == "f")
+
+
+def _shape(node: Node) -> TreeShape:
+    return tree_shape(Ensemble.of(node.attrs))
+
+
+def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
+    kernels = tree_costs(shape, rates.costs)
+    blocks = min(kernels.cursor, kernels.descent) * max(1.0, BLOCK / max(rows, 1))
+    blocks += kernels.batch / max(rows, 1)
+    block_kernel = "cursor" if kernels.cursor <= kernels.descent else "descent"
+    ways = {"lockstep": kernels.by_lockstep(rows), block_kernel: blocks}
+    kernel = min(ways, key=lambda k: ways[k])
+    return ways[kernel], kernel
+
+
+def _estimate_steps(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
+    """Estimate the traversal of each tree down to its deepest level."""
+    levels = shape.nodes.shape[1]
+    return shape.trees * levels * rates["step"] + shape.trees * shape.values * rates["number"], ""
+
+
+def _estimate_gemm(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
+    """Estimate products with all nodes and leaves of padded trees (Hummingbird, algorithm 1)."""
+    nodes = int(shape.nodes.sum(1).max(initial=0))
+    numbers = shape.trees * (2 * nodes + 2 * (nodes + 1))
+    products = shape.trees * (nodes * (nodes + 1) + (nodes + 1) * shape.values)
+    return numbers * rates["number"] + products * rates["product"], ""
+
+
+def _estimate_perfect_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
+    """Estimate the traversal of trees that are padded to perfect ones; infinite for deep trees."""
+    is_too_deep = shape.nodes.shape[1] > MAX_PERFECT_DEPTH
+    return (math.inf, "") if is_too_deep else _estimate_steps(shape, rates, rows)
+
+
+CONTRIBUTION_NANOSECONDS = 1.3
+"""The time per row, node and quadrature point of `native/trees/contributions.py`."""
+
+MAX_PERFECT_DEPTH = 10
+"""The most levels of trees that are padded to perfect ones (Hummingbird, section 5.1)."""
+
+
+TreeCost = Callable[[TreeShape, _Rates, int], tuple[float, str]]
+"""Returns the nanoseconds per row for a number of rows per batch, and the kernel's name."""
+
+_TREES: Mapping[tuple[str, str], TreeCost] = MappingProxyType(
+    {
+        ("native", "traverse"): _estimate_native_trees,
+        ("onnxruntime", "traverse"): _estimate_steps,
+        ("torch", "gemm"): _estimate_gemm,
+        ("torch", "tt"): _estimate_steps,
+        ("torch", "ptt"): _estimate_perfect_trees,
+        ("torch", "fused"): _estimate_steps,
+    }
+)

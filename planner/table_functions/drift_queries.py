@@ -1,0 +1,324 @@
+"""The SQL that compares two distributions of each column: of two tables, or of training and table.
+
+Numbers are compared in bins that have equally many rows of the first table, and names one by one;
+the Kolmogorov-Smirnov distance uses all numbers. NULLs are not part of a distribution: their shares
+are columns of their own. The rows of a training are known only as some numbers and names, each with
+the number of rows that it stands for (`training/storage/column_statistics.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.dialects import Dialect
+from sqlml.planner.syntax.literal_table import literal_table
+from sqlml.planner.syntax.spelled import spelled
+from sqlml.planner.table_functions.curves import build_quantile_edges
+from sqlml.planner.table_functions.describe_data import DataColumn
+from sqlml.planner.table_functions.evaluated_model import Grouping
+from sqlml.types import fold
+
+METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        "psi": "psi",
+        "jensen_shannon_divergence": "jensen_shannon_divergence",
+        "l_infty": "l_infinity",
+        "l_infinity": "l_infinity",
+        "kolmogorov_smirnov": "kolmogorov_smirnov",
+    }
+)
+"""Name of a metric in the options -> column of the result."""
+
+_FLOOR = "1e-4"
+"""The share of an empty bin in the population stability index, which takes its logarithm."""
+
+_KEYS = Grouping(("k",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftOptions:
+    """The metrics that are compared with thresholds, and these thresholds.
+
+    Attributes:
+        metrics: the metric of numbers, and that of names.
+        thresholds: the greatest normal value of each, and of the difference of the shares of NULL.
+        column_thresholds: column, folded -> the threshold of its metric.
+        bins: the number of bins for numbers.
+    """
+
+    metrics: tuple[str, str]
+    thresholds: tuple[float, float, float]
+    column_thresholds: Mapping[str, float]
+    bins: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingDistributions:
+    """The recorded distributions of training rows. Each tuple starts with the index of the column.
+
+    Attributes:
+        numbers, names: a value, and the number of rows that have it.
+        others: the number of rows with names that were not recorded.
+        shares: the number of rows, and of NULLs.
+    """
+
+    numbers: Sequence[tuple[int, float, int]]
+    names: Sequence[tuple[int, str, int]]
+    others: Sequence[tuple[int, int]]
+    shares: Sequence[tuple[int, int, int]]
+
+
+def compare_tables(
+    columns: Sequence[DataColumn], options: DriftOptions, dialect: Dialect
+) -> tuple[str, str, str]:
+    """Return the SQL before, between and after the rows of two tables.
+
+    Args:
+        columns: the columns that both tables have; each is a row of the result.
+    """
+    items = {column.name: dialect.quote_name(column.name) for column in columns}
+    side = _collect_columns(columns, items, dialect)
+    before, after = _wrap_sides(columns, options, None, dialect)
+    return f"{before}0 AS side, {side} FROM ", f" UNION ALL SELECT 1 AS side, {side} FROM ", after
+
+
+def compare_with_training(
+    columns: Sequence[DataColumn],
+    items: Mapping[str, str],
+    training: TrainingDistributions,
+    options: DriftOptions,
+    dialect: Dialect,
+) -> tuple[str, str]:
+    """Return the SQL before and after the rows of a table that is compared with a training's rows.
+
+    Args:
+        columns: in the order of their indices, numbers first.
+        items: column -> its expression over the rows.
+    """
+    before, after = _wrap_sides(columns, options, training, dialect)
+    return f"{before}1 AS side, {_collect_columns(columns, items, dialect)} FROM ", after
+
+
+def split_kinds(columns: Sequence[DataColumn]) -> tuple[list[DataColumn], list[DataColumn]]:
+    """Return the columns of numbers, and all others, whose values count as names."""
+    numbers = [column for column in columns if column.kind == "number"]
+    return numbers, [column for column in columns if column.kind != "number"]
+
+
+def _collect_columns(
+    columns: Sequence[DataColumn], items: Mapping[str, str], dialect: Dialect
+) -> str:
+    """Return two select items: the list of a row's numbers, and that of its names."""
+    numbers, names = split_kinds(columns)
+    return (
+        f"{_cast_list([items[c.name] for c in numbers], 'DOUBLE', dialect)} AS numbers, "
+        f"{_cast_list([items[c.name] for c in names], 'VARCHAR', dialect)} AS names"
+    )
+
+
+def _cast_list(items: list[str], kind: str, dialect: Dialect) -> str:
+    """Return a list of expressions cast to a type; an empty list becomes one NULL of that type."""
+    type_name = dialect.type(kind)
+    return dialect.array([f"CAST({item} AS {type_name})" for item in items or ["NULL"]])
+
+
+def _wrap_sides(
+    columns: Sequence[DataColumn],
+    options: DriftOptions,
+    training: TrainingDistributions | None,
+    dialect: Dialect,
+) -> tuple[str, str]:
+    """Return the SQL before and after the rows of both sides: `side`, `numbers` and `names`."""
+    numbers, names = split_kinds(columns)
+    ctes = _build_ctes(len(numbers), len(names), options.bins, training is not None)
+    query = spelled(
+        "WITH sqlml_both AS (SELECT 1), "
+        + ", ".join(f"{name} AS ({query})" for name, query in ctes.items())
+        + _RESULT,
+        dialect.name,
+    ).removeprefix("WITH sqlml_both AS (SELECT 1), ")
+    if training is not None:
+        query = ", ".join([*_write_training_ctes(training, dialect), query])
+    items = _select_result([*numbers, *names], len(numbers), options, dialect)
+    return (
+        f"(SELECT {items} FROM (WITH sqlml_both AS (SELECT ",
+        f"), {query}) AS sqlml_drift)",
+    )
+
+
+def _select_result(
+    columns: Sequence[DataColumn], numbers: int, options: DriftOptions, dialect: Dialect
+) -> str:
+    """Return the select items of the result, over `_RESULT`; the first `numbers` columns are such.
+
+    A column is an anomaly if its metric, or the difference of its shares of NULL, is above the
+    threshold.
+    """
+    metrics, thresholds = options.metrics, options.thresholds
+    names = dialect.array([dialect.text(column.name) for column in columns])
+    name = dialect.at(names, dialect.operator("+", "k", "1"))
+    is_number = f"k < {numbers}"
+    value = f"CASE WHEN {is_number} THEN {metrics[0]} ELSE {metrics[1]} END"
+    cases = "".join(
+        f"WHEN k = {k} THEN {options.column_thresholds[fold(column.name)]!r} "
+        for k, column in enumerate(columns)
+        if fold(column.name) in options.column_thresholds
+    )
+    threshold = f"CASE {cases}WHEN {is_number} THEN {thresholds[0]!r} ELSE {thresholds[1]!r} END"
+    threshold = f"CAST({threshold} AS DOUBLE)"
+    metric = f"CASE WHEN {is_number} THEN '{metrics[0]}' ELSE '{metrics[1]}' END"
+    nulls = dialect.call("abs", dialect.operator("-", "null_share_base", "null_share_study"))
+    return (
+        f"{name} AS input, {metric} AS metric, {value} AS value, "
+        f"{threshold} AS threshold, coalesce({value} > {threshold}, false) OR coalesce({nulls} > "
+        f"{thresholds[2]!r}, false) AS is_anomaly, psi, "
+        "jensen_shannon_divergence, l_infinity, kolmogorov_smirnov, null_share_base, "
+        "null_share_study, rows_base, rows_study"
+    )
+
+
+def _write_training_ctes(training: TrainingDistributions, dialect: Dialect) -> list[str]:
+    """Return the recorded distributions as queries of a WITH clause."""
+    k, n = {"k": "BIGINT"}, {"n": "DOUBLE"}
+    tables: Mapping[str, tuple[Mapping[str, str], Sequence[Sequence[Any]]]] = {
+        "known_numbers": ({**k, "p": "DOUBLE", **n}, training.numbers),
+        "known_names": ({**k, "name": "VARCHAR", **n}, training.names),
+        "known_others": ({**k, **n}, training.others),
+        "known_shares": ({**k, "num_rows": "BIGINT", "nulls": "BIGINT"}, training.shares),
+    }
+    return [
+        f"{name} AS {literal_table(columns, rows, dialect)}"
+        for name, (columns, rows) in tables.items()
+    ]
+
+
+def _build_ctes(numbers: int, names: int, bins: int, has_training: bool) -> dict[str, str]:
+    """Return the queries that count and compare the rows of both sides, for each column `k`.
+
+    Args:
+        has_training: the first side are the rows of `known_numbers` and its siblings.
+    """
+    return {
+        **_unnest_columns(numbers, names, has_training),
+        **_compare_numbers(bins, has_training),
+        "by_name": f"""
+            SELECT k, name, CAST(sum(base) AS DOUBLE) AS base, CAST(sum(study) AS DOUBLE) AS study
+            FROM long_names WHERE name IS NOT NULL
+            GROUP BY k, name{", is_other" if has_training else ""}
+        """,
+        "all_bins": """
+            SELECT k, base, study FROM binned UNION ALL SELECT k, base, study FROM by_name
+        """,
+        "in_bins": """
+            SELECT k, base / nullif(sum(base) OVER whole, 0) AS p,
+                study / nullif(sum(study) OVER whole, 0) AS q
+            FROM all_bins WINDOW whole AS (PARTITION BY k)
+        """,
+        "measured": f"""
+            SELECT k, max(abs(p - q)) AS l_infinity,
+                fsum((greatest(p, {_FLOOR}) - greatest(q, {_FLOOR}))
+                    * ln(greatest(p, {_FLOOR}) / greatest(q, {_FLOOR}))) AS psi,
+                fsum((CASE WHEN p > 0 THEN p * ln(2 * p / (p + q)) ELSE 0 END
+                    + CASE WHEN q > 0 THEN q * ln(2 * q / (p + q)) ELSE 0 END) / 2) AS js
+            FROM in_bins WHERE p IS NOT NULL AND q IS NOT NULL GROUP BY k
+        """,
+        "shares": _build_shares(numbers, numbers + names, has_training),
+    }
+
+
+def _unnest_columns(numbers: int, names: int, has_training: bool) -> dict[str, str]:
+    """Return `long_numbers` and `long_names`: a row for each value, with its weight on each side.
+
+    Names that the training did not record count as one, if it had any.
+    """
+    of_numbers = ", ".join(f"({k})" for k in range(max(numbers, 1)))
+    of_names = ", ".join(f"({k})" for k in range(numbers, numbers + max(names, 1)))
+    long_numbers = f"""
+        SELECT k, 1 - side AS base, side AS study, array_extract(numbers, k + 1) AS p
+        FROM sqlml_both CROSS JOIN (VALUES {of_numbers}) AS all_numbers(k) WHERE k < {numbers}
+    """
+    long_names = f"""
+        SELECT k, 1 - side AS base, side AS study, array_extract(names, k - {numbers} + 1) AS name
+        FROM sqlml_both CROSS JOIN (VALUES {of_names}) AS all_names(k) WHERE k < {numbers + names}
+    """
+    if has_training:
+        long_numbers += " UNION ALL SELECT k, n AS base, 0 AS study, p FROM known_numbers"
+        long_names = f"""
+            SELECT seen.k, base, study, CASE WHEN seen.name IS NULL OR known_others.k IS NULL
+                OR known_names.k IS NOT NULL THEN seen.name ELSE '' END AS name,
+                known_others.k IS NOT NULL AND known_names.k IS NULL AS is_other
+            FROM ({long_names}) AS seen
+            LEFT JOIN known_names ON seen.k = known_names.k AND seen.name = known_names.name
+            LEFT JOIN known_others ON seen.k = known_others.k
+            UNION ALL SELECT k, n AS base, 0 AS study, name, false AS is_other FROM known_names
+            UNION ALL
+            SELECT k, n AS base, 0 AS study, '' AS name, true AS is_other FROM known_others
+        """
+    return {"long_numbers": long_numbers, "long_names": long_names}
+
+
+def _compare_numbers(bins: int, has_training: bool) -> dict[str, str]:
+    """Return the queries that count the numbers of both sides in bins, and their distance."""
+    by_score = """
+        SELECT k, p, CAST(sum(base) AS DOUBLE) AS pos, CAST(sum(study) AS DOUBLE) AS neg
+        FROM long_numbers WHERE p IS NOT NULL GROUP BY k, p
+    """
+    cases = "".join(f"WHEN p <= e{n} THEN {n} " for n in range(1, bins))
+    binned = f"""
+        SELECT by_score.k, CASE {cases}ELSE {bins} END AS bin, sum(pos) AS base, sum(neg) AS study
+        FROM {_KEYS.join("by_score", "edges", "LEFT JOIN")} GROUP BY by_score.k, bin
+    """
+    upto = """
+        SELECT k, pos, sum(pos) OVER ascending AS base_upto, sum(neg) OVER ascending AS study_upto,
+            sum(pos) OVER whole AS base, sum(neg) OVER whole AS study
+        FROM by_score
+        WINDOW ascending AS (PARTITION BY k ORDER BY p ROWS UNBOUNDED PRECEDING),
+            whole AS (PARTITION BY k)
+    """
+    distances = f"""
+        SELECT k, max(abs(base_upto / nullif(base, 0) - study_upto / nullif(study, 0))) AS ks
+        FROM upto{" WHERE pos > 0" if has_training else ""} GROUP BY k
+    """
+    return {
+        "by_score": by_score,
+        **dict(build_quantile_edges(_KEYS, bins, "pos", interpolate=not has_training)),
+        "binned": binned,
+        "upto": upto,
+        "distances": distances,
+    }
+
+
+def _build_shares(numbers: int, columns: int, has_training: bool) -> str:
+    """Return the query that counts the rows and NULLs of each column on each side."""
+    places = ", ".join(f"({k})" for k in range(columns))
+    of_rows = f"""
+        SELECT k, sum(1 - side) AS rows_base, sum(side) AS rows_study,
+            sum(CASE WHEN side = 0 AND is_null THEN 1 ELSE 0 END) AS nulls_base,
+            sum(CASE WHEN side = 1 AND is_null THEN 1 ELSE 0 END) AS nulls_study
+        FROM (
+            SELECT k, side, CASE WHEN k < {numbers} THEN array_extract(numbers, k + 1) IS NULL
+                ELSE array_extract(names, k - {numbers} + 1) IS NULL END AS is_null
+            FROM sqlml_both CROSS JOIN (VALUES {places}) AS all_columns(k)
+        ) AS long_columns GROUP BY k
+    """
+    if not has_training:
+        return of_rows
+    return f"""
+        SELECT known_shares.k, num_rows AS rows_base, nulls AS nulls_base,
+            coalesce(rows_study, 0) AS rows_study, coalesce(nulls_study, 0) AS nulls_study
+        FROM known_shares LEFT JOIN ({of_rows}) AS of_rows ON known_shares.k = of_rows.k
+    """
+
+
+_RESULT = """
+    SELECT shares.k, psi, js AS jensen_shannon_divergence, l_infinity, ks AS kolmogorov_smirnov,
+        CAST(nulls_base AS DOUBLE) / nullif(rows_base, 0) AS null_share_base,
+        CAST(nulls_study AS DOUBLE) / nullif(rows_study, 0) AS null_share_study,
+        CAST(rows_base AS BIGINT) AS rows_base, CAST(rows_study AS BIGINT) AS rows_study
+    FROM shares LEFT JOIN measured ON shares.k = measured.k
+        LEFT JOIN distances ON shares.k = distances.k
+    ORDER BY shares.k
+"""

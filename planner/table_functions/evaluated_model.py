@@ -1,0 +1,342 @@
+"""The model of an evaluation, with its task, its labels, and the groups that the rows fall into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Self
+
+from sqlml.catalog.model import Model
+from sqlml.dialects import Dialect
+from sqlml.dialects.type_names import NUMBERS, UNTYPED
+from sqlml.errors import BindError
+from sqlml.ir.program import Program
+from sqlml.planner.binding.requested_output import index_of
+from sqlml.planner.program.result_sql import label_type
+from sqlml.planner.syntax.table_form import TableForm
+from sqlml.planner.table_functions.table_function_call import ColumnTypes, TableFunctionCall
+from sqlml.suggestions import closest
+from sqlml.types import Labels, fold, list_classes
+
+OF_CLASSES = (
+    *("precision", "recall", "accuracy", "f1_score", "log_loss", "roc_auc"),
+    *("average_precision", "brier_score"),
+)
+"""The metrics of a classifier, in the order of the result's columns."""
+
+OF_NUMBERS = (
+    *("mean_absolute_error", "mean_squared_error", "mean_squared_log_error"),
+    *("median_absolute_error", "max_error", "r2_score", "explained_variance"),
+    "mean_absolute_percentage_error",
+)
+"""The metrics of a regressor, in the order of the result's columns."""
+
+Task = Literal["two classes", "classes", "numbers", "clusters"]
+
+
+def task_of(model: Model) -> Task | None:
+    """Return the kind of prediction that a model makes; None if it cannot be evaluated."""
+    program = model.program
+    if "label" not in program.outputs:
+        return None
+    if not program.labels:
+        return "numbers"
+    if _finds_clusters(program) and "VotingClassifier" not in model.origin.source:
+        return "clusters"
+    return "two classes" if all(len(s) == 2 for s in program.labels) else "classes"
+
+
+def _finds_clusters(program: Program) -> bool:
+    """Tell whether the labels are numbers of clusters, as those of a mixture or of k-means."""
+    (labels,) = program.labels[:1]
+    is_numbered = labels.kind == "int64" and labels.values == tuple(range(len(labels)))
+    has_only_labels = not {"proba", "score"} & program.outputs.keys()
+    is_mixture = "samples" in program.outputs
+    return len(program.labels) == 1 and is_numbered and (has_only_labels or is_mixture)
+
+
+@dataclass(frozen=True)
+class EvaluatedModel:
+    """A model that a table function evaluates on labelled rows.
+
+    Attributes:
+        form: the call of the table function.
+        sql: the statement, for the positions of errors.
+        columns_of_rows: the column types of the user's rows.
+        label: the column that the model was trained to predict, if sqlml trained it.
+    """
+
+    form: TableForm
+    model: Model
+    dialect: Dialect
+    sql: str
+    columns_of_rows: ColumnTypes = None
+    label: str | None = None
+
+    @classmethod
+    def of(cls, call: TableFunctionCall) -> Self:
+        """Return the model and the rows of a call."""
+        label = None if call.training is None else call.training.label
+        (types,) = call.column_types
+        return cls(call.form, call.model, call.dialect, call.sql, types, label)
+
+    @cached_property
+    def task(self) -> Task:
+        """The kind of prediction that the model makes.
+
+        Raises:
+            BindError: the model predicts nothing that could be evaluated.
+        """
+        task = task_of(self.model)
+        if task is None:
+            raise self.error(f"model {self.model.name!r} predicts nothing that could be evaluated")
+        return task
+
+    @cached_property
+    def targets(self) -> int:
+        """The number of values that the model predicts per row."""
+        program = self.model.program
+        return len(program.labels) or program.output_type("label").width
+
+    @property
+    def class_labels(self) -> Labels:
+        """The labels of the classes, by class number; all targets have the same."""
+        labels = self.model.program.labels[0]
+        return replace(labels, values=labels.values[::-1]) if self.is_flipped else labels
+
+    @property
+    def class_counts(self) -> tuple[int, ...]:
+        """The number of classes of each target."""
+        return tuple(map(len, self.model.program.labels))
+
+    @property
+    def classes(self) -> int:
+        """The number of classes of the first target, and of all if they have the same."""
+        return self.class_counts[0]
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The columns that hold the labels, one for each target.
+
+        Raises:
+            BindError: the call names none, or a number of columns other than that of the targets.
+        """
+        option = self.form.options.get("label")
+        if option is not None:
+            columns = tuple(option.value)
+        elif self.label is not None:
+            columns = (self.label,)
+        elif self.task == "clusters":
+            return ()
+        else:
+            raise self.error(
+                f"name the label column, as in ml_{self.form.function}(..., label := 'churned')"
+            )
+        if len(columns) != self.targets:
+            raise self.error(
+                f"model {self.model.name!r} predicts {self.targets} values per row; name as many "
+                "label columns, as in label := ['a', 'b']"
+            )
+        return columns
+
+    @cached_property
+    def scores(self) -> Literal["probabilities", "scores", "none"]:
+        """The measure of confidence that the model returns."""
+        outputs = self.model.program.outputs
+        if "proba" in outputs:
+            return "probabilities"
+        return "scores" if "score" in outputs and self.targets == 1 else "none"
+
+    @cached_property
+    def positive(self) -> int:
+        """The index of the positive class: the last, unless the call or the model names one.
+
+        Raises:
+            BindError: there is no such class.
+        """
+        option = self.form.options.get("class")
+        name = self.model.options.get("positive_class") if option is None else option.value
+        (labels,) = self.model.program.labels
+        if name is None:
+            return len(labels) - 1
+        index = index_of(labels, name)
+        if index is None:
+            raise self.error(
+                f"model {self.model.name!r} has no class {name!r}; its classes are "
+                f"{list_classes(labels.values)}",
+                "class",
+            )
+        return index
+
+    @property
+    def is_flipped(self) -> bool:
+        """True if the first of two classes is positive, so that their numbers are swapped."""
+        return self.task == "two classes" and self.targets == 1 and self.positive == 0
+
+    @property
+    def hit(self) -> str:
+        """The condition on `sqlml_scored` that the second of two classes is predicted.
+
+        Raises:
+            BindError: the call has a threshold, and the model no probabilities.
+        """
+        threshold = self.form.options.get("threshold")
+        if threshold is None:
+            return "hat = 1"
+        if self.scores != "probabilities":
+            raise self.error(f"model {self.model.name!r} gives no probabilities", "threshold")
+        return f"p1 >= {float(threshold.value)!r}"
+
+    @cached_property
+    def grouping(self) -> Grouping:
+        """The groups of the result: those of the option `by`, and the targets."""
+        by = self.form.options.get("by")
+        columns = () if by is None else by.value
+        keys = [f"g{n}" for n in range(len(columns))]
+        names = [self.dialect.quote_name(name) for name in columns]
+        if self.targets > 1:
+            keys, names = [*keys, "t"], [*names, self.dialect.quote_name("target")]
+        return Grouping(tuple(keys), tuple(names))
+
+    def error(self, message: str, option: str | None = None) -> BindError:
+        """Return an error at the call, or at one of its options if that is written there."""
+        written = None if option is None else self.form.options.get(option)
+        span = self.form.span if written is None else written.span
+        return BindError(message, self.sql, span.start)
+
+    def column_type(self, name: str, option: str) -> str | None:
+        """Return the type of a column that an option names; None if it is not known yet.
+
+        Raises:
+            BindError: there is no such column.
+        """
+        if self.columns_of_rows is None:
+            return None
+        try:
+            return check_column(name, self.columns_of_rows)
+        except BindError as error:
+            raise self.error(error.message, option) from None
+
+    def label_column(self, name: str, target: int) -> str:
+        """Return the expression of a label column that can be compared with the classes.
+
+        Raises:
+            BindError: there is no such column, or it cannot hold the labels.
+        """
+        kind, quoted = self.column_type(name, "label"), self.dialect.quote_name(name)
+        if kind is None or self.task == "clusters":
+            return quoted
+        if not self.model.program.labels:
+            if NUMBERS.fullmatch(kind) is None and kind not in UNTYPED:
+                raise self.error(
+                    f"column {name!r} is {kind}, and model {self.model.name!r} predicts numbers",
+                    "label",
+                )
+            return quoted
+        labels = self.model.program.labels[target]
+        try:
+            check_labels(name, kind, labels, self.model.name)
+        except BindError as error:
+            raise self.error(error.message, "label") from None
+        is_number_of_boolean = kind == "BOOLEAN" and labels.kind != "bool"
+        return f"CAST({quoted} AS INTEGER)" if is_number_of_boolean else quoted
+
+
+def check_column(name: str, columns: Mapping[str, str]) -> str:
+    """Return the type of a column.
+
+    Args:
+        columns: name -> type of the columns of the rows.
+
+    Raises:
+        BindError: there is no such column.
+    """
+    for column, kind in columns.items():
+        if fold(column) == fold(name):
+            return kind
+    near = closest(fold(name), map(fold, columns))
+    hint = (
+        f"columns: {', '.join(list(columns)[:20])}" if near is None else f"did you mean {near!r}?"
+    )
+    raise BindError(f"the rows have no column {name!r}; {hint}")
+
+
+def check_labels(name: str, kind: str, labels: Labels, model: str) -> None:
+    """Check that the type of a column can hold the classes of a model.
+
+    Raises:
+        BindError: it cannot.
+    """
+    fits = {
+        "string": kind in ("VARCHAR", labels.sql_type) or kind.startswith("ENUM"),
+        "int64": NUMBERS.fullmatch(kind) is not None,
+        "float64": NUMBERS.fullmatch(kind) is not None,
+        "bool": kind == "BOOLEAN",
+    }
+    if not fits[labels.kind] and kind not in ('"NULL"', "NULL"):
+        examples = list_classes(labels.values, 3) + (", ..." if len(labels) > 3 else "")
+        raise BindError(
+            f"column {name!r} is {kind}, and the classes of model {model!r} are "
+            f"{label_type(labels)} ({examples}); cast the column in the rows"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """The keys that group the rows of an evaluation, and fragments of SQL that use them.
+
+    Attributes:
+        keys: internal names: `g0`, `g1`, ... for the user's columns, and `t` for the number of the
+            target if there are several.
+        names: the quoted names under which users see the keys.
+    """
+
+    keys: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> str:
+        """The keys as the first items of a SELECT: `g0, g1, `."""
+        return "".join(f"{key}, " for key in self.keys)
+
+    def columns_of(self, table: str) -> str:
+        """Return the keys of one of two joined tables as select items: `a.g0, a.g1, `."""
+        return "".join(f"{table}.{key}, " for key in self.keys)
+
+    @property
+    def group_by(self) -> str:
+        """GROUP BY the keys; empty without keys."""
+        return f"GROUP BY {', '.join(self.keys)}" if self.keys else ""
+
+    def group_by_of(self, table: str) -> str:
+        """Return GROUP BY the keys of one of two joined tables; empty without keys."""
+        keys = ", ".join(f"{table}.{key}" for key in self.keys)
+        return f"GROUP BY {keys}" if keys else ""
+
+    def group_by_with(self, *columns: str) -> str:
+        """Return GROUP BY the keys and further columns."""
+        return f"GROUP BY {', '.join([*self.keys, *columns])}"
+
+    @property
+    def partition_by(self) -> str:
+        """PARTITION BY the keys; empty without keys."""
+        return f"PARTITION BY {', '.join(self.keys)}" if self.keys else ""
+
+    def join(self, left: str, right: str, how: str = "JOIN") -> str:
+        """Return the join of two tables by the keys, with NULL as a key like any other."""
+        if not self.keys:
+            return f"{left} CROSS JOIN {right}"
+        conditions = (f"{left}.{key} IS NOT DISTINCT FROM {right}.{key}" for key in self.keys)
+        return f"{left} {how} {right} ON {' AND '.join(conditions)}"
+
+    @property
+    def require_rows(self) -> str:
+        """A condition on the result that raises an error if no row could be evaluated.
+
+        With keys there is just no group, and no error.
+        """
+        if self.keys:
+            return "n >= 0"
+        message = "no row has a label and a prediction: there is nothing to evaluate"
+        return f"CASE WHEN n > 0 THEN true ELSE CAST(error('{message}') AS BOOLEAN) END"

@@ -1,0 +1,262 @@
+"""The SQL of the table functions that evaluate a model: metrics, confusion matrices and curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.planner.program.result_sql import label_array
+from sqlml.planner.table_functions.curves import (
+    Ctes,
+    build_calibration_curve,
+    build_lift,
+    build_pr_curve,
+    build_roc_curve,
+    build_scores,
+)
+from sqlml.planner.table_functions.evaluated_model import OF_CLASSES, OF_NUMBERS, Grouping
+from sqlml.planner.table_functions.metric_queries import (
+    CLUSTER_MATCH_METRICS,
+    CLUSTER_METRICS,
+    build_binary_metrics,
+    build_clustering_metrics,
+    build_confusion_matrix,
+    build_confusion_pairs,
+    build_multiclass_metrics,
+    build_regression_metrics,
+)
+from sqlml.planner.table_functions.scored_rows import EvaluationQuery, ScoredRows
+from sqlml.planner.table_functions.table_function_call import TableFunctionCall
+from sqlml.types import fold
+
+_POINTS, _BINS = 1000, 10
+"""The default number of thresholds of a curve, and of bins."""
+
+_MOST_BINS, _MOST_QUANTILES = 1000, 100
+
+_MOST_COLUMNS = 200
+"""The most classes that are columns of a confusion matrix."""
+
+
+def write_evaluation(call: TableFunctionCall) -> tuple[str, str]:
+    """Return the SQL before and after the rows of any of these table functions.
+
+    Raises:
+        BindError: the model does not fit the function, or an option does not fit the model.
+    """
+    return written(ScoredRows.of(call))
+
+
+def written(rows: ScoredRows) -> tuple[str, str]:
+    """Return the SQL before and after rows that are scored in a way of their own.
+
+    Raises:
+        BindError: the model does not fit the function, or an option does not fit the model.
+    """
+    if rows.targets > 1:
+        _reject_options(rows, ("class",), "has several targets")
+    return _WRITERS[rows.form.function](rows)
+
+
+def _write_metrics(rows: ScoredRows) -> tuple[str, str]:
+    per_class = _read_flag(rows, "per_class")
+    metrics: Sequence[str] = OF_CLASSES
+    if rows.task == "numbers":
+        _reject_options(rows, ("threshold", "class", "per_class"), "predicts numbers")
+        query = build_regression_metrics(rows.grouping)
+        metrics = OF_NUMBERS
+    elif rows.task == "clusters":
+        _reject_options(rows, ("threshold", "class", "per_class"), "finds clusters")
+        query = build_clustering_metrics(rows.grouping, bool(rows.labels))
+        matches = CLUSTER_MATCH_METRICS if rows.labels else ()
+        metrics = (*CLUSTER_METRICS, *matches, "clusters")
+    elif rows.task == "two classes":
+        _reject_options(
+            rows, ("per_class",), "has two classes; option class names the positive one"
+        )
+        query = build_binary_metrics(rows.grouping, rows.hit)
+    else:
+        _reject_options(rows, ("threshold", "class"), "has more than two classes")
+        if per_class:
+            _check_classes(rows)
+        query = build_multiclass_metrics(
+            rows.grouping, rows.class_counts, per_class, rows.scores == "probabilities"
+        )
+    keys = [_select_label(rows, "k", "class")] if per_class else []
+    counts = [f"rows_evaluated AS {rows.dialect.quote_name('rows')}", "null_labels"]
+    return _wrap_rows(rows, query, [*keys, *metrics, *counts, "null_predictions"])
+
+
+def _write_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
+    _check_classes(rows)
+    if rows.task == "classes":
+        _reject_options(rows, ("threshold", "class"), "has more than two classes")
+    predicted = "hat"
+    if "threshold" in rows.form.options:
+        predicted = f"CASE WHEN {rows.hit} THEN 1 ELSE 0 END"
+    count = "DOUBLE" if "weight" in rows.form.options else "BIGINT"
+    expected = _select_label(rows, "k", "expected_label")
+    quote = rows.dialect.quote_name
+    if _read_flag(rows, "pairs"):
+        query = build_confusion_pairs(rows.grouping, predicted, count)
+        label = _select_label(rows, "taken_for", "predicted_label")
+        return _wrap_rows(rows, query, [expected, label, f"c AS {quote('rows')}"])
+    if rows.classes > _MOST_COLUMNS:
+        raise rows.error(
+            f"model {rows.model.name!r} has {rows.classes} classes, too many for a column each; "
+            "pairs := true gives a row for each pair of classes"
+        )
+    query = build_confusion_matrix(rows.grouping, rows.classes, predicted, count)
+    names = [_name_column(label) for label in rows.class_labels.values]
+    if len({fold(name) for name in ("expected_label", *names)}) <= len(names):
+        raise rows.error(
+            "names of classes differ only in case, or equal that of a column; use pairs := true"
+        )
+    return _wrap_rows(
+        rows, query, [expected, *(f"c{k} AS {quote(name)}" for k, name in enumerate(names))]
+    )
+
+
+def _name_column(label: Any) -> str:
+    """Return the name of a class's column in a confusion matrix."""
+    return (str(label).lower() if isinstance(label, bool) else str(label)) or "(empty)"
+
+
+def _write_roc_curve(rows: ScoredRows) -> tuple[str, str]:
+    points = _read_integer(rows, "points", _POINTS, 0)
+    items = (
+        *("threshold", "recall", "false_positive_rate", "true_positives", "false_positives"),
+        *("true_negatives", "false_negatives"),
+    )
+    return _write_curve(rows, items, lambda by, scores: build_roc_curve(by, scores, points))
+
+
+def _write_pr_curve(rows: ScoredRows) -> tuple[str, str]:
+    points = _read_integer(rows, "points", _POINTS, 0)
+    items = ("threshold", "recall", "precision")
+    return _write_curve(rows, items, lambda by, scores: build_pr_curve(by, scores, points))
+
+
+def _write_calibration_curve(rows: ScoredRows) -> tuple[str, str]:
+    if rows.scores != "probabilities":
+        raise rows.error(f"model {rows.model.name!r} gives no probabilities to compare with labels")
+    bins, quantiles = _read_integer(rows, "bins", _BINS, 1), _read_flag(rows, "quantiles")
+    if quantiles and bins > _MOST_QUANTILES:
+        raise rows.error(f"option bins is at most {_MOST_QUANTILES} with quantiles := true", "bins")
+    items = (
+        *("bin", "lowest", "highest", "mean_predicted", "fraction_of_positives"),
+        f"rows_in_bin AS {rows.dialect.quote_name('rows')}",
+    )
+    return _write_curve(
+        rows, items, lambda by, scores: build_calibration_curve(by, scores, bins, quantiles)
+    )
+
+
+def _write_lift(rows: ScoredRows) -> tuple[str, str]:
+    bins = _read_integer(rows, "bins", _BINS, 1)
+    items = [
+        *("bin", "lowest", "highest", f"rows_in_bin AS {rows.dialect.quote_name('rows')}"),
+        *("positives", "response_rate", "lift", "cumulative_share", "cumulative_gain"),
+        "cumulative_lift",
+    ]
+    return _write_curve(rows, items, lambda by, scores: build_lift(by, scores, bins))
+
+
+def _write_curve(
+    rows: ScoredRows, items: Sequence[str], build: Callable[[Grouping, Ctes], EvaluationQuery]
+) -> tuple[str, str]:
+    """Return the SQL around the rows of a curve of one class, or of each of several classes."""
+    _check_classes(rows)
+    if rows.classes < 2:
+        raise rows.error(f"model {rows.model.name!r} has only one class, so it has no curve")
+    if rows.scores == "none":
+        raise rows.error(
+            f"model {rows.model.name!r} returns neither probabilities nor scores, so it has no "
+            "curve"
+        )
+    is_per_class = rows.classes > 2 and "class" not in rows.form.options
+    k = rows.positive if rows.classes > 2 and not is_per_class else None
+    by, scores = build_scores(rows.grouping, k, rows.classes)
+    keys = [_select_label(rows, "k", "class")] if is_per_class else []
+    return _wrap_rows(rows, build(by, scores), [*keys, *items])
+
+
+def _check_classes(rows: ScoredRows) -> None:
+    """Raise BindError for a model without classes, or with different ones per target."""
+    if rows.task in ("numbers", "clusters"):
+        purpose = "predicts numbers" if rows.task == "numbers" else "finds clusters"
+        raise rows.error(
+            f"ml_{rows.form.function} needs a classifier, and model {rows.model.name!r} {purpose}"
+        )
+    if len({labels.values for labels in rows.model.program.labels}) > 1:
+        raise rows.error(f"the targets of model {rows.model.name!r} have different classes")
+
+
+def _select_label(rows: ScoredRows, class_number: str, name: str) -> str:
+    """Return the select item of the label of a class number."""
+    dialect = rows.dialect
+    position = dialect.operator("+", class_number, "1")
+    label = dialect.at(label_array(rows.class_labels, dialect), position)
+    return f"{label} AS {dialect.quote_name(name)}"
+
+
+def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -> tuple[str, str]:
+    """Return the SQL around the rows, with the groups as the first columns of the result."""
+    _check_names(rows, items)
+    pairs = zip(rows.grouping.keys, rows.grouping.names, strict=True)
+    keys = [f"{_select_target(rows) if key == 't' else key} AS {name}" for key, name in pairs]
+    return query.wrap_rows(rows, [*keys, *items])
+
+
+def _check_names(rows: ScoredRows, items: Sequence[str]) -> None:
+    """Raise BindError if a column of option `by` has the name of another column of the result."""
+    by = rows.form.options.get("by")
+    names = {fold(item.rpartition(" AS ")[2].strip('"`')) for item in items}
+    if rows.targets > 1:
+        names.add("target")
+    for name in by.value if by else ():
+        if fold(name) in names:
+            raise rows.error(
+                f"the result would have two columns {name!r}; rename that of option by in the rows",
+                "by",
+            )
+        names.add(fold(name))
+
+
+def _select_target(rows: ScoredRows) -> str:
+    """Return the name of the label column of a target."""
+    names = rows.dialect.array([rows.dialect.text(name) for name in rows.labels])
+    return rows.dialect.at(names, rows.dialect.operator("+", "t", "1"))
+
+
+def _read_flag(rows: ScoredRows, name: str) -> bool:
+    option = rows.form.options.get(name)
+    return option is not None and bool(option.value)
+
+
+def _read_integer(rows: ScoredRows, name: str, default: int, least: int) -> int:
+    most = _MOST_BINS if name == "bins" else 10**9
+    return rows.form.whole(name, default, least, most, rows.sql)
+
+
+def _reject_options(rows: ScoredRows, options: Sequence[str], reason: str) -> None:
+    """Raise BindError for options that make no sense for the model."""
+    for name in options:
+        if name in rows.form.options:
+            raise rows.error(
+                f"option {name} does not apply to model {rows.model.name!r}, which {reason}", name
+            )
+
+
+_WRITERS: Mapping[str, Callable[[ScoredRows], tuple[str, str]]] = MappingProxyType(
+    {
+        "evaluate": _write_metrics,
+        "confusion_matrix": _write_confusion_matrix,
+        "roc_curve": _write_roc_curve,
+        "pr_curve": _write_pr_curve,
+        "calibration_curve": _write_calibration_curve,
+        "lift": _write_lift,
+    }
+)
+"""Name of a table function -> writer of its SQL."""

@@ -1,0 +1,168 @@
+"""The SQL of `ml_explain_predict` and `ml_global_explain`: contributions of the features.
+
+::
+
+    FROM ml_explain_predict(MODEL m, TABLE t)
+    FROM (SELECT * EXCLUDE (sqlml_contributions), ... AS top_feature_attributions, ... FROM (
+          SELECT *, predict('m', *) AS predicted_label,
+                 map_values(explain('m', *, baseline := true)) AS sqlml_contributions FROM t))
+"""
+
+from __future__ import annotations
+
+from sqlml.catalog.model import Model
+from sqlml.dialects import Dialect
+from sqlml.planner.binding.requested_output import index_of, spelled_class
+from sqlml.planner.syntax.table_form import TableForm
+from sqlml.planner.table_functions.table_function_call import TableFunctionCall
+
+_TOP = 5
+"""The default number of attributions per row, as in BigQuery."""
+
+_MOST_FEATURES = 4096
+"""The most features whose mean contributions one query computes."""
+
+
+def write_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
+    """Return the SQL before and after the rows of ml_explain_predict.
+
+    Raises:
+        BindError: the model has several targets, or an option has a wrong value.
+    """
+    _check_single_target(call)
+    form, model, dialect = call.form, call.model, call.dialect
+    features = list(model.program.inputs)
+    top = call.read_integer("top_k_features", _TOP, 1, _MOST_FEATURES)
+    quote, contributions = dialect.quote_name, dialect.quote_name("sqlml_contributions")
+    errors = quote("sqlml_errors") if "background" in form.options else None
+    internal = [contributions, *([] if errors is None else [errors])]
+    top_attributions = _select_top(features, contributions, errors, top, dialect)
+    items = [
+        dialect.star_without(internal),
+        f"{top_attributions} AS top_feature_attributions",
+        f"{dialect.at(contributions, len(features) + 1)} AS baseline_prediction_value",
+        f"{dialect.summed(contributions)} AS prediction_value",
+        "CAST(0 AS DOUBLE) AS approximation_error",
+    ]
+    calls = []
+    if "label" in model.program.outputs:
+        reference = dialect.quote_string(str(form.model))
+        label = quote(f"predicted_{model.options.get('output', 'label')}")
+        calls.append(f"predict({reference}, *) AS {label}")
+    if "proba" in model.program.outputs and len(model.program.labels) == 1:
+        calls.append(f"{_call_predict_proba(form, model, dialect)} AS probability")
+    explained = _call_explain(form, dialect, "baseline := true")
+    calls.append(f"{dialect.call('map_values', explained)} AS {contributions}")
+    if errors is not None:
+        explained = _call_explain(form, dialect, "standard_errors := true")
+        calls.append(f"{dialect.call('map_values', explained)} AS {errors}")
+    return (
+        f"(SELECT {', '.join(items)} FROM (SELECT *, {', '.join(calls)} FROM ",
+        ") AS sqlml_rows)",
+    )
+
+
+def write_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
+    """Return the SQL before and after the rows of ml_global_explain.
+
+    The result has the mean absolute contribution of each feature.
+
+    Raises:
+        BindError: the model has several targets or too many features.
+    """
+    _check_single_target(call)
+    model, dialect = call.model, call.dialect
+    features = list(model.program.inputs)
+    if len(features) > _MOST_FEATURES:
+        raise call.error(
+            f"ml_global_explain takes models of at most {_MOST_FEATURES} features, and model "
+            f"{model.name!r} has {len(features)}; compute the mean of those that matter, as in "
+            "avg(abs(explain('m', *)['a']))"
+        )
+    positions = range(1, len(features) + 1)
+    contributions = dialect.call("map_values", _call_explain(call.form, dialect))
+    means = [
+        dialect.call("avg", dialect.call("abs", dialect.at("contributions", k))) for k in positions
+    ]
+    names = dialect.array([dialect.text(name) for name in features])
+    places = ", ".join(f"({k})" for k in positions)
+    return (
+        "(SELECT feature, attribution FROM (WITH sqlml_explained AS (SELECT "
+        f"{contributions} AS contributions FROM ",
+        f"), sqlml_means AS (SELECT {dialect.array(means)} AS means FROM sqlml_explained) "
+        f"SELECT {dialect.at(names, 'place')} AS feature, {dialect.at('means', 'place')} AS "
+        f"attribution, place FROM sqlml_means CROSS JOIN (VALUES {places}) AS places(place)"
+        ") AS sqlml_means_by_feature ORDER BY attribution DESC, place)",
+    )
+
+
+def _check_single_target(call: TableFunctionCall) -> None:
+    program = call.model.program
+    width = program.output_type("label").width if "label" in program.outputs else 1
+    if width > 1:
+        raise call.error(
+            f"model {call.model.name!r} predicts {width} values per row, and ml_{call.name} "
+            "explains one; explain('m', *) returns a MAP for each"
+        )
+
+
+def _call_explain(form: TableForm, dialect: Dialect, *flags: str) -> str:
+    arguments = [dialect.quote_string(str(form.model)), "*", *_class_argument(form, dialect)]
+    arguments += flags
+    if "background" in form.options:
+        arguments.append(f"background := {form.options['background'].value}")
+    if "permutations" in form.options:
+        arguments.append(f"permutations := {form.options['permutations'].value!r}")
+    return f"explain({', '.join(arguments)})"
+
+
+def _class_argument(form: TableForm, dialect: Dialect) -> list[str]:
+    """Return the argument that names the explained class, if the call names one."""
+    option = form.options.get("class")
+    if option is None:
+        return []
+    name = option.value
+    literal = dialect.quote_string(name) if isinstance(name, str) else spelled_class(name)
+    return [f"class := {literal}"]
+
+
+def _call_predict_proba(form: TableForm, model: Model, dialect: Dialect) -> str:
+    """Return the probability of the explained class."""
+    (labels,) = model.program.labels
+    reference = dialect.quote_string(str(form.model))
+    argument = _class_argument(form, dialect)
+    positive = model.options.get("positive_class")
+    if not argument and positive is None and len(labels) > 2:
+        return dialect.greatest(dialect.call("map_values", f"predict_proba({reference}, *)"))
+    if not argument:
+        index = None if positive is None else index_of(labels, positive)
+        label = labels.values[len(labels) - 1 if index is None else index]
+        argument = [f"class := {dialect.quote_string(spelled_class(label))}"]
+    return f"predict_proba({', '.join([reference, '*', *argument])})"
+
+
+def _select_top(
+    features: list[str], contributions: str, errors: str | None, top: int, dialect: Dialect
+) -> str:
+    """Return a list of structs: the features of the largest contributions of either sign."""
+    names = dialect.array([dialect.text(name) for name in features])
+    positions = dialect.array([str(k) for k in range(1, len(features) + 1)])
+    contribution = dialect.at(contributions, "sqlml_k")
+    sort_keys = dialect.struct(
+        {
+            "size": dialect.negated(dialect.call("abs", contribution)),
+            "place": "sqlml_k",
+            "attribution": contribution,
+            **({} if errors is None else {"standard_error": dialect.at(errors, "sqlml_k")}),
+        }
+    )
+    ordered = dialect.ordered(dialect.each(positions, "sqlml_k", sort_keys))
+    fields = ("attribution", *([] if errors is None else ["standard_error"]))
+    attribution = dialect.struct(
+        {
+            "feature": dialect.at(names, dialect.member("sqlml_e", "place")),
+            **{field: dialect.member("sqlml_e", field) for field in fields},
+        }
+    )
+    attributions = dialect.each(dialect.part(ordered, 1, top), "sqlml_e", attribution)
+    return f"CASE WHEN {contributions} IS NOT NULL THEN {attributions} END"

@@ -1,0 +1,112 @@
+"""The SQL of `ml_partial_dependence`: predictions if one column of all rows had given values.
+
+The result has the mean prediction for each value (Friedman, "Greedy function approximation", 2001,
+section 8.2), and quantiles of the predictions of the single rows (Goldstein and others, "Peeking
+inside the black box", 2015).
+"""
+
+from __future__ import annotations
+
+from sqlml.dialects import Dialect
+from sqlml.planner.binding.requested_output import index_of, spelled_class
+from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
+from sqlml.planner.table_functions.table_function_call import TableFunctionCall
+from sqlml.types import fold, list_classes
+
+_POINTS, _MOST_POINTS = 20, 1000
+
+
+def write_partial_dependence(call: TableFunctionCall) -> tuple[str, str]:
+    """Return the SQL before and after the rows of ml_partial_dependence.
+
+    Raises:
+        BindError: the feature is unknown, or the model or an option does not fit.
+    """
+    evaluated, dialect = EvaluatedModel.of(call), call.dialect
+    quote = dialect.quote_name
+    feature = _find_feature(evaluated)
+    points = call.read_integer("points", _POINTS, 2, _MOST_POINTS)
+    arguments = ", ".join(
+        f"{quote(name)} := " + (f"g.{quote('value')}" if name == feature else f"r.{quote(name)}")
+        for name in call.model.read_columns
+    )
+    prediction = _call_model(evaluated, arguments)
+    column = quote(feature)
+    position = dialect.operator("-", f"row_number() OVER (ORDER BY {column})", "1")
+    count = dialect.operator("-", "count(*) OVER ()", "1")
+    quantiles = ", ".join(
+        f"{dialect.quantile('p', q)} AS {name}"
+        for name, q in (("low", 0.1), ("median", 0.5), ("high", 0.9))
+    )
+    before = "(SELECT * FROM (WITH sqlml_rows AS (SELECT * FROM "
+    after = (
+        f"), sqlml_values AS (SELECT {column} AS {quote('value')}, "
+        f"{position} AS sqlml_place, {count} AS sqlml_count FROM (SELECT DISTINCT {column} FROM "
+        f"sqlml_rows WHERE {column} IS NOT NULL) AS sqlml_distinct), "
+        f"sqlml_grid AS (SELECT {quote('value')} FROM sqlml_values WHERE "
+        f"{_is_grid_point(points, dialect)}), "
+        f"sqlml_scored AS (SELECT g.{quote('value')}, CAST({prediction} AS DOUBLE) AS p "
+        "FROM sqlml_rows AS r CROSS JOIN sqlml_grid AS g) "
+        f"SELECT {quote('value')}, {dialect.call('avg', 'p')} AS mean, {quantiles}, "
+        f"{dialect.call('count', 'p')} AS {quote('rows')} FROM sqlml_scored "
+        f"GROUP BY {quote('value')} ORDER BY {quote('value')}) AS sqlml_dependence)"
+    )
+    return before, after
+
+
+def _find_feature(evaluated: EvaluatedModel) -> str:
+    """Return the column whose values are varied."""
+    option = evaluated.form.options.get("feature")
+    if option is None:
+        raise evaluated.error(
+            "name the feature, as in ml_partial_dependence(MODEL m, TABLE t, 'tenure')"
+        )
+    names = evaluated.model.read_columns
+    feature = next((name for name in names if fold(name) == fold(option.value)), None)
+    if feature is None:
+        raise evaluated.error(
+            f"model {evaluated.model.name!r} does not read {option.value!r}; it reads "
+            f"{', '.join(map(repr, names[:20]))}",
+            "feature",
+        )
+    evaluated.column_type(feature, "feature")
+    return feature
+
+
+def _is_grid_point(points: int, dialect: Dialect) -> str:
+    """Return the condition that selects at most `points` of the distinct values, evenly spaced."""
+    steps = []
+    for position in ("sqlml_place", dialect.operator("-", "sqlml_place", "1")):
+        product = dialect.operator("*", position, str(points - 1))  # integers: no rounding
+        share = dialect.divided(f"CAST({product} AS DOUBLE)", "sqlml_count", "DOUBLE")
+        steps.append(dialect.call("floor", share))
+    return f"sqlml_count < {points} OR sqlml_place = 0 OR {steps[0]} > {steps[1]}"
+
+
+def _call_model(evaluated: EvaluatedModel, arguments: str) -> str:
+    """Return the call that predicts a probability, or a number, for a row."""
+    model, dialect = evaluated.model, evaluated.dialect
+    program, reference = model.program, dialect.quote_string(str(evaluated.form.model))
+    option = evaluated.form.options.get("class")
+    if not program.labels:
+        if "label" not in program.outputs or program.output_type("label").width > 1:
+            raise evaluated.error(f"model {model.name!r} does not predict one value per row")
+        if option is not None:
+            raise evaluated.error(f"model {model.name!r} has no classes", "class")
+        return f"predict({reference}, {arguments})"
+    if "proba" not in program.outputs or len(program.labels) > 1:
+        raise evaluated.error(f"model {model.name!r} gives no probabilities of one label per row")
+    (labels,) = program.labels
+    name = model.options.get("positive_class") if option is None else option.value
+    if name is None and len(labels) > 2:
+        raise evaluated.error(
+            "name the class, as in class := 'yes', since the model has more than two"
+        )
+    index = len(labels) - 1 if name is None else index_of(labels, name)
+    if index is None:
+        raise evaluated.error(
+            f"model {model.name!r} has no class {name!r}; its classes are "
+            f"{list_classes(labels.values)}"
+        )
+    label = dialect.quote_string(spelled_class(labels.values[index]))
+    return f"predict_proba({reference}, {arguments}, class := {label})"

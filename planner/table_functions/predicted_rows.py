@@ -1,0 +1,113 @@
+"""The SQL of `ml_predict`: the rows, with columns for the prediction and its probabilities.
+
+::
+
+    FROM ml_predict(MODEL m, TABLE t)
+    FROM (SELECT *, predict('m', *) AS predicted_label,
+                 predict_proba('m', *) AS predicted_label_probs FROM t)
+
+The column is called `predicted_label`, as in BigQuery, unless OUTPUT of CREATE MODEL names the
+label.
+"""
+
+from __future__ import annotations
+
+from sqlml.errors import BindError
+from sqlml.planner.binding.requested_output import spelled_class
+from sqlml.planner.program.result_sql import label_array
+from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
+from sqlml.planner.table_functions.table_function_call import TableFunctionCall
+
+
+def write_predicted_rows(call: TableFunctionCall) -> tuple[str, str]:
+    """Return the SQL before and after the rows of ml_predict.
+
+    Raises:
+        BindError: the model predicts nothing, or an option does not apply.
+        UnknownModelError: there is no such model.
+    """
+    items = _predict_by_row(call) if call.form.column else _predict_by_model(call)
+    return f"(SELECT {', '.join(['*', *items])} FROM ", ")"
+
+
+def _predict_by_row(call: TableFunctionCall) -> list[str]:
+    """Return the select items for rows that each name a model.
+
+    Probabilities are NULL for models without them.
+    """
+    form = call.form
+    assert form.column is not None
+    for option in form.options.keys() & {"threshold", "class"}:
+        raise call.error(
+            f"option {option} goes with one model, as in ml_predict(MODEL m, TABLE t, ...)", option
+        )
+    model, argument = f"MODEL {call.sql[form.column.start : form.column.end]}", ""
+    unknown_model = form.options.get("unknown_model")
+    if unknown_model is not None:
+        if unknown_model.value not in ("error", "null"):
+            raise call.error("option unknown_model takes 'error' or 'null'", "unknown_model")
+        argument = f", unknown_model := '{unknown_model.value}'"
+    return [
+        f"predict({model}, *{argument}) AS predicted_label",
+        f"predict_proba({model}, *{argument}) AS predicted_label_probs",
+    ]
+
+
+def _predict_by_model(call: TableFunctionCall) -> list[str]:
+    """Return the select items for the outputs that the model has."""
+    form, dialect = call.form, call.dialect
+    if "unknown_model" in form.options:
+        raise call.error(
+            "option unknown_model goes with a model per row, as in "
+            "ml_predict(MODEL (shop_model), TABLE t)",
+            "unknown_model",
+        )
+    outputs = call.model.program.outputs
+    if "label" not in outputs:
+        raise BindError(
+            f"ml_predict returns predictions, and model {form.model!r} predicts nothing; use "
+            "predict_score(...) or transform(...)",
+            call.sql,
+            form.model_span.start,
+        )
+    reference = dialect.quote_string(str(form.model))
+    column = f"predicted_{call.model.options.get('output', 'label')}"
+    prediction = f"predict({reference}, *)"
+    if form.options.keys() & {"threshold", "class"}:
+        evaluated = EvaluatedModel(form, call.model, dialect, call.sql)
+        prediction = _predict_above_threshold(evaluated, reference)
+    items = [f"{prediction} AS {dialect.quote_name(column)}"]
+    if "proba" in outputs:
+        probabilities = dialect.quote_name(f"{column}_probs")
+        items.append(f"predict_proba({reference}, *) AS {probabilities}")
+    return items
+
+
+def _predict_above_threshold(evaluated: EvaluatedModel, reference: str) -> str:
+    """Return the positive class if its probability reaches the threshold, and else the other one.
+
+    Args:
+        reference: the model's name as a SQL string.
+
+    Raises:
+        BindError: the model does not have two classes, or no probabilities.
+    """
+    if "threshold" not in evaluated.form.options:
+        raise evaluated.error("option class goes with threshold", "class")
+    name, dialect = evaluated.model.name, evaluated.dialect
+    if evaluated.scores != "probabilities":
+        raise evaluated.error(f"model {name!r} gives no probabilities", "threshold")
+    if evaluated.task != "two classes" or evaluated.targets > 1:
+        raise evaluated.error(
+            f"option threshold needs a model of two classes, and model {name!r} is none",
+            "threshold",
+        )
+    positive = dialect.quote_string(spelled_class(evaluated.class_labels.values[1]))
+    probability = f"predict_proba({reference}, *, class := {positive})"
+    threshold = f"CAST({float(evaluated.form.options['threshold'].value)!r} AS DOUBLE)"
+    classes = label_array(evaluated.class_labels, dialect)
+    below, above = dialect.at(classes, "1"), dialect.at(classes, "2")
+    return (
+        f"CASE WHEN {probability} >= {threshold} THEN {above} "
+        f"WHEN {probability} IS NOT NULL THEN {below} END"
+    )

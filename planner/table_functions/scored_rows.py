@@ -1,0 +1,257 @@
+"""The rows of an evaluation as a relation, `sqlml_scored`, and the queries on top of it.
+
+::
+
+    WITH sqlml_calls AS (SELECT "churned" AS sqlml_y0, predict('m', *) AS sqlml_hat, ... FROM rows),
+         sqlml_scored AS (SELECT ... FROM sqlml_calls), ...
+
+`sqlml_scored` has one row for each of the user's rows, and for each target if there are several:
+
+* `g0`, `g1`, ...: the columns of the option `by`; `t`: the number of the target.
+* `w`: the weight of the row, 1 without a column of weights.
+* `y`, `hat`: the label and the prediction: a class number from 0, or a number.
+* `p0`, `p1` (two classes): the probabilities, or NULL and the decision function.
+* `ps` (more classes): a list of the probabilities or scores, in the order of the classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlml.dialects import DUCKDB, Dialect
+from sqlml.dialects.type_names import NUMBERS
+from sqlml.planner.binding.requested_output import spelled_class
+from sqlml.planner.program.result_sql import label_array
+from sqlml.planner.syntax.spelled import spelled
+from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
+from sqlml.types import Labels
+
+IS_EVALUATED = "y IS NOT NULL AND hat IS NOT NULL"
+"""The condition on rows of `sqlml_scored` that they can be evaluated."""
+
+ROW_COUNTS = (
+    f"sum(CASE WHEN {IS_EVALUATED} THEN 1 ELSE 0 END) AS n, "
+    "sum(CASE WHEN y IS NULL THEN 1 ELSE 0 END) AS null_labels, "
+    "sum(CASE WHEN y IS NOT NULL AND hat IS NULL THEN 1 ELSE 0 END) AS null_predictions"
+)
+"""The number of evaluated rows, of rows without a label, and of rows without a prediction."""
+
+ROW_COUNT_SUMS = (
+    "sum(n) AS n, sum(null_labels) AS null_labels, sum(null_predictions) AS null_predictions"
+)
+"""Sums of `ROW_COUNTS`."""
+
+ROW_COUNT_COLUMNS = (
+    "CAST(n AS BIGINT) AS rows_evaluated, CAST(null_labels AS BIGINT) AS null_labels, "
+    "CAST(null_predictions AS BIGINT) AS null_predictions"
+)
+"""`ROW_COUNTS` as columns of the result."""
+
+_SCORED = "sqlml_scored AS (SELECT 1)"
+"""Stands for the rows, whose names come from the user, while templates are spelled."""
+
+
+@dataclass(frozen=True)
+class ScoredRows(EvaluatedModel):
+    """The SQL of `sqlml_scored`."""
+
+    @cached_property
+    def calls(self) -> str:
+        """The select items of `sqlml_calls`: groups, labels, weight and the model's outputs."""
+        quote = self.dialect.quote_name
+        by, weight = self.form.options.get("by"), self.form.options.get("weight")
+        for name in by.value if by else ():
+            self.column_type(name, "by")
+        if weight is not None:
+            kind = self.column_type(weight.value, "weight")
+            if kind is not None and (NUMBERS.fullmatch(kind) is None or kind == "BOOLEAN"):
+                raise self.error(
+                    f"weight column {weight.value!r} must be a number, not {kind}", "weight"
+                )
+        groups = [f"{quote(c)} AS sqlml_g{n}" for n, c in enumerate(by.value if by else ())]
+        labels = [f"{self.label_column(c, n)} AS sqlml_y{n}" for n, c in enumerate(self.labels)]
+        weights = [] if weight is None else [f"{quote(weight.value)} AS sqlml_w"]
+        return ", ".join([*groups, *labels, *weights, *self._model_calls()])
+
+    @cached_property
+    def columns(self) -> str:
+        """The select items of `sqlml_scored`, over `sources`."""
+        keys = "".join(
+            f"{'' if key == 't' else 'sqlml_'}{key} AS {key}, " for key in self.grouping.keys
+        )
+        return f"{keys}{self._weight()} AS w, {self._values()}"
+
+    @property
+    def sources(self) -> str:
+        """The FROM clause of `sqlml_scored`."""
+        if self.targets == 1:
+            return "sqlml_calls"
+        numbers = ", ".join(f"({n})" for n in range(self.targets))
+        return f"sqlml_calls CROSS JOIN (VALUES {numbers}) AS targets(t)"
+
+    def _model_calls(self) -> list[str]:
+        name = self.dialect.quote_string(str(self.form.model))
+        calls = [f"predict({name}, *) AS sqlml_hat"]
+        if self.task == "clusters" and self._has_distances:
+            return [*calls, f"transform({name}, *) AS sqlml_distances"]
+        if self.task in ("clusters", "numbers"):
+            return calls
+        if self.scores == "scores":
+            return [*calls, f"predict_score({name}, *) AS sqlml_p"]
+        if self.scores == "none":
+            return calls
+        if self._has_probability_map:
+            return [*calls, f"predict_proba({name}, *) AS sqlml_p"]
+        (labels,) = self.model.program.labels
+        classes = [self.dialect.quote_string(spelled_class(v)) for v in labels.values]
+        return calls + [
+            f"predict_proba({name}, *, class := {c}) AS sqlml_p{n}" for n, c in enumerate(classes)
+        ]
+
+    @property
+    def _has_probability_map(self) -> bool:
+        """True if one call returns the probabilities of all classes."""
+        is_of_one_class = self.task == "two classes" or "positive_class" in self.model.options
+        return self.targets > 1 or not is_of_one_class
+
+    @property
+    def _has_distances(self) -> bool:
+        """True if transform returns the distance to each cluster."""
+        program = self.model.program
+        width = len(program.labels[0])
+        return "transform" in program.outputs and program.output_type("transform").width == width
+
+    def _weight(self) -> str:
+        weight = self.form.options.get("weight")
+        if weight is None:
+            return "1"
+        message = self.dialect.text(
+            f"column {weight.value!r} holds a weight that is NULL, infinite or below 0"
+        )
+        number = "CAST(sqlml_w AS DOUBLE)"
+        is_valid = f"sqlml_w >= 0 AND {self.dialect.is_finite(number)}"
+        error = f"CAST({self.dialect.error(message)} AS DOUBLE)"
+        return f"CASE WHEN {is_valid} THEN {number} ELSE {error} END"
+
+    def _values(self) -> str:
+        """Return the label, the prediction and the scores as select items.
+
+        With several targets, each is an element of a list, by the number of the target.
+        """
+        values = [self._values_of_target(n) for n in range(self.targets)]
+        names = values[0].keys()
+        if self.targets == 1:
+            return ", ".join(f"{values[0][name]} AS {name}" for name in names)
+        position = self.dialect.operator("+", "t", "1")
+        arrays = {name: self.dialect.array([v[name] for v in values]) for name in names}
+        return ", ".join(f"{self.dialect.at(arrays[name], position)} AS {name}" for name in names)
+
+    def _values_of_target(self, target: int) -> dict[str, str]:
+        label_sets = self.model.program.labels
+        label, prediction = f"sqlml_y{target}", self._element("sqlml_hat", target)
+        if self.task == "clusters":
+            return self._values_of_clusters()
+        if not label_sets:
+            number = f"CAST({label} AS DOUBLE)"
+            message = self.dialect.text(
+                f"column {self.labels[target]!r} holds NaN or an infinite label"
+            )
+            error = f"CAST({self.dialect.error(message)} AS DOUBLE)"
+            is_valid = f"{label} IS NULL OR {self.dialect.is_finite(number)}"
+            y = f"CASE WHEN {is_valid} THEN {number} ELSE {error} END"
+            return {"y": y, "hat": f"CAST({prediction} AS DOUBLE)"}
+        message = self.dialect.text(
+            f"column {self.labels[target]!r} holds a label that is not a class of model "
+            f"{self.model.name!r}: "
+        )
+        labels = self.class_labels if self.targets == 1 else label_sets[target]
+        return {
+            "y": find_class(label, labels, self.dialect, message),
+            "hat": find_class(prediction, labels, self.dialect),
+            **self._scores_of_target(target),
+        }
+
+    def _values_of_clusters(self) -> dict[str, str]:
+        distance = "CAST(NULL AS DOUBLE)"
+        if self._has_distances:
+            has_one_cluster = len(self.model.program.labels[0]) == 1
+            distance = (
+                "sqlml_distances" if has_one_cluster else self.dialect.least("sqlml_distances")
+            )
+        label = f"CAST(sqlml_y0 AS {self.dialect.type('VARCHAR')})" if self.labels else "NULL"
+        return {"y": label, "hat": "sqlml_hat", "distance": distance}
+
+    def _element(self, values: str, target: int) -> str:
+        """Return what a call returns for one target: a struct's field if the types differ."""
+        if self.targets == 1:
+            return values
+        if len({labels.kind for labels in self.model.program.labels}) > 1:
+            return self.dialect.field(values, f"t{target}")
+        return self.dialect.at(values, target + 1)
+
+    def _scores_of_target(self, target: int) -> dict[str, str]:
+        null = "CAST(NULL AS DOUBLE)"
+        classes = len(self.model.program.labels[target])
+        if self.task == "two classes" and self.targets == 1:
+            if self.scores == "probabilities":
+                first, second = ("1", "0") if self.is_flipped else ("0", "1")
+                return {"p0": f"sqlml_p{first}", "p1": f"sqlml_p{second}"}
+            score = self.dialect.negated("sqlml_p") if self.is_flipped else "sqlml_p"
+            return {"p0": null, "p1": score if self.scores == "scores" else null}
+        if self.scores == "none":
+            values = self.dialect.array([null] * classes)
+        elif self.scores == "scores":
+            values = "sqlml_p"
+        elif self._has_probability_map:
+            values = self.dialect.call("map_values", self._element("sqlml_p", target))
+        else:
+            values = self.dialect.array([f"sqlml_p{k}" for k in range(classes)])
+        if self.task == "two classes":
+            return {"p0": self.dialect.at(values, 1), "p1": self.dialect.at(values, 2)}
+        return {"ps": values}
+
+
+def find_class(label: str, labels: Labels, dialect: Dialect, message: str | None = None) -> str:
+    """Return the SQL of a label's class number, from 0; it is NULL for NULL.
+
+    Args:
+        label: an expression.
+        message: the SQL of the start of an error for an unknown label; None if there can be none.
+    """
+    text = f"CAST({label} AS {dialect.type('VARCHAR')})"
+    unknown = "NULL"
+    if message is not None:
+        error = dialect.error(dialect.operator("||", message, text))
+        unknown = f"CASE WHEN {label} IS NOT NULL THEN CAST({error} AS INTEGER) END"
+    is_plain_text = labels.kind == "string" and not any("\0" in str(v) for v in labels.values)
+    if is_plain_text and dialect is DUCKDB:  # Spark returns -1 for an unknown label
+        return dialect.place_of(text, [dialect.text(str(v)) for v in labels.values], unknown)
+    position = dialect.position(label_array(labels, dialect), label)
+    number = dialect.operator("-", dialect.call("nullif", position, "0"), "1")
+    return f"coalesce({number}, {unknown})"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationQuery:
+    """A query over `sqlml_scored`: named queries, each over those before it, and the last SELECT.
+
+    All are templates (`syntax/spelled.py`) without names that the user chose.
+    """
+
+    ctes: tuple[tuple[str, str], ...]
+    select: str
+
+    def wrap_rows(self, rows: ScoredRows, items: Sequence[str]) -> tuple[str, str]:
+        """Return the SQL before and after the user's rows.
+
+        Args:
+            items: the columns of the result, in terms of those of `select`.
+        """
+        ctes = ", ".join([_SCORED, *(f"{name} AS ({query})" for name, query in self.ctes)])
+        query = spelled(f"WITH {ctes} {self.select}", rows.dialect.name)
+        rest = query.removeprefix(f"WITH {_SCORED}")
+        scored = f"sqlml_scored AS (SELECT {rows.columns} FROM {rows.sources})"
+        before = f"(SELECT {', '.join(items)} FROM (WITH sqlml_calls AS (SELECT {rows.calls} FROM "
+        return before, f"), {scored}{rest}) AS sqlml_answer)"

@@ -1,0 +1,119 @@
+"""One call of a table function, with everything that the writer of its SQL may ask about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from sqlml.catalog.model import Model, TrainingFacts
+from sqlml.dialects import Dialect
+from sqlml.errors import BindError, UnknownModelError
+from sqlml.planner.binding.context import Context
+from sqlml.planner.syntax.forms import FORMS
+from sqlml.planner.syntax.table_form import TableForm, defined_names, names_in
+
+ColumnTypes = Mapping[str, str] | None
+"""Name -> type of columns; None if the engine cannot tell yet, as for a query of a WITH clause."""
+
+
+@dataclass(frozen=True)
+class TableFunctionCall:
+    """A call of a table function in a statement.
+
+    Attributes:
+        form: the call as it was parsed.
+        context: answers questions about models and the engine.
+        sql: the statement, for the positions of errors.
+        rows: the SQL of each relation that the call reads.
+        describe_rows: returns the column types of such a relation.
+    """
+
+    form: TableForm
+    context: Context
+    sql: str
+    rows: tuple[str, ...]
+    describe_rows: Callable[[str], ColumnTypes]
+
+    @property
+    def name(self) -> str:
+        """The name of the function, without `ml_`."""
+        return self.form.function
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL dialect of the engine."""
+        return self.context.dialect
+
+    @cached_property
+    def model(self) -> Model:
+        """The model that the call names.
+
+        Raises:
+            BindError: the call has a parameter or an expression instead of a name.
+            UnknownModelError: there is no such model.
+        """
+        offset = self.form.model_span.start
+        if self.form.column is not None:
+            raise BindError(
+                f"ml_{self.name} takes the name of one model; only ml_predict takes a model per "
+                "row",
+                self.sql,
+                offset,
+            )
+        if self.form.model is None:
+            raise BindError(
+                "a table function takes a model name; a parameter works in predict(?, *)",
+                self.sql,
+                offset,
+            )
+        try:
+            return self.context.model(self.form.model)
+        except UnknownModelError as error:
+            raise UnknownModelError(error.message, self.sql, offset) from None
+
+    @cached_property
+    def training(self) -> TrainingFacts | None:
+        """The record of the model's training; None if sqlml did not train it."""
+        return self.context.training(self.model)
+
+    @cached_property
+    def column_types(self) -> tuple[ColumnTypes, ...]:
+        """The column types of each relation in `rows`."""
+        return tuple(map(self.describe_rows, self.rows))
+
+    def read_integer(self, option: str, default: int, least: int, most: int) -> int:
+        """Return the value of an option that is an integer from `least` to `most`.
+
+        Raises:
+            BindError: the value is not an integer, or out of range.
+        """
+        return self.form.whole(option, default, least, most, self.sql)
+
+    def error(self, message: str, option: str | None = None) -> BindError:
+        """Return an error at the call, or at one of its options if that is written there."""
+        written = None if option is None else self.form.options.get(option)
+        span = self.form.span if written is None else written.span
+        return BindError(message, self.sql, span.start)
+
+    def find_held_out_rows(self) -> str:
+        """Return the query, in parentheses, of the rows that the model's training held out.
+
+        Raises:
+            BindError: there are none, or the statement redefines a name that the query reads.
+        """
+        rows = None if self.training is None else self.context.held_out(self.training)
+        if rows is None:
+            label = ", label := 'churned'" if "label" in FORMS[self.name].options else ""
+            raise self.error(
+                f"sqlml held out no rows of model {self.model.label}; name the rows, as in "
+                f"ml_{self.name}(MODEL m, TABLE t{label})"
+            )
+        dialect = self.dialect.name
+        redefined = defined_names(self.sql, dialect) & names_in(rows, dialect)
+        if redefined:
+            raise self.error(
+                f"the query that trained model {self.model.label} reads {min(redefined)!r}, which "
+                "a WITH clause of this statement redefines: give that query another name"
+            )
+        return rows
