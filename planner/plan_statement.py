@@ -18,7 +18,7 @@ from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.tentative_rules import rewritten
 from sqlml.planner.syntax.arguments import without_calls
 from sqlml.planner.syntax.parameters import Parameters
-from sqlml.planner.syntax.read import outline_of
+from sqlml.planner.syntax.read_outline import outline_of
 
 
 def plan_statement(

@@ -1,4 +1,6 @@
-"""Which column types feed which features, and the SQL expression that feeds one."""
+"""Conversions of columns to features: which types fit which kind, and the SQL expression of the
+conversion.
+"""
 
 from __future__ import annotations
 
@@ -22,35 +24,34 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.types import DATETIME, NESTED, Feature, Kind
 
-# Which nested column types feed lists, maps and pairs, and the SQL that feeds one: its JSON.
-
-
-WANTS: Mapping[Kind, str] = MappingProxyType(
+_NESTED_TYPES: Mapping[Kind, str] = MappingProxyType(
     {
         "list": "lists of strings or numbers (VARCHAR[], BIGINT[] ..)",
         "map": "a MAP(VARCHAR, ..) or a STRUCT, of numbers or strings",
         "pairs": "lists of pairs (STRUCT(name VARCHAR, value DOUBLE)[])",
     }
 )
+"""Descriptions of the column types that fit nested features."""
 
 
-def as_json(sql: str, type: str, kind: Kind, dialect: Dialect = DUCKDB) -> str | None:
-    """The JSON of an expression, which feeds a feature of `kind`; None if its type cannot.
+def convert_to_json(sql: str, type: str, kind: Kind, dialect: Dialect = DUCKDB) -> str | None:
+    """Return an expression as JSON, which feeds nested features; None if its type does not fit
+    `kind`.
 
     An untyped expression is NULL, or a parameter whose value decides its type.
     """
     if type == "JSON":
         return f"CAST({sql} AS VARCHAR)"
-    return dialect.json(sql, type) if type in UNTYPED or _FEEDS[kind](type) else None
+    return dialect.json(sql, type) if type in UNTYPED or _NESTED_CHECKS[kind](type) else None
 
 
-def fix_of(sql: str, type: str, kind: Kind) -> str:
-    """An expression that feeds a feature of `kind`, made of one whose type does not."""
-    inner, types = element(type), map_types(type)
+def suggest_conversion(sql: str, type: str, kind: Kind) -> str:
+    """Suggest an expression that fits a nested feature for one whose type does not."""
+    element_type, types = element(type), map_types(type)
     if kind == "list":
         if types is not None:
             return f"map_keys({sql})"
-        return f"[{sql}]" if inner is None else f"CAST({sql} AS VARCHAR[])"
+        return f"[{sql}]" if element_type is None else f"CAST({sql} AS VARCHAR[])"
     if kind == "pairs" and types is not None:
         return f"map_entries({sql})"
     if kind == "map" and types is not None:
@@ -71,7 +72,7 @@ def _is_name(kind: str) -> bool:
     return kind in UNTYPED or STRINGS.fullmatch(kind) is not None
 
 
-def _is_named(types: tuple[str, str] | None) -> bool:
+def _is_scalar_by_name(types: tuple[str, str] | None) -> bool:
     return types is not None and _is_name(types[0]) and _is_scalar(types[1])
 
 
@@ -83,25 +84,25 @@ def _is_list(kind: str) -> bool:
 def _is_map(kind: str) -> bool:
     fields = struct_fields(kind)
     if fields is None:
-        return _is_named(map_types(kind))
+        return _is_scalar_by_name(map_types(kind))
     return bool(fields) and all(f.type and _is_scalar(f.type) for f in fields)
 
 
 def _is_pairs(kind: str) -> bool:
     inner = element(kind)
-    return inner is not None and (inner in UNTYPED or _is_named(pair_types(inner)))
+    return inner is not None and (inner in UNTYPED or _is_scalar_by_name(pair_types(inner)))
 
 
-_FEEDS: Mapping[Kind, Callable[[str], bool]] = MappingProxyType(
+_NESTED_CHECKS: Mapping[Kind, Callable[[str], bool]] = MappingProxyType(
     {"list": _is_list, "map": _is_map, "pairs": _is_pairs}
 )
 
 
-NULL = re.compile(r"[(\s]*NULL[)\s]*", re.IGNORECASE)
-"""A bare NULL, whose column DuckDB 1.5 calls an INTEGER."""
+_NULL = re.compile(r"[(\s]*NULL[)\s]*", re.IGNORECASE)
+"""A bare NULL, whose type is INTEGER in DuckDB 1.5."""
 
-EMPTY = re.compile(r"[(\s]*(\[(\s|,|NULL)*\]|MAP\s*\{\s*\})[)\s]*", re.IGNORECASE)
-"""A list or map of nothing, or of bare NULLs, which DuckDB 1.5 calls an INTEGER[]."""
+_EMPTY = re.compile(r"[(\s]*(\[(\s|,|NULL)*\]|MAP\s*\{\s*\})[)\s]*", re.IGNORECASE)
+"""An empty list or map, or a list of bare NULLs, whose type is INTEGER[] in DuckDB 1.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,93 +114,91 @@ class Bound:
 
 
 Available = dict[str, list[Bound]]
-"""Folded column name -> everything of that name."""
+"""All columns of each folded name."""
 
 
-def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> Bound:
-    """`bound` as the feature wants it: an ENUM becomes its text, a list or map its JSON.
+def convert_to_feature(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> Bound:
+    """Return a column as the feature needs it: an ENUM becomes its text, a list or map its JSON.
 
     Raises:
-        ColumnTypeError: the type does not feed the feature; the message says what would.
+        ColumnTypeError: the type does not fit the feature; the message suggests a conversion.
     """
-    if feature.kind == "any":  # an expression reads it, which the engine types itself
-        return bound
+    if feature.kind == "any":
+        return bound  # an expression of the engine reads it, with any type
     shown = scope.dialect.shown(bound.sql)
-    untyped = bound.type in UNTYPED or NULL.fullmatch(bound.sql) is not None
+    untyped = bound.type in UNTYPED or _NULL.fullmatch(bound.sql) is not None
     if feature.kind in NESTED:
-        untyped = untyped or EMPTY.fullmatch(bound.sql) is not None
+        untyped = untyped or _EMPTY.fullmatch(bound.sql) is not None
         kind = UNTYPED[0] if untyped else bound.type
-        sql = as_json(bound.sql, kind, feature.kind, scope.dialect)
+        sql = convert_to_json(bound.sql, kind, feature.kind, scope.dialect)
         if sql is not None:
             return Bound(sql, bound.type)
-        fix = fix_of(shown, bound.type, feature.kind)
-        wants = WANTS[feature.kind]
+        suggestion = suggest_conversion(shown, bound.type, feature.kind)
+        expected = _NESTED_TYPES[feature.kind]
     elif feature.kind == "string":
         if bound.type == "VARCHAR":
             return bound
         if untyped or STRINGS.fullmatch(bound.type):
             return Bound(f"CAST({bound.sql} AS {scope.dialect.type('VARCHAR')})", "VARCHAR")
-        fix = f"CAST({shown} AS {scope.dialect.type('VARCHAR')})"
-        wants = "strings"
+        suggestion = f"CAST({shown} AS {scope.dialect.type('VARCHAR')})"
+        expected = "strings"
     elif feature.kind == DATETIME:
         if untyped:
             return Bound(f"CAST({bound.sql} AS DOUBLE)", "DOUBLE")
         if scope.dialect.takes_as_datetime(bound.type):
             return Bound(scope.dialect.microseconds(bound.sql), bound.type)
-        zoned = bound.type == "TIMESTAMP WITH TIME ZONE"
-        fix = f"timezone('UTC', {shown})" if zoned else f"CAST({shown} AS TIMESTAMP)"
-        wants = "dates and timestamps without a time zone"
+        has_zone = bound.type == "TIMESTAMP WITH TIME ZONE"
+        suggestion = f"timezone('UTC', {shown})" if has_zone else f"CAST({shown} AS TIMESTAMP)"
+        expected = "dates and timestamps without a time zone"
     else:
         if untyped:
             return Bound(bound.sql, "DOUBLE")
         if NUMBERS.fullmatch(bound.type):
             return bound
-        fix = _number(bound, scope.dialect)
-        wants = "numbers"
+        suggestion = _suggest_number(bound, scope.dialect)
+        expected = "numbers"
     advice = "cast it"
     if feature.kind == "number" and element(bound.type) is not None:
         advice = "give it one number of each list"
-    own = scope.dialect.quote_name(feature.name)
+    feature_sql = scope.dialect.quote_name(feature.name)
     raise ColumnTypeError(
-        f"feature {feature.name!r} of {model} takes {wants}, but {shown} is "
+        f"feature {feature.name!r} of {model} takes {expected}, but {shown} is "
         f"{scope.dialect.type(bound.type)}; "
-        f"{advice}, for instance {own} := {fix}, if that is what the model was "
+        f"{advice}, for instance {feature_sql} := {suggestion}, if that is what the model was "
         "trained on",
         scope.sql,
         at,
     )
 
 
-def _number(bound: Bound, dialect: Dialect) -> str:
-    """An expression that makes a number of one of another type."""
-    inner, shown = element(bound.type), dialect.shown(bound.sql)
-    if inner is not None:
+def _suggest_number(bound: Bound, dialect: Dialect) -> str:
+    """Suggest an expression that turns a column of another type into a number."""
+    element_type, shown = element(bound.type), dialect.shown(bound.sql)
+    if element_type is not None:
         return f"{dialect.first(shown)} (an element) or {dialect.sum(shown)}"
     if bound.type.startswith(("DATE", "TIME", "INTERVAL")):
         return dialect.seconds(shown)
     return f"CAST({shown} AS DOUBLE)"
 
 
-def bracket(sql: str) -> str:
-    """An expression safe to put before an operator or a cast."""
+def parenthesize(sql: str) -> str:
+    """Return an expression that is safe before an operator or a cast."""
     return sql if re.fullmatch(r"[\w.]+|\"[^\"]*\"|`[^`]*`", sql) else f"({sql})"
 
 
-# `fits_float`: whether a row's numbers may travel as FLOAT, which halves what is handed over.
-
-
-_EXACT = frozenset("TINYINT SMALLINT UTINYINT USMALLINT FLOAT BOOLEAN".split())
-"""Types whose every value is exact in float32."""
+_FLOAT32_EXACT_TYPES = frozenset("TINYINT SMALLINT UTINYINT USMALLINT FLOAT BOOLEAN".split())
+"""Types whose values are all exact in float32."""
 
 
 def fits_float(bounds: Mapping[str, Bound], program: Program) -> bool:
-    """Whether all numbers and codes of categories are exact in float32; dates are not.
+    """Return whether all numbers and category codes are exact in float32, which halves the bytes
+    per row.
 
     Args:
-        bounds: what feeds each input of the Program.
+        bounds: the column of each input of the Program.
     """
     if any(feature.kind == DATETIME for feature in program.features):
         return False
     codes = [n.attrs["categories"].size < 1 << 24 for n in program.nodes if n.op == "encode"]
-    numbers = [b.type in _EXACT for b in bounds.values() if NUMBERS.fullmatch(b.type)]
+    numbers = [b.type in _FLOAT32_EXACT_TYPES for b in bounds.values() if NUMBERS.fullmatch(b.type)]
     return all(codes) and all(numbers)

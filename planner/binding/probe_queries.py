@@ -1,7 +1,7 @@
-"""The probe: a small query that asks the engine what a call's arguments are.
+"""Probes: small queries by which the engine tells what a call's arguments are.
 
-`SELECT <the arguments> FROM <the call's own FROM>`, bound and never run, gives names and types
-just as the engine sees them: stars, EXCLUDE, views, USING columns, quoting, case and all.
+`SELECT <the arguments> FROM <the call's own FROM>` is bound but never run. It returns names and
+types exactly as the engine sees them, with stars, EXCLUDE, views, USING, quoting and case.
 """
 
 from __future__ import annotations
@@ -18,26 +18,23 @@ from sqlml.parsing.places import Span
 from sqlml.planner.syntax.outline import Block, Outline
 from sqlml.types import fold
 
-# Kinds of joins that a probe leaves out: they change which rows there are, but no name or type.
-
-
 _SEMI = re.compile(r"\b(SEMI|ANTI)\b(?=\s+JOIN\b)", re.IGNORECASE)
 _ASOF = re.compile(r"\bASOF\b(?=\s+(LEFT|RIGHT|FULL|INNER|JOIN)\b)", re.IGNORECASE)
 
 
-def without_semi(join: str) -> str:
-    """A SEMI or ANTI JOIN as an inner one, behind which both sides are in sight.
+def replace_half_join(join: str) -> str:
+    """Return a SEMI or ANTI JOIN as an inner join, after which both sides are in scope.
 
-    >>> without_semi("ANTI JOIN t ON a")
+    >>> replace_half_join("ANTI JOIN t ON a")
     ' JOIN t ON a'
     """
     return _SEMI.sub("", join, count=1)
 
 
-def without_asof(query: str) -> str:
-    """A query with plain joins for ASOF ones: names and types are the same.
+def replace_asof(query: str) -> str:
+    """Return a query with plain joins instead of ASOF joins; names and types are the same.
 
-    >>> without_asof("FROM t ASOF LEFT JOIN u ON t.a >= u.a")
+    >>> replace_asof("FROM t ASOF LEFT JOIN u ON t.a >= u.a")
     'FROM t  LEFT JOIN u ON t.a >= u.a'
     """
     return _ASOF.sub("", query)
@@ -46,7 +43,7 @@ def without_asof(query: str) -> str:
 class Column(NamedTuple):
     """Name and type of a result column, as the engine prints them.
 
-    A tuple, since tables with many columns make many of them, each time that they are asked for.
+    It is a tuple because wide tables create many of them for each probe.
     """
 
     name: str
@@ -54,41 +51,41 @@ class Column(NamedTuple):
 
 
 Describe = Callable[[str], tuple[Column, ...]]
-"""Bind a query without running it. Raises ProbeError when the engine cannot."""
+"""A function that binds a query without running it. Raises ProbeError if the engine cannot."""
 
 
 class ProbeError(Exception):
-    """The engine could not bind a probe; the text is its own message."""
+    """The engine could not bind a probe; the text is the engine's message."""
 
 
-Text = Callable[[Span], str]
-"""The statement's text of a span, calls already planned replaced, others blanked."""
+TextOf = Callable[[Span], str]
+"""A function from a span to its text, with planned calls replaced and others blanked."""
 
 
-def columns_of(
-    items: Sequence[str], block: Block | None, text: Text, describe: Describe
+def describe_items(
+    items: Sequence[str], block: Block | None, text: TextOf, describe: Describe
 ) -> tuple[tuple[Column, ...], ...]:
-    """The columns that each of `items` (select items, as SQL) yields in the scope of `block`.
+    """Return the columns of each of `items` (select items, as SQL) in the scope of `block`.
 
     Raises:
-        BindError: the engine cannot bind them in any reading; carries the engine's message.
+        BindError: the engine can bind them in no reading; it has the engine's message.
     """
-    first: ProbeError | None = None
+    first_error: ProbeError | None = None
     tried: set[str] = set()
-    for query, skip in _queries(items, block, text):
-        # An ASOF join wants an inequality of columns, and finds the NULL of a call. Any other join
+    for query, skip in _write_probes(items, block, text):
+        # An ASOF join needs an inequality of columns, but a call is NULL in a probe. Any other join
         # has the same names and types.
-        query = without_asof(query)
+        query = replace_asof(query)
         if query in tried:  # an enclosing block without FROM adds nothing
             continue
         tried.add(query)
         try:
             columns = describe(query)
         except ProbeError as error:
-            first = first or error
+            first_error = first_error or error
             continue
-        return _share(columns[skip:], items, block, text, describe)
-    raise BindError(str(first))
+        return _split_columns(columns[skip:], items, block, text, describe)
+    raise BindError(str(first_error))
 
 
 def is_row_of_table(
@@ -96,21 +93,22 @@ def is_row_of_table(
     name: str,
     fields: Sequence[str],
     block: Block | None,
-    text: Text,
+    text: TextOf,
     describe: Describe,
 ) -> bool:
-    """Return whether a name stands for the row of a table in FROM, and for no column.
+    """Return whether a name means the row of a table in FROM, and not a column.
 
-    The table may be one of a query around, if the name means nothing in the block itself.
+    The table may belong to an outer query, if the name means nothing in the block itself.
 
     Args:
-        written: a bare name as SQL, which the engine reads as a struct; `name`: the same, folded.
+        written: a bare name as SQL, which the engine reads as a struct.
+        name: the same name, folded.
         fields: the names of the struct's fields.
     """
 
     def names_of(items: str, block: Block) -> list[str] | None:
         try:
-            return [c.name for c in describe(without_asof(_nest(items, block, text)))]
+            return [c.name for c in describe(replace_asof(_write_query(items, block, text)))]
         except ProbeError:
             return None
 
@@ -127,200 +125,216 @@ def is_row_of_table(
     return False
 
 
-def _share(
+def _split_columns(
     columns: tuple[Column, ...],
     items: Sequence[str],
     block: Block | None,
-    text: Text,
+    text: TextOf,
     describe: Describe,
 ) -> tuple[tuple[Column, ...], ...]:
-    """Deal the columns out to the items; a star among several items is counted by itself."""
+    """Return the columns of each item; a star among several items is described by itself."""
     if len(items) == 1:
         return (columns,)
     if len(columns) == len(items):
         return tuple((c,) for c in columns)
-    return tuple(columns_of([item], block, text, describe)[0] for item in items)
+    return tuple(describe_items([item], block, text, describe)[0] for item in items)
 
 
-def _queries(items: Sequence[str], block: Block | None, text: Text) -> Iterator[tuple[str, int]]:
-    """Probes from the plainest reading on, each with the number of leading columns to skip."""
+def _write_probes(
+    items: Sequence[str], block: Block | None, text: TextOf
+) -> Iterator[tuple[str, int]]:
+    """Yield probes from the simplest reading on, each with the number of leading columns to
+    skip.
+    """
     select = ", ".join(items)
     if block is None:
         yield f"SELECT {select}", 0
         return
-    yield _nest(select, block, text), 0
-    if block.excluded is not None:  # a bare name is the table's
-        table = _from(block, text)
+    yield _write_query(select, block, text), 0
+    if block.excluded_table is not None:  # a bare name is the table's
+        table = _write_from(block, text)
         excluded = f"(SELECT * FROM {table}) AS excluded"
         inner = f"LATERAL (SELECT {select} FROM {table}) sqlml_probe"
-        yield _with_outer(f"SELECT sqlml_probe.* FROM {excluded}, {inner}", block, text), 0
+        yield _add_all_ctes(f"SELECT sqlml_probe.* FROM {excluded}, {inner}", block, text), 0
         both = f"SELECT {select} FROM {table}, {excluded}"  # 1.5: `excluded.*`
-        yield _with_outer(both, block, text), 0
-    readings = _readings(select, block, text)
+        yield _add_all_ctes(both, block, text), 0
+    readings = _list_readings(select, block, text)
     for reading, skip, tail in readings[1:]:
-        yield _nest(reading, block, text, tail), skip
+        yield _write_query(reading, block, text, tail), skip
     for reading, skip, tail in readings:
-        for query in _correlated(reading, block, text, tail):
+        for query in _write_correlated_probes(reading, block, text, tail):
             yield query, skip
 
 
-def _readings(select: str, block: Block, text: Text) -> list[tuple[str, int, str]]:
-    """Return what may be selected, the number of leading columns to skip, and what follows FROM.
+def _list_readings(select: str, block: Block, text: TextOf) -> list[tuple[str, int, str]]:
+    """Return select lists, the number of leading columns to skip, and the text after FROM.
 
-    Aggregates stand beside columns only in a query that groups, by its own GROUP BY if it has one.
-    This may name other items, as an argument may.
+    Aggregates may stand beside columns only in a query that groups, by its own GROUP BY if it has
+    one. This may name other items, and so may an argument.
     """
-    found = [(select, 0, "")]
+    readings = [(select, 0, "")]
     tail = " GROUP BY ALL" if block.group is None else f" {text(block.group)}"
     if block.sources or block.window:
-        found.append((select, 0, tail))
-    if block.group is not None and block.items and not any(i.several for i in block.items):
+        readings.append((select, 0, tail))
+    if block.group is not None and block.items and not any(i.may_expand for i in block.items):
         items = [text(item.span) for item in block.items]
-        found.append((", ".join([*items, select]), len(items), tail))
-    named = [text(item.span) for item in block.items if item.named]
-    if named:
-        listed = ", ".join([*named, select])
-        found += [(listed, len(named), ""), (listed, len(named), " GROUP BY ALL")]
-    return found
+        readings.append((", ".join([*items, select]), len(items), tail))
+    named_items = [text(item.span) for item in block.items if item.is_named]
+    if named_items:
+        select_list = ", ".join([*named_items, select])
+        readings += [
+            (select_list, len(named_items), ""),
+            (select_list, len(named_items), " GROUP BY ALL"),
+        ]
+    return readings
 
 
-def _correlated(select: str, block: Block, text: Text, tail: str) -> Iterator[str]:
-    """Yield probes of a correlated or lateral query, in which the outer rows are in scope."""
+def _write_correlated_probes(select: str, block: Block, text: TextOf, tail: str) -> Iterator[str]:
+    """Yield probes of a correlated or lateral query, with the outer rows in scope."""
     outer = block.parent
-    inner = _nest(select, block, text, tail, outer=False)
+    inner = _write_query(select, block, text, tail, outer=False)
     while outer is not None:
         if outer.sources:
-            inner = f"SELECT sqlml_probe.* FROM {_from(outer, text)}, LATERAL ({inner}) sqlml_probe"
-        yield _with_outer(inner, outer, text)
-        yield _nest(select, outer, text, tail)  # 1.5: `outer.*` in a subquery without FROM
-        inner = _with_own(inner, outer, text)
+            sources = _write_from(outer, text)
+            inner = f"SELECT sqlml_probe.* FROM {sources}, LATERAL ({inner}) sqlml_probe"
+        yield _add_all_ctes(inner, outer, text)
+        yield _write_query(select, outer, text, tail)  # 1.5: `outer.*` in a subquery without FROM
+        inner = _add_own_ctes(inner, outer, text)
         outer = outer.parent
 
 
-def row_queries(block: Block | None, text: Text, where: str = "") -> Iterator[str]:
-    """Queries with as many rows as `block` has after its FROM, and the condition `where`."""
-    yield from _row_queries("1", block, text, where)
+def write_row_queries(block: Block | None, text: TextOf, where: str = "") -> Iterator[str]:
+    """Yield queries with as many rows as `block` has after its FROM and the condition `where`."""
+    yield from _write_row_queries("1", block, text, where)
 
 
-def value_queries(
-    value: Span, block: Block | None, text: Text, where: Span | None
+def write_value_queries(
+    value: Span, block: Block | None, text: TextOf, where: Span | None
 ) -> Iterator[str]:
-    """Queries of the value that an expression of `block` has in each row: `sqlml_name`, their last
-    column. The first have the rows that pass the condition `where`."""
+    """Yield queries whose last column, `sqlml_name`, is the value of an expression of `block` in
+    each row.
+
+    The first queries have only the rows that pass the condition `where`.
+    """
     item = f"{text(value)} AS sqlml_name"
     if where is not None:
-        yield from _row_queries(item, block, text, text(where))
-    yield from _row_queries(item, block, text)
+        yield from _write_row_queries(item, block, text, text(where))
+    yield from _write_row_queries(item, block, text)
     if block is not None:
-        named = [text(i.span) for i in block.items if i.named and not i.span.holds(value)]
-        yield from _row_queries(", ".join([*named, item]), block, text)
+        named_items = [text(i.span) for i in block.items if i.is_named and not i.span.holds(value)]
+        yield from _write_row_queries(", ".join([*named_items, item]), block, text)
 
 
-def _row_queries(select: str, block: Block | None, text: Text, where: str = "") -> Iterator[str]:
+def _write_row_queries(
+    select: str, block: Block | None, text: TextOf, where: str = ""
+) -> Iterator[str]:
     tail = f" WHERE {where}" if where else ""
     if block is None:
         yield f"SELECT {select}"
         return
-    yield _nest(select, block, text, tail)
-    outer, inner = block.parent, _nest(select, block, text, tail, outer=False)
+    yield _write_query(select, block, text, tail)
+    outer, inner = block.parent, _write_query(select, block, text, tail, outer=False)
     while outer is not None:  # correlated, or lateral
         if outer.sources:
-            inner = f"SELECT sqlml_probe.* FROM {_from(outer, text)}, LATERAL ({inner}) sqlml_probe"
-        yield _with_outer(inner, outer, text)
-        inner, outer = _with_own(inner, outer, text), outer.parent
+            sources = _write_from(outer, text)
+            inner = f"SELECT sqlml_probe.* FROM {sources}, LATERAL ({inner}) sqlml_probe"
+        yield _add_all_ctes(inner, outer, text)
+        inner, outer = _add_own_ctes(inner, outer, text), outer.parent
 
 
-def _nest(select: str, block: Block, text: Text, tail: str = "", outer: bool = True) -> str:
+def _write_query(
+    select: str, block: Block, text: TextOf, tail: str = "", outer: bool = True
+) -> str:
     query = f"SELECT {select}"
     if block.sources:
-        query += f" FROM {_from(block, text)}"
+        query += f" FROM {_write_from(block, text)}"
     query += tail
     if block.window is not None:
         query += f" WINDOW {text(block.window)}"
-    return _with_outer(query, block, text) if outer else _with_own(query, block, text)
+    return _add_all_ctes(query, block, text) if outer else _add_own_ctes(query, block, text)
 
 
-def _from(block: Block, text: Text) -> str:
-    made = ", ".join(map(text, block.sources))
+def _write_from(block: Block, text: TextOf) -> str:
+    sources = ", ".join(map(text, block.sources))
     if block.is_chain:
-        made = f"({made}) {block.name}"
+        sources = f"({sources}) {block.name}"
     joins = list(map(text, block.joins))
-    if block.half:
-        joins[-1] = without_semi(joins[-1])
-    return " ".join([made, *joins])
+    if block.is_half_join:
+        joins[-1] = replace_half_join(joins[-1])
+    return " ".join([sources, *joins])
 
 
-def _with_own(query: str, block: Block, text: Text) -> str:
-    definitions = _used_definitions(query, block, text)
+def _add_own_ctes(query: str, block: Block, text: TextOf) -> str:
+    definitions = _find_used_ctes(query, block, text)
     if not definitions:
         return query
-    return f"WITH {'RECURSIVE ' if block.recursive else ''}{', '.join(definitions)} {query}"
+    return f"WITH {'RECURSIVE ' if block.is_recursive else ''}{', '.join(definitions)} {query}"
 
 
-def _used_definitions(query: str, block: Block, text: Text) -> list[str]:
-    """Return the definitions of a block's WITH that a query may need: those whose names it has.
+def _find_used_ctes(query: str, block: Block, text: TextOf) -> list[str]:
+    """Return the definitions of a block's WITH whose names a query contains.
 
-    Others are left out, since every probe of a statement with very many would be as long as that.
+    All of them would make each probe of a statement with many CTEs as long as the statement.
     """
     if not block.ctes:
         return []
-    words = _words(query)
+    names = _find_words(query)
     definitions: dict[int, str] = {}
     rest = list(range(len(block.ctes)))[::-1]  # a definition mostly uses earlier ones
     while True:
         for number in rest:
             cte = block.ctes[number]
-            name = _plain_name(cte.name)
-            if name is None or name in words:
+            name = _fold_plain_name(cte.name)
+            if name is None or name in names:
                 definitions[number] = text(cte.span)
-                words |= _words(definitions[number])
-        left = [number for number in rest if number not in definitions]
-        if not block.recursive or len(left) == len(rest):
+                names |= _find_words(definitions[number])
+        remaining = [number for number in rest if number not in definitions]
+        if not block.is_recursive or len(remaining) == len(rest):
             return [definitions[number] for number in sorted(definitions)]
-        rest = left
+        rest = remaining
 
 
 _WORD = re.compile(r"\w+")
 
 
 @lru_cache(1 << 14)
-def _plain_name(name: str) -> str | None:
-    """Return a name folded; None for one that is not a word."""
+def _fold_plain_name(name: str) -> str | None:
+    """Return a folded name; None for one that is not a word."""
     return fold(name) if _WORD.fullmatch(name) else None
 
 
-def _words(sql: str) -> set[str]:
-    """Return all that may be plain names in a text, folded."""
+def _find_words(sql: str) -> set[str]:
+    """Return all words of a text that may be plain names, folded."""
     return set(_WORD.findall(fold(sql)))
 
 
-def _with_outer(query: str, block: Block, text: Text) -> str:
+def _add_all_ctes(query: str, block: Block, text: TextOf) -> str:
     """Put the WITH clauses of the block and of all blocks around it before the query."""
-    query = _with_own(query, block, text)
-    around = block.parent
-    while around is not None:
-        if around.ctes:
-            query = _with_own(f"SELECT * FROM ({query})", around, text)
-        around = around.parent
+    query = _add_own_ctes(query, block, text)
+    parent = block.parent
+    while parent is not None:
+        if parent.ctes:
+            query = _add_own_ctes(f"SELECT * FROM ({query})", parent, text)
+        parent = parent.parent
     return query
-
-
-# `Scope`: where a call stands, and how the engine binds its arguments there.
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a call stands: the statement, the block around it, and the engine.
+    """The surroundings of a call, in which the engine binds its arguments.
 
-    `text` is the statement as it goes to the engine, `probed` as it stands in probes: there calls
-    and parameters are NULLs of their types. `untyped` are the parameters and local names, which
-    have no type yet, `types` the types of parameters that their values tell.
+    Attributes:
+        text: returns parts of the statement as it goes to the engine.
+        probed: returns parts of the statement in probes, where calls and parameters are NULLs of
+            their types.
+        untyped: the spans of parameters and local names without a type.
+        types: the types of parameters whose values determine it.
     """
 
     outline: Outline
     block: Block | None
-    text: Text
-    probed: Text
+    text: TextOf
+    probed: TextOf
     untyped: frozenset[Span]
     describe: Describe
     dialect: Dialect
@@ -331,27 +345,29 @@ class Scope:
         """The statement as the user wrote it."""
         return self.outline.sql
 
-    def columns(self, places: Sequence[Span]) -> tuple[tuple[Column, ...], ...]:
-        """The columns that the select items at these places yield here.
+    def columns(self, spans: Sequence[Span]) -> tuple[tuple[Column, ...], ...]:
+        """Return the columns of the select items at these spans.
 
         Raises:
             BindError: the engine cannot bind them.
         """
-        found = self.ask([self.probed(place) for place in places])
+        described = self.describe_items([self.probed(place) for place in spans])
         return tuple(
             (Column("NULL", "NULL"),) if self._is_untyped(place) else columns
-            for place, columns in zip(places, found, strict=True)
+            for place, columns in zip(spans, described, strict=True)
         )
 
-    def single(self, places: Sequence[Span]) -> tuple[Column, ...]:
-        """The one column that each of the expressions at these places yields.
+    def single_columns(self, spans: Sequence[Span]) -> tuple[Column, ...]:
+        """Return the only column of each of the expressions at these spans.
 
         Raises:
             BindError: the engine cannot bind one, or it yields several columns.
         """
-        asked = [place for place in places if place not in self.types]
-        found = dict(zip(asked, self.columns(asked) if asked else (), strict=True))
-        for place, columns in found.items():
+        probed_spans = [place for place in spans if place not in self.types]
+        described = dict(
+            zip(probed_spans, self.columns(probed_spans) if probed_spans else (), strict=True)
+        )
+        for place, columns in described.items():
             if len(columns) != 1:
                 raise BindError(
                     f"{self.text(place)} stands for {len(columns)} columns; write * or "
@@ -359,13 +375,15 @@ class Scope:
                     self.sql,
                     place.start,
                 )
-        known = {place: (Column("", kind),) for place, kind in self.types.items()}
-        return tuple((found.get(place) or known[place])[0] for place in places)
+        typed = {place: (Column("", kind),) for place, kind in self.types.items()}
+        return tuple((described.get(place) or typed[place])[0] for place in spans)
 
     def _is_untyped(self, place: Span) -> bool:
-        """NULL itself (1.5 says that it is INTEGER), or a name or parameter without a type."""
+        """Return whether a span is NULL (INTEGER in DuckDB 1.5), or a name or parameter without a
+        type.
+        """
         return place in self.untyped or self.sql[place.start : place.end].upper() == "NULL"
 
-    def ask(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
-        """The columns that `items`, written as SQL, yield here."""
-        return columns_of(items, self.block, self.probed, self.describe)
+    def describe_items(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
+        """Return the columns of select items written as SQL."""
+        return describe_items(items, self.block, self.probed, self.describe)

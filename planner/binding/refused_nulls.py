@@ -1,4 +1,8 @@
-"""Rows without an answer: those that lack a value the model needs, and those that are not rows."""
+"""The arguments of scoring functions as SQL, and the rows whose result is NULL.
+
+A result is NULL for rows without a value that the model needs, if `on_null` says so, and for rows
+that an engine evaluates but discards.
+"""
 
 from __future__ import annotations
 
@@ -23,27 +27,26 @@ from sqlml.planner.program.sample_rows import samples
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
 
-# What the engine is to compute for a model: the function's arguments, or the model itself.
-
 
 def texts(prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB) -> str:
-    """The argument after the numbers, if the function is given whole texts."""
-    own = whole_texts(prepared, bounds)
-    return f", {dialect.text_arguments(own)}" if own else ""
+    """Return the argument after the numbers if the function takes whole texts."""
+    values = whole_texts(prepared, bounds)
+    return f", {dialect.text_arguments(values)}" if values else ""
 
 
 def whole_texts(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str]:
-    """The texts that the function is given as they are."""
     return [bounds[name].sql for name in prepared.split.whole]
 
 
 def columns(prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect) -> str:
-    """The arguments of a function that is called by column: numbers of one kind, then texts."""
-    whole = [_as(bounds[name], "VARCHAR") for name in prepared.split.whole]
-    # To fold the cast of a parameter that has the type takes DuckDB 16 us.
-    own = {f"CAST({b.sql} AS {b.type})": b.sql for b in bounds.values() if _is_parameter(b.sql)}
-    made = [*numbers(prepared, bounds, kind, dialect), *whole]
-    return ", ".join(own.get(argument, argument) for argument in made)
+    """Return the arguments of a function that takes columns: numbers of one kind, then texts."""
+    text_columns = [_cast(bounds[name], "VARCHAR") for name in prepared.split.whole]
+    # A cast of a parameter to its own type costs DuckDB 16 us to fold.
+    uncast_parameters = {
+        f"CAST({b.sql} AS {b.type})": b.sql for b in bounds.values() if _is_parameter(b.sql)
+    }
+    arguments = [*numbers(prepared, bounds, kind, dialect), *text_columns]
+    return ", ".join(uncast_parameters.get(argument, argument) for argument in arguments)
 
 
 def _is_parameter(sql: str) -> bool:
@@ -51,22 +54,24 @@ def _is_parameter(sql: str) -> bool:
 
 
 def linear(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
-    """The model as an expression, where it is a linear one of plain columns."""
+    """Return the model as an expression if it is a linear model of plain columns."""
     if plain_columns(prepared, bounds) is None:
         return None
-    columns = [_as(bounds[c.name], "DOUBLE") for c in prepared.split.columns if not c.encoded]
+    columns = [_cast(bounds[c.name], "DOUBLE") for c in prepared.split.columns if not c.encoded]
     return linear_sql(prepared.split.core, columns)
 
 
 def plain_columns(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str] | None:
-    """The columns of the packed matrix as SQL; None if one of them is not a plain column."""
+    """Return the columns of the packed matrix as SQL; None if one of them is not a plain column."""
     columns = [bounds[c.name].sql for c in prepared.split.columns if not c.encoded]
-    whole = len(columns) == len(prepared.split.columns) and all(map(plain, columns))
-    return columns if whole else None
+    are_plain = len(columns) == len(prepared.split.columns) and all(map(plain, columns))
+    return columns if are_plain else None
 
 
 def plain(sql: str) -> bool:
-    """Whether an expression may be written several times: it is cheap, and the same each time."""
+    """Return whether an expression may be repeated, since it is cheap and always has the same
+    value.
+    """
     return _COLUMN.fullmatch(sql) is not None
 
 
@@ -81,17 +86,16 @@ _COLUMN = re.compile(
 def packed(
     prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect = DUCKDB
 ) -> str:
-    """The argument of the engine function that has all columns, as numbers of one kind."""
+    """Return the argument of an engine function that takes all columns as numbers of one kind."""
     return dialect.number_arguments(numbers(prepared, bounds, kind, dialect), kind)
 
 
 def numbers(
     prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect = DUCKDB
 ) -> list[str]:
-    """All columns that the engine function reads, as numbers of one kind.
+    """Return all columns that the engine function reads, as numbers of one kind.
 
-    A text that the model refuses has a code that stands for it, in engines that ask a function
-    about no other texts.
+    In engines that evaluate calls lazily, texts that the model rejects get a code of their own.
     """
     encoded: dict[str, str] = {}
     if prepared.split.encoders is not None:
@@ -102,35 +106,35 @@ def numbers(
             unknown = dict.fromkeys(names, dialect.scorer(REFUSED_TEXT))
         encoded = expressions(prepared.split.encoders, strings, dialect, unknown)
     return [
-        f"CAST({encoded[c.name]} AS {kind})" if c.encoded else _as(bounds[c.name], kind)
+        f"CAST({encoded[c.name]} AS {kind})" if c.encoded else _cast(bounds[c.name], kind)
         for c in prepared.split.given
     ] or [f"CAST(0 AS {kind})"]
 
 
-def _as(bound: Bound, kind: str) -> str:
-    """The expression as a `kind`: a column that is one goes as it is, which binds sooner."""
-    column = plain(bound.sql) and not bound.sql.startswith("(") and bound.sql.upper() != "NULL"
-    own = bound.type == kind and column
-    return bound.sql if own else f"CAST({bound.sql} AS {kind})"
+def _cast(bound: Bound, kind: str) -> str:
+    """Cast a column to `kind`; one that already has the type stays as it is, which binds faster."""
+    is_column = plain(bound.sql) and not bound.sql.startswith("(") and bound.sql.upper() != "NULL"
+    has_type = bound.type == kind and is_column
+    return bound.sql if has_type else f"CAST({bound.sql} AS {kind})"
 
 
-_TRIED = 32
-"""Rows that are tried to find one that the model takes."""
+_MOST_TRIED_ROWS = 32
+"""The number of rows to try until the model accepts one."""
 
 
 def refused(options: Mapping[str, Any], program: Program) -> frozenset[str]:
-    """The inputs in which a NULL is to give NULL: those it refuses, where `on_null` is 'null'.
+    """Return the inputs in which NULL yields NULL: those that reject it, if `on_null` is 'null'.
 
     Raises:
-        ConfigError: it cannot be told which these are.
+        ConfigError: these inputs cannot be determined.
     """
-    return _refusing(program) if options.get("on_null") == "null" else frozenset()
+    return _find_required_inputs(program) if options.get("on_null") == "null" else frozenset()
 
 
 def any_missing(
     bounds: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
 ) -> str | None:
-    """Whether one of these columns has no value, as SQL; None if there are no such columns."""
+    """Return a SQL test whether one of these columns has no value; None without columns."""
     tests = []
     for name in names:
         bound = bounds[name]
@@ -141,14 +145,14 @@ def any_missing(
 
 
 def no_row(call: ModelCall, sql: str) -> str | None:
-    """Whether a row's result is discarded, as SQL, in ON CONFLICT's SET and in MERGE; None
-    elsewhere.
+    """Return a SQL test whether a row's result is discarded, in MERGE and in the SET of ON
+    CONFLICT; None elsewhere.
 
-    The engine evaluates SET for all rows, with the columns NULL of the side that has none.
+    The engine evaluates SET for all rows, with NULL columns for a missing side.
     """
-    if call.block is None or call.block.changed is None:
+    if call.block is None or call.block.changed_table is None:
         return None
-    changed, matches = call.block.changed, call.block.matches
+    changed, matches = call.block.changed_table, call.block.merge_condition
     test = f"{sql[changed.start : changed.end]}.rowid IS NULL"
     if matches is not None:
         test += f" OR ({sql[matches.start : matches.end]}) IS NOT TRUE"
@@ -156,16 +160,16 @@ def no_row(call: ModelCall, sql: str) -> str | None:
 
 
 def either(*tests: str | None) -> str | None:
-    """Whether one of the tests holds, as SQL; None if there are no tests."""
+    """Return a SQL test whether one of the tests holds; None without tests."""
     return " OR ".join(test for test in tests if test is not None) or None
 
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Columns of which some are expressions: they are evaluated once, and read as `fields`.
+    """Columns that include expressions, which are evaluated once and read as `fields`.
 
-    A test for NULL and the call itself would else see two values of random(), and nested calls
-    would be written out again and again.
+    Otherwise the test for NULL and the call itself would see two values of random(), and nested
+    calls would be repeated again and again.
     """
 
     bounds: dict[str, Bound]
@@ -174,7 +178,7 @@ class Once:
 
     @classmethod
     def of(cls, bounds: dict[str, Bound], dialect: Dialect) -> Once | None:
-        """None if all columns may be written several times."""
+        """Return None if all columns may be repeated."""
         if all(plain(bound.sql) for bound in bounds.values()):
             return None
         fields = {
@@ -184,41 +188,41 @@ class Once:
         return cls(bounds, fields, dialect)
 
     def around(self, value: str) -> str:
-        """`value` of the fields, as an expression of the columns."""
-        made = {f"c{k}": b.sql for k, b in enumerate(self.bounds.values())}
-        return self.dialect.let("sqlml_n", self.dialect.struct(made), value)
+        """Return `value`, written with the fields, as an expression of the columns."""
+        values = {f"c{k}": b.sql for k, b in enumerate(self.bounds.values())}
+        return self.dialect.let("sqlml_n", self.dialect.struct(values), value)
 
 
 def unless(missing: str | None, value: str) -> str:
-    """`value`, or NULL for rows of which `missing` is true."""
+    """Return `value`, with NULL for rows for which the test `missing` is true."""
     return value if missing is None else f"CASE WHEN {missing} THEN NULL ELSE {value} END"
 
 
 @of_programs
-def _refusing(program: Program) -> frozenset[str]:
-    """The inputs that must have a value: asked of the reference with one row."""
-    row = _accepted(program)
+def _find_required_inputs(program: Program) -> frozenset[str]:
+    """Return the inputs that must have a value, by running the reference backend on one row."""
+    row = _find_accepted_row(program)
     if row is None:
         raise ConfigError(
             "on_null = 'null' is not available for this model: no row was found that it accepts, "
             "so sqlml cannot tell which columns need a value; replace NULL in the query"
         )
-    found = set()
+    required = set()
     for name, kind in ((f.name, f.kind) for f in program.features):
-        gone = np.array([None], object) if kind == "string" else np.array([np.nan])
+        missing = np.array([None], object) if kind == "string" else np.array([np.nan])
         try:
-            reference.run(program, {**row, name: gone})
+            reference.run(program, {**row, name: missing})
         except (MissingValueError, UnknownCategoryError):
-            found.add(name)
+            required.add(name)
         except SqlmlError:
-            continue  # what else is wrong is said when it is scored
-    return frozenset(found)
+            continue  # other errors are reported when rows are scored
+    return frozenset(required)
 
 
-def _accepted(program: Program) -> dict[str, Array] | None:
-    """One row of which the model knows an answer; None: none was found."""
+def _find_accepted_row(program: Program) -> dict[str, Array] | None:
+    """Return a row that the model accepts; None if none was found."""
     for frame in islice(samples(program, program.features), 2):
-        for i in range(_TRIED):
+        for i in range(_MOST_TRIED_ROWS):
             row = {name: frame[name].to_numpy()[i : i + 1] for name in program.inputs}
             try:
                 reference.run(program, row)

@@ -1,81 +1,78 @@
-"""Stars as arguments: `*`, `t.*`, EXCLUDE, REPLACE, RENAME and COLUMNS, as named columns."""
+"""Stars as arguments: `*`, `t.*`, EXCLUDE, REPLACE, RENAME and COLUMNS become named columns."""
 
 from __future__ import annotations
 
 import re
 
 from sqlml.errors import BindError
-from sqlml.planner.binding.column_types import Bound, bracket
+from sqlml.planner.binding.column_types import Bound, parenthesize
 from sqlml.planner.binding.probe_queries import Column, Scope
 from sqlml.planner.syntax.outline import Outline, Star
 from sqlml.types import fold
 
-# `blamed_place`: where a name that the engine does not know stands in the user's statement.
-
-
-_BLAMED = re.compile(
+_UNKNOWN_NAME = re.compile(
     r'with name "?([^"\s]+)"? does not exist|Referenced (?:column|table) "([^"]+)" not found'
     r'|does not have a column named "([^"]+)"|with name `([^`]+)` cannot be resolved'
 )
-"""The engine's message about an unknown name."""
+"""The engine's messages about an unknown name."""
 
 
-def blamed_place(outline: Outline, message: str, place: int) -> int:
-    """Where in the statement the name in the engine's message stands.
+def find_blamed_offset(outline: Outline, message: str, offset: int) -> int:
+    """Return the offset of the name in the engine's message.
 
-    Of several places, the first after `place`; `place` itself if there is none.
+    If it occurs several times, the first after `offset` is returned; `offset` itself if it does not
+    occur.
     """
-    blamed = _BLAMED.search(message)
-    if blamed is None:
-        return place
-    name = fold(next(g for g in blamed.groups() if g is not None).split(".")[-1])
-    found = [start for word, start in outline.words if word == name]
-    behind = [start for start in found if start >= place]
-    return behind[0] if behind else found[-1] if found else place
+    match = _UNKNOWN_NAME.search(message)
+    if match is None:
+        return offset
+    name = fold(next(g for g in match.groups() if g is not None).split(".")[-1])
+    offsets = [start for word, start in outline.identifiers if word == name]
+    later_offsets = [start for start in offsets if start >= offset]
+    return later_offsets[0] if later_offsets else offsets[-1] if offsets else offset
 
 
 _AMBIGUOUS = re.compile(r"""["']([^"'\s]+\.[^"'\s]+)["']|((?:`[^`]+`\.)+`[^`]+`)""")
-"""The choices in an engine's error: (use: 'a.id' or 'b.id'), in other quotes elsewhere."""
+"""The candidates in an engine's error: (use: 'a.id' or 'b.id'), or in other quotes."""
 
 
-def meanings(message: str) -> list[str]:
-    """The columns that an engine says an ambiguous name may mean.
+def read_candidates(message: str) -> list[str]:
+    """Return the columns that an ambiguous name may mean according to the engine's message.
 
-    >>> meanings("could be: [`c`.`a`, `x`.`a`]"), meanings('use: "c.a" or "x.a"')
+    >>> read_candidates("could be: [`c`.`a`, `x`.`a`]"), read_candidates('use: "c.a" or "x.a"')
     (['c.a', 'x.a'], ['c.a', 'x.a'])
     """
     return [(a or b).replace("`", "") for a, b in _AMBIGUOUS.findall(message)]
 
 
-def star_columns(star: Star, place: int, scope: Scope) -> list[tuple[str, Bound]]:
-    """What a star, which stands at `place`, yields: column name, and the expression that reads it.
+def expand_star(star: Star, offset: int, scope: Scope) -> list[tuple[str, Bound]]:
+    """Return the columns of a star at `offset`: each name with the expression that reads it.
 
     Raises:
-        BindError: there is nothing to expand; the error shows the place.
+        BindError: there is nothing to expand; the error points at the star.
     """
     qualifier = "" if star.qualifier is None else scope.text(star.qualifier)
-    found = []
-    for column in _expanded(star, place, scope):
+    columns = []
+    for column in _describe_star(star, offset, scope):
         folded = fold(column.name)
         if folded in star.replaced:
-            own = bracket(scope.text(star.replaced[folded]))
+            column_sql = parenthesize(scope.text(star.replaced[folded]))
         elif folded in star.renamed:
-            own = qualifier + scope.text(star.renamed[folded])
+            column_sql = qualifier + scope.text(star.renamed[folded])
         else:
-            own = qualifier + scope.dialect.quote_name(column.name)
-        found.append((column.name, Bound(own, column.type)))
+            column_sql = qualifier + scope.dialect.quote_name(column.name)
+        columns.append((column.name, Bound(column_sql, column.type)))
     if any("." in e for e in star.excluded) and not qualifier:
-        return [_resolved(name, bound, scope, star.excluded) for name, bound in found]
-    return found
+        return [_qualify_ambiguous(name, bound, scope, star.excluded) for name, bound in columns]
+    return columns
 
 
-def star_names(star: Star, scope: Scope) -> list[str]:
-    """The names of the columns that a star yields."""
-    return [column.name for column in _expanded(star, star.select.start, scope)]
+def list_star_names(star: Star, scope: Scope) -> list[str]:
+    """Return the names of a star's columns."""
+    return [column.name for column in _describe_star(star, star.select.start, scope)]
 
 
-def _expanded(star: Star, place: int, scope: Scope) -> tuple[Column, ...]:
-    """The columns of a star, or an error at its place when there is nothing to expand."""
+def _describe_star(star: Star, offset: int, scope: Scope) -> tuple[Column, ...]:
     try:
         (columns,) = scope.columns([star.select])
     except BindError as error:
@@ -83,21 +80,25 @@ def _expanded(star: Star, place: int, scope: Scope) -> tuple[Column, ...]:
             raise BindError(
                 "* needs a FROM clause here; name the features, as in tenure := 12",
                 scope.sql,
-                place,
+                offset,
             ) from None
         raise BindError(
-            error.message, scope.sql, blamed_place(scope.outline, error.message, place)
+            error.message, scope.sql, find_blamed_offset(scope.outline, error.message, offset)
         ) from None
     return columns
 
 
-def _resolved(name: str, bound: Bound, scope: Scope, excluded: frozenset[str]) -> tuple[str, Bound]:
-    """After `* EXCLUDE (b.id)` a bare `id` is still ambiguous to the engine; name its table."""
+def _qualify_ambiguous(
+    name: str, bound: Bound, scope: Scope, excluded: frozenset[str]
+) -> tuple[str, Bound]:
+    """Qualify a column with its table: after `* EXCLUDE (b.id)` a bare `id` is still ambiguous to
+    the engine.
+    """
     try:
-        scope.ask([bound.sql])
+        scope.describe_items([bound.sql])
     except BindError as error:
-        for choice in meanings(error.message):
+        for choice in read_candidates(error.message):
             if fold(choice) not in excluded:
-                own = ".".join(map(scope.dialect.quote_name, choice.split(".")))
-                return name, Bound(own, bound.type)
+                qualified = ".".join(map(scope.dialect.quote_name, choice.split(".")))
+                return name, Bound(qualified, bound.type)
     return name, bound

@@ -19,29 +19,29 @@ from sqlml.types import Array
 
 
 def known_categories(options: Mapping[str, Any], program: Program) -> Mapping[str, Array]:
-    """Return the categories of each input in which others count as NULL.
+    """Return the known categories of each input in which others count as NULL.
 
-    There are none unless `on_unknown` is 'null': then those that the model checks.
+    There are none unless `on_unknown` is 'null'; then they are those that the model checks.
 
     Raises:
-        ConfigError: the model checks something else than the categories of a column.
+        ConfigError: the model checks something other than the categories of a column.
     """
-    return _known(program) if options.get("on_unknown") == "null" else _NONE
+    return _find_checked_categories(program) if options.get("on_unknown") == "null" else _NONE
 
 
 _NONE: Mapping[str, Array] = MappingProxyType({})
 
 
 def check_takes_null(options: Mapping[str, Any], program: Program) -> None:
-    """Refuse the option where NULL itself is refused, for then the rows would still fail.
+    """Reject the option if the model also rejects NULL, since the rows would still fail.
 
     Raises:
         ConfigError: the message names the column.
     """
-    known = known_categories(options, program)
-    if not known or options.get("on_null") == "null":
+    categories = known_categories(options, program)
+    if not categories or options.get("on_null") == "null":
         return
-    columns = refused({"on_null": "null"}, program) & known.keys()
+    columns = refused({"on_null": "null"}, program) & categories.keys()
     if columns:
         raise ConfigError(
             "on_unknown = 'null' reads a category that the model has never seen as NULL, which it "
@@ -51,79 +51,81 @@ def check_takes_null(options: Mapping[str, Any], program: Program) -> None:
 
 
 def nullified(
-    bounds: Mapping[str, Bound], known: Mapping[str, Array], dialect: Dialect = DUCKDB
+    bounds: Mapping[str, Bound], known_categories: Mapping[str, Array], dialect: Dialect = DUCKDB
 ) -> dict[str, Bound]:
-    """Return the columns with NULL for each category that is not among the known ones."""
-    made = dict(bounds)
-    for name, categories in known.items():
-        if name in made:
-            made[name] = replace(made[name], sql=_if_known(made[name].sql, categories, dialect))
-    return made
+    """Return the columns with NULL for each unknown category."""
+    result = dict(bounds)
+    for name, categories in known_categories.items():
+        if name in result:
+            result[name] = replace(
+                result[name], sql=_null_unless_known(result[name].sql, categories, dialect)
+            )
+    return result
 
 
-def _if_known(sql: str, categories: Array, dialect: Dialect) -> str:
+def _null_unless_known(sql: str, categories: Array, dialect: Dialect) -> str:
     values = categories.tolist()
     if categories.dtype == object:
-        listed, compared = [string_literal(v, dialect) for v in values], sql
+        literals, compared = [string_literal(v, dialect) for v in values], sql
     else:
-        listed = [number(v, dialect=dialect) for v in values]
+        literals = [number(v, dialect=dialect) for v in values]
         compared = f"CAST({sql} AS DOUBLE)"
-    # Not IN or list_contains: DuckDB makes a join of these, which does not keep the rows' order.
-    place = dialect.position(dialect.array(listed), compared)
-    return f"(CASE WHEN {place} > 0 THEN {sql} END)"
+    # DuckDB turns IN and list_contains into joins, which do not keep the order of rows.
+    position = dialect.position(dialect.array(literals), compared)
+    return f"(CASE WHEN {position} > 0 THEN {sql} END)"
 
 
 @of_programs
 def with_unknown_as_null(program: Program) -> Program:
-    """Return a Program to which a category that it has never seen is a missing value."""
+    """Return a Program that treats an unknown category as a missing value."""
 
     def rule(b: Builder, node: Node, inputs: Any) -> Value | None:
         if node.op != "require_known":
             return None
-        missing = int(_encoder(program, node).attrs["missing"])
+        missing = int(_find_encoder(program, node).attrs["missing"])
         if missing < 0:
-            return None  # NULL is refused as well, with the same result
+            return None  # the model rejects NULL as well, with the same result
         return b.op("where", b.op("lt", inputs[0], 0), missing, inputs[0])
 
     return rewrite(program, rule)
 
 
 @of_programs
-def _known(program: Program) -> Mapping[str, Array]:
-    found: dict[str, Array] = {}
+def _find_checked_categories(program: Program) -> Mapping[str, Array]:
+    categories_of: dict[str, Array] = {}
     for node in program.nodes:
         if node.op != "require_known":
             continue
-        encoder = _encoder(program, node)
+        encoder = _find_encoder(program, node)
         column = program.nodes[encoder.inputs[0]]
         while column.op == "require_finite" or (
             column.op == "fill" and "missing" not in column.attrs
         ):
             column = program.nodes[column.inputs[0]]
         if column.op != "input":
-            raise _unavailable(node)
+            raise _unavailable_error(node)
         name = str(column.attrs["name"])
         categories: Array = encoder.attrs["categories"]
-        if name in found:
-            both = set(found[name].tolist()).intersection(categories.tolist())
-            categories = categories[[value in both for value in categories.tolist()]]
-        found[name] = categories
-    return MappingProxyType(found)
+        if name in categories_of:
+            common = set(categories_of[name].tolist()).intersection(categories.tolist())
+            categories = categories[[value in common for value in categories.tolist()]]
+        categories_of[name] = categories
+    return MappingProxyType(categories_of)
 
 
-def _encoder(program: Program, check: Node) -> Node:
-    """Return the node that makes the codes that a check looks at.
+def _find_encoder(program: Program, check: Node) -> Node:
+    """Return the node that computes the codes which a check tests.
 
     Raises:
         ConfigError: it is another operator.
     """
     below = program.nodes[check.inputs[0]]
     if below.op != "encode":
-        raise _unavailable(check)
+        raise _unavailable_error(check)
     return below
 
 
-def _unavailable(check: Node) -> ConfigError:
+def _unavailable_error(check: Node) -> ConfigError:
     return ConfigError(
         f"on_unknown = 'null' is not available for this model: {check.attrs['step']} checks "
         f"numbers that it computes from column {check.attrs['feature']!r}; filter such rows in the "

@@ -1,5 +1,6 @@
-"""What the rules about small models have in common: the calls as `syntax/` looks at them, and the
-call of a small model in another block."""
+"""Helpers of the rules about small models: calls as `syntax/top_k.py` needs them, and calls of
+small models in other blocks.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +9,23 @@ from dataclasses import replace
 
 from sqlml.parsing.places import Span
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.context import rows_of
+from sqlml.planner.binding.context import find_row_queries
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.plan.plan_call import plan_call
 from sqlml.planner.program.prepare import Shared
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.planned_calls import scope_of
+from sqlml.planner.rewrites.planned_calls import make_scope
 from sqlml.planner.syntax.outline import ModelCall
-from sqlml.planner.syntax.top_k import Cascaded
+from sqlml.planner.syntax.top_k import CascadedCall
 
 
-def statement_text(draft: Draft) -> str | None:
-    """The statement's query, with blanks for INSERT INTO, CREATE .. AS and the like before it, so
-    that places stay the same; None if the statement has no query."""
+def query_text(draft: Draft) -> str | None:
+    """Return the statement's query, with blanks instead of a prefix such as INSERT INTO, so that
+    offsets stay valid.
+
+    Returns None if the statement has no query.
+    """
     prefix = draft.outline.prefix
     if prefix is None:
         return None
@@ -29,44 +33,46 @@ def statement_text(draft: Draft) -> str | None:
     return draft.text[: prefix.start] + blank + draft.text[prefix.end :]
 
 
-def as_cascaded(call: ModelCall, planned: PlannedCall, small: frozenset[str]) -> Cascaded | None:
-    """A call with what it reads, and what of that its small model reads."""
+def describe_cascaded_call(
+    call: ModelCall, planned: PlannedCall, small_features: frozenset[str]
+) -> CascadedCall | None:
+    """Return a call with its features, and those of its small model."""
     if call.block is None:
         return None
-    reads = {name: bound.sql for name, bound in planned.reads}
-    return Cascaded(call.span, call.block.span, reads, small)
+    features = {name: bound.sql for name, bound in planned.reads}
+    return CascadedCall(call.span, call.block.span, features, small_features)
 
 
-def read_by(draft: Draft, apart: frozenset[ModelCall]) -> list[tuple[Span, str]]:
-    """What all calls read but those `apart`: blocks, and expressions in them."""
+def list_reads(draft: Draft, excluded: frozenset[ModelCall]) -> list[tuple[Span, str]]:
+    """Return the expressions that all calls but the `excluded` read, each with its block."""
     return [
         (call.block.span, bound.sql)
         for call, planned in draft.planned.items()
-        if call not in apart and call.block is not None
+        if call not in excluded and call.block is not None
         for _, bound in planned.reads
     ]
 
 
 def columns_of(draft: Draft, query: str) -> list[str]:
-    """The names of a query's columns. Raises ValueError if the engine cannot bind it."""
+    """Return the names of a query's columns; raise ValueError if the engine cannot bind it."""
     try:
         return [column.name for column in draft.context.describe(query)]
     except ProbeError as error:
         raise ValueError(str(error)) from None
 
 
-def small_call(
+def plan_small_call(
     draft: Draft, call: ModelCall, features: Mapping[str, str], small: PlannedCall
 ) -> PlannedCall:
-    """The call of a small model over `features`, its features in another block.
+    """Plan the call of a small model over `features`, its features in another block.
 
     Args:
-        small: the same call in the block of the full model's.
+        small: the same call in the block of the full model's call.
     """
-    target, scope = draft.targets[call], scope_of(draft, call)
+    target, scope = draft.targets[call], make_scope(draft, call)
     program = small.source
     assert program is not None
-    made = plan_call(
+    placed = plan_call(
         call=call,
         target=replace(
             target,
@@ -77,26 +83,30 @@ def small_call(
         shared=Shared(parts=small.spec.parts),
         scope=scope,
         context=draft.context,
-        rows=rows_of(call, scope),
+        rows=find_row_queries(call, scope),
         row_in_from=False,
         bounds={name: Bound(features[name], bound.type) for name, bound in small.reads},
     )
-    return made.planned
+    return placed.planned
 
 
-def stand_in(features: Mapping[str, str]) -> str:
-    """What stands for a small model whose function is not registered yet, for the binder."""
+def write_stand_in(features: Mapping[str, str]) -> str:
+    """Return an expression that replaces a small model in probes, since its function is not
+    registered yet.
+    """
     nulls = " OR ".join(f"({feature}) IS NULL" for feature in features.values()) or "false"
     return f"CASE WHEN {nulls} THEN NULL END"
 
 
 def binds(draft: Draft, probes: Mapping[Span, str]) -> bool:
-    """Whether the engine binds the statement with `probes` to the columns that it has without."""
+    """Return whether the engine binds the statement with `probes` to the same columns as without
+    them.
+    """
     prefix = {} if draft.outline.prefix is None else {draft.outline.prefix: ""}
     describe = draft.context.describe
     try:
-        return describe(draft.probed(edits=prefix)) == describe(
-            draft.probed(edits={**prefix, **probes})
+        return describe(draft.write_probe(edits=prefix)) == describe(
+            draft.write_probe(edits={**prefix, **probes})
         )
     except ProbeError:
         return False

@@ -1,13 +1,13 @@
-"""`cascaded_calls`: calls that may be approximated ask a small model first.
+"""The rules `called_models` and `cascaded_calls`: what each call computes, and the small model that
+it asks first.
 
 ::
 
     SELECT predict('m', *, approximate := true) FROM t
-    SELECT coalesce(small(..), full(..)) FROM t
+    SELECT coalesce(small(...), full(...)) FROM t
 
-The engine evaluates what follows in a coalesce, arguments included, only for the rows of which the
-small model is not sure (Willump, figure 3). What is ordered by a number or a probability may have a
-top-K filter (`top_k_filters.py`).
+The engine evaluates the later arguments of a coalesce only for rows of which the small model is not
+sure (Willump, figure 3). A call in ORDER BY may get a top-K filter instead (`top_k_filters.py`).
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ from dataclasses import replace
 
 from sqlml.catalog.small_models import Cascade, TopKFilter
 from sqlml.errors import BindError, MissingOutputError
-from sqlml.planner.binding.models_of_rows import models_of_rows
+from sqlml.planner.binding.models_of_rows import read_models_of_rows
 from sqlml.planner.binding.probe_queries import ProbeError
-from sqlml.planner.binding.requested_output import Target, refuse_place, target_of
+from sqlml.planner.binding.requested_output import Target, check_position, find_target
 from sqlml.planner.program.choose import may_approximate
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.syntax.outline import ModelCall, ModelColumn, inner_first
+from sqlml.planner.syntax.outline import ModelCall, ModelColumn, sort_inner_first
 
-# `called_models`: what each call computes: its model, one of its outputs, and one class of
-# that.
-
-
-_DEEP = 200
-"""Brackets around a call from which on the engine is asked first whether it takes so many."""
+_DEEP_NESTING = 200
+"""The number of brackets around a call from which the engine's parser is asked first whether it
+accepts them.
+"""
 
 
 def called_models(draft: Draft) -> Draft:
-    """The statement with its calls of models; with none, if it is better left to the engine.
+    """Find what each call computes; no call is planned if the statement is left to the engine.
 
     Raises:
-        BindError, UnknownModelError: a call of an unknown model, output or class.
+        BindError, UnknownModelError: a call has an unknown model, output or class.
     """
-    text, given, context = draft.text, draft.given, draft.context
+    text, parameters, context = draft.text, draft.given, draft.context
     for call in draft.outline.calls:
         if call.background is not None and draft.outline.kept:
             raise BindError(
@@ -46,62 +44,63 @@ def called_models(draft: Draft) -> Draft:
                 text,
                 call.background.start,
             )
-    made = draft
-    for call in inner_first(draft.outline.calls):
+    result = draft
+    for call in sort_inner_first(draft.outline.calls):
         if isinstance(call.model, ModelColumn):
-            made = _with_models(made, call, call.model)
+            result = _add_models_of_rows(result, call, call.model)
             continue
-        target = target_of(call, text, given, context)
+        target = find_target(call, text, parameters, context)
         if target is not None:
-            made = replace(made, targets={**made.targets, call: target})
-    if not made.targets:
-        return made
-    used = [parameter for call in made.targets for parameter in call.planned_with]
-    made = replace(made, given=given.using(used))
-    return draft if _is_too_deep(made) else made
+            result = replace(result, targets={**result.targets, call: target})
+    if not result.targets:
+        return result
+    consumed = [parameter for call in result.targets for parameter in call.planning_parameters]
+    result = replace(result, given=parameters.consume(consumed))
+    return draft if _is_too_deep(result) else result
 
 
-def _with_models(draft: Draft, call: ModelCall, column: ModelColumn) -> Draft:
-    """The statement with the models of a call whose rows name them; NULL where there are no rows.
+def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> Draft:
+    """Add the models that the rows of a call name; without rows, the call becomes NULL.
 
     Raises:
-        BindError, UnknownModelError: as `models_of_rows` says.
+        BindError, UnknownModelError: see `read_models_of_rows`.
     """
     context = draft.context
-    starred = any(argument.star is not None for argument in call.arguments)
-    if not starred and context.is_user_function(call.function):
+    has_star = any(argument.star is not None for argument in call.arguments)
+    if not has_star and context.is_user_function(call.function):
         return draft
-    refuse_place(call, draft.text, context)
-    named = None
+    check_position(call, draft.text, context)
+    models = None
     try:
-        named = models_of_rows(call, column, draft.outline, draft.given, context, draft.nulls)
+        models = read_models_of_rows(call, column, draft.outline, draft.given, context, draft.nulls)
     except MissingOutputError:
-        if draft.written_out is None or not draft.written_out.added(call.span.start):
+        if draft.written_out is None or not draft.written_out.is_generated(call.span.start):
             raise
-    if named is None:
+    if models is None:
         return replace(draft, edits={**draft.edits, call.span: "NULL"})
-    target = next(iter(named.targets.values()))
+    target = next(iter(models.targets.values()))
     return replace(
         draft,
         targets={**draft.targets, call: target},
-        named={**draft.named, call: named},
+        models_of_rows={**draft.models_of_rows, call: models},
     )
 
 
 def _is_too_deep(draft: Draft) -> bool:
-    """Whether the engine's parser refuses the statement for its depth: planning would take long.
+    """Return whether the engine's parser rejects the statement for its depth, since planning it
+    would take long.
 
     Raises:
-        BindError: its binder does.
+        BindError: the engine's binder rejects it.
     """
-    if max(call.depth + call.queries for call in draft.targets) <= _DEEP:
+    if max(call.depth + call.queries for call in draft.targets) <= _DEEP_NESTING:
         return False
     try:
         draft.context.describe(draft.probe)
     except ProbeError as error:
         message = str(error)
         if "expression depth" not in message:
-            return False  # no query, or an error that is told better where it is
+            return False  # not a query, or an error that is reported better later
         if message.startswith("Parser"):
             return True
         raise BindError(message) from None
@@ -109,46 +108,49 @@ def _is_too_deep(draft: Draft) -> bool:
 
 
 def cascaded_calls(draft: Draft) -> Draft:
-    """The statement with the small models before its calls, or why a call that asks for one has
-    none."""
+    """Add the small models that calls ask first, or the reasons why calls that request one have
+    none.
+    """
     cascades: dict[ModelCall, Cascade] = {}
     filters: dict[ModelCall, TopKFilter] = {}
-    exact: dict[ModelCall, str] = {}
+    reasons: dict[ModelCall, str] = {}
     for call, target in draft.targets.items():
         model = target.model
-        if call in draft.named:
+        if call in draft.models_of_rows:
             continue
         if not may_approximate({**model.options, **draft.context.settings}, call.approximate):
             continue
         if not draft.dialect.lazy_calls:
-            exact[call] = "this engine evaluates both models for every row"
+            reasons[call] = "this engine evaluates both models for every row"
             continue
-        small = draft.context.small_models(model)
-        cascade, filtering = small.get("cascade"), small.get("top_k")
+        small_models = draft.context.small_models(model)
+        cascade, top_k_filter = small_models.get("cascade"), small_models.get("top_k")
         if target.output == "label" and model.program.labels:
             if isinstance(cascade, Cascade):
                 cascades[call] = cascade
             else:
-                exact[call] = f"version {model.version} has no cascade: ALTER MODEL .. ADD CASCADE"
-        elif not isinstance(filtering, TopKFilter):
-            exact[call] = (
+                reasons[call] = (
+                    f"version {model.version} has no cascade: ALTER MODEL .. ADD CASCADE"
+                )
+        elif not isinstance(top_k_filter, TopKFilter):
+            reasons[call] = (
                 f"version {model.version} has no top-K filter for its order: ALTER MODEL .. ADD "
                 "TOP_K FILTER"
             )
-        elif not _is_of(filtering, target):
-            exact[call] = "the top-K filter is for the order by another class or output"
+        elif not _fits_order(top_k_filter, target):
+            reasons[call] = "the top-K filter is for the order by another class or output"
         else:
-            filters[call] = filtering
-    if not (cascades or filters or exact):
+            filters[call] = top_k_filter
+    if not (cascades or filters or reasons):
         return draft
-    return replace(draft, cascades=cascades, filters=filters, exact=exact)
+    return replace(draft, cascades=cascades, filters=filters, exact_reasons=reasons)
 
 
-def _is_of(filtering: TopKFilter, target: Target) -> bool:
-    """Whether a filter is for the order that a call makes."""
-    facts, program = filtering.facts, target.model.program
+def _fits_order(top_k_filter: TopKFilter, target: Target) -> bool:
+    """Return whether a filter ranks rows in the order of a call."""
+    facts, program = top_k_filter.facts, target.model.program
     if target.output == facts.output:
         return facts.output == "label" or target.column == facts.column
     if target.output != "score" or facts.output != "proba" or len(program.labels) != 1:
-        return False  # of two classes the score rises with the second one's probability
+        return False  # only with two classes the score rises with the second one's probability
     return len(program.labels[0]) == 2 and program.output_type("score").width == 1 == facts.column

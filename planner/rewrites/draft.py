@@ -1,4 +1,4 @@
-"""`Draft`: a statement on its way to the engine, as the rules leave it."""
+"""The draft of a rewritten statement, which the rules pass on."""
 
 from __future__ import annotations
 
@@ -17,55 +17,57 @@ from sqlml.planner.binding.models_of_rows import ModelsOfRows
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.prepare import Shared
-from sqlml.planner.rewrites.widened_from import MadeInFrom, Source
+from sqlml.planner.rewrites.widened_from import WidenableSource, WidenedSource
 from sqlml.planner.syntax.outline import CALLS, PATCHES, Edits, ModelCall, Outline, splice
 from sqlml.planner.syntax.parameters import Parameters
-
-# `WrittenOut`: a statement whose table forms are written out, and where its text comes from.
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some text, and where it comes from: of the user's own text the place where it begins.
+    """A piece of text and its offset in the user's statement.
 
-    What we wrote ourselves comes from one place, the form's.
+    Generated text (`is_users` is false) has the offset of its table form.
     """
 
     text: str
-    place: int
-    own: bool
+    offset: int
+    is_users: bool
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenOut:
-    """A statement without table forms, which knows its places in the user's `statement`."""
+class ExpandedStatement:
+    """A statement with expanded table forms, which can map offsets back to the user's
+    `statement`.
+    """
 
     statement: str
     pieces: tuple[Piece, ...]
 
-    def added(self, offset: int) -> bool:
-        """Whether a place of `sql` is in what we wrote: there a call adds its column to rows."""
+    def is_generated(self, offset: int) -> bool:
+        """Return whether an offset of `sql` is in generated text, where a call adds its column to
+        rows.
+        """
         for piece in self.pieces:
             if offset < len(piece.text):
-                return not piece.own
+                return not piece.is_users
             offset -= len(piece.text)
         return False
 
     @property
     def sql(self) -> str:
-        """The text of the statement."""
+        """The text of the expanded statement."""
         return "".join(p.text for p in self.pieces)
 
-    def located(self, error: SqlmlError) -> SqlmlError:
-        """The error with its place in the user's text."""
+    def locate_error(self, error: SqlmlError) -> SqlmlError:
+        """Return an error with its offset in the user's text."""
         if error.offset is None or error.sql != self.sql:
             return error
-        return error.at(self.statement, self._place(error.offset))
+        return error.at(self.statement, self._find_offset(error.offset))
 
-    def _place(self, offset: int) -> int:
+    def _find_offset(self, offset: int) -> int:
         for piece in self.pieces:
             if offset < len(piece.text):
-                return piece.place + (offset if piece.own else 0)
+                return piece.offset + (offset if piece.is_users else 0)
             offset -= len(piece.text)
         return len(self.statement)
 
@@ -75,149 +77,161 @@ _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """What is known about a statement, and what the rules have decided about it so far.
+    """A statement and the rules' decisions about it so far.
 
-    A rule returns a new draft. Places refer to the text of `outline`.
+    A rule returns a new draft. Spans refer to the text of `outline`.
 
     Attributes:
-        outline: what the statement says.
-        context: what the engine and the catalog are asked.
-        given: the parameters with their values; some are used up by the plan.
-        written_out: the table forms as subqueries, where there were some.
-        targets: what each model call computes.
-        named: what calls compute whose models the rows name.
+        outline: the outline of the statement.
+        context: the questions to the engine and the catalog.
+        parameters: the parameters with their values; some are consumed by the plan.
+        expanded: the statement with expanded table forms, if it had some.
+        targets: the requested output of each model call.
+        models_of_rows: the models of calls whose rows name them.
         cascades: the small models that calls ask first.
-        filters: the small models that may filter tables for the order that calls make.
-        exact: why calls that might be approximated are not.
-        edits: place -> text, of what changes outside of calls.
-        negated: the calls of which the negative is compared.
-        shared: what each call computes together with others on the same row.
-        models_from, rows_from: the FROM clauses that may make the column of a call's function,
-            and the packed numbers of its row.
-        filters_first: filters that call no model go below the columns that FROM makes.
-        in_from: the FROM clauses that do make columns, with these.
-        planned: the calls as they run.
-        written: the calls as they go to the engine.
-        probes: the calls for the engine's binder, before their functions are registered.
-        names: names of columns, by the places after which they go.
-        joins: the texts of joins that are left out.
+        filters: the small models that may filter tables for the order of calls.
+        exact_reasons: why calls that might be approximated are not.
+        edits: replacement texts of spans outside of calls.
+        negated_calls: calls whose negative is compared.
+        shared: the outputs that each call computes together with others on the same row.
+        models_from: the FROM clauses that may compute the column of a call's function.
+        rows_from: the FROM clauses that may pack the numbers of a call's row.
+        filters_first: filters without model calls move below the columns that FROM computes.
+        widened_sources: the FROM clauses that do compute columns.
+        planned: the planned calls.
+        call_sql: the calls as they go to the engine.
+        call_probes: the calls in probes, before their functions are registered.
+        column_aliases: names of columns by the offsets where they are inserted.
+        removed_joins: the texts of removed joins.
     """
 
     outline: Outline
     context: Context
     given: Parameters
-    written_out: WrittenOut | None = None
+    written_out: ExpandedStatement | None = None
     targets: Mapping[ModelCall, Target] = field(default_factory=dict)
-    named: Mapping[ModelCall, ModelsOfRows] = field(default_factory=dict)
+    models_of_rows: Mapping[ModelCall, ModelsOfRows] = field(default_factory=dict)
     cascades: Mapping[ModelCall, Cascade] = field(default_factory=dict)
     filters: Mapping[ModelCall, TopKFilter] = field(default_factory=dict)
-    exact: Mapping[ModelCall, str] = field(default_factory=dict)
+    exact_reasons: Mapping[ModelCall, str] = field(default_factory=dict)
     edits: Mapping[Span, str] = field(default_factory=dict)
-    negated: frozenset[ModelCall] = frozenset()
+    negated_calls: frozenset[ModelCall] = frozenset()
     shared: Mapping[ModelCall, Shared] = field(default_factory=dict)
-    models_from: Mapping[ModelCall, Source] = field(default_factory=dict)
-    rows_from: Mapping[ModelCall, Source] = field(default_factory=dict)
+    models_from: Mapping[ModelCall, WidenableSource] = field(default_factory=dict)
+    rows_from: Mapping[ModelCall, WidenableSource] = field(default_factory=dict)
     filters_first: bool = False
-    in_from: Mapping[Source, MadeInFrom] = field(default_factory=dict)
+    widened_sources: Mapping[WidenableSource, WidenedSource] = field(default_factory=dict)
     planned: Mapping[ModelCall, PlannedCall] = field(default_factory=dict)
-    written: Mapping[ModelCall, str] = field(default_factory=dict)
-    probes: Mapping[ModelCall, str] = field(default_factory=dict)
-    names: Mapping[int, str] = field(default_factory=dict)
+    call_sql: Mapping[ModelCall, str] = field(default_factory=dict)
+    call_probes: Mapping[ModelCall, str] = field(default_factory=dict)
+    column_aliases: Mapping[int, str] = field(default_factory=dict)
     joins: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
-        """The statement that is rewritten."""
+        """The statement before rewriting."""
         return self.outline.sql
 
     @property
     def dialect(self) -> Dialect:
-        """The engine's SQL."""
+        """The engine's SQL dialect."""
         return self.context.dialect
 
     @cached_property
     def nulls(self) -> Mapping[ModelCall, str]:
         """The calls in probes: NULLs of their types.
 
-        QUALIFY needs a window function, which may be in the arguments of its calls alone.
+        QUALIFY needs a window function, which may occur only in the arguments of its calls.
         """
         return {
-            call: f"first_value({null}) OVER ()" if call.windows else null
+            call: f"first_value({null}) OVER ()" if call.has_windows else null
             for call, target in self.targets.items()
             for null in [f"CAST(NULL AS {self.dialect.type(target.type)}){target.key}"]
         }
 
     @cached_property
-    def probed_parts(self) -> Edits:
-        """Parts of the statement in probes: calls and parameters are NULLs of their types."""
+    def probe_edits(self) -> Edits:
+        """Edits for probes: calls and parameters become NULLs of their types."""
         nulls = {call.span: text for call, text in self.nulls.items()}
         return Edits(self.text, nulls, self.given.as_nulls())
 
     @cached_property
     def has_parameters_in_calls(self) -> bool:
-        """Whether a parameter stands inside a call, whose arguments may come in another order."""
-        places = self.outline.parameters
-        return any(c.span.holds(p.span) for c in self.targets for p in places)
+        """Whether a parameter stands inside a call, whose arguments may change their order."""
+        parameters = self.outline.parameters
+        return any(c.span.holds(p.span) for c in self.targets for p in parameters)
 
     @cached_property
     def sql(self) -> str:
         """The statement as it goes to the engine, once the calls are planned."""
-        return self._without_joins(self.part(Span(0, len(self.text)), self.names))
+        return self._remove_joins(self.write_part(Span(0, len(self.text)), self.column_aliases))
 
     @cached_property
     def probe(self) -> str:
-        """The statement for the engine's binder: calls and parameters are NULLs of their types."""
-        return self._without_joins(self.probed())
+        """The statement as a probe, in which calls and parameters are NULLs of their types."""
+        return self._remove_joins(self.write_probe())
 
     @property
-    def shareable(self) -> Mapping[ModelCall, Target]:
-        """The calls that may share an evaluation with others: those of one model, and without a
-        cascade."""
-        alone = self.cascades.keys() | self.named.keys()
+    def shareable_calls(self) -> Mapping[ModelCall, Target]:
+        """The calls that may share an evaluation: those of one model without a cascade."""
+        alone = self.cascades.keys() | self.models_of_rows.keys()
         return {c: t for c, t in self.targets.items() if c not in alone}
 
-    def together(self, call: ModelCall) -> Shared:
-        """What a call computes together with others: by itself its own part."""
+    def find_shared(self, call: ModelCall) -> Shared:
+        """Return what a call computes together with others; by default its own part only."""
         return self.shared.get(call) or Shared(parts=(self.targets[call].part,))
 
-    def part(self, place: Span, names: Mapping[int, str] = _NONE) -> str:
-        """A part of the statement as it goes to the engine, with the calls planned so far."""
-        return self.parts().text(place, {Span(at, at): name for at, name in names.items()})
+    def write_part(self, place: Span, names: Mapping[int, str] = _NONE) -> str:
+        """Return a part of the statement as it goes to the engine, with the calls planned so
+        far.
+        """
+        return self.collect_edits().apply(place, {Span(at, at): name for at, name in names.items()})
 
-    def parts(self) -> Edits:
-        """Parts of the statement as they go to the engine, with the calls planned so far."""
+    def collect_edits(self) -> Edits:
+        """Return the edits of the statement for the engine, with the calls planned so far."""
         edits = Edits(self.text)
-        edits.put({call.span: text for call, text in self.written.items()}, CALLS)
-        edits.put(self.edits, PATCHES)
-        for made in self.in_from.values():
-            for layer, texts in made.texts(self.filters_first).items():
-                edits.put(texts, layer)
+        edits.add({call.span: text for call, text in self.call_sql.items()}, CALLS)
+        edits.add(self.edits, PATCHES)
+        for widened in self.widened_sources.values():
+            for layer, texts in widened.edits_by_layer(self.filters_first).items():
+                edits.add(texts, layer)
         return edits
 
-    def probed(self, names: Mapping[int, str] = _NONE, edits: Mapping[Span, str] = _NONE) -> str:
-        """The statement as the user wrote it, for the engine's binder."""
-        whole, edits = Span(0, len(self.text)), {**self.given.as_nulls(), **edits}
-        return splice(self.text, self.nulls, edits, whole, names)
+    def write_probe(
+        self, names: Mapping[int, str] = _NONE, edits: Mapping[Span, str] = _NONE
+    ) -> str:
+        """Return the user's statement as a probe."""
+        full_span, edits = Span(0, len(self.text)), {**self.given.as_nulls(), **edits}
+        return splice(self.text, self.nulls, edits, full_span, names)
 
-    def probed_with_columns(self, edits: Mapping[Span, str]) -> str:
-        """The statement with the columns that FROM makes, for the engine's binder."""
-        made = {source.span: m.probe(self.filters_first) for source, m in self.in_from.items()}
-        edits = {**self.given.as_nulls(), **self._beside_columns(), **edits}
-        whole = Span(0, len(self.text))
-        return splice(self.text, {**self.nulls, **self.probes}, edits, whole, self.names, made)
+    def write_widened_probe(self, edits: Mapping[Span, str]) -> str:
+        """Return the statement with the columns that FROM computes as a probe."""
+        sources = {
+            source.span: m.probe(self.filters_first) for source, m in self.widened_sources.items()
+        }
+        edits = {**self.given.as_nulls(), **self._collect_adjustments(), **edits}
+        full_span = Span(0, len(self.text))
+        return splice(
+            self.text,
+            {**self.nulls, **self.call_probes},
+            edits,
+            full_span,
+            self.column_aliases,
+            sources,
+        )
 
-    def without_join(self, join: str) -> Draft:
-        """The statement without a join, whose text is in it once."""
+    def remove_join(self, join: str) -> Draft:
+        """Return the draft without a join, whose text occurs in it once."""
         return replace(self, joins=(*self.joins, join))
 
-    def _beside_columns(self) -> dict[Span, str]:
-        """Place -> text, where FROM makes columns: stars without them, filters below."""
+    def _collect_adjustments(self) -> dict[Span, str]:
+        """Return the edits of stars and filters for the columns that FROM computes."""
         edits: dict[Span, str] = {}
-        for made in self.in_from.values():
-            edits |= made.edits(self.filters_first)
+        for widened in self.widened_sources.values():
+            edits |= widened.adjustments(self.filters_first)
         return edits
 
-    def _without_joins(self, sql: str) -> str:
+    def _remove_joins(self, sql: str) -> str:
         for join in self.joins:
             sql = sql.replace(join, "", 1)
         return sql

@@ -1,9 +1,9 @@
-"""The rules by which a statement is rewritten, in their order, as one visible tuple.
+"""All rules in their order, as one tuple.
 
-A rule is a file with a function `Draft -> Draft`, and a golden file of titled statements (but for
-`called_models`, which only finds out what the statement says). `planned_calls` is the step that
-makes SQL of the calls as the rules before it left them; what follows changes that. The only rewrite
-that is not a rule, `literal_arguments`, sees one call, and is a stage of `call/plan_call.py`.
+A rule is a function `Draft -> Draft` in a file with a golden file of titled statements (except
+`called_models`, which changes nothing). `planned_calls` turns calls into SQL as the rules before it
+left them; later rules change that SQL. The only rewrite that is not a rule, `literal_arguments`,
+concerns one call and is a stage of `call/plan_call.py`.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def run(draft: Draft, upto: str | None = None, without: Collection[str] = ()) -> Draft:
-    """Apply the rules in order; stop after the one named `upto`, and leave some out.
+def run(draft: Draft, last_rule: str | None = None, disabled: Collection[str] = ()) -> Draft:
+    """Apply the rules in order, without those in `disabled`; stop after the one named `last_rule`.
 
     Raises:
-        ConfigError: no rule is called `upto`, or a name in `without`.
-        SqlmlError: as the rules say, with the place in the user's own text.
+        ConfigError: there is no rule of a given name.
+        SqlmlError: an error of a rule, with its offset in the user's text.
     """
     names = [rule.__name__ for rule in RULES]
-    for name in (*([] if upto is None else [upto]), *without):
+    for name in (*([] if last_rule is None else [last_rule]), *disabled):
         if name not in names:
             raise ConfigError(f"unknown rule {name!r}; rules: {', '.join(names)}")
     for rule in RULES:
-        if rule.__name__ not in without:
-            draft = _applied(rule, draft)
-        if rule.__name__ == upto:
+        if rule.__name__ not in disabled:
+            draft = _apply(rule, draft)
+        if rule.__name__ == last_rule:
             break
     return draft
 
 
-def _applied(rule: Rule, draft: Draft) -> Draft:
-    """What a rule makes of a statement; errors point at the user's own text."""
+def _apply(rule: Rule, draft: Draft) -> Draft:
+    """Apply a rule; errors point at the user's text."""
     try:
         return rule(draft)
     except SqlmlError as error:
         if draft.written_out is None:
             raise
-        raise draft.written_out.located(error) from None
+        raise draft.written_out.locate_error(error) from None

@@ -25,47 +25,47 @@ from sqlml.errors import BindError, SqlmlError
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.rewrites.cascaded_calls import called_models
-from sqlml.planner.rewrites.draft import Draft, Piece, WrittenOut
+from sqlml.planner.rewrites.draft import Draft, Piece, ExpandedStatement
 from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.parameters import Parameters
-from sqlml.planner.syntax.read import outline_of
-from sqlml.planner.syntax.table_form import TableForm, defined_names, names_in, table_forms
+from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.table_form import TableForm, find_defined_names, find_names, find_table_forms
 from sqlml.planner.table_functions.table_function_call import ColumnTypes, TableFunctionCall
 from sqlml.planner.table_functions.table_function_registry import write_table_function
 from sqlml.types import fold
 
 
 def table_form(draft: Draft) -> Draft:
-    """The statement with a subquery in place of each table form.
+    """Replace each table form by a subquery.
 
     Raises:
-        BindError: a table form that is not well formed, or a model that predicts nothing.
-        UnknownModelError: no such model.
-        ParseError: the rows in a form cannot be read.
+        BindError: a table form is malformed, or a model predicts nothing.
+        UnknownModelError: there is no such model.
+        ParseError: the rows of a form cannot be parsed.
     """
-    made = written_out(draft.outline, draft.context)
-    if made is None:
+    expanded = written_out(draft.outline, draft.context)
+    if expanded is None:
         return draft
     try:
-        outline = outline_of(made.sql, draft.dialect.name)
+        outline = outline_of(expanded.sql, draft.dialect.name)
     except SqlmlError as error:
-        raise made.located(error) from None
-    given = replace(draft.given, parameters=outline.parameters)
-    return replace(draft, outline=outline, given=given, written_out=made)
+        raise expanded.locate_error(error) from None
+    parameters = replace(draft.given, parameters=outline.parameters)
+    return replace(draft, outline=outline, given=parameters, written_out=expanded)
 
 
-def written_out(outline: Outline, context: Context) -> WrittenOut | None:
-    """The statement with a subquery in place of each table form; None if it has none.
+def written_out(outline: Outline, context: Context) -> ExpandedStatement | None:
+    """Return the statement with a subquery instead of each table form; None if it has none.
 
     Raises:
-        BindError: a table form that is not well formed, or a model that predicts nothing.
-        UnknownModelError: no such model.
+        BindError: a table form is malformed, or a model predicts nothing.
+        UnknownModelError: there is no such model.
     """
-    forms = table_forms(outline.sql, context.dialect.name)
+    forms = find_table_forms(outline.sql, context.dialect.name)
     if not forms:
         return None
     for form in forms:
-        if form.span.start in outline.values:
+        if form.span.start in outline.scalar_forms:
             raise BindError(
                 "the table form returns rows and belongs in FROM; for one value per row write "
                 "predict('model', *)",
@@ -78,26 +78,28 @@ def written_out(outline: Outline, context: Context) -> WrittenOut | None:
         rows = tuple(outline.sql[span.start : span.end] for span in form.rows)
         return write_table_function(TableFunctionCall(form, context, outline.sql, rows, describe))
 
-    pieces = _pieces(outline.sql, forms, 0, len(outline.sql), write)
-    return WrittenOut(outline.sql, tuple(pieces))
+    pieces = _write_pieces(outline.sql, forms, 0, len(outline.sql), write)
+    return ExpandedStatement(outline.sql, tuple(pieces))
 
 
-def refuse_hidden(
+def check_new_column(
     outline: Outline, call: ModelCall, columns: Iterable[str], dialect: Dialect
 ) -> None:
-    """Refuse rows with a column of the name that a call gives to its result.
+    """Reject rows that already have a column of the name that a call gives to its result.
 
-    Of two columns with one name the engine reads the first: the rows' own, not the new one.
+    The engine reads the first of two equal names, which is the rows' own column.
 
     Raises:
         BindError: there is such a column; the message says how to leave it out.
     """
-    added = call.items[0].name if call.items else None
-    taken = next((c for c in columns if added is not None and fold(c) == fold(added)), None)
-    if taken is not None:
-        others = dialect.star_without([dialect.quote_name(taken)])
+    new_column = call.items[0].name if call.items else None
+    conflict = next(
+        (c for c in columns if new_column is not None and fold(c) == fold(new_column)), None
+    )
+    if conflict is not None:
+        others = dialect.star_without([dialect.quote_name(conflict)])
         raise BindError(
-            f"the rows already have a column {taken!r}, which would hide the new one; leave it "
+            f"the rows already have a column {conflict!r}, which would hide the new one; leave it "
             f"out, as in ml_predict(MODEL m, (SELECT {others} FROM ..)), or rename it there",
             outline.sql,
             call.span.start,
@@ -112,11 +114,11 @@ def parsable(sql: str) -> str:
             return ["(SELECT 1)"]
         return ["(SELECT * FROM ", *([", "] * (len(form.rows) - 1)), ")"]
 
-    pieces = _pieces(sql, table_forms(sql), 0, len(sql), write_first_rows)
+    pieces = _write_pieces(sql, find_table_forms(sql), 0, len(sql), write_first_rows)
     return "".join(piece.text for piece in pieces)
 
 
-def _pieces(
+def _write_pieces(
     sql: str,
     forms: Sequence[TableForm],
     start: int,
@@ -135,7 +137,7 @@ def _pieces(
         before, *rest = write(form)
         yield Piece(before, offset, False)
         for rows, after in zip(form.rows, rest, strict=True):
-            yield from _pieces(sql, forms, rows.start, rows.end, write)
+            yield from _write_pieces(sql, forms, rows.start, rows.end, write)
             yield Piece(after, offset, False)
         start = form.span.end
     yield Piece(sql[start:end], start, True)
@@ -148,7 +150,7 @@ def _describe_rows(sql: str, context: Context, rows: str) -> ColumnTypes:
     statement.
     """
     dialect = context.dialect.name
-    if defined_names(sql, dialect) & names_in(rows, dialect):
+    if find_defined_names(sql, dialect) & find_names(rows, dialect):
         return None
     if rows not in context.known_columns:
         context.known_columns[rows] = _describe(rows, context)

@@ -1,7 +1,9 @@
-"""`rewritten`: a statement by all rules, some of which are taken back where the engine disagrees.
+"""The entry of the rewriter: it applies the rules, and undoes those that change what the user's
+names mean.
 
-A column that FROM makes may change what a name means: then the binder finds other columns, or none.
-And views are opened where a cascade or a top-K filter saves more so.
+Some rules add columns to FROM. A new column can shadow one that the user meant, so the engine binds
+the statement with and without them, and a rule is dropped if the two bindings differ. Views and
+joined CTEs are expanded if a cascade or a top-K filter then skips more work.
 """
 
 from __future__ import annotations
@@ -17,35 +19,31 @@ from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.models_in_from import models_in_from, rows_in_from
 from sqlml.planner.rewrites.order import Rule, run
 from sqlml.planner.rewrites.rows_by_model import rows_by_model
-from sqlml.planner.syntax.named_queries import joined_cte, named_tables
+from sqlml.planner.syntax.named_queries import find_named_tables, inline_joined_cte
 from sqlml.planner.syntax.outline import splice
-from sqlml.planner.syntax.read import outline_of
-
-# `opened_views`: views and joined CTEs become the subqueries that they stand for.
-#
-# ::
-#
-#     SELECT id, predict('m', *, approximate := true) FROM v
-#     SELECT id, predict('m', *, approximate := true) FROM (SELECT .. FROM s LEFT JOIN a ..) AS v
-#
-# That is no rule by itself: the statement is the same. But joins and functions in a view can ask
-# a small model only where it is a part of the statement, and of a CTE that is joined no key is
-# known (`tentative_rules.py`).
-
+from sqlml.planner.syntax.read_outline import outline_of
 
 DEEPEST = 8
-"""Views of views that are opened."""
+"""The maximum depth of views of views that are expanded."""
 
 MOST_CTES = 16
 
 LONGEST = 10_000
-"""Most characters that views and CTEs may bring; otherwise none is opened, since views that read
-others twice grow without end."""
+"""The maximum number of characters that views and CTEs may add; beyond it none is expanded, since
+views that read others twice grow exponentially.
+"""
 
 
-def opened_views(draft: Draft) -> Draft:
-    """The statement, which no rule has seen yet, without them; the same draft if it reads none, or
-    makes a view itself."""
+def expand_views(draft: Draft) -> Draft:
+    """Return the statement with expanded views and joined CTEs, before any rule::
+
+        SELECT id, predict('m', *, approximate := true) FROM v
+        SELECT id, predict('m', *, approximate := true) FROM (SELECT ... FROM s ...) AS v
+
+    Joins and functions in a view can ask a small model only if they are part of the statement, and
+    a joined CTE has no known keys. The same draft is returned if it reads none, or creates a view
+    itself.
+    """
     text = draft.text if draft.outline.kept else without_views(draft.text, draft.context.view)
     if text == draft.text:
         return draft
@@ -58,15 +56,15 @@ def opened_views(draft: Draft) -> Draft:
 
 
 def without_views(sql: str, view: Callable[[str], str | None]) -> str:
-    """A DuckDB statement with the queries of its views, and of joined CTEs, in their places.
+    """Return a DuckDB statement with the queries of its views, and of joined CTEs, in their places.
 
     Args:
-        view: the query of a view as the statement names it; None for any other table.
+        view: returns the query of a view by the name in the statement; None for any other table.
     """
     text, view = sql, cache(view)
     for _ in range(DEEPEST):
         edits: dict[Span, str] = {}
-        for table in named_tables(text):
+        for table in find_named_tables(text):
             query = view(text[table.place.start : table.place.end])
             if query is not None:
                 called = f" AS {table.called}" if table.called else ""
@@ -77,67 +75,78 @@ def without_views(sql: str, view: Callable[[str], str | None]) -> str:
         if len(text) > len(sql) + LONGEST:
             return sql
     for _ in range(MOST_CTES):
-        edits = joined_cte(text)
+        edits = inline_joined_cte(text)
         if not edits:
             break
         text = splice(text, {}, edits, Span(0, len(text)))
     return text
 
 
-TENTATIVE: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
+REVOCABLE_RULES: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
     (rows_in_from, lambda draft: draft.filters_first),
-    (rows_by_model, lambda draft: not draft.named.keys().isdisjoint(draft.models_from)),
+    (rows_by_model, lambda draft: not draft.models_of_rows.keys().isdisjoint(draft.models_from)),
     (models_in_from, lambda draft: bool(draft.models_from)),
 )
-"""Rules whose work the engine's binder must confirm, and whether they did some.
-
-They are given up in this order.
-"""
+"""Rules that may be revoked, in this order, each with a test of whether it changed the draft."""
 
 
-def rewritten(draft: Draft, without: Collection[str] = ()) -> Draft:
-    """The statement by all rules but those in `without`, and those that the binder gainsays."""
-    made = _confirmed(draft, without)
-    if not (made.cascades or made.filters):
-        return made
-    opened = opened_views(draft)
-    if opened is draft:
-        return made
+def rewritten(draft: Draft, disabled_rules: Collection[str] = ()) -> Draft:
+    """Apply all rules except those given, and those that the binder rejects.
+
+    Views are expanded if a cascade or a top-K filter then skips more work, and the expanded
+    statement has the same columns.
+    """
+    result = _apply_confirmed_rules(draft, disabled_rules)
+    if not (result.cascades or result.filters):
+        return result
+    expanded = expand_views(draft)
+    if expanded is draft:
+        return result
     try:
-        other = _confirmed(opened, without)
-        return other if _saved(other) > _saved(made) and _binds_alike(made, other) else made
+        candidate = _apply_confirmed_rules(expanded, disabled_rules)
+        return (
+            candidate
+            if _count_skipped(candidate) > _count_skipped(result)
+            and _have_same_columns(result, candidate)
+            else result
+        )
     except (SqlmlError, ProbeError):
-        return made
+        return result
 
 
-def _saved(draft: Draft) -> int:
-    """How many sources and tables few rows need."""
-    return sum(len(p.idle) + (p.filtered is not None) for p in draft.planned.values())
+def _count_skipped(draft: Draft) -> int:
+    """Count the sources and tables that are read for a few rows only."""
+    return sum(len(call.idle) + (call.filtered is not None) for call in draft.planned.values())
 
 
-def _binds_alike(one: Draft, other: Draft) -> bool:
-    prefixes = [{} if d.outline.prefix is None else {d.outline.prefix: ""} for d in (one, other)]
-    first, second = (one.probed(edits=prefixes[0]), other.probed(edits=prefixes[1]))
-    return one.context.describe(first) == one.context.describe(second)
+def _have_same_columns(first: Draft, other: Draft) -> bool:
+    prefixes = [{} if d.outline.prefix is None else {d.outline.prefix: ""} for d in (first, other)]
+    columns = [
+        d.context.describe(d.write_probe(edits=prefix))
+        for d, prefix in zip((first, other), prefixes, strict=True)
+    ]
+    return columns[0] == columns[1]
 
 
-def _confirmed(draft: Draft, without: Collection[str]) -> Draft:
-    """The statement by the rules, without those that the binder gainsays."""
-    made = run(draft, without=without)
-    for rule, has_changed in TENTATIVE:
-        if not made.in_from or _binds_as_written(made):
+def _apply_confirmed_rules(draft: Draft, disabled_rules: Collection[str]) -> Draft:
+    """Apply the rules, revoking one after another until the engine binds the user's names alike."""
+    result = run(draft, disabled=disabled_rules)
+    for rule, has_changed in REVOCABLE_RULES:
+        if not result.widened_sources or _binds_like_original(result):
             break
-        without = (*without, rule.__name__)
-        if has_changed(made):
-            made = run(draft, without=without)
-    return made
+        disabled_rules = (*disabled_rules, rule.__name__)
+        if has_changed(result):
+            result = run(draft, disabled=disabled_rules)
+    return result
 
 
-def _binds_as_written(draft: Draft) -> bool:
-    """Whether the engine binds the statement with columns in FROM, to columns as without them."""
+def _binds_like_original(draft: Draft) -> bool:
+    """Return whether the engine binds the statement with columns in FROM to the same columns as
+    without.
+    """
     prefix = {} if draft.outline.prefix is None else {draft.outline.prefix: ""}
-    before = draft.probed(draft.names, prefix)
-    after = draft.probed_with_columns(prefix)
+    before = draft.write_probe(draft.column_aliases, prefix)
+    after = draft.write_widened_probe(prefix)
     try:
         return draft.context.describe(before) == draft.context.describe(after)
     except ProbeError:

@@ -1,4 +1,4 @@
-"""`Source`: a FROM clause that can take a column more, as text."""
+"""FROM clauses that compute additional columns for calls."""
 
 from __future__ import annotations
 
@@ -8,89 +8,95 @@ from dataclasses import dataclass, field, replace
 
 from sqlml.dialects import Dialect
 from sqlml.parsing.places import Span, overlaps
-from sqlml.planner.binding.probe_queries import Text
+from sqlml.planner.binding.probe_queries import TextOf
 from sqlml.planner.plan.call_draft import Column
-from sqlml.planner.syntax.outline import BESIDE, SOURCES, ModelCall, Outline, SingleSource
+from sqlml.planner.syntax.outline import ADJUSTMENTS, SOURCES, ModelCall, Outline, SingleSource
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A FROM clause that can take a column more, and its name.
+class WidenableSource:
+    """A FROM clause that can compute additional columns, and its name.
 
-    `stars` are the places of the block's stars, and `lists` what opens a star's own list of columns
-    to leave out. `filters` are the operands of WHERE's ANDs that call no model.
+    Attributes:
+        stars: the spans of the block's stars.
+        exclude_lists: the opening brackets of the lists of columns that a star leaves out.
+        filters: the operands of WHERE's ANDs that call no model.
     """
 
     span: Span
     alias: str
     stars: tuple[Span, ...]
-    lists: tuple[Span, ...]
+    exclude_lists: tuple[Span, ...]
     filters: tuple[Span, ...]
 
-    def text(
+    def add_columns(
         self, written: str, columns: Mapping[str, str], where: Sequence[str], dialect: Dialect
     ) -> str:
-        """The FROM clause `written` with `columns` (name -> expression) besides its own."""
-        made = ", ".join(f"{sql} AS {dialect.quote_name(name)}" for name, sql in columns.items())
-        return f"(SELECT *, {made} FROM {written}{_where(where)}) AS {self.alias}"
+        """Return the FROM clause `written` with additional columns, given as expressions by
+        name.
+        """
+        column_list = ", ".join(
+            f"{sql} AS {dialect.quote_name(name)}" for name, sql in columns.items()
+        )
+        return f"(SELECT *, {column_list} FROM {written}{_write_where(where)}) AS {self.alias}"
 
-    def numbered(
+    def sort_numbered(
         self, written: str, order: Sequence[str], where: Sequence[str], dialect: Dialect
     ) -> str:
-        """The FROM clause `written` sorted by `order`, each row with its number from before."""
-        made = f"{dialect.row_number} AS {_NUMBER}"
+        """Return the FROM clause `written` sorted by `order`, with each row's original number."""
+        number = f"{dialect.row_number} AS {_NUMBER}"
         by = ", ".join(order)
-        return f"(SELECT *, {made} FROM {written}{_where(where)} ORDER BY {by}) AS {self.alias}"
+        filters = _write_where(where)
+        return f"(SELECT *, {number} FROM {written}{filters} ORDER BY {by}) AS {self.alias}"
 
-    def as_numbered(self, written: str, dialect: Dialect) -> str:
-        """What `numbered` made as it was before, but for other columns."""
+    def restore_order(self, written: str, dialect: Dialect) -> str:
+        """Return the result of `sort_numbered` in its original order, without the number."""
         columns = dialect.star_without([_NUMBER])
         return f"(SELECT {columns} FROM {written} ORDER BY {_NUMBER}) AS {self.alias}"
 
-    def patches(self, columns: Iterable[str], dialect: Dialect) -> dict[Span, str]:
-        """Place -> text: stars that leave `columns` out."""
+    def adjust_stars(self, columns: Iterable[str], dialect: Dialect) -> dict[Span, str]:
+        """Return the edits that exclude `columns` from stars."""
         names = [dialect.quote_name(name) for name in columns]
         return dict.fromkeys(self.stars, dialect.star_without(names)) | dict.fromkeys(
-            self.lists, f"({', '.join(names)}, "
+            self.exclude_lists, f"({', '.join(names)}, "
         )
 
 
 _NUMBER = "sqlml_number"
 
 
-def _where(terms: Sequence[str]) -> str:
+def _write_where(terms: Sequence[str]) -> str:
     return f" WHERE {' AND '.join(terms)}" if terms else ""
 
 
-def source_of(call: ModelCall, outline: Outline) -> Source | None:
-    """The FROM clause of the block around a call; None if it must stay as it is."""
+def find_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
+    """Return the FROM clause of a call's block; None if it must stay as it is."""
     block = call.block
     if block is None or outline.prefix is None or block.is_chain:
         return None
-    single: SingleSource | None = outline.singles.get(block.span)
-    if single is None:
+    single_source: SingleSource | None = outline.single_sources.get(block.span)
+    if single_source is None:
         return None
     filters = tuple(f for f in block.filters if not overlaps(f, outline.outer_calls))
-    alias = outline.sql[single.alias.start : single.alias.end]
-    return Source(single.span, alias, single.stars, single.lists, filters)
+    alias = outline.sql[single_source.alias.start : single_source.alias.end]
+    return WidenableSource(
+        single_source.span, alias, single_source.stars, single_source.exclude_lists, filters
+    )
 
 
-def row_source(call: ModelCall, outline: Outline) -> Source | None:
-    """The FROM clause that can make the row of a call; None if the row would differ there.
+def find_row_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
+    """Return the FROM clause that can pack the row of a call; None if the row would differ there.
 
-    It would if a window reads the rows that WHERE keeps, or if ORDER BY means a select item by a
-    name that a column also has.
+    It would if a window reads the rows that WHERE keeps, or if a name in ORDER BY means a select
+    item and also a column.
     """
-    if "over" in call.words or call.means_outputs:
+    if "over" in call.identifiers or call.uses_select_names:
         return None
-    return source_of(call, outline)
-
-
-# `MadeInFrom`: the columns that one FROM clause makes for calls, besides its own.
+    return find_source(call, outline)
 
 
 @dataclass(frozen=True, slots=True)
-class _Written:
+class _SourceText:
     """The texts of a FROM clause and of the filters on it."""
 
     source: str
@@ -98,67 +104,81 @@ class _Written:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeInFrom:
-    """What `source` makes, by name: `rows` of packed numbers, and what `models` compute of them.
+class WidenedSource:
+    """A FROM clause with the columns that it computes for calls.
 
-    written: the clause as it goes to the engine, but for these columns; probed: for its binder.
+    Attributes:
+        final_text: the clause as it goes to the engine, without these columns.
+        probe_text: the clause in probes.
+        rows: columns of packed numbers by name.
+        models: columns of model results by name, computed from `rows`.
     """
 
-    source: Source
+    source: WidenableSource
     dialect: Dialect
-    written: _Written
-    probed: _Written
+    final_text: _SourceText
+    probe_text: _SourceText
     rows: Mapping[str, Column] = field(default_factory=dict)
     models: Mapping[str, Column] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, source: Source, dialect: Dialect, text: Text, probed: Text) -> MadeInFrom:
-        """A clause that makes nothing yet; both texts are the statement's, as it is."""
-        written, asked = (
-            _Written(of(source.span), tuple(map(of, source.filters))) for of in (text, probed)
+    def create(
+        cls, source: WidenableSource, dialect: Dialect, text: TextOf, probed: TextOf
+    ) -> WidenedSource:
+        """Return a source without columns yet; both functions return the statement's texts."""
+        final_text, probe_text = (
+            _SourceText(of(source.span), tuple(map(of, source.filters))) for of in (text, probed)
         )
-        return cls(source, dialect, written, asked)
+        return cls(source, dialect, final_text, probe_text)
 
-    def adding(self, row: Column | None, model: Column | None) -> MadeInFrom:
-        """The clause with a row, and what a model computes."""
+    def with_columns(self, row: Column | None, model: Column | None) -> WidenedSource:
+        """Return the source with a packed row and a model's column."""
         rows = {**self.rows, row.name: row} if row is not None else self.rows
         models = {**self.models, model.name: model} if model is not None else self.models
         return replace(self, rows=rows, models=models)
 
     def sql(self, filters_first: bool) -> str:
-        """What takes the clause's place."""
-        return self._text(self.written, operator.attrgetter("sql"), filters_first)
+        """Return the replacement of the clause."""
+        return self._write(self.final_text, operator.attrgetter("sql"), filters_first)
 
     def probe(self, filters_first: bool) -> str:
-        """What takes its place before the functions are registered, for the engine's binder."""
-        return self._text(self.probed, lambda column: column.probe(self.dialect), filters_first)
+        """Return its replacement in probes, before the functions are registered."""
+        return self._write(
+            self.probe_text, lambda column: column.probe(self.dialect), filters_first
+        )
 
-    def edits(self, filters_first: bool) -> dict[Span, str]:
-        """Place -> text: stars that leave the columns out, and filters that go below models."""
+    def adjustments(self, filters_first: bool) -> dict[Span, str]:
+        """Return edits that exclude the columns from stars, and move filters below models."""
         names = [*self.rows, *self.models]
-        filters = self.source.filters if self._filters(filters_first) else ()
-        return self.source.patches(names, self.dialect) | dict.fromkeys(filters, "TRUE")
+        filters = self.source.filters if self._filters_inside(filters_first) else ()
+        return self.source.adjust_stars(names, self.dialect) | dict.fromkeys(filters, "TRUE")
 
-    def texts(self, filters_first: bool) -> dict[int, dict[Span, str]]:
-        """Return what the clause changes, by the layers of `Edits`."""
+    def edits_by_layer(self, filters_first: bool) -> dict[int, dict[Span, str]]:
+        """Return the edits of the clause by the layers of `Edits`."""
         return {
             SOURCES: {self.source.span: self.sql(filters_first)},
-            BESIDE: self.edits(filters_first),
+            ADJUSTMENTS: self.adjustments(filters_first),
         }
 
-    def _text(self, written: _Written, of: Callable[[Column], str], filters_first: bool) -> str:
-        """Rows are made below models, and filters below both."""
-        where = written.filters if self._filters(filters_first) else ()
-        made = written.source
+    def _write(self, written: _SourceText, of: Callable[[Column], str], filters_first: bool) -> str:
+        """Write the clause with rows below models, and filters below both."""
+        where = written.filters if self._filters_inside(filters_first) else ()
+        source_sql = written.source
         order = {column.order: None for column in self.models.values() if column.order is not None}
         if order:
-            made, where = self.source.numbered(made, list(order), where, self.dialect), ()
+            source_sql, where = (
+                self.source.sort_numbered(source_sql, list(order), where, self.dialect),
+                (),
+            )
         for layer in filter(None, (self.rows, self.models)):
             columns = {name: of(column) for name, column in layer.items()}
-            made, where = self.source.text(made, columns, where, self.dialect), ()
-        return self.source.as_numbered(made, self.dialect) if order else made
+            source_sql, where = (
+                self.source.add_columns(source_sql, columns, where, self.dialect),
+                (),
+            )
+        return self.source.restore_order(source_sql, self.dialect) if order else source_sql
 
-    def _filters(self, filters_first: bool) -> bool:
-        """Whether filters go below the models: what is sorted or numbered keeps them above."""
+    def _filters_inside(self, filters_first: bool) -> bool:
+        """Return whether filters go below the models; if rows are sorted or numbered they must."""
         sorts = any(column.order is not None for column in self.models.values())
         return bool(self.models) and (filters_first or sorts)

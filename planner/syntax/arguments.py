@@ -1,4 +1,8 @@
-"""`Arguments`: what stands in the brackets of a call, from the tokens of the text."""
+"""The arguments of model calls, read from the tokens of a statement.
+
+sqlglot's tree does not keep everything that matters here, such as the spans of EXCLUDE lists or the
+spelling of arguments.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +29,10 @@ from sqlml.planner.syntax.outline import (
 from sqlml.planner.syntax.table_form import has_table_form
 from sqlml.types import fold
 
-# `call_options`: the named arguments of a call that are no features, as in `baseline := true`.
-#
-# In double quotes each of these names is a feature's.
-
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A named argument: it begins at token `begin`, and ends before `end`."""
+class NamedArgument:
+    """A named argument, tokens[begin:end], in a call of `function`."""
 
     argument: Argument
     sql: str
@@ -43,36 +43,38 @@ class Named:
 
     @property
     def name(self) -> str:
-        """Its name, folded."""
+        """The folded name."""
         return fold(self.tokens[self.begin].text)
 
     def error(self, message: str) -> BindError:
-        """An error about it, which says how a feature of the name is written."""
+        """Return an error about the argument that also says how a feature of that name is
+        written.
+        """
         hint = f'(a feature of that name is written "{self.name}" := ..)'
         return BindError(f"{message} {hint}", self.sql, self.argument.name_start)
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """What an option is of `ModelCall`, and how it is read; `explains`: only explain has it."""
+    """An option of a call: its field in `ModelCall`, and the function that reads it."""
 
     field: str
-    read: Callable[[Named], Any]
-    explains: bool = False
+    read: Callable[[NamedArgument], Any]
+    only_explain: bool = False
 
 
-def _truth(named: Named) -> bool:
-    value = named.argument.literal
-    said = _TRUTHS.get(fold(value.text)) if value and value.kind == "word" else None
-    if said is None:
+def _read_boolean(named: NamedArgument) -> bool:
+    literal = named.argument.literal
+    value = _BOOLEANS.get(fold(literal.text)) if literal and literal.kind == "word" else None
+    if value is None:
         raise named.error(f"{named.name} := takes true or false")
-    return said
+    return value
 
 
-_TRUTHS = MappingProxyType({"true": True, "false": False})
+_BOOLEANS = MappingProxyType({"true": True, "false": False})
 
 
-def _class(named: Named) -> Argument:
+def _read_class(named: NamedArgument) -> Argument:
     if named.function not in ("predict_proba", "explain"):
         raise named.error(
             f"class := belongs to predict_proba and explain; {named.function} has no classes to "
@@ -81,8 +83,8 @@ def _class(named: Named) -> Argument:
     return named.argument
 
 
-def _query(named: Named) -> Span:
-    """The place of a query in brackets."""
+def _read_query(named: NamedArgument) -> Span:
+    """Return the span of a query in brackets."""
     tokens, start, end = named.tokens, named.begin + 2, named.end
     in_brackets = tokens[start].is_symbol("(") and tokens.closing.get(start) == end - 1
     if any(token.kind == "param" for token in tokens[start:end]):
@@ -95,56 +97,71 @@ def _query(named: Named) -> Span:
     return Span(tokens[start].start, tokens[end - 1].end)
 
 
-def _whole_number(named: Named) -> int:
-    value = named.argument.literal
-    if value is None or value.negative or value.kind != "number" or not value.text.isdigit():
+def _read_whole_number(named: NamedArgument) -> int:
+    literal = named.argument.literal
+    if (
+        literal is None
+        or literal.negative
+        or literal.kind != "number"
+        or not literal.text.isdigit()
+    ):
         raise named.error(f"{named.name} := takes a whole number")
-    return int(value.text)
+    return int(literal.text)
 
 
-def _null_or_error(named: Named) -> bool:
-    """Whether it says NULL."""
-    value = named.argument.literal
-    said = fold(value.text) if value is not None and value.kind == "string" else None
-    if said not in ("null", "error"):
+def _read_null_or_error(named: NamedArgument) -> bool:
+    """Return True for 'null' and False for 'error'."""
+    literal = named.argument.literal
+    value = fold(literal.text) if literal is not None and literal.kind == "string" else None
+    if value not in ("null", "error"):
         raise named.error(f"{named.name} := takes 'error' or 'null'")
-    return said == "null"
+    return value == "null"
 
 
 _OPTIONS: Mapping[str, _Option] = MappingProxyType(
     {
-        "CLASS": _Option("class_argument", _class),
-        "APPROXIMATE": _Option("approximate", _truth),
-        "BASELINE": _Option("baseline", _truth, explains=True),
-        "STANDARD_ERRORS": _Option("standard_errors", _truth, explains=True),
-        "BACKGROUND": _Option("background", _query, explains=True),
-        "PERMUTATIONS": _Option("permutations", _whole_number, explains=True),
+        "CLASS": _Option("class_argument", _read_class),
+        "APPROXIMATE": _Option("approximate", _read_boolean),
+        "BASELINE": _Option("baseline", _read_boolean, only_explain=True),
+        "STANDARD_ERRORS": _Option("standard_errors", _read_boolean, only_explain=True),
+        "BACKGROUND": _Option("background", _read_query, only_explain=True),
+        "PERMUTATIONS": _Option("permutations", _read_whole_number, only_explain=True),
     }
 )
 
 UNKNOWN_MODEL = "UNKNOWN_MODEL"
 """The option of a call whose rows name their models."""
 
-_OF_COLUMNS = _Option("skips_unknown", _null_or_error)
+_UNKNOWN_MODEL_OPTION = _Option("skips_unknown", _read_null_or_error)
 
 
-def call_option(word: str, named: Named, by_column: bool) -> tuple[str, Any] | None:
-    """The field of `ModelCall` and its value; None if the argument is a feature.
+def read_option(
+    word: str, argument: NamedArgument, names_model_by_column: bool
+) -> tuple[str, Any] | None:
+    """Return the field of `ModelCall` that an argument sets, and its value; None if the argument is
+    a feature.
+
+    A name in double quotes is always that of a feature.
 
     Args:
-        word: its name in capitals, "" in quotes. by_column: a column names the models.
+        word: the argument's name in capitals; "" if it is quoted.
+        names_model_by_column: the call names its models by a column.
 
     Raises:
-        BindError: another value than it takes.
+        BindError: the option does not take this value.
     """
-    found = _OF_COLUMNS if by_column and word == UNKNOWN_MODEL else _OPTIONS.get(word)
-    if found is None or (found.explains and named.function != "explain"):
+    option = (
+        _UNKNOWN_MODEL_OPTION
+        if names_model_by_column and word == UNKNOWN_MODEL
+        else _OPTIONS.get(word)
+    )
+    if option is None or (option.only_explain and argument.function != "explain"):
         return None
-    return found.field, found.read(named)
+    return option.field, option.read(argument)
 
 
-def check_together(options: Mapping[str, Any], sql: str, place: int) -> None:
-    """Raise BindError for options that do not go together."""
+def _check_options(options: Mapping[str, Any], sql: str, place: int) -> None:
+    """Raise BindError for options that exclude each other."""
     if options.get("baseline") and options.get("standard_errors"):
         raise BindError(
             "baseline := and standard_errors := do not go together: the baseline has no error",
@@ -153,7 +170,7 @@ def check_together(options: Mapping[str, Any], sql: str, place: int) -> None:
         )
     if "permutations" in options and "background" not in options:
         raise BindError(
-            "permutations := goes with background := (query): nothing is estimated without",
+            "permutations := needs background := (query): only an estimate uses permutations",
             sql,
             place,
         )
@@ -166,17 +183,17 @@ _STAR_CLAUSES = frozenset(
     {"EXCLUDE", "EXCEPT", "REPLACE", "RENAME", "LIKE", "ILIKE", "NOT", "GLOB", "SIMILAR"}
 )
 
-_SETS_OF_COLUMNS = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
-"""What may follow a star and does not go with EXCLUDE."""
+_PATTERN_CLAUSES = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
+"""Clauses after a star that exclude an EXCLUDE list."""
 
 
-def parameters_of(sql: str) -> tuple[Parameter, ...]:
-    """The parameters of a text of DuckDB, which need not be one that sqlglot reads."""
+def find_parameters(sql: str) -> tuple[Parameter, ...]:
+    """Return the parameters of a DuckDB text, which sqlglot need not be able to read."""
     return Arguments(sql, tokenize(sql)).parameters
 
 
-def seems_to_call(sql: Any, dialect: str = "duckdb") -> bool:
-    """Whether a text has a call of a model, or what is meant for one, as far as its tokens tell."""
+def mentions_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
+    """Return whether the tokens of a text contain a model call, or an invalid attempt at one."""
     try:
         return isinstance(sql, str) and without_calls(sql, dialect) is not None
     except ParseError:
@@ -186,44 +203,48 @@ def seems_to_call(sql: Any, dialect: str = "duckdb") -> bool:
 
 
 def without_calls(sql: str, dialect: str = "duckdb") -> str | None:
-    """A text with NULL for each call of a model, as far as its tokens tell; None without a call.
+    """Return a text with NULL for each model call that its tokens show; None if there is none.
 
     Raises:
-        ParseError: its tokens cannot be told.
-        BindError: an argument of a call that cannot be meant.
+        ParseError: the text cannot be tokenized.
+        BindError: an argument of a call cannot be valid.
     """
     tokens = tokenize(sql, dialect)
-    own = Arguments(sql, tokens)
-    made, end, found = "", 0, False
+    arguments = Arguments(sql, tokens)
+    result, end, has_call = "", 0, False
     for k, token in enumerate(tokens[:-1]):
         name = fold(token.text) if token.kind == "word" else ""
         if token.start < end or name not in FUNCTIONS or not tokens[k + 1].is_symbol("("):
             continue
-        place = Span(token.start, token.end)
-        if (k and tokens[k - 1].is_symbol(".")) or own.of_call(name, place) is None:
+        span = Span(token.start, token.end)
+        if (k and tokens[k - 1].is_symbol(".")) or arguments.read_call(name, span) is None:
             continue
-        made += sql[end : token.start] + "NULL"
-        end, found = own.call_at(token.start).end, True
-    return made + sql[end:] if found or has_table_form(tokens) else None
+        result += sql[end : token.start] + "NULL"
+        end, has_call = arguments.call_span(token.start).end, True
+    return result + sql[end:] if has_call or has_table_form(tokens) else None
 
 
 @dataclass(frozen=True, slots=True)
-class CallOfText:
-    """A function's name before a bracket and one text; `qualified`: after a dot."""
+class StringCall:
+    """A function call whose first argument is a string.
+
+    Attributes:
+        is_qualified: the name follows a dot.
+    """
 
     name: str
     text: str
-    qualified: bool
+    is_qualified: bool
 
 
-def calls_of_a_text(sql: str) -> list[CallOfText]:
-    """Calls of a text of DuckDB whose first argument is one string; none if it is not SQL."""
+def find_string_calls(sql: str) -> list[StringCall]:
+    """Return the calls in a DuckDB text whose first argument is a string; none if it is not SQL."""
     try:
         tokens = tokenize(sql)
     except ParseError:
         return []
     return [
-        CallOfText(name.text, model.text, k > 0 and tokens[k - 1].is_symbol("."))
+        StringCall(name.text, model.text, k > 0 and tokens[k - 1].is_symbol("."))
         for k, (name, opening, model, after) in enumerate(
             zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)
         )
@@ -232,8 +253,8 @@ def calls_of_a_text(sql: str) -> list[CallOfText]:
     ]
 
 
-def words_of(sql: str) -> tuple[tuple[str, int, bool], ...]:
-    """All identifiers of a text of DuckDB, folded: place, and whether it follows a dot."""
+def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
+    """Return each identifier of a DuckDB text: folded, its offset, and whether it follows a dot."""
     tokens = tokenize(sql)
     return tuple(
         (fold(t.text), t.start, k > 0 and tokens[k - 1].is_symbol("."))
@@ -243,43 +264,44 @@ def words_of(sql: str) -> tuple[tuple[str, int, bool], ...]:
 
 
 class Arguments:
-    """The arguments of the calls in one text."""
+    """A reader of the arguments of calls in one text."""
 
     def __init__(self, sql: str, tokens: Tokens) -> None:
         self._sql = sql
         self._tokens = tokens
         self._starts = [token.start for token in tokens]
-        self._places = {start: i for i, start in enumerate(self._starts)}
+        self._token_at = {start: i for i, start in enumerate(self._starts)}
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """All parameters of the text."""
-        return tuple(self._parameter(t) for t in self._tokens if t.kind == "param")
+        return tuple(self._read_parameter(t) for t in self._tokens if t.kind == "param")
 
-    def call_at(self, start: int) -> Span:
-        """From a function's name to its closing bracket."""
-        place = self._places[start]
-        close = self._tokens.closing.get(place + 1)
+    def call_span(self, start: int) -> Span:
+        """Return the span from a function's name to its closing bracket."""
+        index = self._token_at[start]
+        close = self._tokens.closing.get(index + 1)
         assert close is not None, "the parser has seen it"
         return Span(start, self._tokens[close].end)
 
-    def key_after(self, place: Span) -> Key | None:
-        """The one literal in brackets that follows what stands at a place."""
-        opening = bisect_left(self._starts, place.end)
+    def key_after(self, span: Span) -> Key | None:
+        """Return the key in brackets that follows a span; None unless it is one literal."""
+        opening = bisect_left(self._starts, span.end)
         close = self._tokens.closing.get(opening)
         if close is None or not self._tokens[opening].is_symbol("["):
             return None
-        literal = self._literal(opening + 1, close) if close > opening + 1 else None
-        whole = Span(self._tokens[opening].start, self._tokens[close].end)
-        return None if literal is None else Key(whole, literal)
+        literal = self._read_literal(opening + 1, close) if close > opening + 1 else None
+        key_span = Span(self._tokens[opening].start, self._tokens[close].end)
+        return None if literal is None else Key(key_span, literal)
 
-    def of_call(self, function: str, place: Span) -> ModelCall | None:
-        """A call by its own text; None if it names no model and so is a user's own function.
+    def read_call(self, function: str, name_span: Span) -> ModelCall | None:
+        """Read a call from its own text; return None for a user's own function, which names no
+        model.
 
         Raises:
-            BindError: an argument that makes no sense.
+            BindError: an argument cannot be valid.
         """
-        tokens, start = self._tokens, self._places[place.start]
+        tokens, start = self._tokens, self._token_at[name_span.start]
         close = tokens.closing.get(start + 1)
         if close is None:
             return None
@@ -287,11 +309,14 @@ class Arguments:
         if not items or tokens[start].kind != "word":
             return None
         (first, last), *rest = items
-        model = self._model(first, last)
+        model = self._read_model(first, last)
         if model is None:
-            # A star is meant for us, since no function of the engine takes one; a struct may be.
-            row = any(self._star(a, b) or self._fields(a, b) for a, b in rest if b > a)
-            if last == first or not row:
+            # No function of the engine takes a star, so the call is one of a model. A struct may
+            # be an argument of either.
+            has_row = any(
+                self._read_star(a, b) or self._read_fields(a, b) for a, b in rest if b > a
+            )
+            if last == first or not has_row:
                 return None
             model = ModelColumn(Span(tokens[first].start, tokens[last - 1].end))
         arguments: list[Argument] = []
@@ -299,10 +324,10 @@ class Arguments:
         for begin, end in rest:
             if begin == end:
                 raise BindError("an argument is empty", self._sql, tokens[min(end, close)].start)
-            argument = self._argument(begin, end)
+            argument = self._read_argument(begin, end)
             word = "" if argument.name is None else tokens[begin].upper
-            named = Named(argument, self._sql, tokens, begin, end, function)
-            option = call_option(word, named, isinstance(model, ModelColumn))
+            named = NamedArgument(argument, self._sql, tokens, begin, end, function)
+            option = read_option(word, named, isinstance(model, ModelColumn))
             if option is None:
                 arguments.append(argument)
                 continue
@@ -310,81 +335,97 @@ class Arguments:
             if field in options:
                 raise BindError(f"{named.name} := is given twice", self._sql, tokens[begin].start)
             options[field] = value
-        check_together(options, self._sql, place.start)
-        spelled = tuple(
-            (a.name, "\0".join(t.kind[0] + t.text for t in self._within(a.span))) for a in arguments
+        _check_options(options, self._sql, name_span.start)
+        written_arguments = tuple(
+            (a.name, "\0".join(t.kind[0] + t.text for t in self._tokens_in(a.span)))
+            for a in arguments
         )
-        words = frozenset(
-            fold(t.text) for a in arguments for t in self._within(a.span) if t.is_identifier
+        identifiers = frozenset(
+            fold(t.text) for a in arguments for t in self._tokens_in(a.span) if t.is_identifier
         )
-        whole = Span(tokens[first].start, tokens[last - 1].end)
-        return ModelCall(function, place, model, whole, tuple(arguments), spelled, words, **options)
+        model_span = Span(tokens[first].start, tokens[last - 1].end)
+        return ModelCall(
+            function,
+            name_span,
+            model,
+            model_span,
+            tuple(arguments),
+            written_arguments,
+            identifiers,
+            **options,
+        )
 
-    def number(self, place: Span | None) -> Literal | Parameter | None:
-        """The number or the parameter that stands at a place by itself."""
-        inside = [] if place is None else self._within(place)
-        if len(inside) != 1:
+    def read_number(self, span: Span | None) -> Literal | Parameter | None:
+        """Return the number or parameter that is all of a span; None if it is something else."""
+        tokens = [] if span is None else self._tokens_in(span)
+        if len(tokens) != 1:
             return None
-        if inside[0].kind == "param":
-            return self._parameter(inside[0])
-        return Literal("number", inside[0].text) if inside[0].kind == "number" else None
+        if tokens[0].kind == "param":
+            return self._read_parameter(tokens[0])
+        return Literal("number", tokens[0].text) if tokens[0].kind == "number" else None
 
-    def sign(self, start: int, end: int, text: str) -> Span | None:
-        """The place of an operator between two characters."""
-        inside = [t for t in self._within(Span(start, end)) if t.is_symbol(text)]
-        return Span(inside[0].start, inside[0].end) if len(inside) == 1 else None
+    def find_operator(self, start: int, end: int, text: str) -> Span | None:
+        """Return the span of an operator between two offsets."""
+        matches = [t for t in self._tokens_in(Span(start, end)) if t.is_symbol(text)]
+        return Span(matches[0].start, matches[0].end) if len(matches) == 1 else None
 
-    def local(self, place: Span, names: frozenset[str]) -> tuple[Span, ...]:
-        """The names at a place that are among `names`, with the fields after them (`x.a`)."""
+    def find_local_names(self, span: Span, names: frozenset[str]) -> tuple[Span, ...]:
+        """Return the spans of identifiers that are among `names`, with the fields after them
+        (`x.a`).
+        """
         if not names:
             return ()
-        tokens, found = self._tokens, []
-        i = self._places[place.start]
-        while i < len(tokens) and tokens[i].start < place.end:
+        tokens, spans = self._tokens, []
+        i = self._token_at[span.start]
+        while i < len(tokens) and tokens[i].start < span.end:
             token, begin = tokens[i], i
             i += 1
             if not token.is_identifier or fold(token.text) not in names:
                 continue
-            called = i < len(tokens) and (tokens[i].is_symbol("(") or tokens[i].is_symbol(":="))
-            if called or tokens[begin - 1].is_symbol("."):
+            is_call_or_name = i < len(tokens) and (
+                tokens[i].is_symbol("(") or tokens[i].is_symbol(":=")
+            )
+            if is_call_or_name or tokens[begin - 1].is_symbol("."):
                 continue
             while i + 1 < len(tokens) and tokens[i].is_symbol(".") and tokens[i + 1].is_identifier:
                 i += 2
-            found.append(Span(token.start, tokens[i - 1].end))
-        return tuple(found)
+            spans.append(Span(token.start, tokens[i - 1].end))
+        return tuple(spans)
 
-    def is_row(self, alias: str, place: Span, source: Span, calls: Sequence[Span]) -> bool:
-        """Return whether a name may be written at a place as a value: the whole row as a struct.
+    def uses_row(self, alias: str, span: Span, source: Span, calls: Sequence[Span]) -> bool:
+        """Return whether an alias may be used in a span as a value, which is the whole row as a
+        struct.
 
-        It is none before a dot. What stands in its source, or in the `outermost` calls, is looked
-        at elsewhere.
+        An alias before a dot only qualifies a column. Its source and the `outermost` calls are not
+        searched.
         """
         tokens = self._tokens
-        first = bisect_left(self._starts, place.start)
-        for i in range(first, bisect_left(self._starts, place.end)):
+        first = bisect_left(self._starts, span.start)
+        for i in range(first, bisect_left(self._starts, span.end)):
             token = tokens[i]
             if not token.is_identifier or fold(token.text) != alias:
                 continue
-            own = Span(token.start, token.end)
-            if source.holds(own) or overlaps(own, calls):
+            name_span = Span(token.start, token.end)
+            if source.holds(name_span) or overlaps(name_span, calls):
                 continue
-            after = i + 1 < len(tokens) and tokens[i + 1].is_symbol(".")
-            if not after and not (i and tokens[i - 1].is_symbol(".")):
+            is_qualifier = i + 1 < len(tokens) and tokens[i + 1].is_symbol(".")
+            if not is_qualifier and not (i and tokens[i - 1].is_symbol(".")):
                 return True
         return False
 
-    def star_at(self, place: Span | None) -> tuple[Span, Span | None] | None:
-        """A star, and the bracket that opens its list of columns to leave out.
+    def read_star_mark(self, span: Span | None) -> tuple[Span, Span | None] | None:
+        """Return the span of a star and that of the bracket that opens its list of excluded
+        columns.
 
-        None if it picks columns in a way that excludes such a list.
+        Returns None if the star picks columns in a way that does not go with such a list.
         """
         tokens = self._tokens
-        i = self._places[place.start] if place is not None else -1
+        i = self._token_at[span.start] if span is not None else -1
         if i < 0 or not tokens[i].is_symbol("*"):
             return None
         mark = Span(tokens[i].start, tokens[i].end)
         following = tokens[i + 1].upper if i + 1 < len(tokens) else ""
-        if following in _SETS_OF_COLUMNS:
+        if following in _PATTERN_CLAUSES:
             return None
         if following not in ("EXCLUDE", "EXCEPT"):
             return mark, None
@@ -392,30 +433,30 @@ class Arguments:
             return mark, Span(tokens[i + 2].start, tokens[i + 2].end)
         return None
 
-    def _within(self, place: Span) -> Sequence[Token]:
-        first = bisect_left(self._starts, place.start)
-        return self._tokens[first : bisect_left(self._starts, place.end)]
+    def _tokens_in(self, span: Span) -> Sequence[Token]:
+        first = bisect_left(self._starts, span.start)
+        return self._tokens[first : bisect_left(self._starts, span.end)]
 
-    def _parameter(self, token: Token) -> Parameter:
+    def _read_parameter(self, token: Token) -> Parameter:
         return Parameter(Span(token.start, token.end), token.text)
 
-    def _model(self, start: int, end: int) -> str | Parameter | ModelColumn | None:
+    def _read_model(self, start: int, end: int) -> str | Parameter | ModelColumn | None:
         token = self._tokens[start]
         if end - start == 1 and token.kind == "string":
             return token.text
         if end - start == 1 and token.kind == "param":
-            return self._parameter(token)
+            return self._read_parameter(token)
         if end - start < 2 or token.upper != "MODEL":
             return None
         first = self._tokens[start + 1]
         if first.kind == "param" and end - start == 2:
-            return self._parameter(first)
+            return self._read_parameter(first)
         if first.is_symbol("(") and self._tokens.closing.get(start + 1) == end - 1:
             return ModelColumn(Span(first.start, self._tokens[end - 1].end))
-        named = first.is_identifier or first.kind == "string"
-        return "".join(t.text for t in self._tokens[start + 1 : end]) if named else None
+        is_name = first.is_identifier or first.kind == "string"
+        return "".join(t.text for t in self._tokens[start + 1 : end]) if is_name else None
 
-    def _argument(self, start: int, end: int) -> Argument:
+    def _read_argument(self, start: int, end: int) -> Argument:
         tokens = self._tokens
         name, begin = None, start
         if end - start > 2 and tokens[start].is_identifier:
@@ -426,15 +467,15 @@ class Arguments:
             Span(first.start, tokens[end - 1].end),
             name,
             tokens[start].start,
-            self._literal(begin, end),
-            self._parameter(first) if first.kind == "param" and end - begin == 1 else None,
-            None if name is not None else self._star(begin, end),
-            self._fields(begin, end),
-            self._column(begin, end),
-            self._items(begin, end),
+            self._read_literal(begin, end),
+            self._read_parameter(first) if first.kind == "param" and end - begin == 1 else None,
+            None if name is not None else self._read_star(begin, end),
+            self._read_fields(begin, end),
+            self._read_column(begin, end),
+            self._read_items(begin, end),
         )
 
-    def _literal(self, start: int, end: int) -> Literal | None:
+    def _read_literal(self, start: int, end: int) -> Literal | None:
         token, negative = self._tokens[start], self._tokens[start].is_symbol("-")
         if end - start != 1 + negative:
             return None
@@ -447,76 +488,80 @@ class Arguments:
             return Literal("string", token.text)
         return Literal("word", token.upper) if token.upper in ("NULL", "TRUE", "FALSE") else None
 
-    def _column(self, start: int, end: int) -> str | None:
+    def _read_column(self, start: int, end: int) -> str | None:
         words = self._tokens[start:end]
         for k, word in enumerate(words):
             if not (word.is_identifier if k % 2 == 0 else word.is_symbol(".")):
                 return None
         return fold(words[-1].text) if len(words) % 2 else None
 
-    def _items(self, start: int, end: int) -> tuple[Argument, ...] | None:
-        """The elements of `[a, b]` or `ARRAY[a, b]`; None for a comprehension."""
+    def _read_items(self, start: int, end: int) -> tuple[Argument, ...] | None:
+        """Return the elements of `[a, b]` or `ARRAY[a, b]`; None for a comprehension."""
         tokens = self._tokens
         start += tokens[start].upper == "ARRAY" and end - start > 1
         if not tokens[start].is_symbol("[") or tokens.closing.get(start) != end - 1:
             return None
         if any(token.upper == "FOR" for token in tokens[start:end]):
             return None
-        places = tokens.split_commas(start + 1, end - 1) if end - start > 2 else []
-        return tuple(self._argument(a, b) for a, b in places)
+        ranges = tokens.split_commas(start + 1, end - 1) if end - start > 2 else []
+        return tuple(self._read_argument(a, b) for a, b in ranges)
 
-    def _fields(self, start: int, end: int) -> tuple[tuple[str, Span], ...] | None:
-        """The entries of `{'a': x, b: y}`."""
+    def _read_fields(self, start: int, end: int) -> tuple[tuple[str, Span], ...] | None:
+        """Return the entries of `{'a': x, b: y}`."""
         tokens = self._tokens
         if not tokens[start].is_symbol("{") or tokens.closing.get(start) != end - 1:
             return None
-        found = []
+        fields = []
         for a, b in tokens.split_commas(start + 1, end - 1):
             if b - a < 3 or not tokens[a + 1].is_symbol(":"):
                 return None
             if tokens[a].kind not in ("string", "word", "name"):
                 return None
-            found.append((tokens[a].text, Span(tokens[a + 2].start, tokens[b - 1].end)))
-        return tuple(found)
+            fields.append((tokens[a].text, Span(tokens[a + 2].start, tokens[b - 1].end)))
+        return tuple(fields)
 
-    def _star(self, start: int, end: int) -> Star | None:
+    def _read_star(self, start: int, end: int) -> Star | None:
         tokens = self._tokens
         unpacked = tokens[start].is_symbol("*") and tokens[start + 1].upper == "COLUMNS"
         begin = start + unpacked
-        at = begin
-        while at + 1 < end and tokens[at].is_identifier and tokens[at + 1].is_symbol("."):
-            at += 2
-        columns = (
-            tokens[at].upper == "COLUMNS"
-            and at + 1 < end
-            and tokens[at + 1].is_symbol("(")
-            and tokens.closing.get(at + 1) == end - 1
+        position = begin
+        while (
+            position + 1 < end
+            and tokens[position].is_identifier
+            and tokens[position + 1].is_symbol(".")
+        ):
+            position += 2
+        is_columns = (
+            tokens[position].upper == "COLUMNS"
+            and position + 1 < end
+            and tokens[position + 1].is_symbol("(")
+            and tokens.closing.get(position + 1) == end - 1
         )
-        plain = tokens[at].is_symbol("*") and (
-            at + 1 == end or tokens[at + 1].upper in _STAR_CLAUSES
+        is_plain = tokens[position].is_symbol("*") and (
+            position + 1 == end or tokens[position + 1].upper in _STAR_CLAUSES
         )
-        if not (columns or plain):
+        if not (is_columns or is_plain):
             return None
         return Star(
             Span(tokens[begin].start, tokens[end - 1].end),
-            self._qualifier(begin, end),
+            self._read_qualifier(begin, end),
             frozenset(
                 fold(".".join(t.text for t in tokens[a:b] if t.is_identifier))
                 for word in ("EXCLUDE", "EXCEPT")
-                for a, b in self._listed(start, end, word)
+                for a, b in self._list_items(start, end, word)
             ),
             {
                 fold(tokens[b - 1].text): Span(tokens[a].start, tokens[b - 3].end)
-                for a, b in self._listed(start, end, "REPLACE")
+                for a, b in self._list_items(start, end, "REPLACE")
             },
             {
                 fold(tokens[b - 1].text): Span(tokens[b - 3].start, tokens[b - 3].end)
-                for a, b in self._listed(start, end, "RENAME")
+                for a, b in self._list_items(start, end, "RENAME")
             },
         )
 
-    def _qualifier(self, start: int, end: int) -> Span | None:
-        """`t.` of `t.*`, `t.COLUMNS(..)` and `COLUMNS(t.*)`."""
+    def _read_qualifier(self, start: int, end: int) -> Span | None:
+        """Return the span of `t.` in `t.*`, `t.COLUMNS(...)` and `COLUMNS(t.*)`."""
         tokens = self._tokens
         if tokens[start].upper == "COLUMNS" and tokens[start + 1].is_symbol("("):
             start, end = start + 2, end - 1
@@ -525,8 +570,10 @@ class Arguments:
             stop += 2
         return Span(tokens[start].start, tokens[stop - 1].end) if stop > start else None
 
-    def _listed(self, start: int, end: int, word: str) -> list[tuple[int, int]]:
-        """Token ranges of the items in `* WORD (item, ..)`, or of the one without brackets."""
+    def _list_items(self, start: int, end: int, word: str) -> list[tuple[int, int]]:
+        """Return the token ranges of the items in `* WORD (item, ...)`, or of the single one
+        without brackets.
+        """
         tokens = self._tokens
         for k in range(start, end):
             if tokens[k].upper == word and k + 1 < end:

@@ -1,4 +1,6 @@
-"""Statements that change or define something: what each of their parts sees."""
+"""Rules for statements that change or define something: UPDATE, DELETE, MERGE, INSERT, ALTER,
+CREATE and PREPARE.
+"""
 
 from __future__ import annotations
 
@@ -9,65 +11,80 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from sqlml.parsing.places import Kept, Span, span
-from sqlml.planner.syntax.items import (
-    At,
+from sqlml.planner.syntax.outline import Block
+from sqlml.planner.syntax.outline_walk import (
     Reader,
     Rule,
-    children,
+    WalkContext,
     clause_of,
-    filters_of,
-    place_of,
-    spans_of,
-    together,
+    covering_span,
+    existing_spans,
+    independent_filters,
+    iterate_children,
+    span_of,
 )
-from sqlml.planner.syntax.outline import Block
-from sqlml.planner.syntax.queries import definitions
+from sqlml.planner.syntax.queries import read_ctes
 from sqlml.types import fold
 
 
-def _change(sources: Callable[[exp.Expr], tuple[Span, ...]]) -> Callable[..., None]:
-    def rule(r: Reader, node: exp.Expr, at: At) -> None:
-        ctes, recursive = definitions(r, node, at)
-        own = Block(place_of(node), sources(node), ctes=ctes, recursive=recursive, parent=at.block)
+def _change_rule(sources: Callable[[exp.Expr], tuple[Span, ...]]) -> Callable[..., None]:
+    def rule(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+        ctes, recursive = read_ctes(reader, node, context)
+        own = Block(
+            span_of(node), sources(node), ctes=ctes, is_recursive=recursive, parent=context.block
+        )
         where = node.args.get("where")
         if where is not None:
-            own = replace(own, where=span(where.this), filters=filters_of(where.this))
-        r.parts(node, replace(at, block=own, queries=at.queries + 1), _clause_of_change)
+            own = replace(own, where=span(where.this), filters=independent_filters(where.this))
+        reader.walk_clauses(
+            node, replace(context, block=own, queries=context.queries + 1), _clause_of_change
+        )
 
     return rule
 
 
-def _of_update(node: exp.Expr) -> tuple[Span, ...]:
+def _sources_of_update(node: exp.Expr) -> tuple[Span, ...]:
     from_ = node.args.get("from_")
-    return spans_of(node.this, None if from_ is None else from_.this)
+    return existing_spans(node.this, None if from_ is None else from_.this)
 
 
-def _of_delete(node: exp.Expr) -> tuple[Span, ...]:
+def _sources_of_delete(node: exp.Expr) -> tuple[Span, ...]:
     using = node.args.get("using") or []
-    return spans_of(node.this, *(using if isinstance(using, list) else [using]))
+    return existing_spans(node.this, *(using if isinstance(using, list) else [using]))
 
 
-def _merge(r: Reader, node: exp.Expr, at: At) -> None:
-    ctes, recursive = definitions(r, node, at)
+def _read_merge(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    ctes, recursive = read_ctes(reader, node, context)
     using = node.args.get("using")
     own = Block(
-        place_of(node), spans_of(node.this, using), ctes=ctes, recursive=recursive, parent=at.block
+        span_of(node),
+        existing_spans(node.this, using),
+        ctes=ctes,
+        is_recursive=recursive,
+        parent=context.block,
     )
-    acted = replace(own, changed=_name_of(node.this), matches=_matches(node))
-    alone = replace(own, sources=()) if ctes else at.block
-    for key, child in children(node):
+    whens_block = replace(
+        own, changed_table=_table_name_span(node.this), merge_condition=_merge_condition(node)
+    )
+    using_block = replace(own, sources=()) if ctes else context.block
+    for key, child in iterate_children(node):
         if key == "using":
-            r.walk(child, replace(at, block=alone, clause="FROM" if ctes else at.clause))
+            reader.walk(
+                child,
+                replace(context, block=using_block, clause="FROM" if ctes else context.clause),
+            )
         elif key != "with_":
-            block = acted if key == "whens" else own
+            block = whens_block if key == "whens" else own
             clause = _clause_of_change(key)
-            r.walk(child, replace(at, block=block, queries=at.queries + 1, clause=clause))
+            reader.walk(
+                child, replace(context, block=block, queries=context.queries + 1, clause=clause)
+            )
 
 
-def _matches(node: exp.Expr) -> Span | None:
-    """The condition of a MERGE that does something with rows of the table without a partner.
+def _merge_condition(node: exp.Expr) -> Span | None:
+    """Return the condition of a MERGE that also acts on rows of the table without a partner.
 
-    None where it does not, or where the condition may not be written twice.
+    Returns None if it does not act on them, or if the condition must not be written twice.
     """
     on = node.args.get("on")
     alone = any(w.args.get("source") and not w.args.get("matched") for w in node.find_all(exp.When))
@@ -77,103 +94,116 @@ def _matches(node: exp.Expr) -> Span | None:
     return span(on) if once is None else None
 
 
-def _name_of(table: exp.Expr | None) -> Span | None:
-    """How a table is called in the statement that changes it."""
+def _table_name_span(table: exp.Expr | None) -> Span | None:
+    """Return the span of the name by which a statement calls the table that it changes."""
     return None if table is None else span((table.args.get("alias") or table).this)
 
 
-def _when(r: Reader, node: exp.Expr, at: At) -> None:
-    """What a row of MERGE without a partner sees: its own side."""
-    own = at.block
+def _read_when(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    """Walk a WHEN clause of MERGE, which sees only one side for a row without a partner."""
+    own = context.block
     if own is not None and len(own.sources) == 2 and not node.args.get("matched"):
         target, source = own.sources
-        own = replace(own, matches=None)
+        own = replace(own, merge_condition=None)
         if node.args.get("source"):
             own = replace(own, sources=(target,))
         else:
-            own = replace(own, sources=(source,), changed=None)
-    at = replace(at, block=own)
-    for _, child in children(node):
-        (r.into if isinstance(child, exp.Insert | exp.Update) else r.walk)(child, at)
+            own = replace(own, sources=(source,), changed_table=None)
+    context = replace(context, block=own)
+    for _, child in iterate_children(node):
+        (reader.walk_children if isinstance(child, exp.Insert | exp.Update) else reader.walk)(
+            child, context
+        )
 
 
-def _returning(r: Reader, node: exp.Expr, at: At) -> None:
+def _returning(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     """RETURNING sees the rows that were changed."""
-    own = at.block
+    own = context.block
     if own is not None:
         own = replace(own, sources=own.sources[:1])
-    r.into(node, replace(at, block=own))
+    reader.walk_children(node, replace(context, block=own))
 
 
-def _insert(r: Reader, node: exp.Expr, at: At) -> None:
-    ctes, recursive = definitions(r, node, at)
+def _insert(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    ctes, recursive = read_ctes(reader, node, context)
     table = node.this.this if isinstance(node.this, exp.Schema) else node.this
-    own = Block(place_of(node), _target(node), ctes=ctes, recursive=recursive, parent=at.block)
-    for key, child in children(node):
+    own = Block(
+        span_of(node), _target_span(node), ctes=ctes, is_recursive=recursive, parent=context.block
+    )
+    for key, child in iterate_children(node):
         if key == "expression":
-            block = replace(own, sources=()) if ctes else at.block
-            r.walk(child, replace(at, block=block, clause=""))
+            block = replace(own, sources=()) if ctes else context.block
+            reader.walk(child, replace(context, block=block, clause=""))
         elif key == "conflict":
-            name = _name_of(table)
-            held = replace(own, excluded=name, changed=name)
-            r.walk(child, replace(at, block=held, clause="ON", queries=at.queries + 1))
+            name = _table_name_span(table)
+            held = replace(own, excluded_table=name, changed_table=name)
+            reader.walk(
+                child, replace(context, block=held, clause="ON", queries=context.queries + 1)
+            )
         elif key != "with_":
-            r.walk(child, replace(at, block=own, clause=clause_of(key), queries=at.queries + 1))
+            reader.walk(
+                child,
+                replace(context, block=own, clause=clause_of(key), queries=context.queries + 1),
+            )
 
 
-def _target(node: exp.Expr) -> tuple[Span, ...]:
-    """The table of an INSERT with its alias, without its columns."""
+def _target_span(node: exp.Expr) -> tuple[Span, ...]:
+    """Return the span of the table of an INSERT with its alias and without its columns."""
     table = node.this.this if isinstance(node.this, exp.Schema) else node.this
     if table is None:
         return ()
-    return together([table, *([table.args["alias"]] if table.args.get("alias") else [])])
+    return covering_span([table, *([table.args["alias"]] if table.args.get("alias") else [])])
 
 
 def _clause_of_change(key: str) -> str:
     return "" if key == "expressions" else clause_of(key)
 
 
-def _inserts(r: Reader, node: exp.Expr, at: At) -> None:
-    """FROM t INSERT INTO u SELECT .. INSERT INTO v SELECT ..: each query reads t."""
+def _read_multitable_insert(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    """Walk `FROM t INSERT INTO u SELECT ... INSERT INTO v SELECT ...`, whose queries all read t."""
     source = node.args["source"]
-    r.walk(source, replace(at, clause="FROM"))
-    seen = together([source, *(source.args.get("laterals") or [])])
+    reader.walk(source, replace(context, clause="FROM"))
+    seen = covering_span([source, *(source.args.get("laterals") or [])])
     for child in node.expressions:
-        r.walk(child, replace(at, reads=seen))
+        reader.walk(child, replace(context, outer_sources=seen))
 
 
-def _alter(r: Reader, node: exp.Expr, at: At) -> None:
-    own = Block(place_of(node), spans_of(node.this), parent=at.block)
-    r.into(node, replace(at, block=own, defines=True))
+def _read_alter(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    own = Block(span_of(node), existing_spans(node.this), parent=context.block)
+    reader.walk_children(node, replace(context, block=own, in_definition=True))
 
 
-def _of_altered(r: Reader, node: exp.Expr, at: At) -> None:
-    """USING says what the rows become; DEFAULT and the like define the table."""
-    for key, child in children(node):
-        r.walk(child, replace(at, defines=key != "using"))
+def _read_altered_column(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    """Walk the parts of ALTER COLUMN: USING converts the rows, DEFAULT and others define the
+    table.
+    """
+    for key, child in iterate_children(node):
+        reader.walk(child, replace(context, in_definition=key != "using"))
 
 
-def _create(r: Reader, node: exp.Expr, at: At) -> None:
-    r.created = r.created or str(node.args.get("kind") or "").upper()
-    names = at.names
-    for key, child in children(node):
+def _read_create(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    reader.created = reader.created or str(node.args.get("kind") or "").upper()
+    names = context.local_names
+    for key, child in iterate_children(node):
         if isinstance(child, exp.UserDefinedFunction):
             names = frozenset(fold(p.name or p.this.name) for p in child.expressions)
-        r.walk(child, replace(at, names=names, defines=key == "this"))
+        reader.walk(child, replace(context, local_names=names, in_definition=key == "this"))
 
 
-def _kept(r: Reader, node: exp.Expr, at: At) -> None:
-    r.kept = r.kept or node.args["kind"] == "PREPARE"
-    r.into(node, at)
+def _read_prepare(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    reader.is_stored = reader.is_stored or node.args["kind"] == "PREPARE"
+    reader.walk_children(node, context)
 
 
-def _overload(r: Reader, node: exp.Expr, at: At) -> None:
+def _read_macro_overload(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     names = frozenset(fold(p.name or p.this.name) for p in node.expressions)
-    r.into(node, replace(at, names=names))
+    reader.walk_children(node, replace(context, local_names=names))
 
 
-def prefix_of(tree: exp.Expr) -> Span | None:
-    """What stands before the query whose rows a statement makes or moves."""
+def find_prefix(tree: exp.Expr) -> Span | None:
+    """Return the text before the query whose rows a statement stores; None if there is no such
+    query.
+    """
     query: exp.Expr | None = tree
     if isinstance(tree, exp.Create | exp.Insert):
         query = tree.args.get("expression")
@@ -184,26 +214,26 @@ def prefix_of(tree: exp.Expr) -> Span | None:
             return None
     if not isinstance(query, exp.Query) or isinstance(query, exp.Values):
         return None
-    start = place_of(tree).start
+    start = span_of(tree).start
     with_ = tree.args.get("with_") if isinstance(tree, exp.Insert) else None
     if with_ is not None:
-        start = place_of(with_).end
-    return Span(start, place_of(query).start)
+        start = span_of(with_).end
+    return Span(start, span_of(query).start)
 
 
 RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
     {
-        exp.Update: _change(_of_update),
-        exp.Delete: _change(_of_delete),
-        exp.Merge: _merge,
-        exp.When: _when,
+        exp.Update: _change_rule(_sources_of_update),
+        exp.Delete: _change_rule(_sources_of_delete),
+        exp.Merge: _read_merge,
+        exp.When: _read_when,
         exp.Returning: _returning,
         exp.Insert: _insert,
-        exp.MultitableInserts: _inserts,
-        exp.Alter: _alter,
-        exp.AlterColumn: _of_altered,
-        exp.Create: _create,
-        exp.MacroOverload: _overload,
-        Kept: _kept,
+        exp.MultitableInserts: _read_multitable_insert,
+        exp.Alter: _read_alter,
+        exp.AlterColumn: _read_altered_column,
+        exp.Create: _read_create,
+        exp.MacroOverload: _read_macro_overload,
+        Kept: _read_prepare,
     }
 )

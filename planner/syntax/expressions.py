@@ -1,4 +1,6 @@
-"""Expressions: calls of models, and what decides about their evaluation."""
+"""Rules for expressions: calls of models, and the nodes that decide when and how often they are
+evaluated.
+"""
 
 from __future__ import annotations
 
@@ -10,200 +12,225 @@ from sqlglot import exp
 
 from sqlml.parsing.places import ModelName, Span, hull, is_written, span
 from sqlml.planner.syntax.arguments import FUNCTIONS
-from sqlml.planner.syntax.forms import FORMS, form_of
-from sqlml.planner.syntax.items import MAYBE, At, Reader, Rule, children, place_of
-from sqlml.planner.syntax.outline import Compared
+from sqlml.planner.syntax.forms import FORMS, find_form
+from sqlml.planner.syntax.outline import Comparison
+from sqlml.planner.syntax.outline_walk import (
+    CONDITIONAL_FUNCTIONS,
+    Reader,
+    Rule,
+    WalkContext,
+    iterate_children,
+    span_of,
+)
 from sqlml.types import fold
 
-_SIGNS: Mapping[type[exp.Expr], str] = MappingProxyType(
+_OPERATORS: Mapping[type[exp.Expr], str] = MappingProxyType(
     {exp.GT: ">", exp.LT: "<", exp.GTE: ">=", exp.LTE: "<="}
 )
 
 
-TURNED: Mapping[str, str] = MappingProxyType({">": "<", "<": ">", ">=": "<=", "<=": ">="})
-"""A sign -> that of the comparison the other way round."""
+REVERSED_OPERATORS: Mapping[str, str] = MappingProxyType(
+    {">": "<", "<": ">", ">=": "<=", "<=": ">="}
+)
+"""The operator of a comparison whose sides are swapped."""
 
 
-def _lambda(r: Reader, node: exp.Expr, at: At) -> None:
-    names = at.names | {fold(name.name) for name in node.expressions}
-    r.into(node, replace(at, names=names, asked=False))
+def _read_lambda(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    names = context.local_names | {fold(name.name) for name in node.expressions}
+    reader.walk_children(node, replace(context, local_names=names, is_always_evaluated=False))
 
 
-def _comprehension(r: Reader, node: exp.Expr, at: At) -> None:
-    held = [node.args.get("expression"), node.args.get("position")]
-    names = at.names | {fold(n.name) for n in held if isinstance(n, exp.Expr)}
-    r.into(node, replace(at, names=names))
+def _read_comprehension(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    variables = [node.args.get("expression"), node.args.get("position")]
+    names = context.local_names | {fold(n.name) for n in variables if isinstance(n, exp.Expr)}
+    reader.walk_children(node, replace(context, local_names=names))
 
 
-def _condition(r: Reader, node: exp.Expr, at: At) -> None:
-    r.into(node, replace(at, asked=False))
+def _read_condition(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    reader.walk_children(node, replace(context, is_always_evaluated=False))
 
 
-def _window(r: Reader, node: exp.Expr, at: At) -> None:
-    """A window, and what partitions and orders its rows."""
-    for key, child in children(node):
-        r.walk(child, replace(at, steady=at.steady or key in ("partition_by", "order")))
+def _read_window(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    """Walk a window function; PARTITION BY and ORDER BY accept no volatile function."""
+    for key, child in iterate_children(node):
+        reader.walk(
+            child,
+            replace(
+                context, must_be_stable=context.must_be_stable or key in ("partition_by", "order")
+            ),
+        )
 
 
-def _order(r: Reader, node: exp.Expr, at: At) -> None:
-    """In `f(DISTINCT a ORDER BY a)` the engine compares the two."""
-    r.into(node, replace(at, steady=at.steady or isinstance(node.this, exp.Distinct)))
+def _read_order(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    """Walk an ORDER BY; in `f(DISTINCT a ORDER BY a)` the engine compares both expressions."""
+    reader.walk_children(
+        node,
+        replace(
+            context, must_be_stable=context.must_be_stable or isinstance(node.this, exp.Distinct)
+        ),
+    )
 
 
-def _bracket(r: Reader, node: exp.Expr, at: At) -> None:
-    r.into(node, replace(at, depth=at.depth + 1))
+def _read_parenthesis(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    reader.walk_children(node, replace(context, depth=context.depth + 1))
 
 
-def _dot(r: Reader, node: exp.Expr, at: At) -> None:
-    """`schema.predict(..)` is a user's own, and `ML.PREDICT(..)` a table form."""
-    called = node.args.get("expression")
-    if isinstance(called, exp.Anonymous):
-        if fold(node.this.name) == "ml" and fold(called.name) in FORMS:
-            _form(r, called, place_of(node), at)
-        r.walk(node.this, at)
-        _bracket(r, called, at)
+def _read_dot(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    """Walk `a.b`: `schema.predict(...)` is a user's function, and `ML.PREDICT(...)` a table
+    form.
+    """
+    function = node.args.get("expression")
+    if isinstance(function, exp.Anonymous):
+        if fold(node.this.name) == "ml" and fold(function.name) in FORMS:
+            _read_form(reader, function, span_of(node), context)
+        reader.walk(node.this, context)
+        _read_parenthesis(reader, function, context)
     else:
-        r.into(node, at)
+        reader.walk_children(node, context)
 
 
-def _table(r: Reader, node: exp.Expr, at: At) -> None:
-    """A table, or a function that gives rows."""
-    called, db = node.this, node.args.get("db")
-    if isinstance(called, exp.Anonymous) and db is not None:
-        if fold(db.name) == "ml" and fold(called.name) in FORMS:
-            place = hull([db, called])
+def _read_table(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    """Walk a table or a table function."""
+    function, db = node.this, node.args.get("db")
+    if isinstance(function, exp.Anonymous) and db is not None:
+        if fold(db.name) == "ml" and fold(function.name) in FORMS:
+            place = hull([db, function])
             assert place is not None
-            _form(r, called, place, at)
-    r.into(node, at)
+            _read_form(reader, function, place, context)
+    reader.walk_children(node, context)
 
 
-def _anonymous(r: Reader, node: exp.Expr, at: At) -> None:
+def _read_function(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     name = fold(node.name) if isinstance(node.this, str) else ""
     if name in FUNCTIONS:
-        _call(r, node, name, at)
-    elif form_of(name) is not None:
-        _form(r, node, place_of(node), at)
-    maybe = name in MAYBE
+        _read_call(reader, node, name, context)
+    elif find_form(name) is not None:
+        _read_form(reader, node, span_of(node), context)
+    is_conditional = name in CONDITIONAL_FUNCTIONS
     inside = replace(
-        at,
-        depth=at.depth + 1,
-        in_try=at.in_try or name == "try",
-        steady=at.steady or name == "try",
-        asked=at.asked and not maybe,
+        context,
+        depth=context.depth + 1,
+        in_try=context.in_try or name == "try",
+        must_be_stable=context.must_be_stable or name == "try",
+        is_always_evaluated=context.is_always_evaluated and not is_conditional,
     )
-    r.into(node, inside)
+    reader.walk_children(node, inside)
 
 
-def _call(r: Reader, node: exp.Expr, name: str, at: At) -> None:
-    place = r.arguments.call_at(node.meta["start"])  # without an OVER after it
-    read = r.arguments.of_call(name, place)
-    if read is None:
+def _read_call(reader: Reader, node: exp.Expr, name: str, context: WalkContext) -> None:
+    place = reader.arguments.call_span(node.meta["start"])  # without an OVER after it
+    call = reader.arguments.read_call(name, place)
+    if call is None:
         return
-    indexed = isinstance(node.parent, exp.Bracket) and node.parent.this is node
-    key = r.arguments.key_after(place) if indexed and name == "predict_proba" else None
+    is_indexed = isinstance(node.parent, exp.Bracket) and node.parent.this is node
+    key = reader.arguments.key_after(place) if is_indexed and name == "predict_proba" else None
     standing = replace(
-        read,
+        call,
         span=place if key is None else Span(place.start, key.span.end),
         key=key,
-        block=at.block,
-        clause=at.clause,
-        items=at.items,
-        local=r.arguments.local(place, at.names),
-        has_local_names=bool(at.names),
-        depth=at.depth,
-        queries=at.queries,
-        in_try=at.in_try,
-        steady=at.steady,
-        output=at.output,
-        windows=at.clause == "QUALIFY" and _has_window(node),
-        always_asked=at.asked,
-        defines=at.defines,
+        block=context.block,
+        clause=context.clause,
+        items=context.items,
+        local_names=reader.arguments.find_local_names(place, context.local_names),
+        has_local_names=bool(context.local_names),
+        depth=context.depth,
+        queries=context.queries,
+        in_try=context.in_try,
+        must_be_stable=context.must_be_stable,
+        output=context.output,
+        has_windows=context.clause == "QUALIFY" and _has_window(node),
+        is_always_evaluated=context.is_always_evaluated,
+        in_definition=context.in_definition,
         is_source=isinstance(node.parent, exp.Table | exp.Lateral),
-        unused=at.unused,
-        compared=None if indexed and key is None else r.compared.get(id(node)),
+        in_unused_cte=context.in_unused_cte,
+        comparison=None if is_indexed and key is None else reader.comparisons.get(id(node)),
     )
-    r.calls.append(standing)
+    reader.calls.append(standing)
 
 
 def _has_window(node: exp.Expr) -> bool:
-    """Whether a call's arguments have a window function, outside of queries in them."""
+    """Return whether the arguments of a call have a window function outside of nested queries."""
     inside = node.walk(prune=lambda part: isinstance(part, exp.Query))
     return any(isinstance(part, exp.Window) for part in inside)
 
 
-def _form(r: Reader, node: exp.Expr, place: Span, at: At) -> None:
-    has_rows = not FORMS[form_of(node.name) or fold(node.name)].has_model
+def _read_form(reader: Reader, node: exp.Expr, place: Span, context: WalkContext) -> None:
+    has_rows = not FORMS[find_form(node.name) or fold(node.name)].has_model
     if has_rows or (node.expressions and isinstance(node.expressions[0], ModelName)):
-        if at.clause in _CLAUSES_OF_VALUES:
-            r.values.add(place.start)
+        if context.clause in _SCALAR_CLAUSES:
+            reader.scalar_forms.add(place.start)
 
 
-_CLAUSES_OF_VALUES = frozenset("SELECT WHERE GROUP HAVING QUALIFY ORDER LIMIT".split())
+_SCALAR_CLAUSES = frozenset("SELECT WHERE GROUP HAVING QUALIFY ORDER LIMIT".split())
 
 
-_AROUND_CONDITIONS = (
+_CONDITION_PARENTS = (
     *(exp.Where, exp.Having, exp.Qualify, exp.Join, exp.Filter, exp.Ordered),
     *(exp.And, exp.Or, exp.Not, exp.Paren, exp.Case, exp.If),
     *(exp.Select, exp.Alias, exp.Anonymous, exp.Tuple),
 )
-"""What a comparison stands in where both engines and sqlglot read it alike.
+"""Parents under which both engines and sqlglot parse a comparison alike.
 
-Of `a > 0 = b > 1` they do not: which operator binds closer is not the same.
+They disagree about `a > 0 = b > 1`, for example, since their operators bind differently.
 """
 
 
 def _is_condition(node: exp.Expr) -> bool:
-    around = node.parent
-    put_in = isinstance(around, exp.Paren) and not is_written(around)
-    return isinstance(around, _AROUND_CONDITIONS) and not put_in
+    parent = node.parent
+    is_synthetic = isinstance(parent, exp.Paren) and not is_written(parent)
+    return isinstance(parent, _CONDITION_PARENTS) and not is_synthetic
 
 
-def _compared(r: Reader, node: exp.Expr, at: At) -> None:
-    """`predict_proba(..) > 0.8`, `predict_proba(..)['yes'] > 0.8`, either way round."""
+def _read_comparison(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    """Record a comparison such as `predict_proba(...) > 0.8` or `0.8 <
+    predict_proba(...)['yes']`.
+    """
     left, right = node.this, node.expression
-    sign = _SIGNS[type(node)]
-    for side, number, turned in ((left, right, False), (right, left, True)):
-        call, bound = _indexed(side), r.arguments.number(span(number))
+    operator = _OPERATORS[type(node)]
+    for side, number, is_reversed in ((left, right, False), (right, left, True)):
+        call, bound = _without_key(side), reader.arguments.read_number(span(number))
         if not (isinstance(call, exp.Anonymous) and bound is not None and _is_condition(node)):
             continue
-        place = r.arguments.sign(place_of(left).end, place_of(right).start, sign)
+        place = reader.arguments.find_operator(span_of(left).end, span_of(right).start, operator)
         if place is not None:
-            meant = TURNED[sign] if turned else sign
-            r.compared[id(call)] = Compared(((meant, bound, place_of(number)),), place, turned)
+            effective_operator = REVERSED_OPERATORS[operator] if is_reversed else operator
+            reader.comparisons[id(call)] = Comparison(
+                ((effective_operator, bound, span_of(number)),), place, is_reversed
+            )
             break
-    r.into(node, at)
+    reader.walk_children(node, context)
 
 
-def _indexed(node: exp.Expr) -> exp.Expr:
-    """What a key in brackets follows; else the node itself."""
+def _without_key(node: exp.Expr) -> exp.Expr:
+    """Return the indexed expression if a node is one, otherwise the node itself."""
     return node.this if isinstance(node, exp.Bracket) else node
 
 
-def _between(r: Reader, node: exp.Expr, at: At) -> None:
-    low, high, call = node.args.get("low"), node.args.get("high"), _indexed(node.this)
-    plain = _is_condition(node) and isinstance(call, exp.Anonymous)
-    if plain and low is not None and high is not None and not node.args.get("symmetric"):
-        bounds = r.arguments.number(span(low)), r.arguments.number(span(high))
+def _read_between(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    low, high, call = node.args.get("low"), node.args.get("high"), _without_key(node.this)
+    is_call = _is_condition(node) and isinstance(call, exp.Anonymous)
+    if is_call and low is not None and high is not None and not node.args.get("symmetric"):
+        bounds = reader.arguments.read_number(span(low)), reader.arguments.read_number(span(high))
         if bounds[0] is not None and bounds[1] is not None:
-            both = (">=", bounds[0], place_of(low)), ("<=", bounds[1], place_of(high))
-            r.compared[id(call)] = Compared(both)
-    r.into(node, at)
+            bounds_of_call = (">=", bounds[0], span_of(low)), ("<=", bounds[1], span_of(high))
+            reader.comparisons[id(call)] = Comparison(bounds_of_call)
+    reader.walk_children(node, context)
 
 
 RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
     {
-        exp.Lambda: _lambda,
-        exp.Comprehension: _comprehension,
-        exp.Or: _condition,
-        exp.Case: _condition,
-        exp.If: _condition,
-        exp.Paren: _bracket,
-        exp.Window: _window,
-        exp.Order: _order,
-        exp.Dot: _dot,
-        exp.Table: _table,
-        exp.Anonymous: _anonymous,
-        **dict.fromkeys(_SIGNS, _compared),
-        exp.Between: _between,
+        exp.Lambda: _read_lambda,
+        exp.Comprehension: _read_comprehension,
+        exp.Or: _read_condition,
+        exp.Case: _read_condition,
+        exp.If: _read_condition,
+        exp.Paren: _read_parenthesis,
+        exp.Window: _read_window,
+        exp.Order: _read_order,
+        exp.Dot: _read_dot,
+        exp.Table: _read_table,
+        exp.Anonymous: _read_function,
+        **dict.fromkeys(_OPERATORS, _read_comparison),
+        exp.Between: _read_between,
     }
 )

@@ -1,4 +1,4 @@
-"""`FORMS`: the table forms, `ml_predict` and its like, and what each takes."""
+"""The table forms (`ml_predict` and others), and the options that each takes."""
 
 from __future__ import annotations
 
@@ -14,30 +14,35 @@ from sqlml.parsing.tokens import Token, Tokens
 from sqlml.types import fold
 
 Kind = Literal["column", "columns", "number", "numbers", "boolean", "class", "text", "rows"]
-"""What an option is: the name of a column, one such name or several, a number, numbers by names of
-columns, true or false, a class of the model, a text; or rows, a query in brackets."""
+"""The kind of an option's value.
 
-_NONE: Mapping[str, Kind] = MappingProxyType({})
+"column" and "columns" are names of columns, "numbers" maps column names to numbers, "class" is a
+class of the model, and "rows" is a query in brackets.
+"""
+
+_NO_OPTIONS: Mapping[str, Kind] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a table form takes.
+    """The arguments of a table form.
 
-    tables: how many rows, each `TABLE t` or a query, at least and at most. options: those that it
-    knows, by their names; `positional` ones may be given without, in that order. has_model: whether
-    its first argument is MODEL m.
+    Attributes:
+        table_range: the least and the greatest number of rows arguments, each `TABLE t` or a query.
+        options: the kinds of its options by name.
+        has_model: its first argument is MODEL m.
+        positional: the options that may be given without their name, in this order.
     """
 
-    tables: tuple[int, int]
-    options: Mapping[str, Kind] = field(default_factory=lambda: _NONE)
+    table_range: tuple[int, int]
+    options: Mapping[str, Kind] = field(default_factory=lambda: _NO_OPTIONS)
     has_model: bool = True
     positional: tuple[str, ...] = ()
 
 
-_OF_LABELS: Mapping[str, Kind] = {"label": "columns", "weight": "column", "by": "columns"}
-_BINARY: Mapping[str, Kind] = {**_OF_LABELS, "class": "class"}
-_DRIFT: Mapping[str, Kind] = {
+_LABEL_OPTIONS: Mapping[str, Kind] = {"label": "columns", "weight": "column", "by": "columns"}
+_BINARY_OPTIONS: Mapping[str, Kind] = {**_LABEL_OPTIONS, "class": "class"}
+_DRIFT_OPTIONS: Mapping[str, Kind] = {
     "bins": "number",
     "categorical_metric_type": "text",
     "numerical_metric_type": "text",
@@ -51,18 +56,23 @@ FORMS: Mapping[str, Form] = MappingProxyType(
     {
         "predict": Form((1, 1), {"threshold": "number", "class": "class", "unknown_model": "text"}),
         "evaluate": Form(
-            (0, 1), {**_OF_LABELS, "threshold": "number", "class": "class", "per_class": "boolean"}
+            (0, 1),
+            {**_LABEL_OPTIONS, "threshold": "number", "class": "class", "per_class": "boolean"},
         ),
-        "confusion_matrix": Form((0, 1), {**_BINARY, "threshold": "number", "pairs": "boolean"}),
-        "roc_curve": Form((0, 1), {**_BINARY, "points": "number"}),
-        "pr_curve": Form((0, 1), {**_BINARY, "points": "number"}),
-        "calibration_curve": Form((0, 1), {**_BINARY, "bins": "number", "quantiles": "boolean"}),
-        "lift": Form((0, 1), {**_BINARY, "bins": "number"}),
+        "confusion_matrix": Form(
+            (0, 1), {**_BINARY_OPTIONS, "threshold": "number", "pairs": "boolean"}
+        ),
+        "roc_curve": Form((0, 1), {**_BINARY_OPTIONS, "points": "number"}),
+        "pr_curve": Form((0, 1), {**_BINARY_OPTIONS, "points": "number"}),
+        "calibration_curve": Form(
+            (0, 1), {**_BINARY_OPTIONS, "bins": "number", "quantiles": "boolean"}
+        ),
+        "lift": Form((0, 1), {**_BINARY_OPTIONS, "bins": "number"}),
         "describe_data": Form(
             (1, 1), {"num_quantiles": "number", "top_k": "number"}, has_model=False
         ),
-        "validate_data_drift": Form((2, 2), _DRIFT, has_model=False),
-        "validate_data_skew": Form((1, 1), _DRIFT),
+        "validate_data_drift": Form((2, 2), _DRIFT_OPTIONS, has_model=False),
+        "validate_data_skew": Form((1, 1), _DRIFT_OPTIONS),
         "explain_predict": Form(
             (1, 1),
             {
@@ -91,25 +101,27 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "trial_info": Form((0, 0)),
     }
 )
-"""Form, without `ml_` -> what it takes."""
+"""The table forms by their names without `ml_`."""
 
 
-def form_of(name: str) -> str | None:
-    """The form that a function of this name is, without `ml_`; None if it is none.
+def find_form(name: str) -> str | None:
+    """Return the table form that a function name means, without `ml_`; None if it is another
+    function.
 
-    >>> form_of("ML_Predict"), form_of("ml_predictions")
+    >>> find_form("ML_Predict"), find_form("ml_predictions")
     ('predict', None)
     """
-    short = fold(name).removeprefix("ml_")
-    return short if short != fold(name) and short in FORMS else None
+    name_without_prefix = fold(name).removeprefix("ml_")
+    return (
+        name_without_prefix
+        if name_without_prefix != fold(name) and name_without_prefix in FORMS
+        else None
+    )
 
 
-# `FormOption`: an option of a table form, `threshold := 0.4` or in `STRUCT(0.4 AS threshold)`.
+_BOOLEANS = {"TRUE": True, "FALSE": False}
 
-
-_TRUTHS = {"TRUE": True, "FALSE": False}
-
-_WANTED = {
+_KIND_DESCRIPTIONS = {
     "column": "the name of a column in quotes",
     "columns": "the name of a column in quotes, or a list of names",
     "number": "a number",
@@ -119,7 +131,7 @@ _WANTED = {
     "text": "a text in quotes",
     "rows": "a query in brackets",
 }
-"""What an option of a kind takes, as errors say it."""
+"""Descriptions of the kinds for error messages."""
 
 
 class Rows(str):
@@ -128,30 +140,38 @@ class Rows(str):
 
 @dataclass(frozen=True, slots=True)
 class FormOption:
-    """The value is a text, a number, a truth, (of a list) a tuple of texts, (of a struct) a dict of
-    numbers, or `Rows`; it stands at `span`, with its name."""
+    """An option of a table form, `threshold := 0.4` or in `STRUCT(0.4 AS threshold)`.
+
+    Attributes:
+        value: a string, number, boolean, tuple of strings, dict of numbers, or `Rows`.
+        span: the option with its name.
+    """
 
     name: str
     value: Any
     span: Span
 
-    def checked(self, kind: Kind, sql: str) -> FormOption:
-        """The option, whose value is of a kind; of "columns" always a tuple.
+    def check(self, kind: Kind, sql: str) -> FormOption:
+        """Return the option if its value is of a kind; the value of "columns" becomes a tuple.
 
         Raises:
-            BindError: it is not.
+            BindError: the value is of another kind.
         """
         value = self.value
         if isinstance(value, Rows) or kind == "rows":
             if not (isinstance(value, Rows) and kind == "rows"):
-                raise BindError(f"option {self.name} takes {_WANTED[kind]}", sql, self.span.start)
+                raise BindError(
+                    f"option {self.name} takes {_KIND_DESCRIPTIONS[kind]}", sql, self.span.start
+                )
             return self
         if kind == "columns" and isinstance(value, str):
             return FormOption(self.name, (value,), self.span)
         is_truth, is_list = isinstance(value, bool), isinstance(value, tuple)
         if isinstance(value, dict) or kind == "numbers":
             if not (isinstance(value, dict) and kind == "numbers"):
-                raise BindError(f"option {self.name} takes {_WANTED[kind]}", sql, self.span.start)
+                raise BindError(
+                    f"option {self.name} takes {_KIND_DESCRIPTIONS[kind]}", sql, self.span.start
+                )
             return self
         fits = {
             "column": isinstance(value, str),
@@ -162,15 +182,17 @@ class FormOption:
             "class": not is_list,
         }
         if not fits[kind]:
-            raise BindError(f"option {self.name} takes {_WANTED[kind]}", sql, self.span.start)
+            raise BindError(
+                f"option {self.name} takes {_KIND_DESCRIPTIONS[kind]}", sql, self.span.start
+            )
         return self
 
 
-def option_of(sql: str, tokens: Tokens, start: int, end: int) -> FormOption:
-    """The option in tokens[start:end], `name := value` or `name => value`.
+def read_option(sql: str, tokens: Tokens, start: int, end: int) -> FormOption:
+    """Return the option in tokens[start:end], `name := value` or `name => value`.
 
     Raises:
-        BindError: it is none.
+        BindError: the tokens are not an option.
     """
     place = tokens[start].start if start < end else tokens[start - 1].start
     span = Span(place, tokens[end - 1].end)
@@ -186,26 +208,28 @@ def option_of(sql: str, tokens: Tokens, start: int, end: int) -> FormOption:
     if opened.is_symbol("(") and tokens[start + 3].upper in QUERIES:
         value: Any = Rows(sql[opened.start : tokens[end - 1].end])
     else:
-        value = _value(sql, tokens, start + 2, end)
+        value = _read_value(sql, tokens, start + 2, end)
     return FormOption(fold(tokens[start].text), value, span)
 
 
 QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES", "TABLE"})
-"""What a query begins with."""
+"""The keywords with which a query begins."""
 
 
-def unnamed_option(sql: str, tokens: Tokens, place: int, name: str) -> FormOption:
-    """The option whose value is tokens[place]; its place among the others says its name."""
-    token = tokens[place]
-    return FormOption(name, _literal(sql, [token]), Span(token.start, token.end))
+def read_positional_option(sql: str, tokens: Tokens, index: int, name: str) -> FormOption:
+    """Return the option `name` with the value tokens[index]."""
+    token = tokens[index]
+    return FormOption(name, _read_literal(sql, [token]), Span(token.start, token.end))
 
 
-def options_of_struct(sql: str, tokens: Tokens, start: int, end: int) -> list[FormOption]:
-    """The options of `STRUCT(value AS name, ..)`; none if tokens[start:end] is something else."""
+def read_struct_options(sql: str, tokens: Tokens, start: int, end: int) -> list[FormOption]:
+    """Return the options of `STRUCT(value AS name, ...)`; none if tokens[start:end] is something
+    else.
+    """
     is_struct = end - start > 2 and tokens[start].upper == "STRUCT"
     if not is_struct or tokens.closing.get(start + 1) != end - 1:
         return []
-    made = []
+    options = []
     for first, last in tokens.split_commas(start + 2, end - 1):
         if last - first < 3 or tokens[last - 2].upper != "AS" or not tokens[last - 1].is_identifier:
             raise BindError(
@@ -213,36 +237,36 @@ def options_of_struct(sql: str, tokens: Tokens, start: int, end: int) -> list[Fo
                 sql,
                 tokens[first].start,
             )
-        value = _value(sql, tokens, first, last - 2)
+        value = _read_value(sql, tokens, first, last - 2)
         span = Span(tokens[first].start, tokens[last - 1].end)
-        made.append(FormOption(fold(tokens[last - 1].text), value, span))
-    return made
+        options.append(FormOption(fold(tokens[last - 1].text), value, span))
+    return options
 
 
-def _literal(sql: str, tokens: Sequence[Token]) -> Any:
-    """The value of a literal.
+def _read_literal(sql: str, tokens: Sequence[Token]) -> Any:
+    """Return the value of a literal.
 
     Raises:
-        BindError: an expression or a parameter.
+        BindError: it is an expression or a parameter.
     """
     first = tokens[0]
     if len(tokens) == 1:
         if first.kind == "string":
             return first.text
         if first.kind == "number":
-            return _number(first.text)
-        if first.upper in _TRUTHS:
-            return _TRUTHS[first.upper]
+            return _read_number(first.text)
+        if first.upper in _BOOLEANS:
+            return _BOOLEANS[first.upper]
     signs = "".join(token.text for token in tokens[:-1])
     if signs in ("-", ".", "-.") and tokens[-1].kind == "number":
-        value = _number(("." if "." in signs else "") + tokens[-1].text)
+        value = _read_number(("." if "." in signs else "") + tokens[-1].text)
         return -value if "-" in signs else value
-    opened = next((i for i, t in enumerate(tokens[:2]) if t.text in ("[", "(")), None)
-    if opened is not None and (opened == 0 or first.upper == "ARRAY"):
-        inner = tokens[opened + 1 : -1]
-        parts, commas = inner[::2], inner[1::2]
-        if all(c.is_symbol(",") for c in commas) and all(p.kind == "string" for p in parts):
-            return tuple(p.text for p in parts)
+    opening = next((i for i, t in enumerate(tokens[:2]) if t.text in ("[", "(")), None)
+    if opening is not None and (opening == 0 or first.upper == "ARRAY"):
+        inner = tokens[opening + 1 : -1]
+        strings, commas = inner[::2], inner[1::2]
+        if all(c.is_symbol(",") for c in commas) and all(p.kind == "string" for p in strings):
+            return tuple(p.text for p in strings)
     raise BindError(
         "options of a table form must be literals: a text, a number, true, false, a list of texts",
         sql,
@@ -250,42 +274,46 @@ def _literal(sql: str, tokens: Sequence[Token]) -> Any:
     )
 
 
-def _value(sql: str, tokens: Tokens, start: int, end: int) -> Any:
-    """The value in tokens[start:end]: a literal, or numbers by names, `{'age': 0.1, plan: 0.2}` or
-    `[('age', 0.1), STRUCT('plan', 0.2)]`.
+def _read_value(sql: str, tokens: Tokens, start: int, end: int) -> Any:
+    """Return the value in tokens[start:end].
+
+    This is a literal, or numbers by names: `{'age': 0.1, plan: 0.2}` or `[('age', 0.1),
+    STRUCT('plan', 0.2)]`.
 
     Raises:
-        BindError: anything else.
+        BindError: it is anything else.
     """
-    opened = tokens[start]
-    listed = opened.is_symbol("[") and tokens.closing.get(start + 1 + _is_struct(tokens[start + 1]))
-    if not (opened.is_symbol("{") or listed) or tokens.closing.get(start) != end - 1:
-        return _literal(sql, tokens[start:end])
-    made: dict[str, float] = {}
+    opening = tokens[start]
+    is_list = opening.is_symbol("[") and tokens.closing.get(
+        start + 1 + _is_struct(tokens[start + 1])
+    )
+    if not (opening.is_symbol("{") or is_list) or tokens.closing.get(start) != end - 1:
+        return _read_literal(sql, tokens[start:end])
+    numbers: dict[str, float] = {}
     for first, last in tokens.split_commas(start + 1, end - 1):
-        if listed:
+        if is_list:
             first, last = first + 1 + _is_struct(tokens[first]), last - 1
-        parted = last - first == 3 and tokens[first + 1].is_symbol("," if listed else ":")
+        is_pair = last - first == 3 and tokens[first + 1].is_symbol("," if is_list else ":")
         name, value = tokens[first], tokens[last - 1]
         if (
-            not parted
+            not is_pair
             or value.kind != "number"
             or not (name.kind == "string" or name.is_identifier)
         ):
-            raise BindError(f"expected {_WANTED['numbers']}", sql, opened.start)
-        number = float(_number(value.text))
+            raise BindError(f"expected {_KIND_DESCRIPTIONS['numbers']}", sql, opening.start)
+        number = float(_read_number(value.text))
         if not math.isfinite(number):
             raise BindError(f"{name.text!r} needs a finite number", sql, value.start)
-        if fold(name.text) in map(fold, made):
+        if fold(name.text) in map(fold, numbers):
             raise BindError(f"{name.text!r} is given twice", sql, name.start)
-        made[name.text] = number
-    return made
+        numbers[name.text] = number
+    return numbers
 
 
 def _is_struct(token: Token) -> bool:
     return token.upper == "STRUCT"
 
 
-def _number(text: str) -> int | float:
-    plain = text.replace("_", "")
-    return int(plain) if plain.isdigit() else float(plain)
+def _read_number(text: str) -> int | float:
+    digits = text.replace("_", "")
+    return int(digits) if digits.isdigit() else float(digits)

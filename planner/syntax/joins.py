@@ -1,4 +1,4 @@
-"""`left_joins`: the LEFT JOINs of a query whose table may have a key that is unique."""
+"""LEFT JOINs by equations, whose tables may have a unique key, and the first table of a block."""
 
 from __future__ import annotations
 
@@ -13,74 +13,89 @@ from sqlml.errors import ParseError
 from sqlml.parsing.parse import trees
 from sqlml.parsing.places import Span, span
 from sqlml.parsing.tokens import deeply
-from sqlml.planner.syntax.items import terms_of
+from sqlml.planner.syntax.outline_walk import split_conjunction
 from sqlml.types import fold
 
 _USING, _BRACKET = re.compile(r"\s*USING\s*\(\s*", re.IGNORECASE), re.compile(r"\s*\)")
-"""What stands before the keys of USING, and after them."""
+"""The text before the keys of USING, and that after them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Using:
     """A USING that can become an ON.
 
-    table: the place of the table without its alias; alias: what is written after it, with a blank;
-    called: the table's name; end: of the USING. keys: its columns as written.
+    Attributes:
+        table: the span of the table without its alias.
+        alias: the text after the table, with a blank.
+        name: the table's name.
+        end: the end of the USING.
+        keys: its columns as written.
     """
 
     table: Span
     alias: str
-    called: str
+    name: str
     end: int
     keys: tuple[str, ...]
 
-    def as_on(self, asked: Callable[[str], str]) -> dict[Span, str]:
-        """Place -> text of a join that goes by `asked(key)` in place of a key.
+    def as_on(self, probe_key: Callable[[str], str]) -> dict[Span, str]:
+        """Return edits that turn the USING into an ON which compares each key with
+        `probe_key(key)`.
 
-        The table calls its keys otherwise then, so that everywhere else they are those of the
-        tables before it, as USING has it.
+        The table's keys are renamed, so that everywhere else their names mean the columns of the
+        earlier tables, as USING does.
         """
         renamed = {key: f"sqlml_key_{n}" for n, key in enumerate(self.keys)}
-        listed = ", ".join(f"{key} AS {name}" for key, name in renamed.items())
-        equal = [f"{asked(key)} = {self.called}.{name}" for key, name in renamed.items()]
-        begin = f"(SELECT * EXCLUDE ({', '.join(self.keys)}), {listed} FROM "
+        key_list = ", ".join(f"{key} AS {name}" for key, name in renamed.items())
+        equations = [f"{probe_key(key)} = {self.name}.{name}" for key, name in renamed.items()]
+        begin = f"(SELECT * EXCLUDE ({', '.join(self.keys)}), {key_list} FROM "
         return {
             Span(self.table.start, self.table.start): begin,
-            Span(self.table.end, self.end): f"){self.alias} ON {' AND '.join(equal)}",
+            Span(self.table.end, self.end): f"){self.alias} ON {' AND '.join(equations)}",
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped:
-    """A subquery that groups by columns which it selects as they are.
+class GroupedSubquery:
+    """A subquery that groups by columns which it also selects unchanged.
 
-    A condition about these can stand before it groups: at `place`, where another condition stands
-    if that is not empty. functions: what the subquery calls, but for what sqlglot knows.
+    A condition about these columns can be applied before it groups.
+
+    Attributes:
+        filter_span: its condition, or the empty span where a WHERE can be inserted.
+        functions: the functions that it calls, except those that sqlglot knows.
     """
 
-    place: Span
+    filter_span: Span
     functions: frozenset[str]
 
-    def where(self, text: str, condition: str) -> dict[Span, str]:
-        """Place -> text of the subquery with one more condition.
+    def add_condition(self, text: str, condition: str) -> dict[Span, str]:
+        """Return the edit that adds a condition to the subquery.
 
         Args:
-            text: what stands at `place`.
+            text: the text at `filter_span`.
         """
         if not text:
-            return {self.place: f"WHERE {condition} "}
-        return {self.place: f"({text}) AND {condition}"}
+            return {self.filter_span: f"WHERE {condition} "}
+        return {self.filter_span: f"({text}) AND {condition}"}
 
 
 @dataclass(frozen=True, slots=True)
 class LeftJoin:
-    """A LEFT JOIN: its place, and its table as written, with its names.
+    """A LEFT JOIN by equations.
 
-    before: the FROM clause up to it. keys: a column of the table -> what it is equated with, as
-    written. distinct: of a subquery the columns whose values no two of its rows share. using: the
-    keys are those of USING. others: where an ON has what the keys are equated with. as_using: the
-    USING, where it can become an ON. block: the place of the query. grouped: a subquery whose rows
-    are groups by the keys, and maybe other columns.
+    Attributes:
+        span: the join.
+        table: its table as written.
+        names: the names of the table.
+        before: the FROM clause up to the join.
+        keys: columns of the table with the expressions that they must equal, as written.
+        distinct_columns: the columns of a subquery whose values are unique; None for a table.
+        is_using: the join has a USING.
+        other_sides: the spans of the expressions in ON that the keys must equal.
+        using: the USING, if it can become an ON.
+        block: the span of the query.
+        grouped: the subquery, if its rows are groups by the keys and maybe other columns.
     """
 
     span: Span
@@ -88,150 +103,168 @@ class LeftJoin:
     names: frozenset[str]
     before: str
     keys: Mapping[str, str]
-    distinct: frozenset[str] | None
-    using: bool
-    others: tuple[Span, ...] = ()
-    as_using: Using | None = None
+    distinct_columns: frozenset[str] | None
+    is_using: bool
+    other_sides: tuple[Span, ...] = ()
+    using: Using | None = None
     block: Span | None = None
-    grouped: Grouped | None = None
+    grouped: GroupedSubquery | None = None
 
 
 def left_joins(sql: str) -> list[LeftJoin]:
-    """The LEFT JOINs of a text that is one DuckDB query, if all are by equations only; none if a
-    join looks at all columns (NATURAL, POSITIONAL).
+    """Return the LEFT JOINs by equations of a text that is one DuckDB query.
+
+    Returns none if some join compares all columns (NATURAL) or none (POSITIONAL).
     """
     try:
-        return deeply(sql, "duckdb", partial(_left_joins, sql))
+        return deeply(sql, "duckdb", partial(_find_left_joins, sql))
     except ParseError:
         return []
 
 
-def _left_joins(sql: str) -> list[LeftJoin]:
-    found = trees(sql)
-    if len(found) != 1 or not isinstance(found[0], exp.Query):
+def _find_left_joins(sql: str) -> list[LeftJoin]:
+    statements = trees(sql)
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         return []
-    joins = list(found[0].find_all(exp.Join))
+    joins = list(statements[0].find_all(exp.Join))
     if any(str(j.args.get("method") or "").upper() in ("NATURAL", "POSITIONAL") for j in joins):
         return []
-    return [made for join in joins if (made := _left_join(sql, join)) is not None]
+    return [left_join for join in joins if (left_join := _read_left_join(sql, join)) is not None]
 
 
-def _left_join(sql: str, join: exp.Join) -> LeftJoin | None:
+def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
     if str(join.args.get("side") or "").upper() != "LEFT" or join.args.get("kind") not in (
         None,
         "",
         "OUTER",
     ):
         return None
-    place, table, query = span(join), join.this, join.parent
-    if place is None or not isinstance(query, exp.Select | exp.Table) or _has_parameter(join):
+    join_span, table, query = span(join), join.this, join.parent
+    if (
+        join_span is None
+        or not isinstance(query, exp.Select | exp.Table)
+        or _has_parameter_or_reserved_name(join)
+    ):
         return None
     first = query.args["from_"].this if isinstance(query, exp.Select) else query
-    begin = span(first)
+    from_span = span(first)
     alias = fold(table.alias) if table.args.get("alias") else None
     if alias is not None and table.args["alias"].args.get("columns"):
         return None
     distinct: frozenset[str] | None = None
     if isinstance(table, exp.Subquery):
-        whole, names, distinct = span(table.this), set[str](), _distinct(table.this)
-        written = None if whole is None else _bracketed(sql, table)
-    elif _is_cte(table):
+        query_span, names, distinct = (
+            span(table.this),
+            set[str](),
+            _find_distinct_columns(table.this),
+        )
+        written = None if query_span is None else _subquery_sql(sql, table)
+    elif _may_be_cte(table):
         return None
     elif isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
-        names = {fold(table.name)}  # elsewhere it would be a CTE of this name, or the table again
-        written = _parts(sql, table)
+        # Elsewhere the name could be that of a CTE, or the table could be joined again.
+        names = {fold(table.name)}
+        written = _table_name_sql(sql, table)
     elif isinstance(table, exp.Table) and fold(table.this.name) in FILES:
-        names, written = set[str](), _parts(sql, table)
+        names, written = set[str](), _table_name_sql(sql, table)
     else:
         return None
-    own = alias or (next(iter(names)) if names else None)
-    if own is None or written is None or begin is None:
+    own_name = alias or (next(iter(names)) if names else None)
+    if own_name is None or written is None or from_span is None:
         return None
     using = join.args.get("using")
     if using:
-        keys = {fold(u.name): _text(sql, u) for u in using}
+        keys = {fold(u.name): _sql_of(sql, u) for u in using}
     else:
-        keys = _equated(sql, join.args.get("on"), own)
-    others = () if using or not keys else _others(join.args["on"], own)
+        keys = _find_equated_keys(sql, join.args.get("on"), own_name)
+    others = () if using or not keys else _find_other_sides(join.args["on"], own_name)
     return LeftJoin(
-        place,
+        join_span,
         written,
-        frozenset({own, *names}),
-        sql[begin.start : place.start],
+        frozenset({own_name, *names}),
+        sql[from_span.start : join_span.start],
         keys,
         distinct,
         bool(using),
         others,
-        _using(sql, join) if using else None,
+        _read_using(sql, join) if using else None,
         span(query),
-        _grouped(sql, table.this, keys) if distinct else None,
+        _read_grouped_subquery(sql, table.this, keys) if distinct else None,
     )
 
 
-def _grouped(sql: str, query: exp.Expr, keys: Mapping[str, str]) -> Grouped | None:
-    """The subquery, if it groups by all keys, and nothing but aggregates looks at several rows."""
+def _read_grouped_subquery(
+    sql: str, query: exp.Expr, keys: Mapping[str, str]
+) -> GroupedSubquery | None:
+    """Return the subquery if it groups by all keys, and only its aggregates combine several
+    rows.
+    """
     group = query.args.get("group")
-    if group is None or any(query.args.get(key) for key in _OF_SEVERAL_GROUPS):
+    if group is None or any(query.args.get(key) for key in _CROSS_GROUP_CLAUSES):
         return None
-    grouped = set(map(_plain, group.expressions))
+    grouped = set(map(_bare_column_name, group.expressions))
     if not set(keys) <= grouped or query.find(exp.Window) is not None:
         return None
     where, first = query.args.get("where"), span(group.expressions[0])
     if where is not None:
-        place = span(where.this)
+        filter_span = span(where.this)
     else:
-        found = None if first is None else _GROUP_BY.search(sql, 0, first.start)
-        place = None if found is None else Span(found.start(), found.start())
-    return None if place is None else Grouped(place, functions_of(query))
+        match = None if first is None else _GROUP_BY.search(sql, 0, first.start)
+        filter_span = None if match is None else Span(match.start(), match.start())
+    return None if filter_span is None else GroupedSubquery(filter_span, find_functions(query))
 
 
-def functions_of(node: exp.Expr) -> frozenset[str]:
-    """The functions that an expression or query calls, by the names that the engine knows."""
-    made = {call.name for call in node.find_all(exp.Anonymous)}
-    made |= {"random" for _ in node.find_all(exp.Rand)} | {"uuid" for _ in node.find_all(exp.Uuid)}
-    return frozenset(made)
+def find_functions(node: exp.Expr) -> frozenset[str]:
+    """Return the functions that an expression or query calls, by the names that the engine
+    knows.
+    """
+    names = {call.name for call in node.find_all(exp.Anonymous)}
+    names |= {"random" for _ in node.find_all(exp.Rand)} | {"uuid" for _ in node.find_all(exp.Uuid)}
+    return frozenset(names)
 
 
 FILES = frozenset({"read_parquet", "parquet_scan", "read_csv", "read_csv_auto", "read_json"})
-"""Functions that read files, and have the same rows whenever they do."""
+"""Functions that read files, and return the same rows each time."""
 
 _GROUP_BY = re.compile(r"\bGROUP\s+BY\s*\Z", re.IGNORECASE)
-_OF_SEVERAL_GROUPS = ("with_", "qualify", "windows", "limit", "offset", "sample", "pivots")
+_CROSS_GROUP_CLAUSES = ("with_", "qualify", "windows", "limit", "offset", "sample", "pivots")
 
 
-def _using(sql: str, join: exp.Join) -> Using | None:
-    """The USING of a join, if nothing counts the columns of the query or names them by place."""
-    table, whole = join.this, join.root()
-    named = any(alias.args.get("columns") for alias in whole.find_all(exp.TableAlias))
-    if named or whole.find(exp.Pivot, exp.Columns) is not None:
+def _read_using(sql: str, join: exp.Join) -> Using | None:
+    """Return the USING of a join if nothing in the query depends on the number or order of
+    columns.
+    """
+    table, root = join.this, join.root()
+    has_column_aliases = any(alias.args.get("columns") for alias in root.find_all(exp.TableAlias))
+    if has_column_aliases or root.find(exp.Pivot, exp.Columns) is not None:
         return None
     name = table.args["alias"].this if table.args.get("alias") else table.this
-    place, keys = span(name), [span(key) for key in join.args["using"]]
-    first, of_table = keys[0], table_place(sql, table)
-    if place is None or of_table is None or first is None or None in keys:
+    name_span, keys = span(name), [span(key) for key in join.args["using"]]
+    first, table_only = keys[0], span_without_alias(sql, table)
+    if name_span is None or table_only is None or first is None or None in keys:
         return None
     written = [sql[key.start : key.end] for key in keys if key is not None]
     last = keys[-1]
     assert last is not None
-    between = _USING.fullmatch(sql[place.end : first.start])
-    closed = _BRACKET.match(sql, last.end)
-    if between is None or closed is None:
+    between = _USING.fullmatch(sql[name_span.end : first.start])
+    closing_bracket = _BRACKET.match(sql, last.end)
+    if between is None or closing_bracket is None:
         return None
-    called = sql[place.start : place.end]
-    alias = sql[of_table.end : place.end] or f" AS {called}"
-    return Using(of_table, alias, called, closed.end(), tuple(written))
+    name_sql = sql[name_span.start : name_span.end]
+    alias = sql[table_only.end : name_span.end] or f" AS {name_sql}"
+    return Using(table_only, alias, name_sql, closing_bracket.end(), tuple(written))
 
 
-def _is_cte(table: exp.Expr) -> bool:
-    """Whether a table may be a CTE, of which no keys are known."""
+def _may_be_cte(table: exp.Expr) -> bool:
+    """Return whether a table may be a CTE, whose keys are unknown."""
     if not isinstance(table, exp.Table) or table.args.get("db"):
         return False
     names = {fold(cte.alias) for cte in table.root().find_all(exp.CTE)}
     return fold(table.name) in names
 
 
-def _has_parameter(join: exp.Expr) -> bool:
-    """Whether a parameter, or a name of ours, stands in the join."""
+def _has_parameter_or_reserved_name(join: exp.Expr) -> bool:
+    """Return whether a parameter, or a name that starts with sqlml_, is in the join."""
     return any(
         isinstance(n, exp.Placeholder)
         or (isinstance(n, exp.Anonymous | exp.Identifier) and fold(n.name).startswith("sqlml_"))
@@ -239,97 +272,103 @@ def _has_parameter(join: exp.Expr) -> bool:
     )
 
 
-def _text(sql: str, node: exp.Expr) -> str:
+def _sql_of(sql: str, node: exp.Expr) -> str:
     place = span(node)
     return "" if place is None else sql[place.start : place.end]
 
 
-def table_place(sql: str, table: exp.Expr) -> Span | None:
-    """The place of a table or subquery of FROM without its alias."""
+def span_without_alias(sql: str, table: exp.Expr) -> Span | None:
+    """Return the span of a table or subquery of FROM without its alias."""
     begin = span(table)
     if isinstance(table, exp.Subquery):
-        own = _bracketed(sql, table)
+        written = _subquery_sql(sql, table)
     else:
-        own = _parts(sql, table) if isinstance(table, exp.Table) else None
-    return None if begin is None or own is None else Span(begin.start, begin.start + len(own))
+        written = _table_name_sql(sql, table) if isinstance(table, exp.Table) else None
+    return (
+        None if begin is None or written is None else Span(begin.start, begin.start + len(written))
+    )
 
 
-def _bracketed(sql: str, table: exp.Subquery) -> str | None:
-    """A subquery with its brackets, without its alias."""
-    whole, inner = span(table), span(table.this)
-    if whole is None or inner is None:
+def _subquery_sql(sql: str, table: exp.Subquery) -> str | None:
+    """Return a subquery with its brackets and without its alias."""
+    outer, inner = span(table), span(table.this)
+    if outer is None or inner is None:
         return None
     end = sql.find(")", inner.end)
-    return sql[whole.start : end + 1] if end >= 0 else None
+    return sql[outer.start : end + 1] if end >= 0 else None
 
 
-def _parts(sql: str, table: exp.Table) -> str | None:
-    """The table's name with its schema and database, without its alias."""
+def _table_name_sql(sql: str, table: exp.Table) -> str | None:
+    """Return a table's qualified name without its alias."""
     parts = [span(part) for part in table.parts]
-    known = [p for p in parts if p is not None]
-    return sql[known[0].start : known[-1].end] if known else None
+    written = [p for p in parts if p is not None]
+    return sql[written[0].start : written[-1].end] if written else None
 
 
-def _equated(sql: str, condition: exp.Expr | None, own: str) -> dict[str, str]:
-    """The columns c of `own.c = other.d` (or the other way round) among the terms of an AND, and
-    what they are equated with.
+def _find_equated_keys(sql: str, condition: exp.Expr | None, own_name: str) -> dict[str, str]:
+    """Return the columns c of `own.c = other.d` among the terms of an AND, with the expressions
+    that they must equal.
 
-    Nothing if there is anything but such equations: other conditions would be correct too, but
-    OR and NOT are not.
+    Returns nothing if there is any other condition. Some would be correct too, but OR and NOT are
+    not.
     """
     keys: dict[str, str] = {}
-    for term in () if condition is None else _terms(condition):
+    for term in () if condition is None else _flatten_conjunction(condition):
         sides = [term.this, term.expression] if isinstance(term, exp.EQ) else []
         tables = [_table_of(side) for side in sides]
-        if len(tables) != 2 or None in tables or (tables[0] == own) == (tables[1] == own):
+        if len(tables) != 2 or None in tables or (tables[0] == own_name) == (tables[1] == own_name):
             return {}
-        mine, other = sides if tables[0] == own else sides[::-1]
-        keys[fold(mine.name)] = _text(sql, other)
+        mine, other = sides if tables[0] == own_name else sides[::-1]
+        keys[fold(mine.name)] = _sql_of(sql, other)
     return keys
 
 
-def _terms(condition: exp.Expr) -> list[exp.Expr]:
-    """The operands of the ANDs of a condition, of those in brackets too."""
+def _flatten_conjunction(condition: exp.Expr) -> list[exp.Expr]:
+    """Return the operands of a condition's ANDs, including those in brackets."""
     bare = condition.unnest()
-    parts = terms_of(bare)
-    return [bare] if len(parts) == 1 else [term for part in parts for term in _terms(part)]
+    terms = split_conjunction(bare)
+    return (
+        [bare]
+        if len(terms) == 1
+        else [term for part in terms for term in _flatten_conjunction(part)]
+    )
 
 
-def _others(condition: exp.Expr, own: str) -> tuple[Span, ...]:
-    """The places of the sides of equations that are not of the table itself."""
+def _find_other_sides(condition: exp.Expr, own_name: str) -> tuple[Span, ...]:
+    """Return the spans of the sides of equations that do not belong to the table."""
     sides = [
         side
-        for term in _terms(condition)
+        for term in _flatten_conjunction(condition)
         for side in (term.this, term.expression)
-        if _table_of(side) != own
+        if _table_of(side) != own_name
     ]
     return tuple(place for side in sides if (place := span(side)) is not None)
 
 
 def _table_of(node: exp.Expr) -> str | None:
-    """The table of a column `table.name`, folded."""
+    """Return the folded table of a column `table.name`."""
     if not isinstance(node, exp.Column) or node.args.get("db") or not node.table:
         return None
     return fold(node.table)
 
 
-def _distinct(query: exp.Expr) -> frozenset[str]:
-    """The columns whose values no two rows of a subquery share; none if that is not obvious."""
+def _find_distinct_columns(query: exp.Expr) -> frozenset[str]:
+    """Return the columns of a subquery whose values are unique; none if that is not obvious."""
     if not isinstance(query, exp.Select):
         return frozenset()
     if any(is_unnest(node) for item in query.expressions for node in item.walk()):
-        return frozenset()  # it makes several rows of one
+        return frozenset()  # UNNEST turns one row into several
     names = [fold(item.alias_or_name) for item in query.expressions]
     if len(set(names)) < len(names):
-        return frozenset()  # the engine calls one of two otherwise
-    selected = [_column(item.unalias()) for item in query.expressions]
+        return frozenset()  # the engine renames one of two equal names
+    selected = [_column_key(item.unalias()) for item in query.expressions]
     distinct, group = query.args.get("distinct"), query.args.get("group")
     if distinct is not None:
-        plain = None not in selected and not distinct.args.get("on")
-        return frozenset(names) if plain else frozenset()
+        is_plain = None not in selected and not distinct.args.get("on")
+        return frozenset(names) if is_plain else frozenset()
     if group is None:
         return frozenset()
-    grouped = list(map(_column, group.expressions))
+    grouped = list(map(_column_key, group.expressions))
     if not grouped or any(v for k, v in group.args.items() if k != "expressions"):
         return frozenset()
     if None in grouped or not set(grouped) <= set(selected):
@@ -338,25 +377,24 @@ def _distinct(query: exp.Expr) -> frozenset[str]:
 
 
 def is_unnest(node: exp.Expr) -> bool:
-    """Whether it makes several rows of one where a query selects it."""
-    made = isinstance(node, exp.Anonymous) and fold(node.name) == "unnest"
-    return made or isinstance(node, exp.Unnest | exp.Explode)
+    """Return whether a node turns one row into several when a query selects it."""
+    is_function = isinstance(node, exp.Anonymous) and fold(node.name) == "unnest"
+    return is_function or isinstance(node, exp.Unnest | exp.Explode)
 
 
-def _column(node: exp.Expr) -> tuple[str, str] | None:
-    """The folded names of a column's table, as written, and of the column."""
+def _column_key(node: exp.Expr) -> tuple[str, str] | None:
+    """Return the folded names of a column's table, as written, and of the column."""
     if not isinstance(node, exp.Column) or node.args.get("db") or isinstance(node.this, exp.Star):
         return None
     return fold(node.table), fold(node.name)
 
 
-def _plain(node: exp.Expr) -> str | None:
-    """The folded name of a bare column."""
-    bare = isinstance(node, exp.Column) and not node.table and not isinstance(node.this, exp.Star)
-    return fold(node.name) if bare else None
-
-
-# `first_table`: where a block's rows come from, to which other tables are joined.
+def _bare_column_name(node: exp.Expr) -> str | None:
+    """Return the folded name of an unqualified column."""
+    is_bare = (
+        isinstance(node, exp.Column) and not node.table and not isinstance(node.this, exp.Star)
+    )
+    return fold(node.name) if is_bare else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,50 +402,54 @@ class FirstTable:
     """The first table of FROM in a block to which a WITH clause can be added.
 
     Attributes:
-        place: of the table with its alias; written: without it; alias: by which the block calls it.
-        conditions: the places of the terms of WHERE.
-        functions: that these call, but for what sqlglot knows.
+        span: the table with its alias.
+        span_without_alias: the table.
+        alias: its name in the block.
+        conditions: the spans of the terms of WHERE.
+        functions: the functions that these call, except those that sqlglot knows.
     """
 
-    place: Span
-    written: Span
+    span: Span
+    span_without_alias: Span
     alias: str
     conditions: tuple[Span, ...]
     functions: frozenset[str]
 
 
-def first_table(sql: str, block: Span) -> FirstTable | None:
-    """The first table of the block at a place of a DuckDB statement that is one query; None if it
-    cannot be followed."""
+def find_first_table(sql: str, block: Span) -> FirstTable | None:
+    """Return the first table of a block in a DuckDB statement that is one query.
+
+    Returns None if the block is not supported.
+    """
     try:
-        return deeply(sql, "duckdb", partial(_first_table, sql, block))
+        return deeply(sql, "duckdb", partial(_find_first_table, sql, block))
     except ParseError:
         return None
 
 
-def _first_table(sql: str, block: Span) -> FirstTable | None:
+def _find_first_table(sql: str, block: Span) -> FirstTable | None:
     (tree,) = trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == block), None)
     if select is None or select.args.get("with_") is not None or select.args.get("from_") is None:
         return None
     if not isinstance(select.parent, exp.Subquery | exp.CTE | None):
-        return None  # a part of a UNION takes no WITH
+        return None  # an operand of UNION cannot have a WITH
     table, where = select.args["from_"].this, select.args.get("where")
-    named = table.args.get("alias")
-    if table.args.get("sample") or (named is not None and named.args.get("columns")):
+    alias = table.args.get("alias")
+    if table.args.get("sample") or (alias is not None and alias.args.get("columns")):
         return None
-    place, written = span(table), table_place(sql, table)
-    name = span(named.this if named is not None else table.this)
-    if place is None or written is None or name is None:
+    place, without_alias = span(table), span_without_alias(sql, table)
+    name = span(alias.this if alias is not None else table.this)
+    if place is None or without_alias is None or name is None:
         return None
-    terms = [] if where is None else terms_of(where.this)
+    terms = [] if where is None else split_conjunction(where.this)
     conditions = [span(term) for term in terms]
     if None in conditions:
         return None
     return FirstTable(
         place,
-        written,
+        without_alias,
         sql[name.start : name.end],
         tuple(c for c in conditions if c is not None),
-        frozenset[str]().union(*map(functions_of, terms)),
+        frozenset[str]().union(*map(find_functions, terms)),
     )

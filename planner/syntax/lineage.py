@@ -1,526 +1,442 @@
-"""`Lineage`: which column of which table each expression of a query comes from."""
+"""Column lineage: which tables, subqueries and calls each expression of a DuckDB query depends on.
+
+`Lineage` answers this for the expressions of one query. `feature_sources` returns it for the
+columns of a result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
-from sqlml.parsing.places import Span, is_written, span
+from sqlml.parsing.places import Span, span
+from sqlml.parsing.tokens import deeply
+from sqlml.planner.syntax.correlated import (
+    CorrelatedSubquery,
+    find_correlated,
+    find_laterals,
+    walk_outside,
+)
 from sqlml.planner.syntax.joins import is_unnest
 from sqlml.planner.syntax.outline import splice
-from sqlml.planner.syntax.resolved_query import CALLED, STAR, ColumnsOf, named_place, resolved
+from sqlml.planner.syntax.resolved_query import (
+    NAME_KEY,
+    STAR_KEY,
+    ColumnsOf,
+    resolve_query,
+    table_name_span,
+)
 from sqlml.types import fold
 
-# `correlated`: subqueries of one row that look at others by a column of the query around them.
-#
-# ::
-#
-#     SELECT u.id, (SELECT avg(amount) FROM orders o WHERE o.user = u.id) AS mean FROM users u
-#     SELECT u.id, l.mean FROM users u, LATERAL (SELECT avg(..) AS mean FROM orders ..) AS l
-#
-# Where that column is NULL for a row, the engine looks at no order for it.
-
-
-@dataclass(frozen=True, slots=True)
-class Correlated:
-    """A subquery that has one row whatever its columns from outside, as an aggregate does.
-
-    place: with its brackets. outer: its columns from outside; names: by which it calls its tables,
-    folded. sources: CTEs among them. A LATERAL without FROM has none of all this: its items are as
-    if they stood outside.
-    """
-
-    node: exp.Expr
-    place: Span
-    outer: tuple[exp.Column, ...]
-    names: frozenset[str]
-    sources: tuple[Scope, ...]
-
-    @property
-    def spans(self) -> tuple[Span, ...]:
-        """The places of its columns from outside."""
-        return tuple(place for column in self.outer if (place := span(column)) is not None)
-
-
-def correlated(sql: str, node: exp.Expr, scope: Scope) -> list[Correlated]:
-    """Those of an expression of a query block; the others are not followed."""
-    found = []
-    for below in scope.subquery_scopes:
-        query = below.expression.parent
-        if isinstance(query, exp.Subquery) and any(n is query for n in node.walk()):
-            made = _correlated(sql, query, below)
-            if made is not None:
-                found.append(made)
-    return found
-
-
-def outside_of(node: exp.Expr, subqueries: list[Correlated]) -> Iterator[exp.Expr]:
-    """The nodes of an expression but for those of subqueries."""
-    whole = [s.node for s in subqueries]
-    for part in node.walk(prune=lambda n: any(n is query for query in whole)):
-        if not any(part is query for query in whole):
-            yield part
-
-
-def laterals(sql: str, scope: Scope) -> dict[int, tuple[Correlated, Scope]]:
-    """The joined subqueries of a block that see the tables before them: by the identity of what is
-    joined, with their blocks.
-
-    Raises:
-        ValueError: one may have several rows, or none, for a row.
-    """
-    found = {}
-    for join in scope.expression.args.get("joins") or ():
-        table = join.this
-        below = scope.sources.get(table.alias_or_name)
-        if not isinstance(below, Scope):
-            continue
-        if isinstance(table, exp.Lateral):
-            inner = below.subquery_scopes
-            own = inner[0] if len(inner) == 1 else None
-        elif isinstance(table, exp.Subquery) and below.external_columns:
-            own = below
-        else:
-            continue
-        made = None if own is None else _lateral(sql, join, own)
-        if own is None or made is None:
-            raise ValueError("a LATERAL of several rows, or none")
-        found[id(table)] = made, own
-    return found
-
-
-def _lateral(sql: str, join: exp.Join, scope: Scope) -> Correlated | None:
-    table = join.this
-    query = table.this if isinstance(table, exp.Lateral) else table
-    select = scope.expression
-    if not isinstance(query, exp.Subquery) or not isinstance(select, exp.Select):
-        return None
-    if any(select.args.get(key) for key in ("with_", "joins", "qualify", "windows", "distinct")):
-        return None
-    outer = tuple(scope.external_columns)
-    if not all(is_written(column) and span(column) for column in outer):
-        return None
-    if any(below is not scope for below in scope.traverse()):
-        return None  # with queries of its own
-    always = _is_cross(join)
-    names = frozenset(fold(name) for name in scope.sources)
-    if select.args.get("from_") is None:
-        several = any(is_unnest(n) for item in select.selects for n in item.walk())
-        if several or select.args.get("where") or any(select.args.get(k) for k in _FEWER_ROWS):
-            return None
-        return Correlated(query, Span(0, 0), (), names, ()) if always or _is_left(join) else None
-    if any(fold(column.table) in names for column in outer):
-        return None
-    begin, inner = span(query), span(select)
-    end = -1 if inner is None else sql.find(")", inner.end)
-    if begin is None or end < 0 or not outer:
-        return None
-    below = tuple(s for s in scope.sources.values() if isinstance(s, Scope))
-    made = Correlated(query, Span(begin.start, end + 1), outer, names, below)
-    if _is_left(join) and _is_of_one_row(select):
-        return made
-    rows = [select.args.get(key) for key in _FEWER_ROWS]
-    items = [list(item.walk()) for item in select.selects]
-    if any(rows) or not (always or _is_left(join)):
-        return None
-    if not all(any(map(_is_aggregate, item)) for item in items):
-        return None
-    mixed = any(part is column or is_unnest(part) for i in items for part in i for column in outer)
-    return None if mixed or any(isinstance(n, exp.Window) for i in items for n in i) else made
-
-
-_FEWER_ROWS = ("group", "having", "limit", "offset", "sample")
-
-
-def _is_cross(join: exp.Join) -> bool:
-    """Whether it is a comma or CROSS JOIN."""
-    told = any(join.args.get(key) for key in ("on", "using", "side", "method"))
-    return not told and join.args.get("kind") in (None, "", "CROSS")
-
-
-def _is_left(join: exp.Join) -> bool:
-    """Whether it is LEFT JOIN .. ON true, which keeps each row."""
-    on = join.args.get("on")
-    told = isinstance(on, exp.Boolean) and bool(on.this)
-    return told and str(join.args.get("side") or "").upper() == "LEFT"
-
-
-def _is_of_one_row(select: exp.Select) -> bool:
-    """Whether LIMIT 1 is all that says how many rows there are."""
-    limit = select.args.get("limit")
-    if not isinstance(limit, exp.Limit) or limit.args.get("limit_options") is not None:
-        return False
-    number = limit.expression
-    return isinstance(number, exp.Literal) and number.this == "1" and not select.args.get("offset")
-
-
-def _correlated(sql: str, query: exp.Subquery, scope: Scope) -> Correlated | None:
-    select, inner, begin = query.this, span(query.this), span(query)
-    if not isinstance(select, exp.Select) or inner is None or begin is None:
-        return None
-    if any(select.args.get(key) for key in _SEVERAL_ROWS) or len(select.selects) != 1:
-        return None
-    item = list(select.selects[0].walk())
-    if not any(map(_is_aggregate, item)) or any(isinstance(n, exp.Window) for n in item):
-        return None
-    if any(below is not scope for below in scope.traverse()):
-        return None  # with queries of its own
-    outer = tuple(scope.external_columns)
-    if not outer or not all(is_written(column) and span(column) for column in outer):
-        return None
-    if any(part is column for part in item for column in outer) or any(map(is_unnest, item)):
-        return None  # what it selects is of its own rows alone: an aggregate of others is not its
-    names = frozenset(fold(name) for name in scope.sources)
-    end = sql.find(")", inner.end)
-    if end < 0 or any(fold(column.table) in names for column in outer):
-        return None
-    below = tuple(s for s in scope.sources.values() if isinstance(s, Scope))
-    return Correlated(query, Span(begin.start, end + 1), outer, names, below)
-
-
-_SEVERAL_ROWS = ("group", "having", "qualify", "windows", "distinct", "with_", "limit", "offset")
-
-
-def _is_aggregate(node: exp.Expr) -> bool:
-    named = isinstance(node, exp.Anonymous) and fold(node.name) in _AGGREGATES
-    return named or isinstance(node, exp.AggFunc)
-
-
-_AGGREGATES = frozenset(
-    "any_value arg_max arg_min avg bool_and bool_or count first kurtosis last list max max_by "
-    "median min min_by mode product quantile_cont quantile_disc skewness stddev stddev_pop "
-    "stddev_samp string_agg sum var_pop var_samp variance".split()
-)
-
-
-TypeOf = Callable[[str], str | None]
-"""What a function that the user has made returns; None for any other function."""
+ReturnTypeOf = Callable[[str], str | None]
+"""A function from the name of a function to its return type; None unless the user has defined it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSource:
-    """A joined table, a call of a function, a correlated subquery or a part of LATERAL, and the
-    query block where it stands.
+    """A joined table, function call, correlated subquery or part of a LATERAL that feeds features.
 
-    name: as EXPLAIN has it. span: its place in the text, of a table without its alias; called: the
-    name of a table that has none, as written. block: the place of the block. outer: the places of a
-    subquery's columns from outside; names: by which it calls its tables, folded.
+    Attributes:
+        name: its name in EXPLAIN.
+        kind: "join", "call", "subquery" or "lateral".
+        span: its span, for a table without the alias.
+        block: the span of its query block.
+        called: the name of a table without alias, as written.
+        outer: the spans of a subquery's outer columns.
+        names: the folded names of a subquery's own tables.
     """
 
     name: str
     kind: str
     span: Span
     block: Span
-    called: str = ""
+    table_name: str = ""
     outer: tuple[Span, ...] = ()
     names: frozenset[str] = frozenset()
 
     def idle(self, sql: str) -> str:
-        """What stands in its place in `sql` where it is not needed: no row, or NULL."""
+        """Return the text that replaces the source in `sql` if it is not needed: no rows, or
+        NULL.
+        """
         written = sql[self.span.start : self.span.end]
         if self.kind == "join":
-            return f"(SELECT * FROM {written} LIMIT 0) {self.called}".rstrip()
+            return f"(SELECT * FROM {written} LIMIT 0) {self.table_name}".rstrip()
         if self.kind == "lateral" and self.outer:
             nulls = {p: f"CASE WHEN false THEN {sql[p.start : p.end]} END" for p in self.outer}
             return splice(sql, {}, nulls, self.span)
         return f"CASE WHEN false THEN {written} END"
 
 
-_DEAR = (
+_EXPENSIVE_PREFIXES = (
     *("list_", "array_", "regexp_", "string_split", "str_split", "json_", "levenshtein"),
     *("damerau_levenshtein", "jaccard", "jaro_", "hamming", "editdist3"),
 )
-"""How the names of the engine's own functions begin of which a call may take long."""
+"""Prefixes of the engine's own functions whose calls may take long."""
 
-_NESTED_AGGREGATES = ("array_agg", "json_group_")
+_CHEAP_PREFIXES = ("array_agg", "json_group_")
 
 
 class Lineage:
-    """The columns of one DuckDB query and what they need.
+    """The columns of one DuckDB query and the sources that they depend on.
 
     Args:
-        more: expressions that a block, by its place, is to select besides its own.
-        without: the places of calls that count for nothing.
+        extra_items: expressions that a block, given by its span, additionally selects.
+        ignored_calls: the spans of calls that are ignored.
 
     Raises:
-        ParseError, SqlglotError: it cannot be followed.
+        ParseError, SqlglotError: the query is not supported.
     """
 
     def __init__(
         self,
         sql: str,
         columns: ColumnsOf,
-        returned: TypeOf,
-        more: Mapping[Span, Sequence[str]] = MappingProxyType({}),
-        without: Sequence[Span] = (),
+        return_type: ReturnTypeOf,
+        extra_items: Mapping[Span, Sequence[str]] = MappingProxyType({}),
+        ignored_calls: Sequence[Span] = (),
     ) -> None:
         self.sql = sql
-        self._returned = returned
+        self._return_type = return_type
         self.across_rows = set[FeatureSource]()
         self._entered = set[int]()
-        self._added, self.added, self.whole = resolved(sql, columns, more, without)
-        self._laterals: dict[int, tuple[Correlated, Scope]] = {}
-        self._of_one_row = set[int]()
-        for scope in self.whole.traverse():
-            self._laterals |= laterals(sql, scope)
-            self._of_one_row |= {id(s.node) for s in correlated(sql, scope.expression, scope)}
-        self._of_one_row |= {id(found.node) for found, _ in self._laterals.values()}
+        self._added_prefix, self.added_names, self.root = resolve_query(
+            sql, columns, extra_items, ignored_calls
+        )
+        self._laterals: dict[int, tuple[CorrelatedSubquery, Scope]] = {}
+        self._one_row_nodes = set[int]()
+        for scope in self.root.traverse():
+            self._laterals |= find_laterals(sql, scope)
+            self._one_row_nodes |= {
+                id(s.node) for s in find_correlated(sql, scope.expression, scope)
+            }
+        self._one_row_nodes |= {id(subquery.node) for subquery, _ in self._laterals.values()}
 
     def is_added(self, item: exp.Expr) -> bool:
-        """Whether it is an item that a block selects besides its own."""
-        return item.alias_or_name.startswith(self._added)
+        """Return whether an item is one of the extra items of a block."""
+        return item.alias_or_name.startswith(self._added_prefix)
 
-    def is_followed(self, scope: Scope) -> bool:
-        """Whether a block is a subquery or LATERAL of one row, so that nothing needs it but what
-        reads it."""
-        return id(scope.expression.parent) in self._of_one_row
+    def is_one_row_subquery(self, scope: Scope) -> bool:
+        """Return whether a block is a subquery or LATERAL of one row, so that only its readers need
+        it.
+        """
+        return id(scope.expression.parent) in self._one_row_nodes
 
     def is_lateral(self, join: exp.Join) -> bool:
-        """Whether a join brings one row for each row, by LATERAL."""
+        """Return whether a join is a LATERAL that adds one row to each row."""
         return id(join.this) in self._laterals
 
-    def block(self, place: Span) -> Scope | None:
-        """The query block at a place."""
-        found = [s for s in self.whole.traverse() if span(s.expression) == place]
-        return found[0] if found else None
+    def find_block(self, place: Span) -> Scope | None:
+        """Return the query block at a span."""
+        blocks = [s for s in self.root.traverse() if span(s.expression) == place]
+        return blocks[0] if blocks else None
 
-    def item(self, scope: Scope, name: str) -> exp.Expr | None:
-        """What a block selects under a name."""
+    def find_item(self, scope: Scope, name: str) -> exp.Expr | None:
+        """Return the item of a block by its name."""
         if not isinstance(scope.expression, exp.Select):
             return None
         items = scope.expression.selects
         return next((i for i in items if i.alias_or_name == name), None)
 
-    def needs(self, node: exp.Expr, scope: Scope) -> frozenset[FeatureSource]:
-        """What an expression of a query block needs that is not computed for all columns.
+    def find_sources(self, node: exp.Expr, scope: Scope) -> frozenset[FeatureSource]:
+        """Return the sources of an expression that are not computed for all columns.
 
-        What feeds an aggregate, a window or a list that is unnested goes to `across_rows`, too: the
-        results of other rows depend on it.
+        Sources of an aggregate, a window or an unnested list are also added to `across_rows`, since
+        results of other rows depend on them.
         """
-        found = set[FeatureSource]()
-        subqueries = correlated(self.sql, node, scope)
+        sources = set[FeatureSource]()
+        subqueries = find_correlated(self.sql, node, scope)
         for subquery in subqueries:
-            found.add(self._of_subquery(subquery, scope))
+            sources.add(self._source_of_subquery(subquery, scope))
             for outer in subquery.outer:
-                found |= self._of_column(outer, scope)
+                sources |= self._sources_of_column(outer, scope)
             for below in subquery.sources:
-                found |= self.everything(below)
-        own = list(outside_of(node, subqueries))
-        for call in self._dear_calls(own):
-            found |= self._of_call(call, scope)
-        if any(map(_is_any_column, own)):
-            found |= self.everything(scope)
-        for column in own:
+                sources |= self.find_all_sources(below)
+        nodes = list(walk_outside(node, subqueries))
+        for call in self._find_expensive_calls(nodes):
+            sources |= self._sources_of_call(call, scope)
+        if any(map(_may_be_any_column, nodes)):
+            sources |= self.find_all_sources(scope)
+        for column in nodes:
             if isinstance(column, exp.Column):
-                found |= self._of_column(column, scope)
-        if any(isinstance(n, exp.AggFunc | exp.Window) for n in own):
-            self.across_rows |= found
-        return frozenset(found)
+                sources |= self._sources_of_column(column, scope)
+        if any(isinstance(n, exp.AggFunc | exp.Window) for n in nodes):
+            self.across_rows |= sources
+        return frozenset(sources)
 
-    def everything(self, scope: Scope) -> frozenset[FeatureSource]:
-        """What any column of a block may need, where nobody can say which it is: that of a struct
-        that is unnested, a whole row, or one from outside."""
+    def find_all_sources(self, scope: Scope) -> frozenset[FeatureSource]:
+        """Return the sources of all columns of a block.
+
+        This is used if the column is unknown: a field of an unnested struct, a whole row, or an
+        outer column.
+        """
         if id(scope) in self._entered:
             return frozenset()  # a CTE that reads itself
         self._entered.add(id(scope))
-        found = set[FeatureSource]()
-        for call in self._dear_calls(list(scope.expression.walk())):
-            found |= self._of_call(call, scope)
+        sources = set[FeatureSource]()
+        for call in self._find_expensive_calls(list(scope.expression.walk())):
+            sources |= self._sources_of_call(call, scope)
         for join in scope.expression.args.get("joins") or ():
-            found |= self.of_join(join, scope)
+            sources |= self.sources_of_join(join, scope)
         for below in scope.sources.values():
             if isinstance(below, Scope):
-                found |= self.everything(below)
+                sources |= self.find_all_sources(below)
         self._entered.remove(id(scope))
-        return frozenset(found)
+        return frozenset(sources)
 
-    def _dear_calls(self, nodes: Sequence[exp.Expr]) -> Iterator[exp.Anonymous]:
-        """The calls of functions that may take long, and are not in another one's arguments."""
-        calls = [n for n in nodes if isinstance(n, exp.Anonymous) and self._kind(n) is not None]
-        dear = set(map(id, calls))
+    def _find_expensive_calls(self, nodes: Sequence[exp.Expr]) -> Iterator[exp.Anonymous]:
+        """Yield the calls of expensive functions, without those inside another one's arguments."""
+        calls = [
+            n
+            for n in nodes
+            if isinstance(n, exp.Anonymous) and self._type_of_expensive_call(n) is not None
+        ]
+        expensive = set(map(id, calls))
         for call in calls:
-            above = call.parent
-            while above is not None and id(above) not in dear:
-                above = above.parent
-            if above is None:
+            parent = call.parent
+            while parent is not None and id(parent) not in expensive:
+                parent = parent.parent
+            if parent is None:
                 yield call
 
-    def _of_subquery(self, found: Correlated, scope: Scope) -> FeatureSource:
-        written = " ".join(self.sql[found.place.start : found.place.end].split())
+    def _source_of_subquery(self, subquery: CorrelatedSubquery, scope: Scope) -> FeatureSource:
+        written = " ".join(self.sql[subquery.span.start : subquery.span.end].split())
         return FeatureSource(
-            written, "subquery", found.place, _block(scope), "", found.spans, found.names
+            written,
+            "subquery",
+            subquery.span,
+            _block_span(scope),
+            "",
+            subquery.outer_spans,
+            subquery.names,
         )
 
-    def _kind(self, call: exp.Anonymous) -> str | None:
-        """What a function that may take long returns; None for another one."""
+    def _type_of_expensive_call(self, call: exp.Anonymous) -> str | None:
+        """Return the type of a function that may take long; None for other functions."""
         name = fold(call.name)
-        if name.startswith(_DEAR) and not name.startswith(_NESTED_AGGREGATES):
+        if name.startswith(_EXPENSIVE_PREFIXES) and not name.startswith(_CHEAP_PREFIXES):
             return "ANY"
-        return self._returned(call.name)
+        return self._return_type(call.name)
 
-    def _of_call(self, call: exp.Anonymous, scope: Scope) -> set[FeatureSource]:
-        place, kind = span(call), self._kind(call)
-        if place is None or kind is None or self.sql[: place.start].rstrip().endswith("."):
-            return set()  # of a schema, it could not be replaced
-        written = " ".join(self.sql[place.start : place.end].split())
-        block = span(call.find_ancestor(exp.Select) or scope.expression) or _block(scope)
-        source = FeatureSource(written, "call", place, block)
-        if _is_unnested(call) and not _is_a_struct(call, kind):
+    def _sources_of_call(self, call: exp.Anonymous, scope: Scope) -> set[FeatureSource]:
+        call_span, return_type = span(call), self._type_of_expensive_call(call)
+        if (
+            call_span is None
+            or return_type is None
+            or self.sql[: call_span.start].rstrip().endswith(".")
+        ):
+            return set()  # a call qualified by a schema cannot be replaced
+        written = " ".join(self.sql[call_span.start : call_span.end].split())
+        block = span(call.find_ancestor(exp.Select) or scope.expression) or _block_span(scope)
+        source = FeatureSource(written, "call", call_span, block)
+        if _is_inside_unnest(call) and not _is_unnested_as_struct(call, return_type):
             self.across_rows.add(source)
         return {source}
 
-    def _of_column(self, column: exp.Column, scope: Scope) -> frozenset[FeatureSource]:
+    def _sources_of_column(self, column: exp.Column, scope: Scope) -> frozenset[FeatureSource]:
         if not column.table:
-            item = self.item(scope, column.name)  # whose alias it is, as in ORDER BY
+            # An unqualified name is the alias of an item, as in ORDER BY.
+            item = self.find_item(scope, column.name)
             if item is None or any(n is column for n in item.walk()):
-                return self.everything(scope)
-            return self.needs(item, scope)
-        join, below = joined(scope, column.table), scope.sources.get(column.table)
+                return self.find_all_sources(scope)
+            return self.find_sources(item, scope)
+        join, below = find_join(scope, column.table), scope.sources.get(column.table)
         if join is not None and id(join.this) in self._laterals:
-            return self._of_lateral(join.this, column.name, scope)
-        own = frozenset[FeatureSource]() if join is None else self.of_join(join, scope)
+            return self._sources_of_lateral_column(join.this, column.name, scope)
+        join_sources = (
+            frozenset[FeatureSource]() if join is None else self.sources_of_join(join, scope)
+        )
         if below is None:
-            return own | self.everything(self.whole)
+            return join_sources | self.find_all_sources(self.root)
         if not isinstance(below, Scope):
-            return own
-        item = self.item(below, column.name)
-        return own | (self.everything(below) if item is None else self.needs(item, below))
+            return join_sources
+        item = self.find_item(below, column.name)
+        return join_sources | (
+            self.find_all_sources(below) if item is None else self.find_sources(item, below)
+        )
 
-    def _of_lateral(self, table: exp.Expr, name: str, scope: Scope) -> frozenset[FeatureSource]:
-        """What a column of a LATERAL needs."""
-        subquery, own = self._laterals[id(table)]
-        called = f"lateral {table.alias_or_name}"
-        found = set[FeatureSource]()
-        block = _block(scope)
+    def _sources_of_lateral_column(
+        self, table: exp.Expr, name: str, scope: Scope
+    ) -> frozenset[FeatureSource]:
+        subquery, inner_scope = self._laterals[id(table)]
+        source_name = f"lateral {table.alias_or_name}"
+        sources = set[FeatureSource]()
+        block = _block_span(scope)
         if subquery.outer:
-            found.add(
+            sources.add(
                 FeatureSource(
-                    called, "lateral", subquery.place, block, "", subquery.spans, subquery.names
+                    source_name,
+                    "lateral",
+                    subquery.span,
+                    block,
+                    "",
+                    subquery.outer_spans,
+                    subquery.names,
                 )
             )
             for outer in subquery.outer:
-                found |= self._of_column(outer, scope)
+                sources |= self._sources_of_column(outer, scope)
             for below in subquery.sources:
-                found |= self.everything(below)
-            return frozenset(found)
-        item, select = self.item(own, name), own.expression
+                sources |= self.find_all_sources(below)
+            return frozenset(sources)
+        item, select = self.find_item(inner_scope, name), inner_scope.expression
         if item is None or not isinstance(select, exp.Select):
-            return self.everything(self.whole)
+            return self.find_all_sources(self.root)
         nodes = list(item.walk())
         aliases = frozenset(fold(str(name)) for name in select.named_selects)
-        for call in self._dear_calls(nodes):
-            found |= {
+        for call in self._find_expensive_calls(nodes):
+            sources |= {
                 FeatureSource(s.name, "lateral", s.span, block, "", (), aliases)
-                for s in self._of_call(call, own)
+                for s in self._sources_of_call(call, inner_scope)
             }
         for node in nodes:
             if isinstance(node, exp.Column):
-                found |= self._of_column(node, scope)
-        return frozenset(found)
+                sources |= self._sources_of_column(node, scope)
+        return frozenset(sources)
 
-    def of_join(self, join: exp.Join, scope: Scope) -> frozenset[FeatureSource]:
-        place = self.place_of(join.this) if is_left(join) else None
+    def sources_of_join(self, join: exp.Join, scope: Scope) -> frozenset[FeatureSource]:
+        place = self.span_without_alias(join.this) if is_left_join(join) else None
         if place is None:
             return frozenset()
-        called, table = join.this.meta.get(CALLED, ""), join.this.alias_or_name
-        return frozenset({FeatureSource(f"join {table}", "join", place, _block(scope), called)})
+        table_name, table = join.this.meta.get(NAME_KEY, ""), join.this.alias_or_name
+        return frozenset(
+            {FeatureSource(f"join {table}", "join", place, _block_span(scope), table_name)}
+        )
 
-    def unnamed(self, scope: Scope) -> frozenset[FeatureSource]:
-        """What the structs need that a block unnests, or one below it whose columns it takes by a
-        star: they make columns of which the tree does not know the names."""
-        found, waiting, seen = set[FeatureSource](), [scope], set[int]()
-        while waiting:
-            block = waiting.pop()
-            seen.add(id(block))
+    def sources_of_unnested_structs(self, scope: Scope) -> frozenset[FeatureSource]:
+        """Return the sources of structs that a block unnests, or that blocks below unnest if it
+        selects them by a star.
+
+        Their fields become columns whose names the tree does not know.
+        """
+        sources, stack, visited = set[FeatureSource](), [scope], set[int]()
+        while stack:
+            block = stack.pop()
+            visited.add(id(block))
             select = block.expression
             for item in select.selects if isinstance(select, exp.Select) else ():
-                if any(fold(f.name) == "unnest" for f in functions(item)):
-                    found |= self.everything(block)
+                if any(fold(f.name) == "unnest" for f in find_unknown_functions(item)):
+                    sources |= self.find_all_sources(block)
             if self.has_star(block):
                 below = [s for s in block.sources.values() if isinstance(s, Scope)]
-                waiting += [s for s in below if id(s) not in seen]
-        return frozenset(found)
+                stack += [s for s in below if id(s) not in visited]
+        return frozenset(sources)
 
     def makes_rows(self, item: exp.Expr) -> bool:
-        """Whether an item of a block unnests lists, so that a row becomes several or none."""
-        return any(is_unnest(node) and not self._is_a_struct(node) for node in item.walk())
+        """Return whether an item unnests lists, so that a row becomes several or none."""
+        return any(is_unnest(node) and not self._is_unnested_struct(node) for node in item.walk())
 
-    def _is_a_struct(self, node: exp.Expr) -> bool:
-        """Whether UNNEST makes columns of what a function of the user's gives, and no rows."""
+    def _is_unnested_struct(self, node: exp.Expr) -> bool:
+        """Return whether UNNEST turns the struct of a user's function into columns, and not into
+        rows.
+        """
         inner = node.expressions[0] if len(node.expressions) == 1 else node.this
-        kind = self._returned(inner.name) if isinstance(inner, exp.Anonymous) else None
-        return kind is not None and _is_a_struct(inner, kind)
+        return_type = self._return_type(inner.name) if isinstance(inner, exp.Anonymous) else None
+        return return_type is not None and _is_unnested_as_struct(inner, return_type)
 
     def has_star(self, scope: Scope) -> bool:
-        """Whether a block selects all columns of a table, whatever they are."""
-        return bool(scope.expression.meta.get(STAR))
+        """Return whether a block selects all columns of a table by a star."""
+        return bool(scope.expression.meta.get(STAR_KEY))
 
-    def called(self, table: exp.Expr) -> str:
-        """The name by which a block calls a table or subquery, as SQL."""
-        own = table.meta.get(CALLED)
-        if own:
-            return str(own)
+    def table_sql(self, table: exp.Expr) -> str:
+        """Return the name of a table or subquery in its block, as SQL."""
+        name = table.meta.get(NAME_KEY)
+        if name:
+            return str(name)
         return exp.to_identifier(table.alias_or_name, quoted=True).sql("duckdb")
 
-    def place_of(self, table: exp.Expr) -> Span | None:
-        """The place of a table or subquery of FROM without its alias."""
+    def span_without_alias(self, table: exp.Expr) -> Span | None:
+        """Return the span of a table or subquery of FROM without its alias."""
         if isinstance(table, exp.Subquery):
-            whole, inner = span(table), span(table.this)
-            if whole is None or inner is None:
+            outer, inner = span(table), span(table.this)
+            if outer is None or inner is None:
                 return None
             end = self.sql.find(")", inner.end)
-            return Span(whole.start, end + 1) if end >= 0 else None
-        return named_place(table) if isinstance(table, exp.Table) else None
+            return Span(outer.start, end + 1) if end >= 0 else None
+        return table_name_span(table) if isinstance(table, exp.Table) else None
 
 
-def functions(node: exp.Expr) -> Iterator[exp.Anonymous]:
-    """The calls of functions that sqlglot does not know."""
+def find_unknown_functions(node: exp.Expr) -> Iterator[exp.Anonymous]:
+    """Yield the calls of functions that sqlglot does not know."""
     yield from node.find_all(exp.Anonymous)
 
 
-def joined(scope: Scope, table: str) -> exp.Join | None:
-    """The join of a block that brings a table."""
+def find_join(scope: Scope, table: str) -> exp.Join | None:
+    """Return the join of a block that adds a table."""
     joins = scope.expression.args.get("joins") or ()
     return next((join for join in joins if join.this.alias_or_name == table), None)
 
 
-def _is_any_column(node: exp.Expr) -> bool:
-    """Whether it stands for columns that nobody has counted: a star in a function, COLUMNS(..), a
-    whole row."""
+def _may_be_any_column(node: exp.Expr) -> bool:
+    """Return whether a node stands for unknown columns: a star in a function, COLUMNS(...) or a
+    whole row.
+    """
     if isinstance(node, exp.Star):
-        above = node.parent
-        counts = isinstance(above, exp.Anonymous) and fold(above.name) == "count"
-        return not (counts or isinstance(above, exp.Count | exp.Column))
-    columns = isinstance(node, exp.Anonymous) and fold(node.name) == "columns"
-    return columns or isinstance(node, exp.Columns | exp.Pivot | exp.TableColumn)
+        parent = node.parent
+        is_count = isinstance(parent, exp.Anonymous) and fold(parent.name) == "count"
+        return not (is_count or isinstance(parent, exp.Count | exp.Column))
+    is_columns = isinstance(node, exp.Anonymous) and fold(node.name) == "columns"
+    return is_columns or isinstance(node, exp.Columns | exp.Pivot | exp.TableColumn)
 
 
-def _is_unnested(call: exp.Anonymous) -> bool:
-    above = call.parent
-    while above is not None and not isinstance(above, exp.Select):
-        if isinstance(above, exp.Anonymous) and fold(above.name) == "unnest":
+def _is_inside_unnest(call: exp.Anonymous) -> bool:
+    parent = call.parent
+    while parent is not None and not isinstance(parent, exp.Select):
+        if isinstance(parent, exp.Anonymous) and fold(parent.name) == "unnest":
             return True
-        above = above.parent
+        parent = parent.parent
     return False
 
 
-def _is_a_struct(call: exp.Anonymous, kind: str) -> bool:
-    """Whether UNNEST makes columns of a call, and no rows."""
-    above = call.parent
-    direct = isinstance(above, exp.Anonymous) and fold(above.name) == "unnest"
-    return direct and kind.upper().startswith("STRUCT") and kind.endswith(")")
+def _is_unnested_as_struct(call: exp.Anonymous, return_type: str) -> bool:
+    """Return whether UNNEST turns the result of a call into columns, and not into rows."""
+    parent = call.parent
+    is_direct = isinstance(parent, exp.Anonymous) and fold(parent.name) == "unnest"
+    return is_direct and return_type.upper().startswith("STRUCT") and return_type.endswith(")")
 
 
-def is_left(join: exp.Join) -> bool:
+def is_left_join(join: exp.Join) -> bool:
     return str(join.args.get("side") or "").upper() == "LEFT"
 
 
-def _block(scope: Scope) -> Span:
+def _block_span(scope: Scope) -> Span:
     place = span(scope.expression)
     if place is None:
         raise ValueError("a block that does not stand in the text")
     return place
+
+
+Sources = Mapping[str, frozenset[FeatureSource]]
+"""The sources of a query's columns by folded column name."""
+
+
+def feature_sources(sql: str, columns: ColumnsOf, return_type: ReturnTypeOf) -> Sources:
+    """Return the sources of each column of a DuckDB query that are not computed for all of them.
+
+    Sources are LEFT JOINs, which remove no rows, and calls of user functions and of functions over
+    lists and texts, in the query itself and in the subqueries and CTEs that it reads. The result is
+    empty if the query is not supported.
+    """
+    try:
+        return deeply(sql, "duckdb", partial(_feature_sources, sql, columns, return_type))
+    except Exception:  # sqlglot's optimizer may raise any exception
+        return {}
+
+
+def _feature_sources(sql: str, columns: ColumnsOf, return_type: ReturnTypeOf) -> Sources:
+    lineage = Lineage(sql, columns, return_type)
+    root = lineage.root
+    if not isinstance(root.expression, exp.Select):
+        return {}
+    items = {fold(item.alias_or_name): item for item in root.expression.selects}
+    return {
+        name: lineage.find_sources(items[name], root)
+        if name in items
+        else lineage.find_all_sources(root)
+        for name in map(fold, columns(sql))
+    }

@@ -1,7 +1,7 @@
-"""`literal_table`: rows that sqlml knows itself, as a query without tables.
+"""Rows that sqlml knows itself, written as a query without tables.
 
-They are written into the statement as they are, since a table of the catalog is not the engine's to
-read for a user: a forged one would be read without a check.
+The rows are part of the statement, because the engine must not read them for the user from a
+catalog table: a forged table would be read unchecked.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from sqlml.dialects import Dialect
 from sqlml.errors import BindError
 
 Columns = Mapping[str, str]
-"""Name -> type of the columns of an answer."""
+"""Types of a result's columns by name."""
 
 Table = tuple[Columns, Sequence[Sequence[Any]]]
 
 
 MOST_VALUES = 200_000
-"""Values that are written into a statement, which the engine has to parse."""
+"""The maximum number of values in a statement, which the engine has to parse."""
 
 
 def literal_table(columns: Columns, rows: Sequence[Sequence[Any]], dialect: Dialect) -> str:
-    """A parenthesised query that returns the rows, typed as `columns` says even if it is empty.
+    """Return a query in brackets that yields the rows, with the types of `columns` even if there
+    are no rows.
 
     Raises:
-        BindError: there are very many rows.
+        BindError: there are too many rows.
     """
     if len(rows) * len(columns) > MOST_VALUES:
         most = MOST_VALUES // len(columns)
-        raise BindError(f"the answer has {len(rows):,} rows; it may have {most:,}")
+        raise BindError(f"the result has {len(rows):,} rows; the maximum is {most:,}")
     kinds = [dialect.type(kind) for kind in columns.values()]
     names = [dialect.quote_name(name) for name in columns]
     empty = ", ".join(
@@ -48,7 +49,7 @@ def literal_table(columns: Columns, rows: Sequence[Sequence[Any]], dialect: Dial
 
 
 def _literal(value: Any, dialect: Dialect) -> str:
-    """A value, which a stranger may have written, as a literal."""
+    """Return a value, which may come from an untrusted user, as a literal."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What stands for a table in a query by a name alone: the query of a view, and that of a CTE."""
+"""Queries that stand for tables by name: those of views and of CTEs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from sqlml.errors import ParseError
 from sqlml.parsing.parse import trees
 from sqlml.parsing.places import Span, span
 from sqlml.parsing.tokens import deeply
-from sqlml.planner.syntax.joins import functions_of, table_place
+from sqlml.planner.syntax.joins import find_functions, span_without_alias
 from sqlml.types import fold
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTable:
-    """A table of FROM by its name: its place without the alias, the parts of its name, and how the
-    query calls it where that is no alias."""
+    """A table of FROM by its name.
+
+    Attributes:
+        place: its span without the alias.
+        parts: the parts of its name.
+        called: the alias to add if it has none, as SQL; otherwise "".
+    """
 
     place: Span
     parts: tuple[str, ...]
@@ -28,8 +33,12 @@ class NamedTable:
 
 @dataclass(frozen=True, slots=True)
 class ViewBody:
-    """The query of a view. columns: the names that the view gives to its columns, as written, if it
-    gives some. functions: that the query calls, but for what sqlglot knows."""
+    """The query of a view.
+
+    Attributes:
+        columns: the names that the view gives to its columns, as written; "" if it gives none.
+        functions: the functions that the query calls, except those that sqlglot knows.
+    """
 
     sql: str
     columns: str
@@ -38,68 +47,69 @@ class ViewBody:
 
 
 def view_body(statement: str) -> ViewBody | None:
-    """The query of a CREATE VIEW of DuckDB; None where it cannot be read."""
+    """Return the query of a DuckDB CREATE VIEW; None if it cannot be parsed."""
     try:
-        return deeply(statement, "duckdb", partial(_body, statement))
+        return deeply(statement, "duckdb", partial(_read_view, statement))
     except ParseError:
         return None
 
 
-def named_tables(sql: str) -> tuple[NamedTable, ...]:
-    """The tables that a DuckDB query names, but for CTEs; none where it cannot be read."""
+def find_named_tables(sql: str) -> tuple[NamedTable, ...]:
+    """Return the tables that a DuckDB query names, without CTEs; none if it cannot be parsed."""
     try:
-        return deeply(sql, "duckdb", partial(_of_query, sql))
+        return deeply(sql, "duckdb", partial(_read_named_tables, sql))
     except ParseError:
         return ()
 
 
-def joined_cte(sql: str) -> dict[Span, str]:
-    """Place -> text of a DuckDB query in which a CTE that is joined once is a subquery there.
+def inline_joined_cte(sql: str) -> dict[Span, str]:
+    """Return edits of a DuckDB query that turn a CTE which is joined once into a subquery there.
 
-    Nothing if there is none. The CTE itself stays without a meaning.
+    Returns nothing if there is no such CTE. The CTE itself remains with a meaningless query.
     """
     try:
-        return deeply(sql, "duckdb", partial(_joined_cte, sql))
+        return deeply(sql, "duckdb", partial(_inline_joined_cte, sql))
     except ParseError:
         return {}
 
 
-def _joined_cte(sql: str) -> dict[Span, str]:
-    found = trees(sql)
-    if len(found) != 1:
+def _inline_joined_cte(sql: str) -> dict[Span, str]:
+    statements = trees(sql)
+    if len(statements) != 1:
         return {}
-    (tree,) = found
+    (tree,) = statements
     tables = [t for t in tree.find_all(exp.Table) if len(t.parts) == 1]
-    every = [fold(cte.alias) for cte in tree.find_all(exp.CTE)]
+    cte_names = [fold(cte.alias) for cte in tree.find_all(exp.CTE)]
     for with_ in tree.find_all(exp.With):
-        before = set[str]()
+        earlier_names = set[str]()
         for cte in with_.expressions:
             name, inner = fold(cte.alias), span(cte.this)
             uses = [t for t in tables if fold(t.name) == name]
-            read = {fold(t.name) for t in cte.this.find_all(exp.Table) if len(t.parts) == 1}
-            plain = not (with_.args.get("recursive") or cte.args["alias"].args.get("columns"))
+            tables_read = {fold(t.name) for t in cte.this.find_all(exp.Table) if len(t.parts) == 1}
+            is_plain = not (with_.args.get("recursive") or cte.args["alias"].args.get("columns"))
             if (
-                plain
+                is_plain
                 and cte.args.get("materialized") is None
-                and len(uses) == every.count(name) == 1
+                and len(uses) == cte_names.count(name) == 1
                 and isinstance(uses[0].parent, exp.Join)
-                and not read & (set(every) - before)  # there they would be other tables
+                # Inside the join, names of later CTEs would resolve to other tables.
+                and not tables_read & (set(cte_names) - earlier_names)
                 and inner is not None
-                and (place := table_place(sql, uses[0])) is not None
+                and (table_span := span_without_alias(sql, uses[0])) is not None
             ):
-                called = "" if uses[0].args.get("alias") else f" AS {uses[0].this.sql('duckdb')}"
+                alias = "" if uses[0].args.get("alias") else f" AS {uses[0].this.sql('duckdb')}"
                 query = sql[inner.start : inner.end]
-                return {place: f"({query}){called}", inner: "SELECT NULL"}
-            before.add(name)
+                return {table_span: f"({query}){alias}", inner: "SELECT NULL"}
+            earlier_names.add(name)
     return {}
 
 
-def _of_query(sql: str) -> tuple[NamedTable, ...]:
-    found = trees(sql)
-    return tuple(_named(sql, found[0])) if len(found) == 1 else ()
+def _read_named_tables(sql: str) -> tuple[NamedTable, ...]:
+    statements = trees(sql)
+    return tuple(_iterate_named_tables(sql, statements[0])) if len(statements) == 1 else ()
 
 
-def _body(statement: str) -> ViewBody | None:
+def _read_view(statement: str) -> ViewBody | None:
     (tree,) = trees(statement)
     query = tree.args.get("expression") if isinstance(tree, exp.Create) else None
     place = None if query is None else span(query)
@@ -107,22 +117,24 @@ def _body(statement: str) -> ViewBody | None:
         return None
     text = list(statement)
     for select in query.find_all(exp.Select):
-        for bracket in _brackets_of_joins(select):
+        for bracket in _find_join_brackets(select):
             text[bracket.start] = text[bracket.end - 1] = " "
     sql = "".join(text)[place.start : place.end]
     names = tree.this.expressions if isinstance(tree.this, exp.Schema) else []
     columns = ", ".join(name.sql("duckdb") for name in names)
-    (read,) = trees(sql)
-    return ViewBody(sql, columns, tuple(_named(sql, read)), functions_of(read))
+    (parsed,) = trees(sql)
+    return ViewBody(sql, columns, tuple(_iterate_named_tables(sql, parsed)), find_functions(parsed))
 
 
-def _brackets_of_joins(select: exp.Select) -> Iterator[Span]:
-    """The brackets that DuckDB writes around joins: they group them from left to right, as they are
-    without brackets."""
+def _find_join_brackets(select: exp.Select) -> Iterator[Span]:
+    """Yield the brackets that DuckDB writes around joins.
+
+    They group joins from left to right, which is the default order without brackets.
+    """
     from_ = select.args.get("from_")
     table = None if from_ is None else from_.this
     if select.args.get("joins"):
-        return  # others follow behind the bracket
+        return  # more joins follow after the bracket
     while isinstance(table, exp.Subquery) and not table.args.get("alias"):
         place = span(table)
         if not isinstance(table.this, exp.Table | exp.Subquery) or place is None:
@@ -131,14 +143,14 @@ def _brackets_of_joins(select: exp.Select) -> Iterator[Span]:
         table = table.this
 
 
-def _named(sql: str, tree: exp.Expr) -> Iterator[NamedTable]:
+def _iterate_named_tables(sql: str, tree: exp.Expr) -> Iterator[NamedTable]:
     ctes = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if not all(isinstance(part, exp.Identifier) for part in table.parts):
             continue
         if len(table.parts) == 1 and fold(table.name) in ctes:
             continue
-        place = table_place(sql, table)
+        place = span_without_alias(sql, table)
         if place is not None:
             called = "" if table.args.get("alias") else table.this.sql("duckdb")
             yield NamedTable(place, tuple(part.name for part in table.parts), called)

@@ -1,7 +1,8 @@
-"""`Outline`: what a statement says, each part with its place in the text.
+"""The outline of a statement: what it says, each part with its span in the text.
 
-It is made once from sqlglot's tree (`read.py`), and the rest of the planner asks it: no other part
-reads SQL.
+`read_outline.py` builds it once from sqlglot's tree. The rest of the planner reads the outline and
+never parses SQL itself. `splice` and `Edits` rewrite the text of a statement and leave everything
+else byte for byte.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sqlml.parsing.places import Span, outermost
 
 @dataclass(frozen=True, slots=True)
 class Cte:
-    """One definition `name AS (..)` of a WITH clause."""
+    """A definition `name AS (...)` of a WITH clause."""
 
     name: str
     span: Span
@@ -27,60 +28,67 @@ class Cte:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of a SELECT list.
+    """An item of a SELECT list.
 
-    name: what it calls itself, or None; named: by AS, or `name: expression`, so that others may use
-    it. several: it may give several columns. volatile: the engine accepts a volatile function in
-    it, since no other part of the query uses its name.
+    Attributes:
+        name: its alias; None if it has none.
+        may_expand: it may produce several columns.
+        accepts_volatile: the engine accepts a volatile function in it, since no other part of the
+            query uses its name.
+        is_named: it is named by AS or by `name: expression`, so that other clauses may use the
+            name.
     """
 
     span: Span
     name: str | None = None
-    several: bool = False
-    volatile: bool = True
-    named: bool = False
+    may_expand: bool = False
+    accepts_volatile: bool = True
+    is_named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SingleSource:
-    """A FROM clause that can take a column more: one table, file or subquery, and its name.
+    """A FROM clause that can produce one more column without anybody noticing.
 
-    That is where nobody can see that it has another column now. `stars` are the places of the
-    block's stars, and `lists` what opens a star's own list of columns to leave out.
+    It is a single table, file or subquery with a name.
+
+    Attributes:
+        stars: the stars of the block.
+        exclude_lists: the opening brackets of lists of columns that a star leaves out.
     """
 
     span: Span
     alias: Span
     stars: tuple[Span, ...]
-    lists: tuple[Span, ...]
+    exclude_lists: tuple[Span, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A query block: what one SELECT, UPDATE, DELETE, INSERT or MERGE sees at a place.
+    """A query block: what one SELECT, UPDATE, DELETE, INSERT or MERGE sees at a certain point.
 
     Attributes:
-        span: the query's own text.
-        sources: the texts that it reads at the place asked for: of an ON no later join, of a
-            LATERAL nothing to its right.
+        span: the query's text.
+        sources: the tables that are in scope: for an ON no later join, for a LATERAL nothing to its
+            right.
         window: the WINDOW clause.
         items: the SELECT list.
         where: the condition.
         group: the GROUP BY clause.
-        filters: the operands of the condition's ANDs, where no other condition decides about them.
-        names: those that items give themselves, and maybe more, folded.
-        ctes: the definitions of its own WITH that are in sight.
-        recursive: whether that WITH says so.
-        parent: the block around it.
-        lateral: whether it stands in the parent's FROM clause.
-        is_chain: the sources are what has a result of its own: the operands of a UNION, for the
-            ORDER BY of the whole, or the steps of a pipe before this one.
+        filters: the operands of the condition's ANDs, if they are evaluated independently.
+        names: the folded aliases of items, and maybe others.
+        ctes: the definitions of its own WITH that are in scope.
+        is_recursive: the WITH is recursive.
+        parent: the enclosing block.
+        is_lateral: the block stands in the parent's FROM clause.
+        is_chain: the sources have a result of their own: the operands of a UNION for its ORDER BY,
+            or the earlier steps of a pipe.
         name: the name of that result.
-        joins: those after the sources: of a pipe, or the one whose condition it is, which is seen
-            though it be a SEMI or ANTI JOIN (`half`).
-        excluded: the table's name in ON CONFLICT, where the new row is known, too.
-        changed: the name of a table whose row may be missing, in ON CONFLICT and in MERGE.
-        matches: the condition of a MERGE, if rows of the table may lack a partner.
+        joins: the joins after the sources: those of a pipe, or the one whose condition is read. The
+            condition of a SEMI or ANTI JOIN sees both sides (`is_half_join`).
+        excluded_table: the table's name in ON CONFLICT, where `excluded` names the new row.
+        changed_table: the name of a table whose row may be missing, in ON CONFLICT and in MERGE.
+        merge_condition: the condition of a MERGE, if rows of the table may lack a partner.
         output: the `ModelCall.output` of the calls in its output.
     """
 
@@ -93,22 +101,22 @@ class Block:
     filters: tuple[Span, ...] = ()
     names: frozenset[str] = frozenset()
     ctes: tuple[Cte, ...] = ()
-    recursive: bool = False
+    is_recursive: bool = False
     parent: Block | None = field(default=None, compare=False)
-    lateral: bool = False
+    is_lateral: bool = False
     is_chain: bool = False
     name: str = "sqlml_chain"
     joins: tuple[Span, ...] = ()
-    excluded: Span | None = None
-    changed: Span | None = None
-    matches: Span | None = None
+    excluded_table: Span | None = None
+    changed_table: Span | None = None
+    merge_condition: Span | None = None
     output: Span | None = None
-    half: bool = False
+    is_half_join: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """`?`, `$1`, `$name` or (Spark) `:name`."""
+    """A parameter `?`, `$1`, `$name` or (Spark) `:name`."""
 
     span: Span
     text: str
@@ -116,16 +124,18 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ModelColumn:
-    """An expression that names the model of each row: `predict(shop_model, *)`."""
+    """An expression that names the model of each row, as in `predict(shop_model, *)`."""
 
     span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number, text, boolean or NULL as it is written: `kind` is number, string, word.
+    """A number, string, boolean or NULL as it is written.
 
-    The text of a string is its content, and of a number all of it but the sign.
+    Attributes:
+        kind: "number", "string" or "word".
+        text: the content of a string; a number without its sign.
     """
 
     kind: str
@@ -135,11 +145,14 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Star:
-    """`*`, `t.*`, `[*|t.]COLUMNS(..)`, also with EXCLUDE and the like.
+    """A star `*`, `t.*` or `[*|t.]COLUMNS(...)`, with its EXCLUDE, REPLACE and RENAME.
 
-    `select` is what yields its columns in a SELECT list. `qualifier` is the `t.` before it.
-    `excluded` are folded names, with their table where they have one; `replaced` the expressions of
-    `REPLACE (expression AS name)` by folded names, and `renamed` the columns of `RENAME`.
+    Attributes:
+        select: the text that yields its columns in a SELECT list.
+        qualifier: the `t.` before it.
+        excluded: folded names, qualified if they are written so.
+        replaced: the expressions of `REPLACE (expression AS name)` by folded name.
+        renamed: the columns of `RENAME` by their new folded names.
     """
 
     select: Span
@@ -151,10 +164,10 @@ class Star:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument after the model: its value, and the name in `name := value`.
+    """An argument after the model: its value, and the name in `name := value`.
 
-    Where it is one, its `literal`, `parameter` or `star`; of a struct literal the `fields`, of a
-    list (`[a, b]`) the `items`, and of a bare or qualified column the folded name.
+    If it is one, its `literal`, `parameter` or `star`; the `fields` of a struct literal, the
+    `items` of a list `[a, b]`, and the folded name of a bare or qualified `column`.
     """
 
     span: Span
@@ -169,11 +182,14 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """A call compared with one number, or between two.
+class Comparison:
+    """A comparison of a call with one number, or with two by BETWEEN.
 
-    bounds: the sign as if it followed the call, and the number. sign: its place, if there is one;
-    turned: the call stands to its right.
+    Attributes:
+        bounds: operators as if the call stood on the left, each with its number and the number's
+            span.
+        sign: the span of the operator; None for BETWEEN.
+        is_reversed: the call stands to the right of the operator.
     """
 
     bounds: tuple[tuple[str, Literal | Parameter, Span], ...]
@@ -183,7 +199,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """`[1]`, `['yes']` after a call: one literal in brackets."""
+    """A literal in brackets after a call, such as `[1]` or `['yes']`."""
 
     span: Span
     literal: Literal
@@ -191,38 +207,39 @@ class Key:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelCall:
-    """`function(model, arguments..)`, and where it stands.
+    """A call `function(model, arguments...)` and its surroundings.
 
     Attributes:
-        function: folded.
-        span: with its `key`, where it has one.
-        model: the text that names the model, or the parameter or column that does.
-        spelled: its arguments as written, apart from blanks and comments.
-        words: folded identifiers in them.
-        clause: the keyword of the clause around it, in the innermost query, or "".
-        items: the select items around it, those of its own query first.
-        local: the names in it that are not columns (of a lambda, a comprehension, a macro), with
-            the fields after them.
-        has_local_names: some are in sight.
-        depth: how many calls and brackets are around it.
-        queries: how many queries are around it.
+        function: the folded name.
+        span: the call, with its `key` if it has one.
+        model: the name of the model, or the parameter or column that holds it.
+        written_arguments: the arguments as written, without blanks and comments.
+        identifiers: the folded identifiers in the arguments.
+        clause: the keyword of the clause around it in the innermost query, or "".
+        items: the select items around it, innermost first.
+        local_names: names in it that are not columns but variables of a lambda, comprehension or
+            macro, with the fields after them.
+        has_local_names: some such variables are in scope.
+        depth: the number of calls and brackets around it.
+        queries: the number of queries around it.
         in_try: it stands in TRY.
-        steady: it stands where the engine accepts no volatile function: in TRY, in what a window is
-            partitioned or ordered by, in a DISTINCT aggregate that is ordered.
-        output: the outermost query that has it in its output, which is all but FROM and WHERE; None
-            if none has.
-        windows: it stands in QUALIFY, and its arguments have window functions.
-        always_asked: its clause evaluates it for each row.
-        defines: it stands in a table's definition.
+        must_be_stable: it stands where the engine accepts no volatile function: in TRY, in
+            PARTITION BY and ORDER BY of a window, or in an ordered DISTINCT aggregate.
+        output: the outermost query with the call in its output, that is outside of FROM and WHERE;
+            None if there is none.
+        has_windows: it stands in QUALIFY, and its arguments have window functions.
+        is_always_evaluated: its clause evaluates it for each row.
+        in_definition: it stands in a table's definition.
         is_source: it stands in FROM as if it were a table.
-        unused: it stands in the definition of a WITH clause whose name is written nowhere else.
-        compared: the numbers that it is compared with.
-        approximate: what it says of itself, if anything.
-        baseline: it asks for the baseline of contributions, too.
-        standard_errors: it asks for the standard errors of contributions instead.
-        background: the query, in brackets, of rows to compare with.
-        permutations: how many pairs of orders an estimate tries for each of these.
-        skips_unknown: a row whose model is unknown has NULL.
+        in_unused_cte: it stands in a CTE whose name is written nowhere else.
+        comparison: the numbers that it is compared with.
+        approximate: the value of its option `approximate`, if any.
+        baseline: it also returns the baseline of the contributions.
+        standard_errors: it returns the standard errors of the contributions instead.
+        background: the query of background rows, in brackets.
+        permutations: the number of pairs of orders that an estimate samples for each background
+            row.
+        skips_unknown: a row whose model is unknown yields NULL.
     """
 
     function: str
@@ -230,25 +247,25 @@ class ModelCall:
     model: str | Parameter | ModelColumn
     model_span: Span
     arguments: tuple[Argument, ...]
-    spelled: tuple[tuple[str | None, str], ...]
-    words: frozenset[str]
+    written_arguments: tuple[tuple[str | None, str], ...]
+    identifiers: frozenset[str]
     class_argument: Argument | None = None
     block: Block | None = None
     clause: str = ""
     items: tuple[Item, ...] = ()
-    local: tuple[Span, ...] = ()
+    local_names: tuple[Span, ...] = ()
     has_local_names: bool = False
     depth: int = 0
     queries: int = 0
     in_try: bool = False
-    steady: bool = False
+    must_be_stable: bool = False
     output: Span | None = None
-    windows: bool = False
-    always_asked: bool = True
-    defines: bool = False
+    has_windows: bool = False
+    is_always_evaluated: bool = True
+    in_definition: bool = False
     is_source: bool = False
-    unused: bool = False
-    compared: Compared | None = None
+    in_unused_cte: bool = False
+    comparison: Comparison | None = None
     key: Key | None = None
     approximate: bool | None = None
     baseline: bool = False
@@ -258,48 +275,57 @@ class ModelCall:
     skips_unknown: bool = False
 
     @property
-    def planned_with(self) -> tuple[Parameter, ...]:
-        """The parameters whose values decide what is called: the model's name, and the class."""
+    def planning_parameters(self) -> tuple[Parameter, ...]:
+        """Return the parameters that decide what is called: the model's name and the class."""
         chosen = None if self.class_argument is None else self.class_argument.parameter
         return tuple(p for p in (self.model, chosen) if isinstance(p, Parameter))
 
     @property
-    def nested(self) -> bool:
-        """Whether its query stands in another."""
+    def is_nested(self) -> bool:
+        """Whether the call's query stands in another query."""
         return self.queries > 1
 
     @property
-    def sees_outputs(self) -> bool:
-        """Whether it stands where names are select items first."""
-        return self.block is not None and self.clause in _SEE_OUTPUTS
+    def sees_select_names(self) -> bool:
+        """Whether names mean select items first where the call stands."""
+        return self.block is not None and self.clause in _CLAUSES_THAT_SEE_SELECT_NAMES
 
     @property
-    def means_outputs(self) -> bool:
-        """Whether it stands where names are select items first, and names one of them."""
+    def uses_select_names(self) -> bool:
+        """Whether the call uses a name that means a select item where it stands."""
         names = frozenset() if self.block is None else self.block.names
-        return self.sees_outputs and not self.words.isdisjoint(names)
+        return self.sees_select_names and not self.identifiers.isdisjoint(names)
 
     @property
     def hidden(self) -> frozenset[str]:
-        """Names, folded, that mean select items where it stands, though its star means columns."""
-        if self.block is None or not self.sees_outputs:
+        """Folded names that mean select items where the call stands, though its star means
+        columns.
+        """
+        if self.block is None or not self.sees_select_names:
             return frozenset()
         return self.block.names if any(a.star is not None for a in self.arguments) else frozenset()
 
 
-_SEE_OUTPUTS = frozenset({"GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
+_CLAUSES_THAT_SEE_SELECT_NAMES = frozenset(
+    {"GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"}
+)
 
 
 @dataclass(frozen=True)
 class Outline:
-    """One statement.
+    """The outline of one statement.
 
-    created: what it makes, of what holds expressions (VIEW, INDEX, MACRO, TABLE ..), or "". kept:
-    the engine keeps its text for later. prefix: what says where the rows of its query go (CREATE
-    TABLE t AS, INSERT INTO t); None if it is not a query. values: where the table forms begin that
-    stand for one value. words: all identifiers, folded, with their places. singles: the blocks, by
-    their places, whose FROM clause can take one more column. comparing: the outputs
-    (`ModelCall.output`) in which the engine compares expressions, as GROUP BY and DISTINCT do.
+    Attributes:
+        created: the kind of object with expressions that it creates (VIEW, INDEX, MACRO, TABLE,
+            ...), or "".
+        kept: the engine stores its text for later.
+        prefix: the text before its query that says where the rows go (CREATE TABLE t AS, INSERT
+            INTO t); None if it has no query.
+        scalar_forms: the offsets of table forms that stand for one value.
+        identifiers: all identifiers, folded, with their offsets.
+        single_sources: the blocks, by span, whose FROM clause can produce one more column.
+        comparing_outputs: the outputs (`ModelCall.output`) in which the engine compares
+            expressions, as GROUP BY and DISTINCT do.
     """
 
     sql: str
@@ -307,129 +333,133 @@ class Outline:
     kept: bool
     prefix: Span | None
     calls: tuple[ModelCall, ...]
-    values: frozenset[int]
+    scalar_forms: frozenset[int]
     parameters: tuple[Parameter, ...]
-    words: tuple[tuple[str, int], ...]
-    singles: Mapping[Span, SingleSource]
-    comparing: frozenset[Span] = frozenset()
+    identifiers: tuple[tuple[str, int], ...]
+    single_sources: Mapping[Span, SingleSource]
+    comparing_outputs: frozenset[Span] = frozenset()
 
     @cached_property
     def outer_calls(self) -> list[Span]:
-        """The places of the `outermost` calls."""
+        """The spans of the `outermost` calls."""
         return outermost(call.span for call in self.calls)
 
 
-# `splice`: a statement's own text with calls and other parts replaced, else byte for byte.
+def sort_inner_first(calls: Iterable[ModelCall]) -> list[ModelCall]:
+    """Return the calls so that those on which others depend come first.
 
-
-def inner_first(calls: Iterable[ModelCall]) -> list[ModelCall]:
-    """The calls, sorted so that those others may depend on come first: nested queries, FROM
-    clauses, arguments of calls.
-
-    Brackets do not suffice: `SELECT max(f(x.*)) FROM (SELECT f(..) ..) x` has both calls in one.
+    Nested queries come before FROM clauses, and these before arguments of calls. The depth alone
+    does not suffice: `SELECT max(f(x.*)) FROM (SELECT f(...) ...) x` has both calls inside one
+    bracket.
     """
     return sorted(calls, key=lambda c: (-c.queries, c.clause != "FROM", -c.depth, c.span.start))
 
 
 def splice(
     sql: str,
-    replaced: Mapping[ModelCall, str],
+    replacements: Mapping[ModelCall, str],
     patches: Mapping[Span, str],
     span: Span,
     insertions: Mapping[int, str] | None = None,
     sources: Mapping[Span, str] | None = None,
 ) -> str:
-    """sql[span] with calls, `sources` and other places (`patches`) replaced.
+    """Return sql[span] with calls, `patches` and `sources` replaced by other text.
 
-    `insertions` puts text after a character.
+    `insertions` maps offsets to text that is inserted there.
     """
-    edits = Edits(sql, {call.span: text for call, text in replaced.items()}, patches, sources or {})
+    edits = Edits(
+        sql, {call.span: text for call, text in replacements.items()}, patches, sources or {}
+    )
     after = {Span(at, at): text for at, text in (insertions or {}).items()}
-    return edits.text(span, after)
+    return edits.apply(span, after)
 
 
-CALLS, BESIDE, PATCHES, SOURCES = range(4)
-"""Layers of a draft's edits: its calls, what changes beside columns that FROM makes, other places,
-and FROM clauses that make columns. Of two edits at one place the earlier layer's is taken."""
+CALLS, ADJUSTMENTS, PATCHES, SOURCES = range(4)
+"""Layers of edits of a draft. If two edits have the same span, that of the earlier layer is
+applied.
 
-_LAST = 4
-"""A layer behind all others."""
+CALLS replaces calls, ADJUSTMENTS adapts stars and filters to columns that FROM produces, PATCHES
+changes other places, and SOURCES replaces the FROM clauses that produce columns.
+"""
+
+_LAST_LAYER = 4
 
 
 class Edits:
-    """Texts that replace places of a statement, sorted, so that a part of it is written quickly."""
+    """Texts that replace spans of a statement, kept sorted so that any part can be written
+    quickly.
+    """
 
     def __init__(self, sql: str, *layers: Mapping[Span, str]) -> None:
-        """Begin with the texts of `layers`."""
         self._sql = sql
         self._edits = sorted(
-            _edit(place, layer, text)
+            _sort_key(place, layer, text)
             for layer, texts in enumerate(layers)
             for place, text in texts.items()
         )
 
-    def put(self, texts: Mapping[Span, str], layer: int) -> None:
+    def add(self, texts: Mapping[Span, str], layer: int) -> None:
         """Add texts to one of the layers."""
-        for place, text in texts.items():
-            insort(self._edits, _edit(place, layer, text))
+        for place, apply in texts.items():
+            insort(self._edits, _sort_key(place, layer, apply))
 
     def remove(self, texts: Mapping[Span, str], layer: int) -> None:
-        """Take texts out of a layer that has them."""
+        """Remove texts from the layer that has them."""
         for place, text in texts.items():
-            del self._edits[bisect_left(self._edits, _edit(place, layer, text))]
+            del self._edits[bisect_left(self._edits, _sort_key(place, layer, text))]
 
-    def text(self, span: Span, more: Mapping[Span, str] | None = None) -> str:
-        """Return sql[span] with all places in it replaced, also those of `more`."""
-        sql, pieces, at = self._sql, [], span.start
+    def apply(self, span: Span, more: Mapping[Span, str] | None = None) -> str:
+        """Return sql[span] with all edits inside it applied, and those of `more`."""
+        sql, pieces, offset = self._sql, [], span.start
         first = bisect_left(self._edits, (span.start,))
         edits = self._edits[first : bisect_left(self._edits, (span.end + 1,))]
         if more:
-            edits = sorted([*edits, *(_edit(place, _LAST, text) for place, text in more.items())])
+            edits = sorted(
+                [*edits, *(_sort_key(place, _LAST_LAYER, text) for place, text in more.items())]
+            )
         for start, minus_end, _, text in edits:
             end = -minus_end
-            if start < at or end > span.end:  # inside a call that has been replaced as a whole
+            if start < offset or end > span.end:  # inside a call that has been replaced as a whole
                 continue
-            before = _gap(sql[max(0, start - 1) : start], text[:1])
-            pieces += [sql[at:start], before, text, _gap(text[-1:], sql[end : end + 1])]
-            at = end
-        return "".join([*pieces, sql[at : span.end]])
+            before = _separator(sql[max(0, start - 1) : start], text[:1])
+            pieces += [sql[offset:start], before, text, _separator(text[-1:], sql[end : end + 1])]
+            offset = end
+        return "".join([*pieces, sql[offset : span.end]])
 
 
-def _edit(place: Span, layer: int, text: str) -> tuple[int, int, int, str]:
-    """Return an edit, sorted by its beginning, and before all that it holds."""
+def _sort_key(place: Span, layer: int, text: str) -> tuple[int, int, int, str]:
+    """Return an edit as a tuple that sorts by its start, and before all edits inside it."""
     return place.start, -place.end, layer, text
 
 
-def _gap(left: str, right: str) -> str:
-    """A blank between two characters that would else make one word: `END` and `as`, `$1` and `AND`.
+def _separator(left: str, right: str) -> str:
+    """Return the blank that keeps two characters from becoming one word, as in `END` and `as`.
 
-    >>> _gap("D", "a"), _gap(")", "a"), _gap("D", "")
+    >>> _separator("D", "a"), _separator(")", "a"), _separator("D", "")
     (' ', '', '')
     """
     return " " if all(c.isalnum() or c in ("_", "$") for c in (left, right)) else ""
 
 
-# `column_names`: select items keep the names that the engine gives to the user's own text.
-
-
-def column_names(
+def name_unnamed_items(
     sql: str,
     calls: Iterable[ModelCall],
     column_name: Callable[[str], str | None],
     dialect: Dialect,
 ) -> dict[int, str]:
-    """` AS "<the engine's name>"` for each select item with a call and without a name.
+    """Return ` AS "name"` by offset for each select item that has a call and no name.
 
-    The engine names a column after its expression, which would now be our rewritten text.
+    The engine names a column after its expression, which would expose the rewritten text.
 
     Args:
-        column_name: how the engine names an expression; None: as it is written.
+        column_name: returns the engine's name for an expression, or None if it is the text as
+            written.
     """
     names: dict[int, str] = {}
     for item in dict.fromkeys(item for call in calls for item in call.items):
-        if item.name is None and not item.several:
+        if item.name is None and not item.may_expand:
             written = sql[item.span.start : item.span.end]
             name = column_name(written) or " ".join(written.split())
-            with suppress(BindError):  # Spark's variable ${..}: its name is that of our text
+            with suppress(BindError):  # a name with Spark's variable ${...} cannot be quoted
                 names[item.span.end] = f" AS {dialect.quote_name(name)}"
     return names

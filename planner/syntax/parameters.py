@@ -1,7 +1,7 @@
-"""A statement's parameters: `?`, `$1` and `$name`, and what planning does to them.
+"""The parameters of a statement (`?`, `$1`, `$name`) and their values.
 
-A parameter that names a model is used up by the plan; the others stay the engine's. In probes
-they are replaced by short values or NULLs of their types, since a probe has only some of them.
+Planning consumes a parameter that names a model; the engine still gets the others. Probes replace
+parameters by short values or typed NULLs, since each probe contains only some of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError
 from sqlml.parsing.places import Span
-from sqlml.planner.syntax.arguments import parameters_of
+from sqlml.planner.syntax.arguments import find_parameters
 from sqlml.planner.syntax.outline import Argument, Parameter
 from sqlml.types import fold
 
@@ -31,31 +31,34 @@ _TYPES: tuple[tuple[Any, str], ...] = (
     (bytes, "BLOB"),
 )
 
-_PLAIN: Mapping[type, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
+_PLAIN_TYPES: Mapping[type, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
 
-TypeOf = Callable[[Any], str | None]
-"""A value -> the type that the engine gives to it; None if it does not take such a value."""
+EngineTypeOf = Callable[[Any], str | None]
+"""A function from a value to its type in the engine; None if the engine does not take such a value.
+"""
 
 
-def _no_type(value: Any) -> str | None:
+def _return_no_type(value: Any) -> str | None:
     return None
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a statement together with the values given for them.
+    """The parameters of a statement and their values.
 
-    `type_of` is asked about lists, dicts and the like. `used_up` are those whose values the plan
-    has in it: the engine gets them no more.
+    Attributes:
+        type_of: returns the engine's type of lists, dicts and the like.
+        consumed: parameters whose values are part of the plan, so that the engine no longer gets
+            them.
     """
 
     parameters: Sequence[Parameter]
     values: Any
-    type_of: TypeOf = _no_type
-    used_up: frozenset[Parameter] = frozenset()
+    type_of: EngineTypeOf = _return_no_type
+    consumed: frozenset[Parameter] = frozenset()
 
     @cached_property
-    def _place(self) -> Mapping[Parameter, str | int]:
+    def _keys(self) -> Mapping[Parameter, str | int]:
         """The index or the name of each parameter's value."""
         place: dict[Parameter, str | int] = {}
         position = 0
@@ -70,35 +73,40 @@ class Parameters:
         return place
 
     @cached_property
-    def _folded(self) -> Mapping[str, Any]:
-        """The values by their folded names."""
+    def _values_by_folded_name(self) -> Mapping[str, Any]:
         return {fold(str(name)): value for name, value in self.values.items()}
 
-    def using(self, parameters: Iterable[Parameter]) -> Parameters:
-        """These, of which the plan has the values of `parameters` in it, too."""
-        used_up = self.used_up.union(parameters)
-        return self if used_up == self.used_up else replace(self, used_up=used_up)
+    def consume(self, parameters: Iterable[Parameter]) -> Parameters:
+        """Return the parameters with `parameters` marked as consumed by the plan."""
+        consumed = self.consumed.union(parameters)
+        return self if consumed == self.consumed else replace(self, consumed=consumed)
 
     def value(self, parameter: Parameter) -> tuple[Any] | None:
-        """The value for a parameter, in a 1-tuple; None when none is given."""
-        key = self._place[parameter]
+        """Return the value of a parameter in a 1-tuple; None if it has none."""
+        key = self._keys[parameter]
         if isinstance(key, str) and isinstance(self.values, Mapping):
-            return (self._folded[fold(key)],) if fold(key) in self._folded else None
+            return (
+                (self._values_by_folded_name[fold(key)],)
+                if fold(key) in self._values_by_folded_name
+                else None
+            )
         if isinstance(key, int) and isinstance(self.values, Sequence):
             return (self.values[key],) if key < len(self.values) else None
         return None
 
-    def place(self, parameter: Parameter) -> str | int:
-        """The index or the name of a parameter's value."""
-        return self._place[parameter]
+    def key(self, parameter: Parameter) -> str | int:
+        """Return the index or the name of a parameter's value."""
+        return self._keys[parameter]
 
-    def text(self, parameter: Parameter) -> str | None:
-        """The value for a parameter when it is a text."""
+    def text_value(self, parameter: Parameter) -> str | None:
+        """Return the value of a parameter if it is a string."""
         found = self.value(parameter)
         return found[0] if found is not None and isinstance(found[0], str) else None
 
-    def literal(self, argument: Argument) -> tuple[Any] | None:
-        """The value of an argument that is a literal or a given parameter."""
+    def literal_value(self, argument: Argument) -> tuple[Any] | None:
+        """Return the value of an argument, in a 1-tuple, if it is a literal or a parameter with a
+        value.
+        """
         if argument.parameter is not None:
             return self.value(argument.parameter)
         literal = argument.literal
@@ -110,18 +118,20 @@ class Parameters:
         return (literal.text if literal.kind == "string" else literal.text == "TRUE",)
 
     def as_nulls(self) -> dict[Span, str]:
-        """Place -> what stands for a parameter in probes: a NULL of the value's type.
+        """Return the replacement of each parameter in probes by span: a NULL of the value's type.
 
-        A short text or a number stands for itself, since `FROM read_csv(?)` does not take NULL.
+        A short text or a number is written as it is, since `FROM read_csv(?)` does not take NULL.
         """
         return dict(self._stand_ins)
 
     @cached_property
     def _stand_ins(self) -> Mapping[Span, str]:
-        return {parameter.span: self._stand_in(parameter) for parameter in self._place}
+        return {parameter.span: self._stand_in(parameter) for parameter in self._keys}
 
     def untyped(self) -> frozenset[Span]:
-        """The places of parameters whose value, being NULL or absent, tells no type."""
+        """Return the spans of parameters that have no type, because their value is NULL or
+        missing.
+        """
         return self._untyped
 
     @cached_property
@@ -130,84 +140,89 @@ class Parameters:
 
     @cached_property
     def types(self) -> Mapping[Span, str]:
-        """Place -> type of the parameters whose values are plain numbers, truths or texts."""
-        made = {}
-        for parameter in self._place:
-            found = self.value(parameter)
-            kind = _PLAIN.get(type(found[0])) if found is not None else None
-            if kind is not None:
-                made[parameter.span] = kind
-        return made
+        """Types, by span, of the parameters whose values are plain numbers, booleans or strings."""
+        types = {}
+        for parameter in self._keys:
+            value = self.value(parameter)
+            sql_type = _PLAIN_TYPES.get(type(value[0])) if value is not None else None
+            if sql_type is not None:
+                types[parameter.span] = sql_type
+        return types
 
     def _stand_in(self, parameter: Parameter) -> str:
-        found = self.value(parameter)
-        if found is None or found[0] is None:
+        boxed = self.value(parameter)
+        if boxed is None or boxed[0] is None:
             return "NULL"
-        value = found[0]
-        if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a scalar of numpy
-            value = value.item()
+        value = boxed[0]
+        if hasattr(value, "item") and getattr(value, "shape", None) == ():
+            value = value.item()  # a NumPy scalar
         for python, name in _TYPES:
             if isinstance(value, python):
-                return f"CAST({_short(value)} AS {name})"
-        kind = self.type_of(_sample(value))
+                return f"CAST({_short_literal(value)} AS {name})"
+        kind = self.type_of(_shorten_sample(value))
         return "NULL" if kind is None else f"CAST(NULL AS {kind})"
 
     def remaining(self) -> tuple[tuple[int, ...] | None, frozenset[str]]:
-        """Indices of positional values that the engine still gets, and names that it does not."""
-        if not self.used_up:
+        """Return the indices of positional values that the engine still gets, and the names that it
+        does not.
+        """
+        if not self.consumed:
             return None, frozenset()
-        kept = {self._place[i] for i in self._place if i not in self.used_up}
-        gone = {self._place[i] for i in self.used_up} - kept
-        names = frozenset(fold(str(k)) for k in gone if isinstance(k, str))
+        remaining = {self._keys[i] for i in self._keys if i not in self.consumed}
+        removed = {self._keys[i] for i in self.consumed} - remaining
+        names = frozenset(fold(str(k)) for k in removed if isinstance(k, str))
         if isinstance(self.values, Mapping):
             return None, names
         count = len(self.values) if isinstance(self.values, Sequence) else 0
-        return tuple(k for k in range(count) if k not in gone), names
+        return tuple(k for k in range(count) if k not in removed), names
 
     def fitted(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
-        """The rewritten text `sql`, and what `remaining` says, without parameters that it lost.
+        """Return the rewritten text `sql` and the result of `remaining`, both without parameters
+        that it no longer has.
 
-        An argument for a feature that the model does not read is left out, and an engine refuses
-        more values than a statement has parameters.
+        The text lacks arguments for features that the model does not read, and engines reject more
+        values than a statement has parameters.
         """
-        rest, gone = self.remaining()
-        written = parameters_of(sql)
-        held = {fold(p.text[1:]) for p in written}
+        indices, removed_names = self.remaining()
+        written = find_parameters(sql)
+        names_in_sql = {fold(p.text[1:]) for p in written}
         if isinstance(self.values, Mapping):
-            lost = {fold(str(k)) for k in self._place.values()} - held
-            return sql, rest, gone | lost
+            lost_names = {fold(str(k)) for k in self._keys.values()} - names_in_sql
+            return sql, indices, removed_names | lost_names
         count = len(self.values) if isinstance(self.values, Sequence) else 0
-        kept = list(rest if rest is not None else range(count))
-        lost_places = [
-            n for n, k in enumerate(kept, 1) if k in self._place.values() and str(n) not in held
+        remaining = list(indices if indices is not None else range(count))
+        lost_numbers = [
+            n
+            for n, k in enumerate(remaining, 1)
+            if k in self._keys.values() and str(n) not in names_in_sql
         ]
-        if not lost_places or any(p.text == "?" for p in written):
-            return sql, rest, gone
-        left = [n for n in range(1, len(kept) + 1) if n not in lost_places]
-        number = {str(old): new for new, old in enumerate(left, 1)}
+        if not lost_numbers or any(p.text == "?" for p in written):
+            return sql, indices, removed_names
+        numbers = [n for n in range(1, len(remaining) + 1) if n not in lost_numbers]
+        new_numbers = {str(old): new for new, old in enumerate(numbers, 1)}
         for p in reversed(written):
-            sql = f"{sql[: p.span.start]}${number[p.text[1:]]}{sql[p.span.end :]}"
-        return sql, tuple(kept[n - 1] for n in left), gone
+            sql = f"{sql[: p.span.start]}${new_numbers[p.text[1:]]}{sql[p.span.end :]}"
+        return sql, tuple(remaining[n - 1] for n in numbers), removed_names
 
-    def renumbered(self, inside: bool) -> dict[Span, str]:
-        """Place -> new text of the positional parameters that remain.
+    def renumber(self, inside: bool) -> dict[Span, str]:
+        """Return the new text, by span, of the positional parameters that remain.
 
-        `$n` move up when one before them is used up. `?` become `$n` when one stands `inside` a
-        call, since a call's arguments may change their order.
+        `$n` moves up when one before it is consumed. `?` becomes `$n` if some `?` is `inside` a
+        call, since the order of a call's arguments may change.
         """
-        rest, _ = self.remaining()
-        if isinstance(self.values, Mapping) or (rest is None and not inside):
+        indices, _ = self.remaining()
+        if isinstance(self.values, Mapping) or (indices is None and not inside):
             return {}
-        kept = rest
-        if kept is None:
-            kept = tuple(sorted({k for k in self._place.values() if isinstance(k, int)}))
-        place = {old: new for new, old in enumerate(kept)}
+        remaining = indices
+        if remaining is None:
+            remaining = tuple(sorted({k for k in self._keys.values() if isinstance(k, int)}))
+        new_indices = {old: new for new, old in enumerate(remaining)}
         return {
-            p.span: f"${place[key] + 1}"
-            for p, key in self._place.items()
+            p.span: f"${new_indices[key] + 1}"
+            for p, key in self._keys.items()
             if isinstance(key, int)
-            and key in place
-            and p not in self.used_up
+            and key in new_indices
+            and p not in self.consumed
             and (inside or p.text != "?")
         }
 
@@ -217,10 +232,11 @@ def _number(text: str) -> int | float:
     return int(digits) if digits.isdigit() else float(digits)
 
 
-def _sample(value: Any) -> Any:
-    """A value of the same type, which may be shorter: a list of all kinds is as it is.
+def _shorten_sample(value: Any) -> Any:
+    """Return a value of the same type that may be shorter; a list of mixed types is returned as it
+    is.
 
-    >>> _sample([0.5] * 9), _sample([3, 1, 2]), _sample([1, 0.5])
+    >>> _shorten_sample([0.5] * 9), _shorten_sample([3, 1, 2]), _shorten_sample([1, 0.5])
     ([0.5], [1, 3], [1, 0.5])
     """
     if not isinstance(value, list | tuple) or not value:
@@ -231,10 +247,10 @@ def _sample(value: Any) -> Any:
     return [min(value), max(value)] if kinds == {int} else value
 
 
-def _short(value: Any) -> str:
-    """A short text or an integer as a literal; NULL for other values.
+def _short_literal(value: Any) -> str:
+    """Return a short text or an integer as a literal; NULL for other values.
 
-    >>> _short("it's"), _short(True), _short(2**70), _short(0.5)
+    >>> _short_literal("it's"), _short_literal(True), _short_literal(2**70), _short_literal(0.5)
     ("'it''s'", 'True', 'NULL', 'NULL')
     """
     if isinstance(value, str) and len(value) < 200 and value.isprintable():
@@ -242,15 +258,13 @@ def _short(value: Any) -> str:
     return str(value) if isinstance(value, int) and abs(value) < 1 << 63 else "NULL"
 
 
-# `with_values`: a query with the values of its parameters written out, to be kept as a text.
-
-
 def with_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
-    """The query without parameters.
+    """Return a query with the values of its parameters written out, so that it can be stored as
+    text.
 
     Args:
         values: a sequence for `?` and `$1`, a mapping for `$name`.
-        literal: a value as SQL writes it.
+        literal: writes a value as SQL.
 
     >>> with_values("SELECT * FROM t WHERE a < ? AND b = ?", [3, 4], str)
     'SELECT * FROM t WHERE a < 3 AND b = 4'
@@ -258,21 +272,21 @@ def with_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
     Raises:
         ParseError: a parameter has no value, or there are more values than parameters.
     """
-    written = parameters_of(sql)
-    given = Parameters(written, values)
-    made, end, used = [], 0, set()
+    written = find_parameters(sql)
+    parameters = Parameters(written, values)
+    pieces, end, used = [], 0, set()
     for parameter in written:
-        found = given.value(parameter)
-        if found is None:
+        value = parameters.value(parameter)
+        if value is None:
             raise ParseError(
                 f"no value is given for parameter {parameter.text}", sql, parameter.span.start
             )
-        used.add(given.place(parameter))
-        made += [sql[end : parameter.span.start], literal(found[0])]
+        used.add(parameters.key(parameter))
+        pieces += [sql[end : parameter.span.start], literal(value[0])]
         end = parameter.span.end
     if isinstance(values, Sequence | Mapping) and len(values) > len(used):
         values_are = "1 value is" if len(values) == 1 else f"{len(values)} values are"
-        parameters = "no parameter" if not used else f"{len(used)} parameters"
-        parameters = "1 parameter" if len(used) == 1 else parameters
-        raise ParseError(f"{values_are} given for {parameters}")
-    return "".join([*made, sql[end:]])
+        counted = "no parameter" if not used else f"{len(used)} parameters"
+        counted = "1 parameter" if len(used) == 1 else counted
+        raise ParseError(f"{values_are} given for {counted}")
+    return "".join([*pieces, sql[end:]])

@@ -1,4 +1,6 @@
-"""Queries: what each part of a SELECT, a UNION, VALUES or a PIVOT sees."""
+"""Rules for queries: what each part of a SELECT, a set operation, VALUES, a PIVOT or a pipe
+sees.
+"""
 
 from __future__ import annotations
 
@@ -9,226 +11,239 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from sqlml.parsing.places import Piped, Span, hull, is_written, span
-from sqlml.planner.syntax.items import (
-    At,
+from sqlml.planner.syntax.outline import Block, Cte
+from sqlml.planner.syntax.outline_walk import (
     Reader,
     Rule,
-    children,
+    WalkContext,
     clause_of,
-    filters_of,
-    item_of,
-    own_name,
-    place_of,
-    spans_of,
-    together,
+    covering_span,
+    existing_spans,
+    independent_filters,
+    item_name,
+    iterate_children,
+    read_item,
+    span_of,
 )
-from sqlml.planner.syntax.outline import Block, Cte
 
 
-def _select(r: Reader, node: exp.Expr, at: At) -> None:
-    r.selects.append(node)
-    ctes, recursive = definitions(r, node, at)
-    own = _block(r, node, at, ctes, recursive)
+def _read_select(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    reader.selects.append(node)
+    ctes, recursive = read_ctes(reader, node, context)
+    own = _build_block(reader, node, context, ctes, recursive)
     if own.output is not None and any(node.args.get(key) for key in ("group", "distinct")):
-        r.comparing.add(own.output)
-    inside = replace(at, block=own, clause="", asked=True, queries=at.queries + 1, reads=())
+        reader.comparing_outputs.add(own.output)
+    inside = replace(
+        context,
+        block=own,
+        clause="",
+        is_always_evaluated=True,
+        queries=context.queries + 1,
+        outer_sources=(),
+    )
     output = replace(inside, output=own.output)
     items = iter(own.items)
-    for key, child in children(node):
+    for key, child in iterate_children(node):
         if key == "expressions" and is_written(child):
             item = next(items)
-            r.walk(child, replace(output, clause="SELECT", items=(item, *at.items)))
+            reader.walk(child, replace(output, clause="SELECT", items=(item, *context.items)))
         elif key in ("from_", "joins", "laterals"):
-            _read(r, child, replace(inside, clause="FROM"), node)
+            _read_source(reader, child, replace(inside, clause="FROM"), node)
         elif key != "with_":
-            r.walk(child, replace(inside if key == "where" else output, clause=clause_of(key)))
+            reader.walk(child, replace(inside if key == "where" else output, clause=clause_of(key)))
 
 
-def _read(r: Reader, node: exp.Expr, at: At, query: exp.Expr) -> None:
-    """A part of FROM, which sees what stands to its left."""
-    place, own = span(node), at.block
+def _read_source(reader: Reader, node: exp.Expr, context: WalkContext, query: exp.Expr) -> None:
+    """Walk a part of FROM, which sees the tables to its left."""
+    place, own = span(node), context.block
     if own is not None and place is not None:
         before = [
             n for n in sources_of(query) if (p := span(n)) is not None and p.end <= place.start
         ]
-        at = replace(at, block=replace(own, sources=together(before)))
-    r.walk(node, at)
+        context = replace(context, block=replace(own, sources=covering_span(before)))
+    reader.walk(node, context)
 
 
-def _join(r: Reader, node: exp.Expr, at: At) -> None:
-    """The condition of a join sees its own table, too, and no later join."""
-    place, before = place_of(node), at.block
+def _read_join(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    """Walk a join, whose condition sees the joined table, and no later join."""
+    place, before = span_of(node), context.block
     whole = before
     if before is not None:
         kind = str(node.args.get("kind") or "").upper()
-        before = replace(before, sources=(*before.sources, *_joined_to(node)))
-        whole = replace(before, joins=(*before.joins, place), half=kind in _HALF)
+        before = replace(before, sources=(*before.sources, *_sources_before_join(node)))
+        whole = replace(before, joins=(*before.joins, place), is_half_join=kind in _HALF_JOINS)
         if not before.sources:
-            whole = replace(whole, sources=(place_of(node.this),), joins=())
-    r.walk(node.this, replace(at, block=before))
-    for key, child in children(node):
+            whole = replace(whole, sources=(span_of(node.this),), joins=())
+    reader.walk(node.this, replace(context, block=before))
+    for key, child in iterate_children(node):
         if key != "this":
-            r.walk(child, replace(at, block=whole))
+            reader.walk(child, replace(context, block=whole))
 
 
-_HALF = frozenset({"SEMI", "ANTI"})
+_HALF_JOINS = frozenset({"SEMI", "ANTI"})
 """Joins after which only one side is in scope."""
 
 
-def _joined_to(node: exp.Expr) -> tuple[Span, ...]:
-    """What stands before a join within brackets, or after a FROM at the beginning."""
+def _sources_before_join(node: exp.Expr) -> tuple[Span, ...]:
+    """Return the text before a join in brackets, or before one after a table at the beginning of
+    FROM.
+    """
     table = node.parent
     if not isinstance(table, exp.Table | exp.Subquery) or table.this is None:
         return ()
-    place, own = span(table), place_of(node)
+    place, own = span(table), span_of(node)
     return () if place is None else (Span(place.start, own.start),)
 
 
 def sources_of(node: exp.Expr) -> list[exp.Expr]:
-    """What FROM holds."""
+    """Return the tables, joins and laterals of FROM."""
     from_ = node.args.get("from_")
     first = [] if from_ is None else [from_.this]
     return [*first, *(node.args.get("joins") or []), *(node.args.get("laterals") or [])]
 
 
-def _block(r: Reader, node: exp.Expr, at: At, ctes: tuple[Cte, ...], recursive: bool) -> Block:
+def _build_block(
+    reader: Reader, node: exp.Expr, context: WalkContext, ctes: tuple[Cte, ...], recursive: bool
+) -> Block:
     where, group = node.args.get("where"), node.args.get("group")
     items = [n for n in node.expressions if is_written(n)]
-    whole = place_of(node)
+    whole = span_of(node)
     return Block(
         whole,
-        together(sources_of(node)) or at.reads,
+        covering_span(sources_of(node)) or context.outer_sources,
         hull(node.args.get("windows") or ()),
-        tuple(item_of(r, n, whole) for n in items),
+        tuple(read_item(reader, n, whole) for n in items),
         None if where is None else span(where.this),
         None if group is None else span(group),
-        () if where is None else filters_of(where.this),
-        frozenset(name for n in items if (name := own_name(n))),
+        () if where is None else independent_filters(where.this),
+        frozenset(name for n in items if (name := item_name(n))),
         ctes,
         recursive,
-        at.block,
-        at.clause == "FROM",
-        output=at.output or whole,
+        context.block,
+        context.clause == "FROM",
+        output=context.output or whole,
     )
 
 
-def definitions(r: Reader, node: exp.Expr, at: At) -> tuple[tuple[Cte, ...], bool]:
-    """The definitions of a query's WITH, each of which is walked here."""
+def read_ctes(reader: Reader, node: exp.Expr, context: WalkContext) -> tuple[tuple[Cte, ...], bool]:
+    """Walk the definitions of a query's WITH; return them, and whether they are recursive."""
     with_ = node.args.get("with_")
     if with_ is None:
         return (), False
     recursive = bool(with_.args.get("recursive"))
     ctes: list[Cte] = []
     for definition in with_.expressions:
-        cte = Cte(definition.alias, place_of(definition))
+        cte = Cte(definition.alias, span_of(definition))
         seen = tuple([*ctes, cte] if recursive else ctes)
-        around = at.block
+        around = context.block
         if seen:
             around = Block(
                 cte.span,
                 ctes=seen,
-                recursive=recursive,
-                parent=at.block,
-                lateral=at.clause == "FROM",
+                is_recursive=recursive,
+                parent=context.block,
+                is_lateral=context.clause == "FROM",
             )
-        unused = at.unused or not r.is_written_beside(cte)
-        inside = replace(at, block=around, clause="", queries=at.queries + 1, unused=unused)
-        r.walk(definition.this, inside)
+        unused = context.in_unused_cte or not reader.is_used_elsewhere(cte)
+        inside = replace(
+            context, block=around, clause="", queries=context.queries + 1, in_unused_cte=unused
+        )
+        reader.walk(definition.this, inside)
         ctes.append(cte)
     return tuple(ctes), recursive
 
 
-def _set_operation(r: Reader, node: exp.Expr, at: At) -> None:
-    ctes, recursive = definitions(r, node, at)
-    last = place_of(node.expression)
-    tails = [t for key in _TAILS if (t := node.args.get(key))]
-    if tails:  # once the last operand's
+def _read_set_operation(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    ctes, recursive = read_ctes(reader, node, context)
+    last = span_of(node.expression)
+    tails = [t for key in _RESULT_CLAUSES if (t := node.args.get(key))]
+    if tails:
+        # sqlglot's span of the last operand includes them.
         last = hull(node.expression.iter_expressions()) or last
     chain = Block(
-        place_of(node),
-        (Span(place_of(node.this).start, last.end),),
+        span_of(node),
+        (Span(span_of(node.this).start, last.end),),
         ctes=ctes,
-        recursive=recursive,
-        parent=at.block,
-        lateral=at.clause == "FROM",
+        is_recursive=recursive,
+        parent=context.block,
+        is_lateral=context.clause == "FROM",
         is_chain=True,
-        output=at.output or place_of(node),
+        output=context.output or span_of(node),
     )
-    around = replace(chain, sources=(), is_chain=False) if ctes else at.block
-    inside = replace(at, block=around, clause="" if ctes else at.clause)
-    r.walk(node.this, inside)
-    r.walk(node.expression, inside)
-    for key in _TAILS:
+    around = replace(chain, sources=(), is_chain=False) if ctes else context.block
+    inside = replace(context, block=around, clause="" if ctes else context.clause)
+    reader.walk(node.this, inside)
+    reader.walk(node.expression, inside)
+    for key in _RESULT_CLAUSES:
         child = node.args.get(key)
         if isinstance(child, exp.Expr):
             tail = replace(
-                at,
+                context,
                 block=chain,
                 clause=clause_of(key),
-                queries=at.queries + 1,
+                queries=context.queries + 1,
                 output=chain.output,
             )
-            r.walk(child, tail)
+            reader.walk(child, tail)
 
 
-def _values(r: Reader, node: exp.Expr, at: At) -> None:
-    own = Block(place_of(node), parent=at.block, lateral=at.clause == "FROM")
-    r.into(node, replace(at, block=own, clause="", queries=at.queries + 1))
+def _read_values(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    own = Block(span_of(node), parent=context.block, is_lateral=context.clause == "FROM")
+    reader.walk_children(node, replace(context, block=own, clause="", queries=context.queries + 1))
 
 
-def _pivot(r: Reader, node: exp.Expr, at: At) -> None:
+def _read_pivot(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     table = node.args.get("this")
-    if table is None:  # after a table, whose columns it sees
+    if table is None:
+        # A PIVOT after a table sees the columns of that table.
         before = None if node.parent is None else span(node.parent)
-        if before is not None and at.block is not None:
-            seen = Span(before.start, place_of(node).start)
-            at = replace(at, block=replace(at.block, sources=(seen,)))
-        r.into(node, at)
+        if before is not None and context.block is not None:
+            seen = Span(before.start, span_of(node).start)
+            context = replace(context, block=replace(context.block, sources=(seen,)))
+        reader.walk_children(node, context)
         return
-    ctes, recursive = definitions(r, node, at)
-    whole, with_ = place_of(node), node.args.get("with_")
-    output = at.output or whole
+    ctes, recursive = read_ctes(reader, node, context)
+    whole, with_ = span_of(node), node.args.get("with_")
+    output = context.output or whole
     own = Block(
         whole,
-        spans_of(table),
+        existing_spans(table),
         ctes=ctes,
-        recursive=recursive,
-        parent=at.block,
-        lateral=at.clause == "FROM",
+        is_recursive=recursive,
+        parent=context.block,
+        is_lateral=context.clause == "FROM",
         output=output,
     )
-    r.comparing.add(output)  # the engine makes a query that groups of it
-    tails = [tail for key in _TAILS if (tail := node.args.get(key)) is not None]
-    start = whole.start if with_ is None else place_of(with_).end
-    end = min((place_of(tail).start for tail in tails), default=whole.end)
+    reader.comparing_outputs.add(output)  # the engine turns it into a GROUP BY
+    tails = [tail for key in _RESULT_CLAUSES if (tail := node.args.get(key)) is not None]
+    start = whole.start if with_ is None else span_of(with_).end
+    end = min((span_of(tail).start for tail in tails), default=whole.end)
     chain = replace(own, sources=(Span(start, end),), is_chain=True)
-    inside = replace(at, block=own, queries=at.queries + 1)
-    for key, child in children(node):
+    inside = replace(context, block=own, queries=context.queries + 1)
+    for key, child in iterate_children(node):
         if key == "this":
-            r.walk(child, replace(inside, clause="FROM"))
-        elif key in _TAILS:
-            r.walk(child, replace(inside, block=chain, clause=clause_of(key), output=output))
+            reader.walk(child, replace(inside, clause="FROM"))
+        elif key in _RESULT_CLAUSES:
+            reader.walk(child, replace(inside, block=chain, clause=clause_of(key), output=output))
         elif key != "with_":
-            r.walk(child, replace(inside, clause="", output=output))
+            reader.walk(child, replace(inside, clause="", output=output))
 
 
-_TAILS = ("order", "limit", "offset")
-"""What may follow a set operation or a PIVOT, and sees its result."""
+_RESULT_CLAUSES = ("order", "limit", "offset")
+"""Clauses after a set operation or a PIVOT, which see its result."""
 
 
-# Pipes: Spark's `FROM t |> WHERE .. |> SELECT ..`, whose steps see what came before.
+_ROW_STEPS = frozenset("WHERE ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET TABLESAMPLE".split())
+"""Pipe steps that leave the same tables in scope."""
 
 
-_CHOOSE_ROWS = frozenset("WHERE ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET TABLESAMPLE".split())
-"""Pipe steps after which the same tables are in scope."""
+def _read_pipe(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
+    """Walk a pipe of Spark, `FROM t |> WHERE ... |> SELECT ...`, whose steps see the results of
+    earlier steps.
 
-
-def _piped(r: Reader, node: exp.Expr, at: At) -> None:
-    """A step of a pipe sees the columns that the steps before it make.
-
-    While these only choose rows and join tables, those are the FROM clause itself and the joins,
-    with the names of their tables; else they are the result of the last step that made columns,
-    which has the name that `|> AS name` gives to it, and the joins after it.
+    While the earlier steps only choose rows and join tables, the tables of FROM and of the joins
+    are in scope by their names. Afterwards the scope is the result of the last step that produced
+    columns, by the name that `|> AS name` gives to it, and the joins after it.
     """
     first = node.this
     ctes: tuple[Cte, ...] = ()
@@ -237,15 +252,15 @@ def _piped(r: Reader, node: exp.Expr, at: At) -> None:
         with_ = first.args.get("with_")
         if with_ is not None:
             recursive = bool(with_.args.get("recursive"))
-            ctes = tuple(Cte(d.alias, place_of(d)) for d in with_.expressions)
-    r.walk(first, at)
-    plain = _is_bare(first)
-    behind = hull(n for key, n in children(first) if key != "with_")
-    begin = behind.start if ctes and behind is not None else place_of(first).start
-    end, name, joins = place_of(first).end, "sqlml_chain", list[Span]()
+            ctes = tuple(Cte(d.alias, span_of(d)) for d in with_.expressions)
+    reader.walk(first, context)
+    plain = _is_only_from(first)
+    behind = hull(n for key, n in iterate_children(first) if key != "with_")
+    begin = behind.start if ctes and behind is not None else span_of(first).start
+    end, name, joins = span_of(first).end, "sqlml_chain", list[Span]()
     for step in node.expressions:
-        word, own = step.this, place_of(step)
-        sources = together(sources_of(first)) if plain else (Span(begin, end),)
+        word, own = step.this, span_of(step)
+        sources = covering_span(sources_of(first)) if plain else (Span(begin, end),)
         if word == "JOIN":
             joins.append(own)
         items = [n for n in step.expressions if is_written(n)]
@@ -253,55 +268,59 @@ def _piped(r: Reader, node: exp.Expr, at: At) -> None:
         block = Block(
             own,
             sources,
-            items=tuple(item_of(r, n, place_of(node)) for n in items) if named else (),
-            names=frozenset(filter(None, map(own_name, items))),
+            items=tuple(read_item(reader, n, span_of(node)) for n in items) if named else (),
+            names=frozenset(filter(None, map(item_name, items))),
             ctes=ctes,
-            recursive=recursive,
-            parent=at.block,
-            lateral=at.clause == "FROM",
+            is_recursive=recursive,
+            parent=context.block,
+            is_lateral=context.clause == "FROM",
             is_chain=not plain,
             name=name,
             joins=tuple(joins),
-            output=at.output or own,
+            output=context.output or own,
         )
-        inside = replace(at, block=block, clause=_STEPS.get(word, word), queries=at.queries + 1)
+        inside = replace(
+            context, block=block, clause=_STEP_CLAUSES.get(word, word), queries=context.queries + 1
+        )
         if word == "AGGREGATE":
-            r.comparing.add(at.output or own)
+            reader.comparing_outputs.add(context.output or own)
             inside = replace(inside, output=block.output)
         for k, child in enumerate(step.expressions):
-            own_items = (block.items[k], *at.items) if word == "SELECT" else at.items
-            r.walk(child, replace(inside, items=own_items))
+            own_items = (block.items[k], *context.items) if word == "SELECT" else context.items
+            reader.walk(child, replace(inside, items=own_items))
         if word == "AS":
             name = "`" + step.args["alias"].name.replace("`", "``") + "`"
-        elif word != "JOIN" and word not in _CHOOSE_ROWS:
+        elif word != "JOIN" and word not in _ROW_STEPS:
             name = "sqlml_chain"
-        if word != "JOIN" and word not in _CHOOSE_ROWS:
+        if word != "JOIN" and word not in _ROW_STEPS:
             plain, end, joins = False, own.end, []
 
 
-_STEPS: Mapping[str, str] = MappingProxyType({"EXTEND": "FROM", "JOIN": "FROM", "SET": "FROM"})
-"""Steps whose keyword is that of no clause."""
+_STEP_CLAUSES: Mapping[str, str] = MappingProxyType(
+    {"EXTEND": "FROM", "JOIN": "FROM", "SET": "FROM"}
+)
+"""The clauses of steps whose keyword is not that of a clause."""
 
 
-def _is_bare(node: exp.Expr) -> bool:
-    """Whether a query is only a FROM clause."""
+def _is_only_from(node: exp.Expr) -> bool:
+    """Return whether a query consists only of a FROM clause."""
     if not isinstance(node, exp.Select):
         return False
     return all(
         key in ("from_", "joins", "laterals", "with_") or not is_written(child)
-        for key, child in children(node)
+        for key, child in iterate_children(node)
     )
 
 
 RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
     {
-        exp.Select: _select,
-        exp.Join: _join,
-        exp.Union: _set_operation,
-        exp.Intersect: _set_operation,
-        exp.Except: _set_operation,
-        exp.Values: _values,
-        exp.Pivot: _pivot,
-        Piped: _piped,
+        exp.Select: _read_select,
+        exp.Join: _read_join,
+        exp.Union: _read_set_operation,
+        exp.Intersect: _read_set_operation,
+        exp.Except: _read_set_operation,
+        exp.Values: _read_values,
+        exp.Pivot: _read_pivot,
+        Piped: _read_pipe,
     }
 )

@@ -1,7 +1,7 @@
-"""`resolved`: a DuckDB query as sqlglot's tree in which each column has its table.
+"""Name resolution: a DuckDB query as sqlglot's tree in which each column has its table.
 
-sqlglot's optimizer resolves the names, in a tree in which each table has the columns that the
-engine says. The text of the query stays as it is.
+sqlglot's optimizer resolves the names in a copy in which each table has the columns that the engine
+reports. The text of the query does not change.
 """
 
 from __future__ import annotations
@@ -20,102 +20,103 @@ from sqlml.parsing.places import Span, is_written, span
 from sqlml.types import fold
 
 ColumnsOf = Callable[[str], Sequence[str]]
-"""The names of the columns of a query."""
+"""A function from a query to the names of its columns."""
 
-PLACE, CALLED, STAR = "sqlml_table", "sqlml_called", "sqlml_star"
-"""What the tree keeps of a table: its place without the alias, and its name if it has no alias; and
-of a block whether it selects a star."""
+SPAN_KEY, NAME_KEY, STAR_KEY = "sqlml_table", "sqlml_called", "sqlml_star"
+"""Keys of the tree's metadata: the span of a table without its alias, the name of a table without
+an alias, and whether a block selects a star.
+"""
 
 
-def resolved(
+def resolve_query(
     sql: str,
     columns: ColumnsOf,
-    more: Mapping[Span, Sequence[str]],
-    without: Sequence[Span],
+    extra_items: Mapping[Span, Sequence[str]],
+    ignored_calls: Sequence[Span],
 ) -> tuple[str, Mapping[Span, tuple[str, ...]], Scope]:
-    """How the names of added items begin, these names by block, and the query.
+    """Return the prefix of names of added items, these names by block, and the root scope.
 
     Args:
-        more: expressions that a block, by its place, is to select besides its own.
-        without: the places of calls that count for nothing.
+        extra_items: expressions that a block, given by its span, additionally selects.
+        ignored_calls: the spans of calls that are replaced by NULL.
 
     Raises:
-        ParseError, SqlglotError, ValueError: it cannot be followed.
+        ParseError, SqlglotError, ValueError: the query is not supported.
     """
     (tree,) = trees(sql)
-    _check_followed(tree)
-    with _quiet():
-        return _resolved(sql, tree, columns, more, without)
+    _check_supported(tree)
+    with _silence_sqlglot():
+        return _resolve(sql, tree, columns, extra_items, ignored_calls)
 
 
-def _resolved(
+def _resolve(
     sql: str,
     tree: exp.Expr,
     columns: ColumnsOf,
-    more: Mapping[Span, Sequence[str]],
-    without: Sequence[Span],
+    extra_items: Mapping[Span, Sequence[str]],
+    ignored_calls: Sequence[Span],
 ) -> tuple[str, Mapping[Span, tuple[str, ...]], Scope]:
-    _take_out(tree, without)
+    _replace_calls_with_null(tree, ignored_calls)
     schema: dict[str, object] = {}
-    known = [sql]
-    for number, table in enumerate(_tables(tree)):
-        place = named_place(table)
-        if place is None:
+    used_names = [sql]
+    for number, table in enumerate(_find_tables(tree)):
+        table_span = table_name_span(table)
+        if table_span is None:
             raise ValueError("a table without a place")
-        written = sql[place.start : place.end]
+        written = sql[table_span.start : table_span.end]
         names = columns(f"SELECT * FROM {written}")
         schema[f"t{number}"] = dict.fromkeys(names, "UNKNOWN")
-        _rename(table, f"t{number}", place)
-        known += names
-    prefix = _unused("sqlml_", known)
-    added = {place: _select(tree, place, prefix, texts) for place, texts in more.items()}
+        _rename(table, f"t{number}", table_span)
+        used_names += names
+    prefix = _find_unused_prefix("sqlml_", used_names)
+    added = {place: _add_items(tree, place, prefix, texts) for place, texts in extra_items.items()}
     for select in tree.find_all(exp.Select):
-        select.meta[STAR] = any(item.find(exp.Star) for item in select.expressions)
-    made = qualify(
+        select.meta[STAR_KEY] = any(item.find(exp.Star) for item in select.expressions)
+    qualified = qualify(
         tree,
         schema=schema,
         dialect="duckdb",
         quote_identifiers=False,
         validate_qualify_columns=False,
     )
-    for joined in list(made.find_all(exp.Coalesce)):
-        if not is_written(joined) and joined.meta.get(PLACE) is None:
-            if isinstance(joined.this, exp.Column) and _is_of_using(joined):
-                joined.replace(joined.this)
-    whole = build_scope(made)
-    if whole is None:
+    for coalesce in list(qualified.find_all(exp.Coalesce)):
+        if not is_written(coalesce) and coalesce.meta.get(SPAN_KEY) is None:
+            if isinstance(coalesce.this, exp.Column) and _is_using_column(coalesce):
+                coalesce.replace(coalesce.this)
+    root = build_scope(qualified)
+    if root is None:
         raise ValueError("not a query")
-    return prefix, added, whole
+    return prefix, added, root
 
 
-_following = ContextVar("following", default=False)
-logging.getLogger("sqlglot").addFilter(lambda _: not _following.get())
+_is_resolving = ContextVar("following", default=False)
+logging.getLogger("sqlglot").addFilter(lambda _: not _is_resolving.get())
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """sqlglot says nothing of what it cannot follow: nobody has asked."""
-    before = _following.set(True)
+def _silence_sqlglot() -> Iterator[None]:
+    """Suppress sqlglot's warnings about names that it cannot resolve; the caller handles them."""
+    before = _is_resolving.set(True)
     try:
         yield
     finally:
-        _following.reset(before)
+        _is_resolving.reset(before)
 
 
-def _unused(prefix: str, texts: Sequence[str]) -> str:
-    """A beginning of a name that nothing in some texts has."""
+def _find_unused_prefix(prefix: str, texts: Sequence[str]) -> str:
+    """Return a prefix that occurs in none of the texts."""
     while any(prefix in fold(text) for text in texts):
         prefix += "_"
     return prefix
 
 
-def _is_of_using(node: exp.Coalesce) -> bool:
-    """Whether it is what qualify makes of a column of USING."""
+def _is_using_column(node: exp.Coalesce) -> bool:
+    """Return whether a node is the COALESCE into which `qualify` turns a column of USING."""
     return all(isinstance(c, exp.Column) and c.name == node.this.name for c in node.expressions)
 
 
-def _select(tree: exp.Expr, place: Span, prefix: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Let the block at a place select some expressions; the names of these."""
+def _add_items(tree: exp.Expr, place: Span, prefix: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Add expressions to the SELECT list of the block at a span; return their names."""
     select = next((s for s in tree.find_all(exp.Select) if span(s) == place), None)
     if select is None:
         raise ValueError("a block that is not in the tree")
@@ -124,21 +125,21 @@ def _select(tree: exp.Expr, place: Span, prefix: str, texts: Sequence[str]) -> t
         (query,) = trees(f"SELECT {text}")
         (item,) = query.expressions
         for node in item.walk():
-            node.meta.clear()  # it stands nowhere in the text
+            node.meta.clear()  # the node has no span in the statement
         select.append("expressions", exp.alias_(item, name, quoted=True))
     return names
 
 
-def _check_followed(tree: exp.Expr) -> None:
-    """Raise ValueError for what is in FROM but tables, subqueries and joins of these."""
+def _check_supported(tree: exp.Expr) -> None:
+    """Raise ValueError if FROM has anything but tables, subqueries and joins of these."""
     if tree.find(exp.Pivot) is not None:
         raise ValueError("a PIVOT")
     if any(not isinstance(join.parent, exp.Select) for join in tree.find_all(exp.Join)):
         raise ValueError("joins in brackets")
     for select in tree.find_all(exp.Select):
         joins = select.args.get("joins") or ()
-        for made in (select.args.get("from_"), *joins):
-            table = None if made is None else made.this
+        for part in (select.args.get("from_"), *joins):
+            table = None if part is None else part.this
             lateral = isinstance(table, exp.Lateral) and isinstance(table.this, exp.Subquery)
             if table is None or isinstance(table, exp.Subquery) or lateral:
                 continue
@@ -146,37 +147,36 @@ def _check_followed(tree: exp.Expr) -> None:
                 raise ValueError("a table that depends on those before it")
 
 
-def _take_out(tree: exp.Expr, places: Sequence[Span]) -> None:
-    """NULL in place of the calls at some places."""
-    starts = {place.start for place in places}
+def _replace_calls_with_null(tree: exp.Expr, spans: Sequence[Span]) -> None:
+    starts = {place.start for place in spans}
     for call in list(tree.find_all(exp.Anonymous)):
         if call.meta.get("start") in starts or (p := span(call)) is not None and p.start in starts:
             call.replace(exp.Null())
 
 
-def _tables(tree: exp.Expr) -> list[exp.Table]:
-    """The tables of the database that a query reads, each where it is named."""
-    found = {}
+def _find_tables(tree: exp.Expr) -> list[exp.Table]:
+    """Return the database tables that a query reads, one for each mention."""
+    tables = {}
     for scope in traverse_scope(tree):
         for source in scope.sources.values():
             if isinstance(source, exp.Table):
-                found[id(source)] = source
-    return list(found.values())
+                tables[id(source)] = source
+    return list(tables.values())
 
 
-def named_place(table: exp.Table) -> Span | None:
-    """The place of a table, a file or a table function, without its alias."""
-    if PLACE in table.meta:
-        return Span(*table.meta[PLACE])
+def table_name_span(table: exp.Table) -> Span | None:
+    """Return the span of a table, file or table function without its alias."""
+    if SPAN_KEY in table.meta:
+        return Span(*table.meta[SPAN_KEY])
     parts = [place for part in table.parts if (place := span(part)) is not None]
     return Span(parts[0].start, parts[-1].end) if parts else None
 
 
 def _rename(table: exp.Table, name: str, place: Span) -> None:
-    """Call a table by a name that the schema has, in the tree alone."""
-    table.meta[PLACE] = place.start, place.end
+    """Rename a table in the tree to a name that the schema has."""
+    table.meta[SPAN_KEY] = place.start, place.end
     if not table.alias:
-        table.meta[CALLED] = table.this.sql("duckdb") if table.name else ""
+        table.meta[NAME_KEY] = table.this.sql("duckdb") if table.name else ""
         table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
     table.set("this", exp.to_identifier(name))
     table.set("db", None)

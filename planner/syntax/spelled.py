@@ -1,8 +1,8 @@
-"""`spelled`: a query that sqlml writes itself, in an engine's own spelling.
+"""The spelling of sqlml's own query templates for an engine.
 
-Templates are plain SQL with bare function names and operators, so that they can be read. A bare
-name may mean a macro of somebody's database, though, and engines call some functions by other
-names: here every function and operator gets the name by which only the engine's own is found.
+Templates are plain SQL with bare function names and operators, so that they are easy to read. But a
+bare name may resolve to a user's macro, and engines have different names for some functions. Here
+each function and operator gets the name that resolves to the engine's built-in only.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sqlml.parsing.parse import trees
 _OPERATORS: Mapping[type[exp.Expr], str] = MappingProxyType(
     {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Neg: "-", exp.Mod: "%"}
 )
-"""What of a template DuckDB looks up by its sign."""
+"""Operators of templates that DuckDB resolves by their symbol."""
 
 _SYNTAX = frozenset({"coalesce"})
 _SYNTAX_NODES = (exp.Cast, exp.Case, exp.If, exp.Coalesce, exp.And, exp.Or, exp.Exists)
-"""What is written as a function is, or what sqlglot takes for one, and is none."""
+"""Nodes that look like functions in SQL or in sqlglot but are syntax."""
 
-_SPARK: Mapping[str, str] = MappingProxyType(
+_SPARK_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "fsum": "sum",
         "error": "raise_error",
@@ -37,15 +37,15 @@ _SPARK: Mapping[str, str] = MappingProxyType(
         "approx_quantile": "approx_percentile",
     }
 )
-"""Functions of templates that Spark calls by another name."""
+"""Functions of templates that have another name in Spark."""
 
 
 @lru_cache(maxsize=256)
 def spelled(template: str, dialect: str = "duckdb") -> str:
-    """The query as an engine takes it.
+    """Return a query template with the built-in names of an engine.
 
     Args:
-        template: one query in DuckDB's SQL, without names from outside.
+        template: one query in DuckDB's SQL, without the user's names.
         dialect: the name of a `Dialect`.
 
     >>> spelled("SELECT fsum(a * 2) AS b FROM rows_seen")
@@ -54,48 +54,48 @@ def spelled(template: str, dialect: str = "duckdb") -> str:
     'SELECT sum(a * 2) AS b FROM rows_seen'
     """
     (tree,) = trees(template, DUCKDB.name)
-    for node in reversed(list(tree.walk())):  # what is inside of others first
-        made = _FOR[dialect](node)
-        if made is not node:
-            node.replace(made)
+    for node in reversed(list(tree.walk())):  # innermost first
+        replacement = _SPELLING_RULES[dialect](node)
+        if replacement is not node:
+            node.replace(replacement)
     return str(tree.sql(dialect=dialect, normalize_functions=False))
 
 
-def _for_duckdb(node: exp.Expr) -> exp.Expr:
-    sign = _OPERATORS.get(type(node))
-    if sign is not None:
+def _spell_for_duckdb(node: exp.Expr) -> exp.Expr:
+    operator = _OPERATORS.get(type(node))
+    if operator is not None:
         operands = [node.this] if isinstance(node, exp.Neg) else [node.this, node.expression]
-        plain = [o.this if isinstance(o, exp.Paren) else o for o in operands]
-        return exp.Anonymous(this=builtin(sign), expressions=plain)
+        unwrapped = [o.this if isinstance(o, exp.Paren) else o for o in operands]
+        return exp.Anonymous(this=builtin(operator), expressions=unwrapped)
     if isinstance(node, exp.Func) and not isinstance(node, (exp.Anonymous, *_SYNTAX_NODES)):
-        return _named(node)  # which sqlglot reads in a way of its own
+        return _as_builtin_call(node)
     if isinstance(node, exp.Anonymous) and node.name not in _SYNTAX and "." not in node.name:
         return exp.Anonymous(this=builtin(node.name), expressions=node.expressions)
     return node
 
 
-def _named(node: exp.Func) -> exp.Expr:
-    """A function that sqlglot knows, as a call by its full name."""
+def _as_builtin_call(node: exp.Func) -> exp.Expr:
+    """Return a function for which sqlglot has a node of its own as a call by its full name."""
     name = node.sql_name().lower()
-    operands = [a for key in node.arg_types for a in _listed(node.args.get(key))]
+    operands = [a for key in node.arg_types for a in _as_list(node.args.get(key))]
     return exp.Anonymous(this=builtin(name), expressions=operands)
 
 
-def _listed(argument: Any) -> list[Any]:
+def _as_list(argument: Any) -> list[Any]:
     if argument is None or isinstance(argument, bool):
         return []
     return argument if isinstance(argument, list) else [argument]
 
 
-def _for_spark(node: exp.Expr) -> exp.Expr:
+def _spell_for_spark(node: exp.Expr) -> exp.Expr:
     if isinstance(node, exp.Anonymous) and node.name == "struct_pack":
         fields = [(exp.Literal.string(f.name), f.expression) for f in node.expressions]
         return exp.Anonymous(this="named_struct", expressions=[e for f in fields for e in f])
-    if isinstance(node, exp.Anonymous) and node.name in _SPARK:
-        return exp.Anonymous(this=_SPARK[node.name], expressions=node.expressions)
+    if isinstance(node, exp.Anonymous) and node.name in _SPARK_NAMES:
+        return exp.Anonymous(this=_SPARK_NAMES[node.name], expressions=node.expressions)
     return node
 
 
-_FOR: Mapping[str, Callable[[exp.Expr], exp.Expr]] = MappingProxyType(
-    {"duckdb": _for_duckdb, "spark": _for_spark}
+_SPELLING_RULES: Mapping[str, Callable[[exp.Expr], exp.Expr]] = MappingProxyType(
+    {"duckdb": _spell_for_duckdb, "spark": _spell_for_spark}
 )

@@ -1,7 +1,7 @@
-"""`table_forms`: the table forms of a text, `ml_predict(MODEL m, TABLE t)`, and their parts.
+"""The table forms in a text, such as `ml_predict(MODEL m, TABLE t)`, read from its tokens.
 
-Each may be written `ML.PREDICT(..)`, too, and its options `STRUCT(0.5 AS threshold)` in place of
-`threshold := 0.5`, as BigQuery has it.
+As in BigQuery, each may also be written `ML.PREDICT(...)`, and its options as `STRUCT(0.5 AS
+threshold)` instead of `threshold := 0.5`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from sqlml.planner.syntax.forms import (
     FORMS,
     QUERIES,
     FormOption,
-    option_of,
-    options_of_struct,
-    unnamed_option,
+    read_option,
+    read_positional_option,
+    read_struct_options,
 )
 from sqlml.suggestions import closest
 from sqlml.types import fold
@@ -26,11 +26,16 @@ from sqlml.types import fold
 
 @dataclass(frozen=True, slots=True)
 class TableForm:
-    """`ml_predict(MODEL m, TABLE t)`, `ML.PREDICT(MODEL m, (query))` or `ml_evaluate(MODEL m)`.
+    """A table form: `ml_predict(MODEL m, TABLE t)`, `ML.PREDICT(MODEL m, (query))` or
+    `ml_evaluate(MODEL m)`.
 
-    function: one of `FORMS`. model: the reference to the model, which stands at `model_span`; None
-    if a parameter or the expression `column` should give it, or the form has none. rows: each
-    without TABLE. options: by their names.
+    Attributes:
+        function: one of `FORMS`.
+        model: the reference to the model; None if a parameter or the expression `column` names it,
+            or if the form has no model.
+        model_span: the span of the reference.
+        rows: the spans of its rows, without TABLE.
+        options: its options by name.
     """
 
     span: Span
@@ -42,10 +47,10 @@ class TableForm:
     column: Span | None = None
 
     def whole(self, name: str, default: int, least: int, most: int, sql: str) -> int:
-        """An option that is a whole number.
+        """Return an option that is a whole number.
 
         Raises:
-            BindError: it is none, or out of range.
+            BindError: it is not a whole number, or out of range.
         """
         option = self.options.get(name)
         if option is None:
@@ -59,78 +64,81 @@ class TableForm:
         return int(option.value)
 
 
-def table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
-    """All table forms, in the order of the text, those in the rows of others, too.
+def find_table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
+    """Return all table forms in the order of the text, including those in the rows of others.
 
     Raises:
-        BindError: a table form that is not well formed.
-        ParseError: the text cannot be read.
+        BindError: a table form is malformed.
+        ParseError: the text cannot be tokenized.
     """
     tokens = tokenize(sql, dialect)
-    return tuple(_form(sql, tokens, i) for i in range(len(tokens)) if _begins(tokens, i))
+    return tuple(
+        _read_table_form(sql, tokens, i) for i in range(len(tokens)) if _is_table_form(tokens, i)
+    )
 
 
 def has_table_form(tokens: Sequence[Token]) -> bool:
-    """Whether a statement has a table form, well written or not."""
-    return any(_begins(tokens, i) for i in range(len(tokens)))
+    """Return whether a statement has a table form, well formed or not."""
+    return any(_is_table_form(tokens, i) for i in range(len(tokens)))
 
 
-def names_in(sql: str, dialect: str = "duckdb") -> frozenset[str]:
-    """The names that a text has, folded."""
+def find_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
+    """Return the folded identifiers of a text."""
     return frozenset(fold(t.text) for t in tokenize(sql, dialect) if t.is_identifier)
 
 
-def defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
-    """The names, folded, that a statement gives to queries in a WITH, and some others.
+def find_defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
+    """Return the folded names of the CTEs of a statement, and maybe other aliases.
 
-    >>> sorted(defined_names("WITH a AS (SELECT 1), b(x) AS MATERIALIZED (SELECT 2) FROM a, b"))
+    >>> sorted(find_defined_names("WITH a AS (SELECT 1), b(x) AS (SELECT 2) FROM a, b"))
     ['a', 'b']
     """
     tokens = tokenize(sql, dialect)
     if not any(token.upper == "WITH" for token in tokens):
         return frozenset()
-    found = set()
+    names = set()
     for i, token in enumerate(tokens):
-        place = i + 1
-        if place < len(tokens) and tokens[place].is_symbol("("):
-            place = tokens.closing.get(place, len(tokens)) + 1
-        if token.is_identifier and place < len(tokens) and tokens[place].upper == "AS":
-            found.add(fold(token.text))
-    return frozenset(found)
+        next_index = i + 1
+        if next_index < len(tokens) and tokens[next_index].is_symbol("("):
+            next_index = tokens.closing.get(next_index, len(tokens)) + 1
+        if token.is_identifier and next_index < len(tokens) and tokens[next_index].upper == "AS":
+            names.add(fold(token.text))
+    return frozenset(names)
 
 
-def _begins(tokens: Sequence[Token], i: int) -> bool:
-    """Whether a table form begins at token i; functions of that name take neither MODEL nor
-    TABLE."""
-    dotted = tokens[i].upper == "ML"
-    name = i + 2 if dotted else i
+def _is_table_form(tokens: Sequence[Token], i: int) -> bool:
+    """Return whether a table form begins at token i; user functions of that name take neither MODEL
+    nor TABLE.
+    """
+    is_dotted = tokens[i].upper == "ML"
+    name = i + 2 if is_dotted else i
     if name + 3 >= len(tokens) or not tokens[name + 1].is_symbol("("):
         return False
-    if dotted and not (tokens[i + 1].is_symbol(".") and tokens[name].is_identifier):
+    if is_dotted and not (tokens[i + 1].is_symbol(".") and tokens[name].is_identifier):
         return False
-    written = fold(tokens[name].text)
-    if not dotted and not (tokens[i].is_identifier and written.startswith("ml_")):
+    function = fold(tokens[name].text)
+    if not is_dotted and not (tokens[i].is_identifier and function.startswith("ml_")):
         return False
     first, second = tokens[name + 2], tokens[name + 3]
-    form = FORMS.get(written if dotted else written.removeprefix("ml_"))
+    form = FORMS.get(function if is_dotted else function.removeprefix("ml_"))
     if form is None or form.has_model:
         if first.upper == "MODEL":
-            named = second.is_identifier or second.kind in ("string", "param")
-            return named or second.is_symbol("(")
-        return dotted and form is None and first.upper == "TABLE" and second.is_identifier
+            is_name = second.is_identifier or second.kind in ("string", "param")
+            return is_name or second.is_symbol("(")
+        return is_dotted and form is None and first.upper == "TABLE" and second.is_identifier
     is_query = first.is_symbol("(") and (second.upper in QUERIES or second.is_symbol("("))
-    named = second.is_identifier or second.kind == "string"
-    return is_query or (first.upper == "TABLE" and named)
+    is_name = second.is_identifier or second.kind == "string"
+    return is_query or (first.upper == "TABLE" and is_name)
 
 
-def _form(sql: str, tokens: Tokens, start: int) -> TableForm:
-    dotted = tokens[start].upper == "ML"
-    opening = start + (3 if dotted else 1)
-    written = tokens[opening - 1].text
-    function = fold(written).removeprefix("" if dotted else "ml_")
+def _read_table_form(sql: str, tokens: Tokens, start: int) -> TableForm:
+    is_dotted = tokens[start].upper == "ML"
+    opening = start + (3 if is_dotted else 1)
+    function_token = tokens[opening - 1].text
+    function = fold(function_token).removeprefix("" if is_dotted else "ml_")
     if function not in FORMS:
         raise BindError(
-            _unknown(sql[tokens[start].start : tokens[opening].start], function),
+            _describe_unknown(sql[tokens[start].start : tokens[opening].start], function),
             sql,
             tokens[start].start,
         )
@@ -139,14 +147,14 @@ def _form(sql: str, tokens: Tokens, start: int) -> TableForm:
         raise BindError("this bracket is not closed", sql, tokens[opening].start)
     items = tokens.split_commas(opening + 1, close)
     form = FORMS[function]
-    model, place, column = None, Span(tokens[opening].start, tokens[opening].end), None
+    model, model_span, column = None, Span(tokens[opening].start, tokens[opening].end), None
     if form.has_model:
         first, last = items.pop(0)
-        place = Span(tokens[first + 1].start, tokens[last - 1].end)
+        model_span = Span(tokens[first + 1].start, tokens[last - 1].end)
         if tokens[first + 1].is_symbol("(") and tokens.closing.get(first + 1) == last - 1:
-            column = place
+            column = model_span
         else:
-            model = _reference(sql, tokens[first + 1 : last])
+            model = _read_reference(sql, tokens[first + 1 : last])
     rows = []
     while items and _are_rows(tokens, *items[0]):
         rows.append(items.pop(0))
@@ -155,9 +163,9 @@ def _form(sql: str, tokens: Tokens, start: int) -> TableForm:
         Span(tokens[start].start, tokens[close].end),
         function,
         model,
-        place,
-        tuple(_without_table(tokens, *place) for place in rows),
-        dict(_options(sql, function, tokens, items)),
+        model_span,
+        tuple(_span_of_rows(tokens, *place) for place in rows),
+        dict(_read_options(sql, function, tokens, items)),
         column,
     )
 
@@ -167,91 +175,95 @@ def _check_rows(
     tokens: Tokens,
     function: str,
     rows: Sequence[tuple[int, int]],
-    others: Sequence[tuple[int, int]],
+    other_items: Sequence[tuple[int, int]],
     start: int,
 ) -> None:
-    """Raise BindError for a form with too few or too many rows; `others` are its other items."""
+    """Raise BindError if a form has too few or too many rows; `other_items` are its other
+    arguments.
+    """
     form = FORMS[function]
-    least, most = form.tables
+    least, most = form.table_range
     if least <= len(rows) <= most:
         return
-    if len(rows) < least and others and others[0][0] < others[0][1]:
+    if len(rows) < least and other_items and other_items[0][0] < other_items[0][1]:
         raise BindError(
             "the table form takes its rows as TABLE and a name, or as a query in brackets",
             sql,
-            tokens[others[0][0]].start,
+            tokens[other_items[0][0]].start,
         )
     model = ["MODEL m"] if form.has_model else []
     example = ", ".join([*model, "TABLE t", "TABLE u"][: len(model) + most])
     if not most:
-        wanted = "a model alone"
+        expected = "a model alone"
     elif form.has_model:
-        wanted = "a model and its rows"
+        expected = "a model and its rows"
     else:
-        wanted = "rows" if most == 1 else "two tables"
-    place = start if len(rows) < least else rows[most][0]
+        expected = "rows" if most == 1 else "two tables"
+    error_token = start if len(rows) < least else rows[most][0]
     raise BindError(
-        f"ml_{function} takes {wanted}, as in ml_{function}({example})", sql, tokens[place].start
+        f"ml_{function} takes {expected}, as in ml_{function}({example})",
+        sql,
+        tokens[error_token].start,
     )
 
 
-def _unknown(written: str, function: str) -> str:
-    """The message for a form that does not exist."""
-    near = closest(function, FORMS)
+def _describe_unknown(written: str, function: str) -> str:
+    """Return the message for a form that does not exist."""
+    suggestion = closest(function, FORMS)
     hint = f"functions: {', '.join(f'ml_{f}' for f in FORMS)}"
-    if near is not None:
-        hint = f"did you mean ml_{near}?"
+    if suggestion is not None:
+        hint = f"did you mean ml_{suggestion}?"
     return f"unknown function {written}; {hint}"
 
 
 def _are_rows(tokens: Tokens, start: int, end: int) -> bool:
-    """Whether an argument is `TABLE t` or a query in brackets."""
+    """Return whether an argument is `TABLE t` or a query in brackets."""
     if tokens[start].upper == "TABLE" and end - start > 1:
         return True
     return tokens[start].is_symbol("(") and tokens.closing.get(start) == end - 1
 
 
-def _without_table(tokens: Tokens, start: int, end: int) -> Span:
-    """The place of rows as they may stand in FROM."""
+def _span_of_rows(tokens: Tokens, start: int, end: int) -> Span:
+    """Return the span of rows as they may stand in FROM."""
     start += tokens[start].upper == "TABLE"
     return Span(tokens[start].start, tokens[end - 1].end)
 
 
-def _options(
+def _read_options(
     sql: str, function: str, tokens: Tokens, items: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[str, FormOption]]:
-    """The options of a form, by their names.
+    """Yield the options of a form with their names.
 
     Raises:
-        BindError: an argument that is none, or an option that the form does not have.
+        BindError: an argument is not an option, or not one of this form.
     """
-    seen = set()
-    unnamed = list(FORMS[function].positional)
+    names = set()
+    positional = list(FORMS[function].positional)
     for start, end in items:
-        found = options_of_struct(sql, tokens, start, end)
-        if not found and unnamed and end - start == 1:
-            found = [unnamed_option(sql, tokens, start, unnamed.pop(0))]
-        found = found or [option_of(sql, tokens, start, end)]
-        for option in found:
-            known = FORMS[function].options
-            if option.name not in known:
-                near = closest(option.name, known)
-                hint = f"options: {', '.join(known)}" if known else "it takes none"
-                if near is not None:
-                    hint = f"did you mean {near}?"
+        options = read_struct_options(sql, tokens, start, end)
+        if not options and positional and end - start == 1:
+            options = [read_positional_option(sql, tokens, start, positional.pop(0))]
+        options = options or [read_option(sql, tokens, start, end)]
+        for option in options:
+            known_options = FORMS[function].options
+            if option.name not in known_options:
+                suggestion = closest(option.name, known_options)
+                hint = f"options: {', '.join(known_options)}" if known_options else "it takes none"
+                if suggestion is not None:
+                    hint = f"did you mean {suggestion}?"
                 raise BindError(
                     f"unknown option {option.name} of ml_{function}; {hint}",
                     sql,
                     option.span.start,
                 )
-            if option.name in seen:
+            if option.name in names:
                 raise BindError(f"option {option.name} is given twice", sql, option.span.start)
-            seen.add(option.name)
-            yield option.name, option.checked(known[option.name], sql)
+            names.add(option.name)
+            yield option.name, option.check(known_options[option.name], sql)
 
 
-def _reference(sql: str, tokens: Sequence[Token]) -> str | None:
-    """The reference to a model: m, db.m, "m", m@last, m/3 or all that as a string."""
+def _read_reference(sql: str, tokens: Sequence[Token]) -> str | None:
+    """Return a reference to a model: m, db.m, "m", m@last, m/3, or any of these as a string."""
     if len(tokens) == 1 and tokens[0].kind == "string":
         return tokens[0].text
     if any(t.kind == "param" for t in tokens):

@@ -1,7 +1,9 @@
-"""`Text`: a text of SQL, its statements and how to run them.
+"""The classification of SQL texts: whether a text concerns models, its statements, and how to run
+it.
 
-Everything is worked out when first asked for, and only once: texts recur, and several parts of a
-session ask about each. A text that lacks a few words is the engine's own, and never tokenised.
+Each property of `Text` is computed when it is first read, and only once: texts recur, and several
+components of a session ask about each. A text without any of a few words belongs to the engine and
+is never tokenized.
 """
 
 from __future__ import annotations
@@ -14,16 +16,19 @@ from typing import Any
 from sqlml.errors import ParseError
 from sqlml.parsing.parse import cut, parse
 from sqlml.parsing.statements import Explain, Query, Statement
-from sqlml.planner.syntax.arguments import FUNCTIONS, seems_to_call
+from sqlml.planner.syntax.arguments import FUNCTIONS, mentions_model_calls
 from sqlml.types import fold, is_unicode
 
-_MODELS = ("predict", "explain", "transform", "model", "sqlml_", "_data", "ml.")
-_ENDS = ("commit", "end", "rollback", "abort")
-_BRINGS = ("attach", "import")
-_DEFINES = ("macro", "function")
-_WATCHED = (*_MODELS, *_DEFINES, *_BRINGS, *_ENDS)
-"""One of these is in each text that we may have to do with: it calls or names a model, brings or
-hides a function or macro of ours, or ends a transaction."""
+_MODEL_WORDS = ("predict", "explain", "transform", "model", "sqlml_", "_data", "ml.")
+_TRANSACTION_ENDS = ("commit", "end", "rollback", "abort")
+_IMPORTING_WORDS = ("attach", "import")
+_DEFINING_WORDS = ("macro", "function")
+_RELEVANT_WORDS = (*_MODEL_WORDS, *_DEFINING_WORDS, *_IMPORTING_WORDS, *_TRANSACTION_ENDS)
+"""Words of which at least one is in each text that sqlml may have to handle.
+
+Such a text calls or names a model, adds or hides one of sqlml's functions or macros, or ends a
+transaction.
+"""
 
 _GAP = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))"
 _FLAGS = re.IGNORECASE | re.DOTALL
@@ -36,8 +41,8 @@ _ABOUT_MODELS = re.compile(
     r"|\b(?:set|reset)" + _GAP + r"+(?:\w+" + _GAP + r"+)?sqlml_",
     _FLAGS,
 )
-_END = re.compile(rf"(?:{'|'.join(_ENDS)})(?:{_GAP}+\w+)*", _FLAGS)
-_BRING = re.compile(rf"(?:^|;){_GAP}*(?:{'|'.join(_BRINGS)})\b", _FLAGS)
+_END = re.compile(rf"(?:{'|'.join(_TRANSACTION_ENDS)})(?:{_GAP}+\w+)*", _FLAGS)
+_BRING = re.compile(rf"(?:^|;){_GAP}*(?:{'|'.join(_IMPORTING_WORDS)})\b", _FLAGS)
 _IMPORT = re.compile(rf"import{_GAP}+database{_GAP}+'((?:[^']|'')*)'", _FLAGS)
 _DEFINE = re.compile(
     rf"create{_GAP}+(?:or{_GAP}+replace{_GAP}+)?(?:macro|function){_GAP}+"
@@ -50,9 +55,9 @@ _DEFINE = re.compile(
 
 @dataclass(frozen=True)
 class Text:
-    """How to run the text `sql` of a dialect.
+    """A SQL text of a dialect and how to run it.
 
-    `is_the_engines`: the engine runs it as it is.
+    `is_the_engines` marks a text that the engine runs as it is.
     """
 
     sql: str
@@ -61,48 +66,51 @@ class Text:
 
     @cached_property
     def concerns_models(self) -> bool:
-        """Whether it calls models or has statements about them, as far as a few words tell.
+        """Whether the text seems to call models or has statements about them.
 
         >>> Text("SELECT 1").concerns_models, Text("SHOW MODELS").concerns_models
         (False, True)
         """
-        return self._has(_MODELS) and _ABOUT_MODELS.search(self.sql) is not None
+        return self._contains_any(_MODEL_WORDS) and _ABOUT_MODELS.search(self.sql) is not None
 
     @cached_property
     def calls_models(self) -> bool:
-        """Whether it calls a model, or means to, as far as its tokens tell."""
-        return self.concerns_models and seems_to_call(self.sql, self.dialect)
+        """Whether its tokens contain a model call, or an attempt at one."""
+        return self.concerns_models and mentions_model_calls(self.sql, self.dialect)
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
-        """The statements, to be run one by one; none if the engine runs the text as a whole.
+        """The statements to run one by one; empty if the engine runs the text as a whole.
 
-        Several of DuckDB's own are such a text, so that the places in the engine's errors are
-        right; Spark takes one statement at a time. A text without tokens is such a text too: the
-        engine says why.
+        DuckDB runs several of its own statements as one text, so that the positions in its errors
+        are right. Spark takes one statement at a time. The engine also runs a text without tokens,
+        and reports the error.
 
         Raises:
-            ParseError: a statement about models breaks the grammar; the error shows the place.
+            ParseError: a statement about models breaks the grammar; the error shows where.
         """
         if self.concerns_models and not is_unicode(self.sql):
-            wrong = next(character for character in self.sql if not is_unicode(character))
-            raise ParseError(f"the statement is not valid Unicode: it has {wrong!r}")
+            invalid = next(character for character in self.sql if not is_unicode(character))
+            raise ParseError(f"the statement is not valid Unicode: it has {invalid!r}")
         if self.is_the_engines or not self.concerns_models:
             one_by_one = self.dialect == "spark" and ";" in self.sql
             return tuple(Query(piece) for piece in self.pieces) if one_by_one else ()
         try:
-            found = parse(self.sql, self.dialect)
+            statements = parse(self.sql, self.dialect)
         except ParseError as error:
             if error.sql is None and self.dialect == "duckdb":
                 return ()
             raise
-        whole = self.dialect == "duckdb" and len(found) > 1 and not self.calls_models
-        return () if whole and all(isinstance(s, Query | Explain) for s in found) else found
+        runs_as_one = self.dialect == "duckdb" and len(statements) > 1 and not self.calls_models
+        return (
+            ()
+            if runs_as_one and all(isinstance(s, Query | Explain) for s in statements)
+            else statements
+        )
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        """The texts of its statements, without semicolons; all of it if they cannot be
-        separated."""
+        """The texts of its statements without semicolons; the whole text if it cannot be split."""
         try:
             return tuple(cut(self.sql, self.dialect)) or (self.sql,)
         except ParseError:
@@ -110,25 +118,25 @@ class Text:
 
     @cached_property
     def ends_transaction(self) -> bool:
-        r"""Whether its last statement is COMMIT, ROLLBACK or another word for them.
+        r"""Whether its last statement is COMMIT, ROLLBACK or a synonym.
 
         >>> Text("BEGIN; DROP MODEL m; -- so\n commit;").ends_transaction
         True
         >>> Text("SELECT '; commit'").ends_transaction, Text("COMMIT; SELECT 1").ends_transaction
         (False, False)
         """
-        return self._has(_ENDS) and any(map(_END.fullmatch, self.pieces[-1:]))
+        return self._contains_any(_TRANSACTION_ENDS) and any(map(_END.fullmatch, self.pieces[-1:]))
 
     @cached_property
     def brings_models(self) -> bool:
-        r"""Whether it has an ATTACH or IMPORT: views that call models may come with it.
+        r"""Whether it has an ATTACH or IMPORT, which may add views that call models.
 
         >>> Text("-- mine\nATTACH 'shop.db'").brings_models
         True
         >>> Text("SELECT '; attach', import FROM attach; SELECT 1 AS attach").brings_models
         False
         """
-        if not self._has(_BRINGS) or _BRING.search(self.sql) is None:
+        if not self._contains_any(_IMPORTING_WORDS) or _BRING.search(self.sql) is None:
             return False
         return any(map(_BRING.match, self.pieces))
 
@@ -139,31 +147,33 @@ class Text:
         >>> Text("SELECT 1; import database 'it''s'").imported_folder
         "it's"
         """
-        found = map(_IMPORT.match, self.pieces if self.brings_models else ())
-        return next((match[1].replace("''", "'") for match in found if match), None)
+        matches = map(_IMPORT.match, self.pieces if self.brings_models else ())
+        return next((match[1].replace("''", "'") for match in matches if match), None)
 
     @cached_property
     def defines(self) -> tuple[str, ...]:
-        """Those of our names that it gives to a function in the user's main schema.
+        """The names of sqlml's functions that it redefines in the user's main schema.
 
         >>> Text("CREATE OR REPLACE MACRO main.predict(a) AS a; CREATE MACRO f(b) AS b").defines
         ('predict',)
         """
-        if not self._has(_DEFINES) or _DEFINE.search(self.sql) is None:
+        if not self._contains_any(_DEFINING_WORDS) or _DEFINE.search(self.sql) is None:
             return ()
         return tuple(fold(m[1]) for m in map(_DEFINE.match, self.pieces) if m is not None)
 
-    def _has(self, words: tuple[str, ...]) -> bool:
+    def _contains_any(self, words: tuple[str, ...]) -> bool:
         lowered = self.sql.lower()
         return any(word in lowered for word in words)
 
 
-THE_ENGINES = Text("", is_the_engines=True)
-"""The Text of all texts without those words; one for all of them, so it has no text."""
+ENGINE_SQL = Text("", is_the_engines=True)
+"""The shared `Text` of all texts that the engine runs as they are; it holds no SQL."""
 
 
 def text_of(sql: Any, dialect: str = "duckdb") -> Text:
-    """How to run a text; what is not a text (a statement that the engine has read) is the engine's.
+    """Return how to run a text.
+
+    Anything but a string, such as a statement that the engine has parsed, belongs to the engine.
 
     Args:
         dialect: the name of a `Dialect`.
@@ -174,14 +184,14 @@ def text_of(sql: Any, dialect: str = "duckdb") -> Text:
     False
     """
     if not isinstance(sql, str):
-        return THE_ENGINES
+        return ENGINE_SQL
     lowered = sql.lower()
-    for word in _WATCHED:  # a generator would take as long as all else here
+    for word in _RELEVANT_WORDS:  # faster than any() with a generator, on a path of every query
         if word in lowered:
-            return _known(sql, dialect)
-    return Text(sql, dialect) if dialect == "spark" and ";" in sql else THE_ENGINES
+            return _cached_text(sql, dialect)
+    return Text(sql, dialect) if dialect == "spark" and ";" in sql else ENGINE_SQL
 
 
 @lru_cache(maxsize=256)
-def _known(sql: str, dialect: str) -> Text:
+def _cached_text(sql: str, dialect: str) -> Text:
     return Text(sql, dialect)

@@ -83,7 +83,7 @@ def test_every_function_has_a_section(name: str) -> None:
 
 def test_options_of_calls_are_those_of_the_code() -> None:
     parts = sections(FUNCTIONS_PAGE)
-    explains = {n.lower() for n, option in _OPTIONS.items() if option.explains} | {"class"}
+    explains = {n.lower() for n, option in _OPTIONS.items() if option.only_explain} | {"class"}
     others = {n.lower() for n in _OPTIONS} - explains | {UNKNOWN_MODEL.lower()}
     assert in_tables(parts["explain"]) == explains
     assert in_tables(parts["Functions"]) == others

@@ -36,9 +36,9 @@ import pytest
 from sqlml.parsing.parse import cut
 from sqlml.parsing.tokens import tokenize
 from sqlml.planner.plan.plan import Plan
-from sqlml.planner.rewrites.widened_from import source_of
-from sqlml.planner.syntax.read import outline_of
-from sqlml.planner.syntax.table_form import table_forms
+from sqlml.planner.rewrites.widened_from import find_source
+from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.table_form import find_table_forms
 
 FOLDER = Path(__file__).parents[1] / "golden" / "sql" / "scored"
 
@@ -205,11 +205,11 @@ def check_only_calls_changed(plan: Plan) -> None:
         planned = [c for c in plan.calls if c.call_text == written]
         if planned:
             free.append((start, end))
-        source = source_of(call, outline)
+        source = find_source(call, outline)
         if source is not None and any(c.shared and c.shared.in_from for c in planned):
             sources.add(source)
     free += [(s.span.start, s.span.end) for s in sources]
-    free += [(form.span.start, form.span.end) for form in table_forms(sql)]
+    free += [(form.span.start, form.span.end) for form in find_table_forms(sql)]
     places = {token.start: i for i, token in enumerate(tokens)}
     own = {
         **{places[p.start]: r"\*(?: EXCLUDE \([^)]*\))?" for s in sources for p in s.stars},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sqlml.planner.syntax.outline import Block
-from sqlml.planner.syntax.read import outline_of
+from sqlml.planner.syntax.read_outline import outline_of
 
 
 def block(sql: str) -> tuple[str, Block | None]:
@@ -81,18 +81,18 @@ def test_a_recursive_definition_sees_itself() -> None:
         "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT @ FROM r) SELECT * FROM r"
     )
     assert found is not None and found.parent is not None
-    assert found.parent.recursive and [c.name for c in found.parent.ctes] == ["r"]
+    assert found.parent.is_recursive and [c.name for c in found.parent.ctes] == ["r"]
 
 
 def test_a_derived_table_knows_that_it_may_be_lateral() -> None:
     _, found = block("SELECT 1 FROM t, LATERAL (SELECT @) l")
-    assert found is not None and found.lateral and found.parent is not None
+    assert found is not None and found.is_lateral and found.parent is not None
 
 
 def test_select_aliases_are_found() -> None:
     text, found = block("SELECT a + 1 AS b, c d, e: f(1, 2), @ FROM t")
     assert found is not None
-    aliases = [item.span for item in found.items if item.named]
+    aliases = [item.span for item in found.items if item.is_named]
     assert [text[s.start : s.end] for s in aliases] == ["a + 1 AS b", "e: f(1, 2)"]
 
 

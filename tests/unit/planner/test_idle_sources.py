@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from sqlml.planner.syntax.feature_sources import feature_sources
-from sqlml.planner.syntax.read import outline_of
-from sqlml.planner.syntax.top_k import Cascaded, idle_sources
+from sqlml.planner.syntax.lineage import feature_sources
+from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.top_k import CascadedCall, find_idle_sources
 
 TABLES: Mapping[str, list[str]] = {
     "songs": ["id", "k", "x", "y", "genre"],
@@ -79,11 +79,11 @@ def idle(query: str, *features: str) -> list[tuple[str, Mapping[str, str]]]:
         assert call.block is not None
         if call.function == "predict":
             reads = {name: name for name in ("x", *features)}
-            cascaded.append(Cascaded(call.span, call.block.span, reads, frozenset({"x"})))
+            cascaded.append(CascadedCall(call.span, call.block.span, reads, frozenset({"x"})))
         else:
             exact += [(call.block.span, name) for name in ("x", *features)]
     spans = [call.span for call in outline.calls]
-    found = idle_sources(query, cascaded, exact, spans, columns, returned)
+    found = find_idle_sources(query, cascaded, exact, spans, columns, returned)
     return [(i.source.name, i.features) for i in found]
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sqlml.dialects.type_names import element, map_types, pair_types
-from sqlml.planner.binding.column_types import as_json, fix_of
+from sqlml.planner.binding.column_types import convert_to_json, suggest_conversion
 from sqlml.types import Kind
 
 NESTED: tuple[Kind, ...] = ("list", "map", "pairs")
 
 
 def feeds(kind: str) -> list[Kind]:
-    return [k for k in NESTED if as_json("c", kind, k) == "system.main.to_json(c)"]
+    return [k for k in NESTED if convert_to_json("c", kind, k) == "system.main.to_json(c)"]
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,14 @@ def test_others_feed_nothing(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", NESTED)
 def test_json_and_what_has_no_type_feed_all(kind: Kind) -> None:
-    assert as_json("c", "JSON", kind) == "CAST(c AS VARCHAR)"
-    assert as_json("?", '"NULL"', kind) == as_json("?", "UNKNOWN", kind) == "system.main.to_json(?)"
+    assert convert_to_json("c", "JSON", kind) == "CAST(c AS VARCHAR)"
+    assert (
+        convert_to_json("?", '"NULL"', kind)
+        == convert_to_json("?", "UNKNOWN", kind)
+        == "system.main.to_json(?)"
+    )
     if kind != "map":
-        assert as_json("[]", '"NULL"[]', kind) == "system.main.to_json([])"
+        assert convert_to_json("[]", '"NULL"[]', kind) == "system.main.to_json([])"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +123,7 @@ def test_json_and_what_has_no_type_feed_all(kind: Kind) -> None:
     ],
 )
 def test_what_an_error_proposes(type: str, kind: Kind, fix: str) -> None:
-    assert fix_of("c", type, kind) == fix
+    assert suggest_conversion("c", type, kind) == fix
 
 
 def test_types_taken_apart() -> None:

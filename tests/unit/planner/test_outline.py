@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sqlml.errors import BindError, ParseError
-from sqlml.planner.syntax.arguments import seems_to_call
+from sqlml.planner.syntax.arguments import mentions_model_calls
 from sqlml.planner.syntax.outline import Literal, ModelCall, ModelColumn, Outline, Parameter
-from sqlml.planner.syntax.read import outline_of
+from sqlml.planner.syntax.read_outline import outline_of
 
 
 def outline(sql: str, dialect: str = "duckdb") -> Outline:
@@ -95,7 +95,7 @@ def test_a_query_in_from_sees_what_stands_to_its_left(sql: str, left: list[str])
     ],
 )
 def test_whether_a_clause_asks_for_each_row(sql: str, asked: bool) -> None:
-    assert call(sql).always_asked is asked
+    assert call(sql).is_always_evaluated is asked
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_whether_a_clause_asks_for_each_row(sql: str, asked: bool) -> None:
 )
 def test_names_that_are_no_columns(sql: str, local: list[str]) -> None:
     found = call(sql)
-    assert [sql[p.start : p.end] for p in found.local] == local
+    assert [sql[p.start : p.end] for p in found.local_names] == local
 
 
 def test_arguments() -> None:
@@ -148,7 +148,7 @@ def test_arguments() -> None:
     ],
 )
 def test_comparisons(sql: str, bounds: list[tuple[str, str]], turned: bool) -> None:
-    found = call(sql).compared
+    found = call(sql).comparison
     assert found is not None and found.turned is turned
     assert [(sign, n.text) for sign, n, _ in found.bounds] == bounds
 
@@ -165,7 +165,7 @@ def test_comparisons(sql: str, bounds: list[tuple[str, str]], turned: bool) -> N
     ],
 )
 def test_what_is_no_plain_comparison(sql: str) -> None:
-    assert call(sql).compared is None
+    assert call(sql).comparison is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_what_a_statement_makes_and_keeps(sql: str, created: str, kept: bool) ->
 def test_a_call_that_is_not_of_a_model() -> None:
     for text in ("mine.predict('m', a)", "predict(a, b)", "predict()", "\"predict\"('m', a)"):
         assert not outline(f"SELECT {text} FROM t").calls
-        assert not seems_to_call(f"SELECT {text} FROM t")
+        assert not mentions_model_calls(f"SELECT {text} FROM t")
 
 
 def test_a_column_that_names_models() -> None:
@@ -238,7 +238,7 @@ def test_the_output_that_has_a_call(sql: str, output: str, compares: bool) -> No
     place = found.output
     text = "" if place is None else made.sql[place.start : place.end]
     assert text.replace("predict('m', *)", "@") == output
-    assert (place in made.comparing) == compares
+    assert (place in made.comparing_outputs) == compares
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_the_output_that_has_a_call(sql: str, output: str, compares: bool) -> No
     ],
 )
 def test_where_the_engine_accepts_no_volatile_function(sql: str, steady: bool) -> None:
-    assert call(sql).steady == steady
+    assert call(sql).must_be_stable == steady
 
 
 @pytest.mark.parametrize(
@@ -270,4 +270,4 @@ def test_where_the_engine_accepts_no_volatile_function(sql: str, steady: bool) -
     ],
 )
 def test_items_whose_names_are_used_take_no_volatile_function(sql: str, volatile: bool) -> None:
-    assert all(item.volatile for item in outline(sql).calls[0].items) == volatile
+    assert all(item.accepts_volatile for item in outline(sql).calls[0].items) == volatile

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sqlml.errors import ParseError
-from sqlml.planner.syntax.arguments import parameters_of as places
+from sqlml.planner.syntax.arguments import find_parameters as places
 from sqlml.planner.syntax.parameters import Parameters, with_values
 
 
@@ -20,33 +20,33 @@ def test_question_marks_count_on_their_own() -> None:
     first, second = places(sql)
     given = Parameters(places(sql), [1, "a"])
     assert given.value(first) == (1,) and given.value(second) == ("a",)
-    assert given.text(first) is None and given.text(second) == "a"
+    assert given.text_value(first) is None and given.text_value(second) == "a"
 
 
 def test_a_used_up_parameter_leaves_the_list() -> None:
     sql = "SELECT ?, ?, ?"
     given = Parameters(places(sql), ["m", 2, 3])
-    given = given.using([places(sql)[0]])
+    given = given.consume([places(sql)[0]])
     assert given.remaining() == ((1, 2), frozenset())
-    assert given.renumbered(inside=False) == {}
-    assert list(given.renumbered(inside=True).values()) == ["$1", "$2"]
+    assert given.renumber(inside=False) == {}
+    assert list(given.renumber(inside=True).values()) == ["$1", "$2"]
 
 
 def test_numbered_parameters_move_up() -> None:
     sql = "SELECT $2, $1, $3, $1"
     given = Parameters(places(sql), ["a", "m", "c"])
-    given = given.using([places(sql)[0]])
+    given = given.consume([places(sql)[0]])
     assert given.remaining() == ((0, 2), frozenset())
-    assert list(given.renumbered(inside=False).values()) == ["$1", "$2", "$1"]
+    assert list(given.renumber(inside=False).values()) == ["$1", "$2", "$1"]
 
 
 def test_a_named_parameter_stays_while_somebody_needs_it() -> None:
     sql = "SELECT $m, $m, $x"
     first, second, _ = places(sql)
     given = Parameters(places(sql), {"M": "churn", "x": 1})
-    given = given.using([first])
+    given = given.consume([first])
     assert given.remaining() == (None, frozenset())
-    given = given.using([second])
+    given = given.consume([second])
     assert given.remaining() == (None, frozenset({"m"}))
 
 
@@ -88,7 +88,7 @@ def test_absent_values_are_untyped() -> None:
 def test_a_parameter_that_the_rewritten_text_lost_is_given_no_more() -> None:
     sql = "SELECT f(a := ?, b := ?) FROM t WHERE c > ?"
     given = Parameters(places(sql), [1, 2, 3])
-    assert list(given.renumbered(inside=True).values()) == ["$1", "$2", "$3"]
+    assert list(given.renumber(inside=True).values()) == ["$1", "$2", "$3"]
     assert given.fitted("SELECT g($2, $2) WHERE c > $3") == (
         "SELECT g($1, $1) WHERE c > $2",
         (1, 2),

@@ -209,7 +209,7 @@ def entry(rule: str, title: str, sql: str, context: Context) -> str:
     if rule == "rows_in_from":
         context = replace(context, dialect=CopyingDuckDB())
     if rule == "table_form":
-        made = run(read_statement(sql, None, context), upto=rule).text
+        made = run(read_statement(sql, None, context), last_rule=rule).text
         return f"-- {title}\n{sql};\n-- becomes\n{made};\n"
     made = planned(sql, context)
     if rule == "probability_comparisons":
@@ -239,4 +239,4 @@ def test_the_text_that_a_rule_makes(rule: str, context: Context) -> None:
 
 def test_an_unknown_rule_is_refused(context: Context) -> None:
     with pytest.raises(ConfigError, match="unknown rule 'nothing'; rules: table_form, "):
-        run(read_statement("SELECT 1", None, context), upto="nothing")
+        run(read_statement("SELECT 1", None, context), last_rule="nothing")

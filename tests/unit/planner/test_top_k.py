@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from sqlml.planner.syntax.read import outline_of
-from sqlml.planner.syntax.top_k import MIXED, UNFIT, Cascaded, TopK, top_k
+from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.top_k import MIXED_ROWS, UNSUPPORTED, CascadedCall, TopK, find_top_k
 from tests.unit.planner.test_idle_sources import JOINED, columns, returned
 
 CALL = "predict_score('m', *)"
@@ -20,9 +20,9 @@ def found(query: str, *features: str) -> TopK | str:
     assert first.block is not None
     reads = {name: name for name in ("x", *features)}
     exact = [(c.block.span, name) for c in others if c.block for name in reads]
-    call = Cascaded(first.span, first.block.span, reads, frozenset({"x"}))
+    call = CascadedCall(first.span, first.block.span, reads, frozenset({"x"}))
     spans = [c.span for c in outline.calls]
-    return top_k(query, call, exact, spans, columns, returned)
+    return find_top_k(query, call, exact, spans, columns, returned)
 
 
 @pytest.mark.parametrize(
@@ -82,30 +82,33 @@ def test_which_table_is_filtered(
 @pytest.mark.parametrize(
     ("query", "why"),
     [
-        (f"SELECT id FROM songs ORDER BY {CALL} LIMIT 20", UNFIT),
-        (f"SELECT id FROM songs ORDER BY {CALL} DESC", UNFIT),
-        (f"SELECT id FROM songs ORDER BY id, {CALL} DESC LIMIT 20", UNFIT),
-        (f"SELECT id FROM songs ORDER BY {CALL} + 1 DESC LIMIT 20", UNFIT),
-        (f"SELECT id FROM songs ORDER BY -{CALL} DESC LIMIT 20", UNFIT),
-        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT 20 + 3", UNFIT),
-        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT 20 PERCENT", UNFIT),
-        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT ?", UNFIT),
-        (f"SELECT DISTINCT y, {CALL} AS p FROM songs ORDER BY p DESC LIMIT 20", UNFIT),
-        (f"SELECT max(y), {CALL} AS p FROM songs GROUP BY ALL ORDER BY p DESC LIMIT 20", UNFIT),
+        (f"SELECT id FROM songs ORDER BY {CALL} LIMIT 20", UNSUPPORTED),
+        (f"SELECT id FROM songs ORDER BY {CALL} DESC", UNSUPPORTED),
+        (f"SELECT id FROM songs ORDER BY id, {CALL} DESC LIMIT 20", UNSUPPORTED),
+        (f"SELECT id FROM songs ORDER BY {CALL} + 1 DESC LIMIT 20", UNSUPPORTED),
+        (f"SELECT id FROM songs ORDER BY -{CALL} DESC LIMIT 20", UNSUPPORTED),
+        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT 20 + 3", UNSUPPORTED),
+        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT 20 PERCENT", UNSUPPORTED),
+        (f"SELECT id FROM songs ORDER BY {CALL} DESC LIMIT ?", UNSUPPORTED),
+        (f"SELECT DISTINCT y, {CALL} AS p FROM songs ORDER BY p DESC LIMIT 20", UNSUPPORTED),
+        (
+            f"SELECT max(y), {CALL} AS p FROM songs GROUP BY ALL ORDER BY p DESC LIMIT 20",
+            UNSUPPORTED,
+        ),
         (
             f"SELECT id, rank() OVER (ORDER BY y), {CALL} AS p FROM songs ORDER BY p DESC LIMIT 2",
-            UNFIT,
+            UNSUPPORTED,
         ),
-        (f"SELECT *, {CALL} FROM songs ORDER BY 2 DESC LIMIT 20", UNFIT),
-        (f"SELECT id FROM songs s, genres g ORDER BY {CALL} DESC LIMIT 20", MIXED),
+        (f"SELECT *, {CALL} FROM songs ORDER BY 2 DESC LIMIT 20", UNSUPPORTED),
+        (f"SELECT id FROM songs s, genres g ORDER BY {CALL} DESC LIMIT 20", MIXED_ROWS),
         (
             f"SELECT s.id FROM songs s JOIN artists a ON s.k = a.k ORDER BY {CALL} DESC LIMIT 20",
-            MIXED,
+            MIXED_ROWS,
         ),
         (
             "SELECT id FROM (SELECT *, slow(y) AS z FROM songs LIMIT 100) q "
             f"ORDER BY {CALL} DESC LIMIT 20",
-            MIXED,
+            MIXED_ROWS,
         ),
         (
             "SELECT id FROM (SELECT *, slow(y) AS z FROM songs) q WHERE id > 3 "

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from sqlml.planner.rewrites.widened_from import Source, source_of
-from sqlml.planner.syntax.read import outline_of
+from sqlml.planner.rewrites.widened_from import WidenableSource, find_source
+from sqlml.planner.syntax.read_outline import outline_of
 
 CALL = "predict('m', *)"
 
 
-def source(sql: str) -> Source | None:
+def source(sql: str) -> WidenableSource | None:
     """Of the last call of a statement in Spark's words."""
     outline = outline_of(sql, "spark")
-    return source_of(outline.calls[-1], outline)
+    return find_source(outline.calls[-1], outline)
 
 
 def filters(sql: str) -> list[str]:

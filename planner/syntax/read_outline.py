@@ -1,4 +1,6 @@
-"""`outline_of`: one walk over sqlglot's tree of a statement, which gives its `Outline`."""
+"""The entry of this package: `outline_of` walks over sqlglot's tree of a statement once and returns
+its `Outline`.
+"""
 
 from __future__ import annotations
 
@@ -14,91 +16,94 @@ from sqlml.parsing.places import Span, is_written, outermost, overlaps, span
 from sqlml.parsing.tokens import deeply, tokenize
 from sqlml.planner.syntax import changes, expressions, queries
 from sqlml.planner.syntax.arguments import Arguments
-from sqlml.planner.syntax.items import At, Reader, Rule, children, place_of
 from sqlml.planner.syntax.outline import Outline, SingleSource
+from sqlml.planner.syntax.outline_walk import Reader, Rule, WalkContext, iterate_children, span_of
 from sqlml.types import fold
 
-# `single_source`: the FROM clause of a query, where it can take a column more.
-#
-# That is where it is one table, file or subquery, and where nobody can see that it has another
-# column now: stars leave it out, and nobody takes whole rows.
 
-
-def single_source(
+def find_single_source(
     select: exp.Expr, arguments: Arguments, calls: Sequence[Span]
 ) -> SingleSource | None:
-    """The source; None if it must stay as it is.
+    """Return the FROM clause of a query if it can produce one more column; None if it must stay as
+    it is.
+
+    It must be one table, file or subquery, and nothing may notice the new column: stars leave it
+    out, and no expression uses whole rows.
 
     Args:
-        calls: the `outermost` model calls: what stands inside them is rewritten anyway.
+        calls: the `outermost` model calls, whose content is rewritten anyway.
     """
     from_ = select.args.get("from_")
     if from_ is None or select.args.get("joins") or select.args.get("laterals"):
         return None
     source = from_.this
-    place, alias = span(source), _name(source)
-    written = [node for node in select.expressions if is_written(node)]
-    if place is None or alias is None or not written:
+    source_span, alias = span(source), _source_name(source)
+    items = [node for node in select.expressions if is_written(node)]
+    if source_span is None or alias is None or not items:
         return None
-    own = span(alias)
-    if own is None or arguments.is_row(fold(alias.name), _whole(select), place, calls):
+    alias_span = span(alias)
+    if alias_span is None or arguments.uses_row(
+        fold(alias.name), _span_without_with(select), source_span, calls
+    ):
         return None
-    for node in _nodes(select, from_, calls):
+    for node in _walk_outside_sources(select, from_, calls):
         if isinstance(node, exp.Anonymous) and fold(node.name) == "columns":
             return None
-        nested = isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
-        if nested and node.args.get("table") is not None and node not in written:
+        is_qualified_star = isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
+        if is_qualified_star and node.args.get("table") is not None and node not in items:
             return None  # of a nested query, say, which may be the whole row too
     stars: list[Span] = []
-    lists: list[Span] = []
-    for node in written:
+    exclude_lists: list[Span] = []
+    for node in items:
         star = node.this if isinstance(node, exp.Column) else node
         if not isinstance(star, exp.Star):
             if any(isinstance(n, exp.Star) and _is_item_star(n) for n in node.walk()):
                 if any(isinstance(node, kind) for kind in (exp.Like, exp.ILike, exp.Glob, exp.Not)):
                     return None
             continue
-        found = arguments.star_at(span(star))
-        if found is None:
+        star_parts = arguments.read_star_mark(span(star))
+        if star_parts is None:
             return None
-        mark, opened = found
-        if opened is not None:
-            lists.append(opened)
+        mark, exclude_list = star_parts
+        if exclude_list is not None:
+            exclude_lists.append(exclude_list)
         else:
             stars.append(mark)
-    return SingleSource(place, own, tuple(stars), tuple(lists))
+    return SingleSource(source_span, alias_span, tuple(stars), tuple(exclude_lists))
 
 
 def _is_item_star(node: exp.Expr) -> bool:
     return not isinstance(node.parent, exp.Anonymous | exp.Count)
 
 
-def _whole(select: exp.Expr) -> Span:
-    """The query without its WITH."""
+def _span_without_with(select: exp.Expr) -> Span:
+    """Return the span of a query without its WITH."""
     place, with_ = span(select), select.args.get("with_")
     before = None if with_ is None else span(with_)
     assert place is not None
     return place if before is None else Span(before.end, place.end)
 
 
-def _nodes(select: exp.Expr, from_: exp.Expr, calls: Sequence[Span]) -> Iterator[exp.Expr]:
-    """All that a query holds outside of its FROM, its WITH and the calls of models."""
-    waiting = [child for key, child in children(select) if key not in ("from_", "with_")]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, exp.Anonymous) and _is_call(node, calls):
+def _walk_outside_sources(
+    select: exp.Expr, from_: exp.Expr, calls: Sequence[Span]
+) -> Iterator[exp.Expr]:
+    """Yield the nodes of a query outside of its FROM, its WITH and its model calls."""
+    stack = [child for key, child in iterate_children(select) if key not in ("from_", "with_")]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, exp.Anonymous) and _is_model_call(node, calls):
             continue
         yield node
-        waiting.extend(node.iter_expressions())
+        stack.extend(node.iter_expressions())
 
 
-def _is_call(node: exp.Expr, calls: Sequence[Span]) -> bool:
+def _is_model_call(node: exp.Expr, calls: Sequence[Span]) -> bool:
     start = node.meta.get("start")
     return start is not None and overlaps(Span(start, start + 1), calls)
 
 
-def _name(source: exp.Expr) -> exp.Expr | None:
-    """The name of a source: `db.t`, `t AS x`, `'file' x`, `f(..) x`, `(..) x`."""
+def _source_name(source: exp.Expr) -> exp.Expr | None:
+    """Return the name of a source: `db.t`, `t AS x`, `'file' x`, `f(...) x` or `(...) x`."""
     if not isinstance(source, exp.Table | exp.Subquery):
         return None
     if any(
@@ -119,36 +124,38 @@ _RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
 
 
 def outline_of(sql: str, dialect: str = "duckdb") -> Outline:
-    """The outline of one statement.
+    """Return the outline of one statement.
 
     Args:
         dialect: the name of a `Dialect`.
 
     Raises:
-        ParseError: sqlglot cannot read it.
-        BindError: an argument of a call that cannot be meant.
+        ParseError: sqlglot cannot read the statement.
+        BindError: an argument of a call cannot be valid.
     """
-    return deeply(sql, dialect, partial(_outline, sql, dialect))
+    return deeply(sql, dialect, partial(_read_outline, sql, dialect))
 
 
-def _outline(sql: str, dialect: str) -> Outline:
+def _read_outline(sql: str, dialect: str) -> Outline:
     reader = Reader(sql, tokenize(sql, dialect), _RULES)
-    found = trees(sql, dialect)
-    for tree in found:
+    statements = trees(sql, dialect)
+    for tree in statements:
         if tree.find(exp.Command) is not None:
             raise ParseError(f"sqlglot cannot parse this kind of statement, {tree.name}", sql, 0)
-        reader.walk(tree, At())
+        reader.walk(tree, WalkContext())
     calls = outermost(call.span for call in reader.calls)
-    singles = {place_of(n): single_source(n, reader.arguments, calls) for n in reader.selects}
+    single_sources = {
+        span_of(n): find_single_source(n, reader.arguments, calls) for n in reader.selects
+    }
     return Outline(
         sql,
         reader.created,
-        reader.kept or reader.created not in ("", "TABLE"),
-        changes.prefix_of(found[0]) if len(found) == 1 else None,
+        reader.is_stored or reader.created not in ("", "TABLE"),
+        changes.find_prefix(statements[0]) if len(statements) == 1 else None,
         tuple(sorted(reader.calls, key=lambda call: call.span.start)),
-        frozenset(reader.values),
+        frozenset(reader.scalar_forms),
         reader.arguments.parameters,
-        reader.words,
-        {place: single for place, single in singles.items() if single is not None},
-        frozenset(reader.comparing),
+        reader.identifiers,
+        {place: single for place, single in single_sources.items() if single is not None},
+        frozenset(reader.comparing_outputs),
     )

@@ -1,0 +1,240 @@
+"""The walk over sqlglot's tree of a statement: its state, its results, and helpers that its rules
+share.
+
+The rules themselves are in `queries.py`, `changes.py` and `expressions.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from sqlml.parsing.places import Span, hull, span
+from sqlml.parsing.tokens import Tokens
+from sqlml.planner.syntax.arguments import FUNCTIONS, Arguments
+from sqlml.planner.syntax.outline import Block, Comparison, Cte, Item, ModelCall
+from sqlml.types import fold
+
+CLAUSES: Mapping[str, str] = MappingProxyType(
+    {
+        "expressions": "SELECT",
+        "distinct": "SELECT",
+        "from_": "FROM",
+        "joins": "FROM",
+        "laterals": "FROM",
+        "where": "WHERE",
+        "group": "GROUP",
+        "having": "HAVING",
+        "windows": "WINDOW",
+        "qualify": "QUALIFY",
+        "order": "ORDER",
+        "sort": "SORT",
+        "cluster": "CLUSTER",
+        "distribute": "DISTRIBUTE",
+        "limit": "LIMIT",
+        "offset": "OFFSET",
+        "sample": "USING_SAMPLE",
+        "returning": "RETURNING",
+    }
+)
+"""The keyword of each clause by the name of the part in sqlglot's query node."""
+
+
+@dataclass(frozen=True, slots=True)
+class WalkContext:
+    """The surroundings of a node, from which a `ModelCall` there takes its attributes.
+
+    `outer_sources` are the tables that a SELECT without FROM reads (Spark's `FROM t INSERT INTO ...
+    SELECT`).
+    """
+
+    block: Block | None = None
+    clause: str = ""
+    items: tuple[Item, ...] = ()
+    local_names: frozenset[str] = frozenset()
+    depth: int = 0
+    queries: int = 0
+    in_try: bool = False
+    must_be_stable: bool = False
+    output: Span | None = None
+    is_always_evaluated: bool = True
+    in_definition: bool = False
+    in_unused_cte: bool = False
+    outer_sources: tuple[Span, ...] = ()
+
+
+Rule = Callable[["Reader", exp.Expr, WalkContext], None]
+"""A rule for a kind of node: it records what the node means and walks on into its children."""
+
+
+class Reader:
+    """The walk over a statement, which collects what the outline needs."""
+
+    def __init__(self, sql: str, tokens: Tokens, rules: Mapping[type[exp.Expr], Rule]) -> None:
+        self.sql = sql
+        self._rules = rules
+        self.arguments = Arguments(sql, tokens)
+        self.identifiers = tuple((fold(t.text), t.start) for t in tokens if t.is_identifier)
+        self._offsets: dict[str, list[int]] = {}
+        for word, start in self.identifiers:
+            self._offsets.setdefault(word, []).append(start)
+        self.calls: list[ModelCall] = []
+        self.comparisons: dict[int, Comparison] = {}
+        self.scalar_forms: set[int] = set()
+        self.created = ""
+        self.is_stored = False
+        self.selects: list[exp.Expr] = []
+        self.comparing_outputs: set[Span] = set()
+
+    def is_used_elsewhere(self, cte: Cte) -> bool:
+        """Return whether the name of a CTE is written anywhere outside of its definition."""
+        return self.is_written_outside(fold(cte.name), Span(0, len(self.sql)), cte.span)
+
+    def is_written_outside(self, word: str, place: Span, excluded: Span) -> bool:
+        """Return whether a folded identifier is written in a span outside of the part
+        `excluded`.
+        """
+        starts = self._offsets.get(word, ())
+        first, last = bisect_left(starts, place.start), bisect_left(starts, place.end)
+        # The excluded ones are adjacent, so if any other exists it is the first or the last.
+        ends = [*starts[first:last][:1], *starts[first:last][-1:]]
+        return any(not excluded.start <= start < excluded.end for start in ends)
+
+    def walk(self, node: exp.Expr, context: WalkContext) -> None:
+        """Walk a node by the rule of its kind."""
+        rule = self._rules.get(type(node))
+        if rule is not None:
+            rule(self, node, context)
+        else:
+            self.walk_children(node, context)
+
+    def walk_children(self, node: exp.Expr, context: WalkContext) -> None:
+        """Walk all children of a node."""
+        for child in node.iter_expressions():
+            self.walk(child, context)
+
+    def walk_clauses(
+        self, node: exp.Expr, context: WalkContext, clause: Callable[[str], str]
+    ) -> None:
+        """Walk all parts of a query's node except its WITH, each in its clause."""
+        for key, child in iterate_children(node):
+            if key != "with_":
+                self.walk(child, replace(context, clause=clause(key)))
+
+
+def clause_of(key: str) -> str:
+    """Return the keyword of the clause that a part of a query's node is, or ""."""
+    return CLAUSES.get(key, "")
+
+
+def iterate_children(node: exp.Expr) -> Iterable[tuple[str, exp.Expr]]:
+    """Yield the children of a node with the names of their parts."""
+    for key, value in node.args.items():
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, exp.Expr):
+                yield key, child
+
+
+def span_of(node: exp.Expr) -> Span:
+    """Return the span of a node that is written in the text."""
+    place = span(node)
+    assert place is not None, f"{node!r} stands in the text"
+    return place
+
+
+def existing_spans(*nodes: exp.Expr | None) -> tuple[Span, ...]:
+    """Return the spans of the nodes that exist."""
+    return tuple(place for node in nodes if node is not None and (place := span(node)))
+
+
+def covering_span(nodes: Iterable[exp.Expr]) -> tuple[Span, ...]:
+    """Return one span that covers neighbouring nodes; none for no nodes."""
+    place = hull(nodes)
+    return () if place is None else (place,)
+
+
+def read_item(reader: Reader, node: exp.Expr, query: Span) -> Item:
+    """Return a select item of the query at the span `query`."""
+    place = span_of(node)
+    if not isinstance(node, exp.Alias | exp.Aliases):
+        return Item(place, None, _may_expand(node))
+    value, alias = span_of(node.this), span(node.args["alias"]) if node.args.get("alias") else None
+    before = alias is not None and alias.start < value.start
+    between = "" if alias is None else reader.sql[value.end : alias.start]
+    named = before or between.rstrip().upper().endswith("AS")
+    used = isinstance(node, exp.Aliases) or reader.is_written_outside(
+        fold(node.alias), query, place
+    )
+    return Item(place, node.alias or "several", _may_expand(node), not used, named)
+
+
+def item_name(node: exp.Expr) -> str:
+    """Return the folded alias of a select item, or ""."""
+    return fold(node.alias) if isinstance(node, exp.Alias) else ""
+
+
+def _may_expand(node: exp.Expr) -> bool:
+    """Return whether an item is a star or a generator, or has COLUMNS(...) outside of a model's
+    call.
+    """
+    star = node.this if isinstance(node, exp.Column) else node
+    if isinstance(star, exp.Star):
+        return True
+    return _function_name(node) in _GENERATORS or _has_columns_function(node)
+
+
+def _has_columns_function(node: exp.Expr) -> bool:
+    outside = node.walk(prune=lambda n: _function_name(n) in FUNCTIONS)
+    return any(_function_name(part) == "columns" for part in outside)
+
+
+def _function_name(node: exp.Expr) -> str:
+    """Return the folded name of the function that a node calls, or ""."""
+    return fold(node.name) if isinstance(node, exp.Anonymous) else ""
+
+
+_GENERATORS = frozenset(
+    "explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple".split()
+)
+"""Spark's functions that produce several columns with names of their own."""
+
+
+def _walk_outside_brackets(node: exp.Expr) -> Iterator[exp.Expr]:
+    return node.walk(prune=lambda part: isinstance(part, _IN_BRACKETS))
+
+
+_IN_BRACKETS = (
+    *(exp.Anonymous, exp.Cast, exp.Paren, exp.Tuple, exp.Query),
+    *(exp.Array, exp.Bracket, exp.Struct),
+)
+
+CONDITIONAL_FUNCTIONS = frozenset({"coalesce", "if", "ifnull", "nullif", "try"})
+"""Functions that may skip arguments, or may hide that one fails."""
+
+
+def independent_filters(condition: exp.Expr) -> tuple[Span, ...]:
+    """Return the operands of a condition's ANDs; none if some are evaluated depending on others."""
+    return (
+        () if _may_skip_operands(condition) else tuple(map(span_of, split_conjunction(condition)))
+    )
+
+
+def split_conjunction(condition: exp.Expr) -> list[exp.Expr]:
+    """Return the operands of the ANDs of a condition."""
+    and_ = isinstance(condition, exp.And)
+    return list(condition.flatten(unnest=False)) if and_ else [condition]
+
+
+def _may_skip_operands(node: exp.Expr) -> bool:
+    """Return whether something outside of brackets may keep part of a condition from being
+    evaluated.
+    """
+    return any(
+        isinstance(part, exp.Or | exp.Case | exp.If | exp.Lambda)
+        or _function_name(part) in CONDITIONAL_FUNCTIONS
+        for part in _walk_outside_brackets(node)
+    )
