@@ -165,7 +165,7 @@ class Recorder:
 
 def asked_of_the_engine(con: sqlml.Session, query: str) -> list[Way]:
     """What a query that was planned before asks of DuckDB before it runs."""
-    engine = con._engine
+    engine = con._services.engine
     recorder: Any = Recorder(engine.native)
     engine.native = engine.connection.native = recorder
     con.execute(query).fetchall()

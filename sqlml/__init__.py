@@ -1,4 +1,9 @@
-"""sqlml: trained machine-learning models inside SQL engines.
+"""Trained machine-learning models inside SQL engines.
+
+`connect` opens a DuckDB file, and `attach` wraps an open connection of DuckDB or Spark. Both return
+a session on which models are statements and functions. `compile` scores without a database.
+docs/python.md describes all public names, and CONTRIBUTING.md the packages behind them. A public
+name is loaded at its first use, so that `import sqlml` costs next to nothing.
 
 >>> import sqlml
 >>> with sqlml.connect() as con:
@@ -12,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sqlml import errors
     from sqlml.importers.sql_steps.importer import register_step
     from sqlml.open_session import attach, connect
     from sqlml.scorer.scorer import Scorer, compile
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
     from sqlml.tools.calibration.calibrate import calibrate
 
 try:
-    __version__ = version("sqlml")
+    __version__: str = version("sqlml")
 except PackageNotFoundError:  # run from a checkout
     __version__ = "0"
 
@@ -34,7 +40,7 @@ __all__ = [
     "register_step",
 ]
 
-_HOMES = {
+_MODULES = {
     "Plugin": "sqlml.tools.connectors.dbt_plugin",  # dbt-duckdb's plugin "sqlml"
     "Scorer": "sqlml.scorer.scorer",
     "Session": "sqlml.session.session",
@@ -46,20 +52,28 @@ _HOMES = {
     "errors": "sqlml.errors",
     "register_step": "sqlml.importers.sql_steps.importer",
 }
+"""Name -> the module that defines it."""
 
 
 def load_ipython_extension(ipython: Any) -> None:
     """Add `%sqlml` and `%%sqlml` to a notebook; `%load_ext sqlml` calls this."""
-    ipython.register_magics(__getattr__("SqlmlMagics"))
+    ipython.register_magics(_load("SqlmlMagics"))
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name at its first use, so that `import sqlml` costs next to nothing."""
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _load(name: str) -> Any:
     import importlib
 
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'sqlml' has no attribute {name!r}")
-    module = importlib.import_module(_HOMES[name])
+    module = importlib.import_module(_MODULES[name])
     value = module if name == "errors" else getattr(module, name)
     globals()[name] = value
     return value
+
+
+if not TYPE_CHECKING:  # a misspelt name is an error for type checkers
+    __getattr__ = _load

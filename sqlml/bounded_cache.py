@@ -1,4 +1,8 @@
-"""`Recent`: what was used lately, within a number of bytes; the rest is made again when needed."""
+"""Caches bounded by bytes, and results cached for as long as their arguments live.
+
+`Recent` keeps the values that were used last. `of_programs` and `words_of_programs` cache the
+results of a function of a Program while the Program lives; `while_alive` caches a result of arrays.
+"""
 
 from __future__ import annotations
 
@@ -19,99 +23,104 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Recent(Generic[K, V]):
-    """Values by keys; those that were not used for longest go when all take too much. Thread-safe.
+    """A least-recently-used cache bounded by bytes. Thread-safe.
 
     Args:
-        most_bytes: what all together may take; the one that was used last stays, however large.
+        most_bytes: maximum size of all values; the one used last stays, however large it is.
     """
 
     def __init__(self, most_bytes: int = RECENT_BYTES) -> None:
-        self._most = most_bytes
-        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._max_bytes = most_bytes
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """The value of a key; None if it is not cached (any more)."""
+        """Return the value of a key; None if it is not cached, or no longer."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None
-            self._kept.move_to_end(key)
-            return found[0]
+            self._entries.move_to_end(key)
+            return entry[0]
 
     def put(self, key: K, value: V, nbytes: int) -> None:
-        """Keep a value, which takes `nbytes`."""
+        """Cache a value of `nbytes` bytes, and evict those that no longer fit."""
         with self._lock:
-            before = self._kept.pop(key, None)
-            self._bytes += nbytes - (0 if before is None else before[1])
-            self._kept[key] = value, nbytes
-            while self._bytes > self._most and len(self._kept) > 1:
-                _, (_, freed) = self._kept.popitem(last=False)
-                self._bytes -= freed
+            previous = self._entries.pop(key, None)
+            self._bytes += nbytes - (0 if previous is None else previous[1])
+            self._entries[key] = value, nbytes
+            while self._bytes > self._max_bytes and len(self._entries) > 1:
+                _, (_, freed_bytes) = self._entries.popitem(last=False)
+                self._bytes -= freed_bytes
 
     def take(self, is_wanted: Callable[[K], bool]) -> list[tuple[K, V, int]]:
-        """Remove and return the entries with such a key, and their bytes."""
+        """Remove and return the entries whose keys satisfy `is_wanted`: key, value and bytes."""
         with self._lock:
-            found = [(k, *kept) for k, kept in self._kept.items() if is_wanted(k)]
-            for key, _, nbytes in found:
-                del self._kept[key]
+            taken = [(k, *entry) for k, entry in self._entries.items() if is_wanted(k)]
+            for key, _, nbytes in taken:
+                del self._entries[key]
                 self._bytes -= nbytes
-        return found
+        return taken
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
+
+
+_results_of_arrays: dict[tuple[str | int, ...], tuple[Any, list[weakref.ref[Array]]]] = {}
 
 
 def while_alive(what: str, arrays: Sequence[Array], make: Callable[[], V]) -> V:
-    """What `make` makes of arrays, once for as long as all of them live.
+    """Return `make()`, which depends on arrays, and cache it for as long as all of them live.
 
-    It is made each time where one of them may be written to.
+    Nothing is cached if one of the arrays is writeable.
+
+    Args:
+        what: distinguishes results of the same arrays.
     """
     if any(array.flags.writeable for array in arrays):
         return make()
     key: tuple[str | int, ...] = (what, *map(id, arrays))
-    found = _of_arrays.get(key)
-    if found is None:
-        ends = [weakref.ref(array, lambda _: _of_arrays.pop(key, None)) for array in arrays]
-        found = _of_arrays[key] = make(), ends
-    made: V = found[0]
-    return made
-
-
-_of_arrays: dict[tuple[str | int, ...], tuple[Any, list[weakref.ref[Array]]]] = {}
+    entry = _results_of_arrays.get(key)
+    if entry is None:
+        references = [
+            weakref.ref(array, lambda _: _results_of_arrays.pop(key, None)) for array in arrays
+        ]
+        entry = _results_of_arrays[key] = make(), references
+    result: V = entry[0]
+    return result
 
 
 def of_programs(function: F) -> F:
-    """Keep what a function makes of its arguments, the first of which is a Program.
+    """Cache the results of a function whose first argument is a Program, while the Program lives.
 
-    It is kept for as long as that Program lives, of each Program the latest within a number of
-    bytes: a result is taken to be as large as the Program, plus a thousand bytes.
-    The function is given a twin of the Program, so that no result holds what it is kept for.
+    Each Program has a cache bounded by `PREPARED_BYTES`, in which a result counts as large as the
+    Program, plus a thousand bytes. The function receives a copy of the Program, so that no result
+    keeps its own key alive.
     """
-    return _kept_with_programs(function, replace)
+    return _cache_with_programs(function, replace)
 
 
 def words_of_programs(function: F) -> F:
-    """`of_programs` for a function whose results are words or numbers, which hold no Program.
+    """Cache as `of_programs` does, for a function whose results do not refer to the Program.
 
-    It is given the Program itself, so that what it makes on the way is kept, too.
+    The function receives the Program itself, so that intermediate results are cached, too.
     """
-    return _kept_with_programs(function, lambda program: program)
+    return _cache_with_programs(function, lambda program: program)
 
 
-def _kept_with_programs(function: F, given: Callable[[Any], Any]) -> F:
-    of: weakref.WeakKeyDictionary[Any, Recent[Any, tuple[Any]]] = weakref.WeakKeyDictionary()
+def _cache_with_programs(function: F, copy_program: Callable[[Any], Any]) -> F:
+    caches: weakref.WeakKeyDictionary[Any, Recent[Any, tuple[Any]]] = weakref.WeakKeyDictionary()
 
     @wraps(function)
-    def made(program: Any, *rest: Any) -> Any:
-        kept = of.get(program)
-        if kept is None:
-            kept = of.setdefault(program, Recent(PREPARED_BYTES))
-        found = kept.get(rest)
-        if found is None:
-            found = (function(given(program), *rest),)
-            kept.put(rest, found, program.nbytes + 1000)
-        return found[0]
+    def cached(program: Any, *rest: Any) -> Any:
+        cache = caches.get(program)
+        if cache is None:
+            cache = caches.setdefault(program, Recent(PREPARED_BYTES))
+        entry = cache.get(rest)
+        if entry is None:
+            entry = (function(copy_program(program), *rest),)
+            cache.put(rest, entry, program.nbytes + 1000)
+        return entry[0]
 
-    return made  # type: ignore[return-value]
+    return cached  # type: ignore[return-value]

@@ -1,10 +1,10 @@
-"""`Child`: a process of its own that reads a stranger's file with the library that it is made for.
+"""Child processes that read a stranger's file with the library that wrote it.
 
 Such a library is native code: a hostile file may crash it, hang it or fill the memory. In a child
-that ends the child, and the answer is an error. It is started by itself and not by
-`multiprocessing`, which would run the user's main module again. Parent and child speak in frames of
-bytes over the child's standard input and output, whatever the libraries print; nothing that comes
-from a child is unpickled. Time and memory are bounded, and a child ends with its parent.
+process only the child ends, and the parent raises an error. `multiprocessing` is not used because
+it would run the user's main module again. Parent and child exchange frames of bytes over the
+child's standard input and output, whatever the libraries print. Nothing that a child sends is
+unpickled. Time and memory are bounded, and a child ends with its parent.
 
 Run as a script, this file is the child.
 """
@@ -24,31 +24,36 @@ from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 Conversation = Generator[bytes, bytes, None]
-"""What a child runs: a generator that yields answers, the first one of its own accord, and gets
-each question as the value of `yield`."""
+"""The code of a child: a generator that yields answers, the first one without a question, and
+receives each question as the value of `yield`."""
 
 SECONDS = 120.0
-"""What an answer may take, unless more is allowed."""
+"""Default time limit of an answer."""
 
-BYTES, TIMES = 8 << 30, 8
-"""Memory that a child may take: so much, and so many times what it is given and asked."""
+BASE_BYTES, INPUT_FACTOR = 8 << 30, 8
+"""Memory limit of a child: a fixed amount, plus a multiple of its inputs and of the question."""
 
-MOST = 1 << 32
-"""Bytes that an answer may have."""
+MAX_ANSWER_BYTES = 1 << 32
+"""Maximum size of an answer."""
 
 _FRAME = struct.Struct("<BQ")
-_ALLOWED = struct.Struct("<dQ")
+_LIMITS = struct.Struct("<dQ")
 _ANSWER, _ERROR = 0, 1
-_DEATH_OF_PARENT = 1
-"""prctl's PR_SET_PDEATHSIG."""
+_PR_SET_PDEATHSIG = 1
+"""The option of prctl for a signal at the end of the parent."""
 
 
 class Ended(Exception):
-    """A child that ended, or was ended, without an answer; the text says how: "ends with .."."""
+    """A child ended, or was ended, without an answer; the message says how: "ends with ..."."""
 
 
 class Failed(Exception):
-    """An exception in a child: the `name` of its class, and its message."""
+    """An exception in a child.
+
+    Attributes:
+        name: of the exception's class.
+        message: its text.
+    """
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -57,106 +62,111 @@ class Failed(Exception):
 
 
 class Child:
-    """A conversation with a process of its own, in a folder of its own; leaving the context ends
-    the one and removes the other.
+    """A child process with a temporary folder of its own, as a context.
+
+    Leaving the context ends the process and removes the folder.
 
     Args:
-        target: "module:function", where the function makes a `Conversation` of `given`.
-        given: what it begins with.
-        seconds: what each answer may take.
+        target: "module:function"; the function makes a `Conversation` from the inputs.
+        inputs: the arguments of the function.
+        seconds: time limit of each answer.
+
+    Attributes:
+        first: the first answer.
     """
 
-    def __init__(self, target: str, *given: bytes, seconds: float = SECONDS) -> None:
+    def __init__(self, target: str, *inputs: bytes, seconds: float = SECONDS) -> None:
         self._target = target
-        self._given = given
+        self._inputs = inputs
         self._seconds = seconds
-        self._late = False
+        self._is_late = False
 
     def __enter__(self) -> Child:
-        """Start the process, and have its first answer as `first`.
+        """Start the process and read its first answer.
 
         Raises:
-            Ended, Failed.
+            Ended: the process cannot be started, or ends without an answer.
+            Failed: it raises an exception.
         """
         if not sys.executable or getattr(sys, "frozen", False):
             raise Ended("cannot be started: this program has no Python interpreter of its own")
         command = [sys.executable, "-I" if sys.flags.isolated else "-P", __file__]
-        about = {
+        header = {
             "target": self._target,
             "path": _search_path(),
             "parent": os.getpid(),
-            "given": len(self._given),
+            "inputs": len(self._inputs),
         }
         try:
             self._folder = TemporaryDirectory(prefix="sqlml", ignore_cleanup_errors=True)
-            place = {"TMPDIR": self._folder.name, "TEMP": self._folder.name}
+            folders = {"TMPDIR": self._folder.name, "TEMP": self._folder.name}
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 cwd=self._folder.name,
-                env={**os.environ, **place, "CUDA_VISIBLE_DEVICES": "-1"},  # the CPU suffices
+                env={**os.environ, **folders, "CUDA_VISIBLE_DEVICES": "-1"},  # the CPU suffices
             )
         except OSError as error:
             raise Ended(f"cannot be started ({error})") from None
         try:
-            self.first = self._answer(json.dumps(about).encode(), *self._given)
+            self.first: bytes = self._exchange(json.dumps(header).encode(), *self._inputs)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever it is doing."""
         self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
             try:
                 stream.close()  # type: ignore[union-attr]
-            except OSError:  # what was written last did not arrive
+            except OSError:  # the last write did not arrive
                 pass
         self._process.wait()
         self._folder.cleanup()
 
     def ask(self, question: bytes, seconds: float | None = None) -> bytes:
-        """The answer to a question.
+        """Send a question and return the answer.
 
         Args:
-            seconds: what it may take, in place of what the others may.
+            seconds: a new time limit for this answer and those that follow.
 
         Raises:
-            Ended, Failed.
+            Ended, Failed: as `__enter__`.
         """
         if seconds is not None:
             self._seconds = seconds
-        return self._answer(question)
+        return self._exchange(question)
 
-    def _answer(self, *frames: bytes) -> bytes:
-        written, read = self._process.stdin, self._process.stdout
-        assert written is not None and read is not None
-        watch = threading.Timer(self._seconds, self._end)
-        watch.daemon = True
-        watch.start()
+    def _exchange(self, *frames: bytes) -> bytes:
+        to_child, from_child = self._process.stdin, self._process.stdout
+        assert to_child is not None and from_child is not None
+        timer = threading.Timer(self._seconds, self._end)
+        timer.daemon = True
+        timer.start()
         try:
-            allowed = _ALLOWED.pack(self._seconds, BYTES + TIMES * sum(map(len, frames)))
-            for frame in (allowed, *frames):
-                _send(written, _ANSWER, frame)
-            kind, content = _receive(read, MOST)
+            max_bytes = BASE_BYTES + INPUT_FACTOR * sum(map(len, frames))
+            for frame in (_LIMITS.pack(self._seconds, max_bytes), *frames):
+                _send(to_child, _ANSWER, frame)
+            kind, content = _receive(from_child, MAX_ANSWER_BYTES)
         except (OSError, EOFError):
-            raise Ended(self._how()) from None
+            raise Ended(self._describe_end()) from None
         finally:
-            watch.cancel()
+            timer.cancel()
         if kind == _ERROR:
-            about = json.loads(content)
-            raise Failed(str(about["error"]), str(about["message"]))
+            report = json.loads(content)
+            raise Failed(str(report["error"]), str(report["message"]))
         return content
 
     def _end(self) -> None:
-        self._late = True
+        self._is_late = True
         self._process.kill()
 
-    def _how(self) -> str:
-        if self._late:
+    def _describe_end(self) -> str:
+        if self._is_late:
             return f"takes more than {self._seconds:.0f} seconds"
         status = self._process.wait()
         if status == -getattr(signal, "SIGALRM", 0):
@@ -167,11 +177,13 @@ class Child:
 
 
 def _search_path() -> list[str]:
-    """Where a child finds modules: as this process does, but for its current directory, which may
-    be another than when it found them."""
-    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    """Return this process's search path for modules, without its current directory.
+
+    The current directory may have changed since modules were found there.
+    """
+    project = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     path = [os.path.abspath(p) for p in sys.path if p]
-    return path if ours in path else [*path, ours]
+    return path if project in path else [*path, project]
 
 
 def _send(stream: BinaryIO | Any, kind: int, content: bytes) -> None:
@@ -180,14 +192,14 @@ def _send(stream: BinaryIO | Any, kind: int, content: bytes) -> None:
     stream.flush()
 
 
-def _receive(stream: BinaryIO | Any, most: int | None = None) -> tuple[int, bytes]:
-    kind, length = _FRAME.unpack(_exactly(stream, _FRAME.size))
-    if most is not None and length > most:
+def _receive(stream: BinaryIO | Any, max_bytes: int | None = None) -> tuple[int, bytes]:
+    kind, length = _FRAME.unpack(_read_exactly(stream, _FRAME.size))
+    if max_bytes is not None and length > max_bytes:
         raise EOFError
-    return kind, _exactly(stream, length)
+    return kind, _read_exactly(stream, length)
 
 
-def _exactly(stream: BinaryIO | Any, size: int) -> bytes:
+def _read_exactly(stream: BinaryIO | Any, size: int) -> bytes:
     content: bytes = stream.read(size)
     if len(content) != size:
         raise EOFError
@@ -195,41 +207,41 @@ def _exactly(stream: BinaryIO | Any, size: int) -> bytes:
 
 
 def main() -> None:
-    """The child. Ctrl-C in a terminal is meant for the parent, which ends it."""
+    """Run the child. Ctrl-C in a terminal is meant for the parent, which ends the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
+    null_device = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null_device, 0)
+    os.dup2(null_device, 1)
     try:
         _converse(questions, answers)
     except (EOFError, BrokenPipeError):
-        return  # the parent has heard enough
+        return  # the parent needs no more answers
     except BaseException as error:
-        told = {"error": type(error).__name__, "message": str(getattr(error, "message", error))}
-        _send(answers, _ERROR, json.dumps(told).encode())
+        report = {"error": type(error).__name__, "message": str(getattr(error, "message", error))}
+        _send(answers, _ERROR, json.dumps(report).encode())
 
 
 def _converse(questions: BinaryIO, answers: BinaryIO) -> None:
-    def asked() -> bytes:
-        seconds, most = _ALLOWED.unpack(_receive(questions)[1])
-        _end_after(seconds + 5)  # the parent, if it is there, says so before
-        _limit(most)
+    def receive_question() -> bytes:
+        seconds, max_bytes = _LIMITS.unpack(_receive(questions)[1])
+        _end_after(seconds + 5)  # the parent reports the end first, if it is still there
+        _limit_memory(max_bytes)
         return _receive(questions)[1]
 
-    about = json.loads(asked())
-    _end_with(about["parent"])
-    given = [_receive(questions)[1] for _ in range(about["given"])]
-    sys.path[:] = about["path"]
-    module, _, name = about["target"].partition(":")
-    conversation = getattr(importlib.import_module(module), name)(*given)
-    del given
+    header = json.loads(receive_question())
+    _end_with(header["parent"])
+    inputs = [_receive(questions)[1] for _ in range(header["inputs"])]
+    sys.path[:] = header["path"]
+    module, _, name = header["target"].partition(":")
+    conversation = getattr(importlib.import_module(module), name)(*inputs)
+    del inputs
     answer = next(conversation)
     while True:
-        if len(answer) > MOST:
+        if len(answer) > MAX_ANSWER_BYTES:
             raise MemoryError(f"an answer of {len(answer)} bytes")
         _send(answers, _ANSWER, answer)
-        question = asked()
+        question = receive_question()
         try:
             answer = conversation.send(question)
         except StopIteration:
@@ -237,33 +249,33 @@ def _converse(questions: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _end_after(seconds: float) -> None:
-    """The system ends this process then, even where native code hangs and nobody is left to."""
+    """Let the system end this process, even if native code hangs and the parent is gone."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _end_with(parent: int) -> None:
-    """This process ends when its parent does."""
+    """Let the system end this process when its parent ends."""
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it has ended already
             os._exit(1)
 
 
-def _limit(most: int) -> None:
+def _limit_memory(max_bytes: int) -> None:
     try:
         import resource
 
-        # Memory, not addresses: threads and GPU libraries reserve many that they never use.
-        kinds = (resource.RLIMIT_DATA,) if sys.platform == "linux" else (resource.RLIMIT_AS,)
-        for kind, value in (*((k, most) for k in kinds), (resource.RLIMIT_CORE, 0)):
+        # Memory and not addresses: threads and GPU libraries reserve many that they never use.
+        memory = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+        for kind, value in ((memory, max_bytes), (resource.RLIMIT_CORE, 0)):
             hard = resource.getrlimit(kind)[1]
-            least = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(kind, (least, hard))
+            soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(kind, (soft, hard))
     except (ImportError, ValueError, OSError):
-        pass  # no such limits on this system; that of time remains
+        pass  # the system has no such limits; the time limit remains
 
 
 if __name__ == "__main__":

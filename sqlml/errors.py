@@ -1,4 +1,4 @@
-"""Every error that sqlml raises, as one tree:
+"""All errors that sqlml raises:
 
 ```text
 SqlmlError
@@ -8,7 +8,7 @@ SqlmlError
 │   ├── NotYetError            it is reserved for a later version
 │   └── BindError              a call does not fit its model or its table
 │       ├── MissingColumnError   the table lacks a feature of the model
-│       ├── MissingOutputError   the model does not give what is asked for
+│       ├── MissingOutputError   the model lacks the requested output
 │       ├── AmbiguousColumnError two tables have the same feature
 │       ├── ArityError           too many or too few positional arguments
 │       ├── ColumnOrderError     positional arguments are features in another order
@@ -18,13 +18,13 @@ SqlmlError
 │   ├── ModelExistsError
 │   └── ConflictError          another transaction changes the same models
 ├── ModelError               a trained object or an artifact
-│   ├── UnsupportedModelError  an estimator, parameter or operator that we do not cover
+│   ├── UnsupportedModelError  an estimator, parameter or operator that is not covered
 │   ├── ArtifactError          a damaged or hostile file or catalog row
 │   ├── VerificationError      the stored model predicts differently from its source
 │   └── UntrustedArtifactError the file would execute code without permission
 ├── ProgramError             a Program that breaks the rules of the IR (a bug in sqlml)
 ├── BackendError             a backend cannot run this Program
-│   └── MissingDependencyError an optional library is not installed
+├── MissingDependencyError   an optional library is not installed
 └── ScoringError             the rows of a batch
     ├── InputTypeError         the batch has another type or shape than the model
     ├── MissingValueError      NULL, NaN or infinity where the model accepts none
@@ -37,40 +37,46 @@ from __future__ import annotations
 import re
 from copy import copy
 
-MOST = 2000
-"""Characters of a message that is shown as it is."""
+MAX_CHARACTERS = 2000
+"""Length of the longest message that is shown unchanged."""
 
-_LONG = re.compile(r"'[^']{201,}'|\"[^\"]{201,}\"|\S{201,}")
+_LONG_NAME = re.compile(r"'[^']{201,}'|\"[^\"]{201,}\"|\S{201,}")
 
 
-def _shortened(message: str) -> str:
-    """Return a message in which very long names, and the middle of a very long text, are cut."""
-    if len(message) <= MOST:
+def _shorten(message: str) -> str:
+    """Cut very long names in a message, and the middle of a message that is still too long."""
+    if len(message) <= MAX_CHARACTERS:
         return message
-    message = _LONG.sub(lambda name: f"{name[0][:120]}...{name[0][-40:]}", message)
-    return message if len(message) <= 2 * MOST else f"{message[:MOST]} ... {message[-MOST:]}"
+    message = _LONG_NAME.sub(lambda name: f"{name[0][:120]}...{name[0][-40:]}", message)
+    if len(message) <= 2 * MAX_CHARACTERS:
+        return message
+    return f"{message[:MAX_CHARACTERS]} ... {message[-MAX_CHARACTERS:]}"
 
 
 class SqlmlError(Exception):
-    """Base of all errors of sqlml; the message names the fix.
+    """Base of all errors of sqlml.
 
-    `sql` is the statement's text and `offset` the 0-based character where the trouble starts, if
-    that is known; with both, the text ends with line, column and a caret, as DuckDB's errors do.
+    Args:
+        message: what is wrong, and how to fix it.
+        sql: the text of the statement, if the error is about one.
+        offset: the 0-based character in `sql` at which the error starts. With both, the text of
+            the error ends with line, column and a caret, as DuckDB's errors do.
     """
 
     def __init__(self, message: str, sql: str | None = None, offset: int | None = None) -> None:
-        self.message = message = _shortened(message)
+        self.message: str = _shorten(message)
         self.sql = sql
         self.offset = offset
-        if sql is not None and offset is not None:
-            message = f"{message}\n\n{excerpt(sql, offset)}"
-        super().__init__(message)
+        if sql is None or offset is None:
+            super().__init__(self.message)
+        else:
+            super().__init__(f"{self.message}\n\n{excerpt(sql, offset)}")
 
     def at(self, sql: str, offset: int, before: str = "") -> SqlmlError:
         """Return a copy that shows `offset` in `sql`, with `before` in front of its message."""
-        made = copy(self)
-        SqlmlError.__init__(made, before + self.message, sql, offset)
-        return made
+        error = copy(self)
+        SqlmlError.__init__(error, before + self.message, sql, offset)
+        return error
 
 
 class ConfigError(SqlmlError):
@@ -82,7 +88,7 @@ class StatementError(SqlmlError):
 
 
 class ParseError(StatementError):
-    """A statement about models that is not written as the grammar says."""
+    """A statement about models that breaks the grammar."""
 
 
 class NotYetError(StatementError):
@@ -98,7 +104,7 @@ class MissingColumnError(BindError):
 
 
 class MissingOutputError(BindError):
-    """The call asks for what the model does not give, such as probabilities of a regression."""
+    """The call requests an output that the model lacks, such as probabilities of a regression."""
 
 
 class AmbiguousColumnError(BindError):
@@ -118,7 +124,7 @@ class ColumnTypeError(BindError):
 
 
 class CatalogError(SqlmlError):
-    """The model catalog of a database."""
+    """An error in the model catalog of a database."""
 
 
 class UnknownModelError(CatalogError, StatementError):
@@ -134,7 +140,7 @@ class ConflictError(CatalogError):
 
 
 class ModelError(SqlmlError):
-    """A trained object or an artifact."""
+    """An error about a trained object or an artifact."""
 
 
 class UnsupportedModelError(ModelError):
@@ -146,7 +152,7 @@ class ArtifactError(ModelError):
 
 
 class VerificationError(ModelError):
-    """A model whose numbers differ from its source's by more than docs/exactness.md allows."""
+    """The predictions of a model differ from its source by more than docs/exactness.md allows."""
 
 
 class UntrustedArtifactError(ModelError):
@@ -161,7 +167,7 @@ class BackendError(SqlmlError):
     """A backend cannot run this Program."""
 
 
-class MissingDependencyError(BackendError):
+class MissingDependencyError(SqlmlError):
     """An optional library is not installed; the message names the extra."""
 
 
@@ -178,9 +184,11 @@ class MissingValueError(ScoringError):
 
 
 class UnknownCategoryError(ScoringError):
-    """A category that the model has never seen, where the model is told to raise.
+    """A category that the model has never seen, if the model is to raise for one.
 
-    `feature` is the column and `step` what refuses the category, where they are known.
+    Attributes:
+        feature: the column, if it is known.
+        step: the step of the model that rejects the category, if it is known.
     """
 
     def __init__(self, message: str, feature: str | None = None, step: str | None = None) -> None:
@@ -190,18 +198,17 @@ class UnknownCategoryError(ScoringError):
 
 
 class TrainingWarning(UserWarning):
-    """What may be unintended about the rows that a model was trained on."""
+    """Something that may be unintended in the rows that a model was trained on."""
 
 
 def named(name: str, message: str) -> SqlmlError | None:
-    """The error of the class `name` of this module, as another process tells it; None if it has no
-    such class."""
+    """Return an error of the class `name`, raised in another process; None for other classes."""
     kind = globals().get(name)
     return kind(message) if isinstance(kind, type) and issubclass(kind, SqlmlError) else None
 
 
 def excerpt(sql: str, offset: int) -> str:
-    """The line of `sql` that holds `offset`, with a caret below the place."""
+    """Return the line of `sql` that contains `offset`, with a caret below that character."""
     offset = max(0, min(offset, len(sql)))
     line_start = sql.rfind("\n", 0, offset) + 1
     line_end = sql.find("\n", offset)

@@ -1,4 +1,4 @@
-"""`held_by`: the DuckDB connection inside what other tools hand out."""
+"""DuckDB connections inside the objects of other tools."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ INSIDE: Mapping[str, str] = MappingProxyType(
         "dbt.adapters.duckdb.environments.local.DuckDBCursorWrapper": "_cursor",
     }
 )
-"""The classes that hold a connection, and the attribute that has it, or another holder."""
+"""Class that wraps a connection -> the attribute with the connection or with another wrapper."""
 
 
 def held_by(holder: Any) -> Any:
-    """What is inside a holder of a connection; another object is what it is.
+    """Unwrap the connection inside an object of another tool; return other objects unchanged.
 
-    The class is known by its name, so that none of these tools is imported.
+    Classes are recognized by their names, so that no tool is imported.
     """
     while True:
         kind = type(holder)

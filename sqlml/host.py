@@ -1,6 +1,6 @@
-"""`Host`: where a session's files and rows are; `RowHost`: rows that models are trained on.
+"""The files and rows of a session: `Host`, and `RowHost`, whose rows models are trained on.
 
-`LOCAL_FILES` are the files of this machine, for reading without an engine.
+`LOCAL_FILES` reads the files of this machine without an engine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Files(Protocol):
     """Files that models are read from."""
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Names and sizes of the files that `path` means.
+        """Return names and sizes of the files that `path` names.
 
         Raises:
             ArtifactError: one of them is not a regular file.
@@ -25,7 +25,7 @@ class Files(Protocol):
         ...
 
     def file_content(self, path: str) -> bytes:
-        """The bytes of one file."""
+        """Return the bytes of one file."""
         ...
 
 
@@ -33,24 +33,24 @@ class LocalFiles:
     """The files of this machine, as the process may read them."""
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Name and size of the file at `path`; nothing if there is none, or a folder.
+        """Return name and size of the file at `path`; nothing for a folder or a missing file.
 
         Raises:
             ArtifactError: the path leads to something other than a file or folder, or elsewhere.
         """
-        place = local_path(path)
-        if place is None:
+        local = local_path(path)
+        if local is None:
             raise ArtifactError(
                 f"{path!r} is not a path of this machine; register the model in a session: "
                 f"CREATE MODEL m FROM '{path}'"
             )
-        kind = irregular(place)
+        kind = irregular(local)
         if kind not in (None, "a directory"):
             raise not_regular(path, kind)
-        return [(place, os.path.getsize(place))] if os.path.isfile(place) else []
+        return [(local, os.path.getsize(local))] if os.path.isfile(local) else []
 
     def file_content(self, path: str) -> bytes:
-        """The bytes of one file."""
+        """Return the bytes of one file."""
         with open(local_path(path) or path, "rb") as file:
             return file.read()
 
@@ -59,7 +59,7 @@ LOCAL_FILES = LocalFiles()
 
 
 class Host(Files, Protocol):
-    """Where a session's files and rows are."""
+    """The files and rows of a session."""
 
     def write_file(self, path: str, content: bytes) -> None:
         """Write one file, replacing an existing one.
@@ -70,23 +70,26 @@ class Host(Files, Protocol):
         ...
 
     def columns(self, query: str) -> list[str]:
-        """The names of a query's columns. Raises ProbeError if the engine cannot bind it."""
+        """Return the names of a query's columns. Raises ProbeError if the engine cannot bind it."""
         ...
 
     def function_type(self, name: str) -> str | None:
-        """What a function that the user has made returns; None for any other."""
+        """Return the result type of a user-defined function; None for any other function."""
         ...
 
     def view(self, table: str) -> str | None:
-        """The query of a view by its name in a query, if it can be written out; else None."""
+        """Return the query of a view, by its name in a query; None if it cannot be written out."""
         ...
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
-        """The rows of a query of ours."""
+        """Return the rows of a query that sqlml wrote."""
         ...
 
     def with_values(self, query: str, values: Any) -> str:
-        """The query with values in place of its parameters: a sequence or a mapping.
+        """Return the query with values instead of its parameters.
+
+        Args:
+            values: a sequence, or a mapping for named parameters.
 
         Raises:
             ParseError, ConfigError: a parameter has no value.
@@ -94,12 +97,12 @@ class Host(Files, Protocol):
         ...
 
     def fetch_frame(self, query: str) -> Any:
-        """The rows of a query as a pandas frame. Raises ParseError if it is not a query."""
+        """Return the rows of a query as a pandas frame. Raises ParseError if it is not a query."""
         ...
 
 
 class RowHost(Host, Protocol):
-    """A host whose rows models can be trained on: DuckDB's."""
+    """A host on whose rows models can be trained: DuckDB's."""
 
     def check_access(self, path: str) -> None:
         """Check that the engine's settings allow a file at `path`, which need not exist.
@@ -110,7 +113,7 @@ class RowHost(Host, Protocol):
         ...
 
     def describe(self, query: str) -> list[tuple[str, str]]:
-        """Name and type of each column of a query, in DuckDB's words.
+        """Return name and DuckDB type of each column of a query.
 
         Raises:
             ParseError: it is not a query, or the engine cannot bind it.
@@ -118,27 +121,25 @@ class RowHost(Host, Protocol):
         ...
 
     def estimated_rows(self, query: str) -> int | None:
-        """How many rows the engine expects of a query; None if it does not say."""
+        """Return how many rows the engine expects from a query; None if it makes no estimate."""
         ...
 
     def memory_limit(self) -> float:
-        """The bytes of memory that the user lets the engine use."""
+        """Return the bytes of memory that the user allows the engine."""
         ...
 
     def drop_pages(self) -> None:
-        """Let the engine forget pages of tables that it has read, where they take much of its
-        memory: somebody else needs it."""
+        """Let the engine drop cached pages of tables, if they fill much of its memory."""
         ...
 
     def temporary_folder(self) -> str | None:
-        """Where the engine puts what does not fit into memory; None: the system's own folder."""
+        """Return the folder of the engine's temporary files; None: the system's folder."""
         ...
 
     def batches(self, query: str, rows: int) -> Iterator[Any]:
-        """The rows of a query as pyarrow RecordBatches of so many rows, as the engine makes
-        them."""
+        """Yield the rows of a query as pyarrow RecordBatches, while the engine computes them."""
         ...
 
     def literal(self, value: Any) -> str:
-        """A value of Python as the engine's SQL writes it, with its type."""
+        """Return a value of Python as a SQL literal of the engine, with its type."""
         ...

@@ -1,7 +1,7 @@
-"""HTML for notebooks: tables, texts and flows, every word of it escaped.
+"""HTML for notebooks: tables, texts and flow charts, with all text escaped.
 
-Colours are the notebook's own, light or dark. Plans need a font of fixed width, which a page that
-is exported from a notebook may not give them.
+Colours are inherited from the notebook, light or dark. Plans set a font of fixed width themselves,
+since a page that is exported from a notebook may not.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _FIXED = (
 _BOX = "border:1px solid;border-radius:4px;padding:.4em .8em;max-width:20em;text-align:left"
 
 
-_MOST_CHARACTERS = 160
-"""Characters of a list, struct or MAP that a cell shows."""
+_MAX_CHARACTERS = 160
+"""Number of characters of a list, struct or MAP that a cell shows."""
 
-_MOST_HIDDEN = 4000
-"""Characters of it that the pointer shows above the cell."""
+_MAX_TOOLTIP = 4000
+"""Number of characters that the cell's tooltip shows."""
 
 
 def table(
@@ -37,7 +37,7 @@ def table(
 
     Args:
         rows: texts; None is shown as NULL.
-        numbers: which columns are numbers, and stand at the right; by default none.
+        numbers: which columns are numbers, aligned to the right; by default none.
         below: a line under the table.
         types: the SQL types of the columns, shown under their names. Lists, structs and MAPs are
             shortened.
@@ -59,30 +59,30 @@ def table(
 def _cell(value: str | None, style: str, is_nested: bool) -> str:
     if value is None:
         return f"<td{style}><i>NULL</i></td>"
-    if not is_nested or len(value) <= _MOST_CHARACTERS:
+    if not is_nested or len(value) <= _MAX_CHARACTERS:
         return f"<td{style}>{escape(value)}</td>"
-    return f'<td{style} title="{escape(value[:_MOST_HIDDEN])}">{escape(_shorten(value))}</td>'
+    return f'<td{style} title="{escape(value[:_MAX_TOOLTIP])}">{escape(_shorten(value))}</td>'
 
 
 def _shorten(value: str) -> str:
-    """Return a text, without its middle if it is long; it is cut between two entries.
+    """Remove the middle of a long text; it is cut between two entries.
 
     >>> _shorten("{a=1, b=2}"), len(_shorten("{" + "a=1, " * 100 + "z=1}"))
     ('{a=1, b=2}', 153)
     """
-    if len(value) <= _MOST_CHARACTERS:
+    if len(value) <= _MAX_CHARACTERS:
         return value
-    start = value[: _MOST_CHARACTERS - 5]
+    start = value[: _MAX_CHARACTERS - 5]
     cut = start.rfind(", ")
     return f"{start[:cut] if cut > 0 else start}, \N{HORIZONTAL ELLIPSIS}{value[-1]}"
 
 
 def shorten_cells(page: str) -> str:
-    """Shorten the long lists, structs and MAPs in the cells of a table of DuckDB's own."""
+    """Shorten the long lists, structs and MAPs in the cells of a table that DuckDB made."""
     return _LONG_CELL.sub(lambda cell: _cell(unescape(cell[1]), "", True), page)
 
 
-_LONG_CELL = re.compile(rf"<td>([{{\[][^<]{{{_MOST_CHARACTERS},}})</td>")
+_LONG_CELL = re.compile(rf"<td>([{{\[][^<]{{{_MAX_CHARACTERS},}})</td>")
 
 
 def text(lines: str) -> str:
@@ -91,11 +91,11 @@ def text(lines: str) -> str:
 
 
 def flow(boxes: Sequence[tuple[str, str]]) -> str:
-    """Boxes, each with a title and a text, with arrows from one to the next."""
-    drawn = [
-        f'<div style="{_BOX}"><b>{escape(title)}</b><br>{escape(told)}</div>'
-        for title, told in boxes
+    """Return boxes, each with a title and a text, with arrows from one to the next."""
+    divs = [
+        f'<div style="{_BOX}"><b>{escape(title)}</b><br>{escape(content)}</div>'
+        for title, content in boxes
     ]
-    made = "<div>&rarr;</div>".join(drawn)
+    chart = "<div>&rarr;</div>".join(divs)
     style = "display:flex;flex-wrap:wrap;gap:.6em;align-items:center;margin:.6em 0"
-    return f'<div style="{style}">{made}</div>'
+    return f'<div style="{style}">{chart}</div>'

@@ -1,9 +1,9 @@
-"""What a Ctrl-C must not stop halfway, and what it must stop besides the thread that gets it.
+"""Ctrl-C: work that it must not stop halfway, and threads that it must stop as well.
 
-`uninterrupted` is for work that imports a library: a half-imported one stays broken for the rest of
-the process, since Python then imports the missing parts without what was set up before.
-`interruption_after` is for a change of models: the user might commit one that is half written.
-`interruption_stops` is for the engine, whose other threads would go on.
+`uninterrupted` is for work that imports a library: a half-imported library stays broken for the
+rest of the process, since Python then imports the missing parts without what was set up before.
+`interruption_after` is for a change of models: the user might commit a half-written one.
+`interruption_stops` is for the engine, whose other threads would continue.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _SIGINT = int(signal.SIGINT)
 
 
 def uninterrupted(work: Callable[[], T]) -> T:
-    """What `work` gives, or raises.
+    """Run `work` to its end, and return its result or raise its error.
 
-    Ctrl-C still raises at once, while the work goes on in its own thread, to which Python sends no
-    signals. Whoever needs the same next waits for it on the work's own locks.
+    Ctrl-C still raises at once, while the work continues in a thread of its own, to which Python
+    sends no signals. The next caller waits for it on the work's own locks.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
-    made: Future[T] = Future()
-    threading.Thread(target=_into, args=(made, work), name="sqlml-uninterrupted").start()
-    return made.result()
+    future: Future[T] = Future()
+    threading.Thread(target=_run_into, args=(future, work), name="sqlml-uninterrupted").start()
+    return future.result()
 
 
-def _into(made: Future[T], work: Callable[[], T]) -> None:
+def _run_into(future: Future[T], work: Callable[[], T]) -> None:
     try:
-        made.set_result(work())
+        future.set_result(work())
     except BaseException as error:
-        made.set_exception(error)
+        future.set_exception(error)
 
 
 class _handling:
-    """A handler of Ctrl-C, `_signalled`, for the length of a block, on the main thread alone.
+    """A block during which `_signalled` handles Ctrl-C, on the main thread only.
 
-    Handlers are exchanged by `_signal`, since `signal` searches an enum for each handler in vain:
-    70 us of the 250 that a known query takes besides what its engine does.
+    Handlers are set by `_signal`, because `signal` searches an enum for each handler in vain. That
+    takes 70 of the 250 us that a cached query spends outside its engine.
     """
 
     __slots__ = ("_before",)
@@ -74,44 +74,47 @@ class interruption_after(_handling):
     """Hold back a Ctrl-C that arrives during the block, and raise it once, after the block.
 
     Args:
-        stops: raise it within the block too, where it may be taken for another error; otherwise the
+        stops: raise it within the block too, which may take it for another error; otherwise the
             block, which is short, continues.
     """
 
-    __slots__ = ("_came", "_stops")
+    __slots__ = ("_pending", "_stops")
 
     def __init__(self, stops: bool = False) -> None:
         self._stops = stops
-        self._came: tuple[Any, ...] = ()
+        self._pending: tuple[Any, ...] = ()
 
     @property
     def is_held_back(self) -> bool:
-        """Whether a Ctrl-C has arrived that is raised after the block."""
-        return bool(self._came)
+        """True if a Ctrl-C has arrived that will be raised after the block."""
+        return bool(self._pending)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         super().__exit__(kind, error, trace)
-        if self._came:
-            self._before(*self._came)
+        if self._pending:
+            self._before(*self._pending)
 
     def _signalled(self, *about: Any) -> None:
-        self._came = self._came or about
+        self._pending = self._pending or about
         if self._stops:
             self._before(*about)
 
 
 class interruption_stops(_handling):
-    """Call `stop` when a Ctrl-C is raised during the block; `stopped` says whether it was.
+    """Call `stop` when a Ctrl-C is raised during the block.
 
-    At a Ctrl-C, the thread that waits for a query leaves it, but DuckDB 2.0 then waits until its
-    other threads have done the rest, unless they are told to stop as well.
+    After a Ctrl-C, the thread that waits for a query leaves it, but DuckDB 2.0 then waits until its
+    other threads have finished, unless they are stopped as well.
+
+    Attributes:
+        stopped: whether a Ctrl-C was raised.
     """
 
     __slots__ = ("_stop", "stopped")
 
     def __init__(self, stop: Stop | None) -> None:
         self._stop = stop
-        self.stopped = False
+        self.stopped: bool = False
 
     def __enter__(self) -> Any:
         self._before = None

@@ -1,4 +1,4 @@
-"""Limits of sizes and memory, and the version of what is stored."""
+"""Limits of sizes and memory, and the version of the stored format."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ MAX_ARTIFACT_BYTES = 4 << 30
 """Largest model file that CREATE MODEL reads."""
 
 MAX_FETCHED_ROWS = 5_000_000
-"""Most rows of a Spark query that the driver fetches to train on."""
+"""Maximum number of rows of a Spark query that the driver fetches to train on."""
 
 MAX_PROGRAM_BYTES = 8 << 30
-"""Largest size that a stored Program may take once decompressed."""
+"""Maximum size of a stored Program after decompression."""
 
 MAX_ROW_VALUES = 1 << 20
-"""Most numbers that one row may take in any step of a Program (a one-hot block, say)."""
+"""Maximum number of values per row in any step of a Program, such as a one-hot block."""
 
 MAX_CONSTANT_VALUES = 1 << 28
-"""Most numbers that a value without rows may have in any step of a Program."""
+"""Maximum number of elements of a value without rows in any step of a Program."""
 
 MAX_NODES = 1_000_000
-"""Most operators that a stored Program may have."""
+"""Maximum number of operators of a stored Program."""
 
 MAX_TREE_DEPTH = 10_000
-"""Most tests on a path through a tree: time per row grows with it, however small the file."""
+"""Maximum number of splits on a path through a tree: time per row grows with it, even if the file
+is small."""
 
 MAX_SQL_CHARACTERS = 4 << 20
-"""Longest expression that a model is written as in SQL."""
+"""Maximum length of the SQL expression of a model."""
 
 RECENT_BYTES = 1 << 30
-"""Memory for each kind of thing that is kept for the next use: loaded Programs of a database,
-compiled functions of a process."""
+"""Size of each cache of loaded Programs (one per database) and compiled functions (one per
+process)."""
 
 PREPARED_BYTES = 1 << 28
-"""Memory for the results of each step from a loaded to a compiled Program, while the Program lives;
-most of the arrays are the Program's own."""
+"""Size of the cache, for each Program and each step from a loaded to a compiled Program, of the
+step's results; they share most arrays with the Program."""
 
 DROPPED_BYTES = 1 << 24
-"""Memory for compiled functions of dropped models, which a query that runs may still call."""
+"""Size of the cache of compiled functions of dropped models, which running queries may call."""
 
 FOUND_BYTES = MADE_BYTES = 1 << 22
-"""Memory for where models' features lie in frames, and for the literals that models have seen."""
+"""Sizes of the caches of feature indices in frames, and of literals that models have read."""

@@ -1,4 +1,4 @@
-"""Say what is being done, and for how long, where a person waits for it."""
+"""Progress lines: what is being done, and for how long, while a person waits."""
 
 from __future__ import annotations
 
@@ -12,25 +12,29 @@ from typing import TextIO
 
 from sqlml.terminal import escape_controls
 
-# Where a person sees what is drawn while work goes on: a terminal, or the output of a cell.
+PATIENCE = 2.0
+"""Seconds before the line appears."""
+
+_INTERVAL = 0.25
+"""Seconds between two updates of the line."""
 
 
 def watched_stream() -> TextIO | None:
-    """Return the stream that a person watches; None if nobody does.
+    """Return the stream that a person watches; None if nobody watches.
 
     It is standard error in a terminal, and standard output in a notebook, which shows standard
-    error as if something had failed.
+    error like a failure.
     """
     try:
         if sys.stderr.isatty():
             return sys.stderr
         return sys.stdout if _in_notebook() else None
-    except (AttributeError, ValueError):  # there is none, or it is closed
+    except (AttributeError, ValueError):  # the stream is missing or closed
         return None
 
 
 def is_watched() -> bool:
-    """Return whether a person sees what is drawn."""
+    """Return whether a person sees the line."""
     return watched_stream() is not None
 
 
@@ -39,17 +43,12 @@ def _in_notebook() -> bool:
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
-PATIENCE = 2.0
-"""Seconds before anything is said."""
-
-_LOOK = 0.25
-"""Seconds from one line to the next."""
-
-
 class _Line:
-    """A line on the screen that is written over until the work is done.
+    """A line on the screen that is overwritten until the work is done.
 
-    `is_covered`: a progress bar stands in its place.
+    Attributes:
+        what, stage: what is being done, as in "registering churn" and "storing it".
+        is_covered: a progress bar is shown instead.
     """
 
     def __init__(self, what: str, stream: TextIO) -> None:
@@ -62,7 +61,7 @@ class _Line:
         self._lock = threading.Lock()
 
     def draw(self) -> None:
-        """Write what is being done, unless a progress bar says it."""
+        """Write what is being done, unless a progress bar is shown instead."""
         seconds = time.monotonic() - self._begun
         stage = f": {self.stage}" if self.stage else ""
         with self._lock:
@@ -87,7 +86,7 @@ class _Line:
             self._width = 0
 
     def _write(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # closed, or nobody reads it any more
+        with suppress(OSError, ValueError):  # the stream is closed, or nobody reads it any longer
             self._stream.write(f"\r{' ' * self._width}")
             self._stream.write(f"\r{text}")
             self._stream.flush()
@@ -99,9 +98,9 @@ _LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
 
 @contextmanager
 def long_work(what: str) -> Iterator[None]:
-    """Say what the block does once that takes `PATIENCE`.
+    """Show what the block does, once it has taken `PATIENCE` seconds.
 
-    Nothing is said where nobody sees it, or inside another long work, whose stages go on.
+    Nothing is shown if nobody watches, or inside another long work, whose line remains.
 
     Args:
         what: as in "registering churn".
@@ -124,7 +123,7 @@ def long_work(what: str) -> Iterator[None]:
 
 
 def stage(name: str) -> None:
-    """Say what the long work around this call does from here on; without one, do nothing."""
+    """Show what the long work around this call does from here on; without one, do nothing."""
     line = _LINE.get()
     if line is not None:
         line.stage = name
@@ -138,14 +137,14 @@ def cover_line() -> None:
 
 
 def uncover_line() -> None:
-    """Say again what is being done, once the progress bar is removed."""
+    """Show the line again, after the progress bar is removed."""
     line = _LINE.get()
     if line is not None:
         line.is_covered = False
 
 
 def _watch(line: _Line, done: threading.Event) -> None:
-    waits = PATIENCE
-    while not done.wait(waits):
+    seconds = PATIENCE
+    while not done.wait(seconds):
         line.draw()
-        waits = _LOOK
+        seconds = _INTERVAL

@@ -1,4 +1,4 @@
-"""`connect` and `attach`: how a Session begins."""
+"""Open a session: `connect` opens a database, and `attach` wraps an open connection."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def connect(
     """Open a database as a Session.
 
     Args:
-        database: the path of a DuckDB file, which is made if there is none; by default a database
-            in memory. What else `duckdb.connect` opens, this opens, too.
-        read_only: change nothing in the file; models score, and cannot be registered.
+        database: the path of a DuckDB file, which is created if it does not exist; by default a
+            database in memory. Accepts everything that `duckdb.connect` accepts.
+        read_only: change nothing in the file; models can score but not be registered.
         config: settings of DuckDB.
         allow_pickle: let CREATE MODEL read pickles, which execute code.
 
@@ -58,19 +58,19 @@ def attach(
     allow_pickle: bool = False,
     catalog: str | os.PathLike[str] | None = None,
 ) -> Session | SparkSession:
-    """A session on a connection that exists already; its tables and settings stay in sight.
+    """Open a session on an existing connection, with its tables and settings.
 
     Args:
-        connection: a DuckDB connection, or what holds one: a connection of SQLAlchemy
-            (duckdb_engine), the handle or the cursor of dbt-duckdb, a backend of ibis; a Session
-            is returned as it is. Or a SparkSession.
+        connection: a SparkSession, a DuckDB connection, or an object that wraps one: a connection
+            of SQLAlchemy (duckdb_engine), the handle or the cursor of dbt-duckdb, a backend of
+            ibis. A Session is returned as it is.
         allow_pickle: let CREATE MODEL read pickles, which execute code.
         catalog: the directory of Spark's models, a path or a URI of a Hadoop file system; by
             default the setting spark.sqlml.catalog, or else `_sqlml` in Spark's warehouse.
 
     Raises:
-        TypeError: neither of the two.
-        BackendError: another Spark than sqlml runs on.
+        TypeError: the object is no connection of DuckDB or Spark.
+        BackendError: sqlml does not run on this version of Spark.
         CatalogError: the directory cannot be read.
     """
     if type(connection).__module__.startswith("pyspark.sql."):
@@ -79,12 +79,12 @@ def attach(
         return open_spark(connection, None if catalog is None else os.fspath(catalog), allow_pickle)
     if catalog is not None:
         raise TypeError("catalog is for a SparkSession; a DuckDB database stores its own models")
-    held = held_by(connection)
-    if isinstance(held, Session):
-        return held
-    if not isinstance(held, duckdb.DuckDBPyConnection):
+    native = held_by(connection)
+    if isinstance(native, Session):
+        return native
+    if not isinstance(native, duckdb.DuckDBPyConnection):
         raise TypeError(
             f"attach takes a DuckDB connection or a SparkSession, not {type(connection).__name__}; "
-            "open one with duckdb.connect(..) or SparkSession.builder.getOrCreate()"
+            "open one with duckdb.connect(...) or SparkSession.builder.getOrCreate()"
         )
-    return Session(held, allow_pickle=allow_pickle)
+    return Session(native, allow_pickle=allow_pickle)

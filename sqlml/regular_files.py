@@ -1,6 +1,6 @@
-"""`check_regular`: models are read from and written to regular files only.
+"""Checks that models are read from and written to regular files only.
 
-A pipe keeps its reader waiting for a writer, and a device may have no end.
+A pipe blocks its reader until a writer comes, and a device may have no end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS: Mapping[str, Callable[[int], bool]] = MappingProxyType(
 
 
 def local_path(path: str) -> str | None:
-    """The local path that a path or URI means; None if it is elsewhere.
+    """Return the local path that a path or URI names; None if it is on another machine.
 
     >>> local_path("file:///models/m.json"), local_path("m.json"), local_path("s3://models/m")
     ('/models/m.json', 'm.json', None)
@@ -35,70 +35,70 @@ def local_path(path: str) -> str | None:
 
 
 def irregular(path: str) -> str | None:
-    """What a local path leads to, in words, if that is not a regular file.
+    """Name the kind of file at a local path, such as "a pipe"; None for a regular file.
 
-    None also if there is nothing, or the system does not say.
+    The result is also None if there is no file, or the system does not allow to look.
 
     >>> irregular("/")
     'a directory'
     """
     try:
         return irregular_mode(os.stat(path).st_mode)
-    except (OSError, ValueError):  # ValueError: a zero character
+    except (OSError, ValueError):  # ValueError: a NUL character
         return None
 
 
 def irregular_mode(mode: int) -> str | None:
-    """What kind of file has this `st_mode`, if it is not a regular one."""
+    """Name the kind of file with this `st_mode`; None for a regular file."""
     if stat.S_ISREG(mode):
         return None
-    return next((kind for kind, asked in _KINDS.items() if asked(mode)), "no regular file")
+    return next((kind for kind, is_kind in _KINDS.items() if is_kind(mode)), "no regular file")
 
 
 def check_regular(path: str) -> None:
-    """Refuse a path of this machine that leads to something else than a regular file.
+    """Reject a local path of anything other than a regular file.
 
-    What is not there, and what is elsewhere, passes.
+    Paths of missing files, and of other machines, are accepted.
 
     Raises:
-        ArtifactError: it names what is there.
+        ArtifactError: the message says what the path leads to.
     """
-    place = local_path(path)
-    found = None if place is None else irregular(place)
-    if found is not None:
-        raise not_regular(path, found)
+    local = local_path(path)
+    kind = None if local is None else irregular(local)
+    if kind is not None:
+        raise not_regular(path, kind)
 
 
 def files_below(folder: str, most: int) -> dict[str, int]:
-    """The files in a folder of this machine and in those below it: path below it -> bytes.
+    """List the files in a local folder and its subfolders: relative path -> size in bytes.
 
     Raises:
-        ArtifactError: one of them is a link or no regular file, or there are more than `most`.
+        ArtifactError: a file is a link or not regular, or there are more than `most`.
     """
-    found: dict[str, int] = {}
-    for place, folders, names in os.walk(folder, onerror=_unreadable):
+    sizes: dict[str, int] = {}
+    for parent, folders, names in os.walk(folder, onerror=_raise_unreadable):
         for name in (*folders, *names):
-            path = os.path.join(place, name)
+            path = os.path.join(parent, name)
             mode = os.lstat(path).st_mode
-            what = "a link" if stat.S_ISLNK(mode) else irregular_mode(mode)
-            if what == "a directory":
+            kind = "a link" if stat.S_ISLNK(mode) else irregular_mode(mode)
+            if kind == "a directory":
                 continue
-            if what is not None:
+            if kind is not None:
                 raise ArtifactError(
-                    f"{path!r} is {what}; a model folder may contain only regular files"
+                    f"{path!r} is {kind}; a model folder may contain only regular files"
                 )
-            found[os.path.relpath(path, folder).replace(os.sep, "/")] = os.lstat(path).st_size
-        if len(found) > most:
+            sizes[os.path.relpath(path, folder).replace(os.sep, "/")] = os.lstat(path).st_size
+        if len(sizes) > most:
             raise ArtifactError(f"{folder!r} has more than {most} files")
-    return found
+    return sizes
 
 
-def _unreadable(error: OSError) -> None:
+def _raise_unreadable(error: OSError) -> None:
     raise ArtifactError(f"{error.filename!r} cannot be read ({error.strerror})") from error
 
 
-def not_regular(path: str, found: str) -> ArtifactError:
-    """The error for a path that leads to `found`."""
+def not_regular(path: str, kind: str) -> ArtifactError:
+    """Return the error for a path that leads to another kind of file."""
     return ArtifactError(
-        f"{path!r} is {found}; sqlml reads and writes models as regular files: name a file"
+        f"{path!r} is {kind}; sqlml reads and writes models as regular files: name a file"
     )

@@ -1,16 +1,16 @@
-"""`closest`: the name that a misspelt one most likely means."""
+"""Suggestions for misspelt names."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-_NEAR = 0.6
-"""Least similarity of two names (difflib's ratio, from 0 to 1)."""
+_MIN_SIMILARITY = 0.6
+"""Similarity of two names (difflib's ratio, from 0 to 1) above which one is suggested."""
 
 
-def closest(name: str, have: Iterable[str], near: float = _NEAR) -> str | None:
-    """The element of `have` most similar to `name`; None if none is as similar as `near`.
+def closest(name: str, have: Iterable[str], near: float = _MIN_SIMILARITY) -> str | None:
+    """Return the element of `have` most similar to `name`; None if its similarity is below `near`.
 
     >>> closest("tenur", ["plan", "tenure"]), closest("x", ["plan", "tenure"])
     ('tenure', None)

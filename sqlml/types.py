@@ -32,8 +32,8 @@ INTEGERS: frozenset[str] = frozenset({"int8", "int16", "int32", "int64"})
 
 NESTED: frozenset[str] = frozenset({"list", "map", "pairs"})
 """Columns with many values per row, each row a JSON text: an array of scalars ("list"), an object
-of scalars ("map"), or an array of names with their scalars ("pairs"). Only operators whose row in
-the table says `nested` take them."""
+of scalars ("map"), or an array of names with their scalars ("pairs"). Only operators with `nested`
+in the table of operators accept them."""
 
 TEXTUAL: frozenset[str] = NESTED | {"string"}
 """A text column: `Texts`, or an object array of `str` with None for a missing value."""
@@ -41,15 +41,15 @@ TEXTUAL: frozenset[str] = NESTED | {"string"}
 Array = npt.NDArray[Any]
 
 ROWS = -1
-"""The dimension that grows with the batch; it may only stand first in a shape."""
+"""The dimension that grows with the batch; it may only be the first of a shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """dtype and shape of a value; `shape[0] == ROWS` for a value with one entry per row.
+    """The dtype and shape of a value; `shape[0] == ROWS` for a value with one entry per row.
 
-    `sparse` says that the value is a `Csr`, whose rows store a few of their columns; only the
-    operators whose row in the table says so take it.
+    A `sparse` value is a `Csr`, whose rows store only some of their columns. Only operators with
+    `sparse` in the table of operators accept it.
 
     >>> TensorType("float64", (ROWS, 28))
     float64[n,28]
@@ -61,7 +61,7 @@ class TensorType:
 
     @property
     def rowwise(self) -> bool:
-        """Whether the value has one entry per row of the batch."""
+        """True if the value has one entry per row of the batch."""
         return bool(self.shape) and self.shape[0] == ROWS
 
     @property
@@ -75,22 +75,22 @@ class TensorType:
 
 
 def column(dtype: DType) -> TensorType:
-    """Type of one input column: (n, 1)."""
+    """Return the type of one input column: (n, 1)."""
     return TensorType(dtype, (ROWS, 1))
 
 
 def matrix(dtype: DType, width: int, sparse: bool = False) -> TensorType:
-    """Type of an (n, width) value."""
+    """Return the type of an (n, width) value."""
     return TensorType(dtype, (ROWS, width), sparse)
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """numpy's dtype; texts are object arrays of `str` with None for a missing value."""
+    """Return the dtype of numpy; texts are object arrays of `str` with None for a missing value."""
     return np.dtype(object) if dtype in TEXTUAL else np.dtype(dtype)
 
 
 def dtype_of(array: Array) -> DType:
-    """The DType of a numpy array; objects and unicode are strings.
+    """Return the DType of a numpy array; objects and unicode are strings.
 
     >>> dtype_of(np.zeros(3, np.float32))
     'float32'
@@ -104,7 +104,9 @@ def dtype_of(array: Array) -> DType:
 
 
 def promote(*dtypes: DType) -> DType:
-    """The dtype that numpy gives an operation on these; strings mix with nothing else.
+    """Return the result dtype of an operation on these dtypes, by numpy's rules.
+
+    Strings do not mix with other dtypes.
 
     >>> promote("int64", "float32")
     'float64'
@@ -120,7 +122,7 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def fold(name: str) -> str:
-    """A name as DuckDB compares it: ignoring case, in ASCII only.
+    """Return a name as DuckDB compares it: in lower case, for ASCII letters only.
 
     >>> fold("Straße Ä")
     'straße Ä'
@@ -129,7 +131,7 @@ def fold(name: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be written as UTF-8: it has no half of a surrogate pair alone.
+    """Return whether a text can be encoded as UTF-8: it has no lone surrogate.
 
     >>> is_unicode("Zürich"), is_unicode("\\ud800")
     (True, False)
@@ -142,17 +144,17 @@ def is_unicode(text: str) -> bool:
 
 
 Kind = Literal["number", "string", "datetime", "list", "map", "pairs", "any"]
-"""What a feature takes: numbers (booleans and decimals too), strings (enums too), dates and
-timestamps, lists, maps or lists of pairs (`NESTED`), or, where the model never looks at the column,
-anything."""
+"""Kind of values that a feature accepts: numbers (booleans and decimals too), strings (enums too),
+dates and timestamps, lists, maps or lists of pairs (`NESTED`), or anything, if the model never
+reads the column."""
 
 DATETIME: Literal["datetime"] = "datetime"
-"""The kind of a float64 input that holds microseconds since 1970-01-01, without a time zone. They
-are exact from 1684 to 2255."""
+"""The kind of a float64 input with microseconds since 1970-01-01, without a time zone. They are
+exact from 1684 to 2255."""
 
 
 def feature_kind(dtype: DType) -> Kind:
-    """What an input of `dtype` takes.
+    """Return the kind of values that an input of `dtype` accepts.
 
     >>> feature_kind("int64"), feature_kind("list")
     ('number', 'list')
@@ -171,20 +173,20 @@ class Feature:
 def features_behind_blanks(
     features: Iterable[Feature], columns: Collection[str]
 ) -> dict[str, Feature]:
-    """Map each column to the feature that LightGBM named after it, with _ in place of blanks.
+    """Map each column to the feature that LightGBM named after it, with _ instead of blanks.
 
-    A feature whose own name some column has needs no other one.
+    A feature that has a column of its own name is not mapped.
 
     >>> features_behind_blanks([Feature("my_col", "number")], ["My Col", "other"])
     {'My Col': Feature(name='my_col', kind='number')}
     """
-    blank = [column for column in columns if " " in column]
-    if not blank:
+    with_blanks = [column for column in columns if " " in column]
+    if not with_blanks:
         return {}
-    taken = {fold(column) for column in columns}
-    waiting = {fold(f.name): f for f in features if fold(f.name) not in taken}
-    names = {column: fold(column).replace(" ", "_") for column in blank}
-    return {column: waiting[name] for column, name in names.items() if name in waiting}
+    folded = {fold(column) for column in columns}
+    unmatched = {fold(f.name): f for f in features if fold(f.name) not in folded}
+    names = {column: fold(column).replace(" ", "_") for column in with_blanks}
+    return {column: unmatched[name] for column, name in names.items() if name in unmatched}
 
 
 LabelKind = Literal["string", "int64", "float64", "bool"]
@@ -201,15 +203,16 @@ LABEL_TYPES: Mapping[LabelKind, re.Pattern[str]] = MappingProxyType(
         "bool": re.compile("BOOLEAN"),
     }
 )
-"""The types of a column of classes, by the kind that can hold their values."""
+"""Kind of labels -> the SQL types of columns whose values it can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
     """The classes of a classifier, in the model's order, with the type that predict returns.
 
-    `sql_type` is the type of the column that they come from, where it is known and not the one that
-    `kind` implies; values of an ENUM, a DATE and the like are strings that the engine casts to it.
+    Attributes:
+        sql_type: the type of the column of labels, if it is known and `kind` does not imply it.
+            Values of an ENUM, a DATE and the like are strings that the engine casts to it.
     """
 
     kind: LabelKind
@@ -217,7 +220,7 @@ class Labels:
     sql_type: str = ""
 
     def array(self) -> Array:
-        """The labels as a numpy array of their own dtype (objects for strings)."""
+        """Return the labels as a numpy array, (K,), of their own dtype (objects for strings)."""
         return np.array(self.values, dtype=object if self.kind == "string" else self.kind)
 
     def __len__(self) -> int:
@@ -243,12 +246,12 @@ def class_literal(value: Any) -> str:
 
 
 def list_classes(values: Iterable[Any], most: int = 20) -> str:
-    """Return the first classes as messages list them."""
+    """List the first classes for a message."""
     return ", ".join(map(class_literal, islice(values, most)))
 
 
 def label_sets(labels: Labels | tuple[Labels, ...] | None) -> tuple[Labels, ...]:
-    """The classes of each target: none for a regressor, one for most classifiers.
+    """Return the classes of each target: none for a regressor, one set for most classifiers.
 
     >>> label_sets(None), len(label_sets(Labels("bool", (False, True))))
     ((), 1)

@@ -8,7 +8,7 @@ from typing import Any
 from sqlml.dialects import DUCKDB
 from sqlml.report.parts import Note, Pairs, Part, Section, clipped, code, listed, shown, table
 from sqlml.report.subject import Subject
-from sqlml.statements.description import NOT_USED
+from sqlml.statements.describe_model import NOT_USED
 from sqlml.types import fold
 
 _MOST_COLUMNS, _MOST_VERSIONS = 40, 20

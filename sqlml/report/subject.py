@@ -36,7 +36,7 @@ from sqlml.report.scores import (
     scores_of,
     targets_of,
 )
-from sqlml.statements.description import ModelDescription, describe
+from sqlml.statements.describe_model import ModelDescription, describe
 from sqlml.statements.models import Models
 from sqlml.types import fold
 

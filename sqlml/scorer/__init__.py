@@ -1,1 +1,14 @@
-"""Models scored outside SQL, with the source library's own methods."""
+"""Models scored outside SQL, with the methods of the source library.
+
+A fitted object, a model file or a Program goes in, and `compile` returns a `Scorer`. Its methods
+accept rows in any common form and return numpy arrays. The package also reads the rows of
+statements (`input_table.program_inputs`) and computes the metrics of trained models.
+
+Read first:
+    scorer.py: `compile`, the methods of a Scorer, and the choice of the path for a batch.
+    input_table.py: `Table.of`, which reads arrays, frames, relations and lists of rows.
+    matrix_path.py: the fast paths for numpy matrices and for a few texts.
+
+To accept another kind of rows, extend `Table.of` or, if the rows have to be fetched first, `fetch`.
+A new output needs a method in `Scorer` and an entry in `_OUTPUT_OF_METHOD`.
+"""

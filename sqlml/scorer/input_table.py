@@ -1,4 +1,8 @@
-"""`Table`: what a user hands to a Scorer (array, frame, table, relation, rows ..), by columns."""
+"""The rows that a user passes to a Scorer, as a table of columns.
+
+`Table.of` reads arrays, sparse matrices, frames, Arrow tables, relations, mappings of columns and
+lists of rows. `python_rows` reads what Python lists and dicts hold.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +33,11 @@ from sqlml.scorer.python_rows import (
 )
 from sqlml.types import DATETIME, NESTED, Array, Feature, fold
 
-# `fetched`: frames that are plans (dask, polars, Spark) and relations, as the tables they give.
 
+def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
+    """Fetch the rows of a lazy frame (dask, polars, Spark) or a relation; return others unchanged.
 
-def fetched(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
-    """Return `X` if it holds its rows, otherwise the fetched rows, of frames only the columns read.
+    Only the columns that the model reads are computed.
 
     Args:
         blanks: as `Gaps.blanks`.
@@ -43,12 +47,12 @@ def fetched(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
     """
     if hasattr(X, "__dask_graph__"):
         if getattr(X, "ndim", None) == 2 and hasattr(X, "columns"):
-            X = X[_read(features, list(X.columns), blanks)]
+            X = X[_select_columns(features, list(X.columns), blanks)]
         return X.compute()
     if hasattr(X, "collect_schema") and hasattr(X, "collect"):  # polars, whose frames lack collect
-        return X.select(_read(features, X.collect_schema().names(), blanks)).collect()
+        return X.select(_select_columns(features, X.collect_schema().names(), blanks)).collect()
     if hasattr(X, "toArrow") and hasattr(X, "select"):  # Spark
-        names = _read(features, X.columns, blanks)
+        names = _select_columns(features, X.columns, blanks)
         quoted = [name.replace("`", "``") for name in names]
         return X.select(*[f"`{name}`" for name in quoted]).toArrow()
     for method in ("to_arrow_table", "fetch_arrow_table"):
@@ -57,22 +61,18 @@ def fetched(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
     return X
 
 
-def _read(features: Sequence[Feature], names: Sequence[Any], blanks: bool) -> list[Any]:
-    """Those of a frame's columns that the model reads; any one, which tells how many rows there
-    are, where it reads none."""
-    wanted = tuple(feature for feature in features if feature.kind != "any")
-    places = find(wanted, [str(name) for name in names], blanks)
-    return [names[place] for place in sorted(set(places.values()))] or list(names[:1])
+def _select_columns(features: Sequence[Feature], names: Sequence[Any], blanks: bool) -> list[Any]:
+    """Return the columns of a frame that the model reads, or one column to count the rows."""
+    read_features = tuple(feature for feature in features if feature.kind != "any")
+    indices = find(read_features, [str(name) for name in names], blanks)
+    return [names[i] for i in sorted(set(indices.values()))] or list(names[:1])
 
 
-# `microseconds`: a column of dates or timestamps as the numbers that a Program takes.
-
-
-_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_MICROSECONDS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def microseconds(column: Any, name: str) -> Array:
-    """An Arrow array (n,) of dates or timestamps as microseconds since 1970-01-01.
+    """Convert an Arrow array (n,) of dates or timestamps to microseconds since 1970-01-01.
 
     Returns:
         (n,) float64, with NaN for NULL; nanoseconds are cut off.
@@ -93,21 +93,22 @@ def microseconds(column: Any, name: str) -> Array:
     elif not pa.types.is_timestamp(kind):
         raise InputTypeError(f"feature {name!r} takes dates, but the column is {kind}; cast it")
     unit = column.type.unit
-    whole: Array = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-    whole = whole // 1_000 if unit == "ns" else whole * _PER_UNIT[unit]
-    gone: Array = column.is_null().to_numpy(zero_copy_only=False)
-    return np.where(gone, np.nan, whole.astype(np.float64))
-
-
-# `SparseRows`: a sparse matrix of scipy, made dense a part at a time.
+    ticks: Array = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    ticks = ticks // 1_000 if unit == "ns" else ticks * _MICROSECONDS_PER_UNIT[unit]
+    is_missing: Array = column.is_null().to_numpy(zero_copy_only=False)
+    return np.where(is_missing, np.nan, ticks.astype(np.float64))
 
 
 BLOCK = 1 << 24
-"""Cells of a sparse matrix that are made dense at once: 128 MB of float64."""
+"""Number of cells of a sparse matrix that are made dense at once: 128 MB of float64."""
 
 
 class SparseRows:
-    """The rows of a sparse matrix; `cell` is what those cells hold that it does not store."""
+    """The rows of a sparse matrix of scipy, made dense one part at a time.
+
+    Args:
+        cell: the value of the cells that the matrix does not store.
+    """
 
     __slots__ = ("_cell", "_matrix", "dtype", "shape")
 
@@ -116,7 +117,7 @@ class SparseRows:
         if rows.dtype.kind not in "biuf":
             raise InputTypeError(f"the sparse matrix holds {rows.dtype}, not numbers")
         if not rows.has_canonical_format:
-            rows = rows.copy()  # the caller's own, perhaps
+            rows = rows.copy()  # it may be the caller's matrix
             rows.sum_duplicates()
         self._matrix = rows
         self._cell = cell
@@ -126,35 +127,42 @@ class SparseRows:
     def __getitem__(self, rows: slice) -> SparseRows:
         return SparseRows(self._matrix[rows], self._cell)
 
-    def dense(self, places: Sequence[int], dtype: np.dtype[Any]) -> Array:
-        """The columns at `places`, (n, k) of `dtype`."""
-        chosen = self._matrix
-        if list(places) != list(range(self.shape[1])):
-            chosen = chosen[:, list(places)]
+    def dense(self, columns: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """Return the columns with these indices, (n, k) of `dtype`."""
+        matrix = self._matrix
+        if list(columns) != list(range(self.shape[1])):
+            matrix = matrix[:, list(columns)]
+        dense: Array
         if self._cell == 0:
-            made: Array = chosen.toarray().astype(dtype, copy=False)
-            return made
-        made = np.full(chosen.shape, self._cell, dtype)
-        made[np.repeat(np.arange(chosen.shape[0]), np.diff(chosen.indptr)), chosen.indices] = (
-            chosen.data
-        )
-        return made
+            dense = matrix.toarray().astype(dtype, copy=False)
+            return dense
+        dense = np.full(matrix.shape, self._cell, dtype)
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        dense[rows, matrix.indices] = matrix.data
+        return dense
 
     @property
     def parts(self) -> list[slice]:
-        """The rows, so many at a time as become dense at once."""
+        """Slices of rows, each of which is made dense at once."""
         size = max(1, BLOCK // max(1, self.shape[1]))
         return [slice(a, a + size) for a in range(0, max(1, self.shape[0]), size)]
 
 
 def is_sparse(X: Any) -> bool:
-    """Whether `X` is a sparse matrix or array of scipy."""
+    """Return whether `X` is a sparse matrix or array of scipy."""
     return hasattr(X, "tocsr") and hasattr(X, "nnz")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`rows` rows; either one numeric `matrix` in the features' order, or `columns` by name."""
+    """Rows of input: either one numeric matrix or columns by name.
+
+    Attributes:
+        rows: how many there are.
+        features: the columns of the training data.
+        matrix: (rows, features), in the features' order; None if there are `columns`.
+        columns: feature -> column, of any type that `Table.of` accepts.
+    """
 
     rows: int
     features: tuple[Feature, ...]
@@ -163,7 +171,10 @@ class Table:
 
     @classmethod
     def of(cls, X: Any, features: Sequence[Feature], gaps: Gaps) -> Table:
-        """Read `X`; `gaps` says what sparse matrices and dicts of `X` leave out.
+        """Read `X`.
+
+        Args:
+            gaps: the meaning of what sparse matrices and dicts leave out.
 
         Raises:
             InputTypeError: another kind of object, or an array of another width.
@@ -173,7 +184,7 @@ class Table:
 
     @classmethod
     def _read(cls, X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
-        X = fetched(X, features, gaps.blanks)
+        X = fetch(X, features, gaps.blanks)
         if len(features) == 1 and features[0].kind in NESTED and is_one_column(X):
             rows = rows_of(X)
             return cls(len(rows), features, None, {features[0].name: rows})
@@ -201,15 +212,15 @@ class Table:
             return cls(len(X), features, None, {features[0].name: X})
         if _is_pandas(X):
             names = [str(name) for name in X.columns.tolist()]
-            places = find(features, names, gaps.blanks)
-            return cls(int(X.shape[0]), features, None, FrameColumns(X, places))
+            indices = find(features, names, gaps.blanks)
+            return cls(int(X.shape[0]), features, None, FrameColumns(X, indices))
         nested = {fold(f.name) for f in features if f.kind in NESTED}
         named = _named_columns(X, nested)
         if named is None and isinstance(X, list | tuple):
-            held = columns_of_rows(X, features)
-            if isinstance(held, np.ndarray):
-                return _from_array(held, features)
-            return cls(len(X), features, None, held)
+            columns = columns_of_rows(X, features)
+            if isinstance(columns, np.ndarray):
+                return _from_array(columns, features)
+            return cls(len(X), features, None, columns)
         if named is None:
             array = np.asarray(X)
             if array.ndim != 2:
@@ -219,29 +230,31 @@ class Table:
                     "a mapping of columns, or a list of rows (lists or dicts)"
                 )
             return _from_array(array, features)
-        rows, names, column = named
-        places = find(features, names, gaps.blanks)
-        return cls(rows, features, None, {name: column(k) for name, k in places.items()})
+        rows, names, read_column = named
+        indices = find(features, names, gaps.blanks)
+        return cls(rows, features, None, {name: read_column(k) for name, k in indices.items()})
 
     def _with_microseconds(self) -> Table:
-        """The table with numbers in place of dates and timestamps, where the model reads any."""
+        """Replace the dates and timestamps that the model reads by numbers."""
         dates = [f.name for f in self.features if f.kind == DATETIME]
         if not dates:
             return self
         if self.matrix is not None:
             raise _wrong(dates[0], "dates", "one of an array of numbers")
-        made = {n: microseconds(_arrow(self.columns[n], n), n) for n in dates if n in self.columns}
-        return replace(self, columns={n: self.columns[n] for n in self.columns} | made)
+        numbers = {
+            n: microseconds(_to_arrow(self.columns[n], n), n) for n in dates if n in self.columns
+        }
+        return replace(self, columns={n: self.columns[n] for n in self.columns} | numbers)
 
     @property
     def layout(self) -> Layout:
-        """The layout of the packed matrix that loses nothing."""
+        """The layout of the packed matrix that represents all numbers exactly."""
         if self.matrix is not None and self.matrix.dtype in (np.float32, np.float16):
             return "f32"
         return "f64"
 
     def slice(self, start: int, stop: int) -> Table:
-        """Rows start..stop, without copying."""
+        """Return rows start...stop, without copying."""
         if start == 0 and stop == self.rows:
             return self
         matrix = None if self.matrix is None else self.matrix[start:stop]
@@ -249,11 +262,11 @@ class Table:
         if isinstance(self.columns, FrameColumns):
             columns = self.columns.rows(start, stop)
         else:
-            columns = {n: _rows(c, start, stop) for n, c in self.columns.items()}
+            columns = {n: _slice_rows(c, start, stop) for n, c in self.columns.items()}
         return Table(stop - start, self.features, matrix, columns)
 
     def strings(self, name: str) -> Any:
-        """Column `name` as an Arrow array of strings."""
+        """Return a column as an Arrow array of strings."""
         if self.matrix is not None:
             raise InputTypeError(f"feature {name!r} takes strings, but the array holds numbers")
         column = _text_column(self.columns[name], name)
@@ -263,31 +276,31 @@ class Table:
         return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
 
     def objects(self, name: str) -> Array:
-        """Column `name` as an object array (n, 1) of str and None."""
+        """Return a column as an object array (n, 1) of str and None."""
         strings: Array = self.strings(name).to_numpy(zero_copy_only=False).astype(object)
         return strings.reshape(-1, 1)
 
     def value(self, name: str, row: int) -> tuple[Any] | None:
-        """One value, in a tuple; None if there is no such column."""
+        """Return one value, in a tuple; None if there is no such column."""
         if self.matrix is not None:
-            places = [k for k, feature in enumerate(self.features) if feature.name == name]
+            indices = [k for k, feature in enumerate(self.features) if feature.name == name]
             if isinstance(self.matrix, SparseRows):
-                held = self.matrix[row : row + 1].dense(places, np.dtype(np.float64))
-                return (held[0, 0],) if places else None
-            return (self.matrix[row, places[0]],) if places else None
+                dense = self.matrix[row : row + 1].dense(indices, np.dtype(np.float64))
+                return (dense[0, 0],) if indices else None
+            return (self.matrix[row, indices[0]],) if indices else None
         if name not in self.columns:
             return None
-        return (_arrow(_rows(self.columns[name], row, row + 1), name)[0].as_py(),)
+        return (_to_arrow(_slice_rows(self.columns[name], row, row + 1), name)[0].as_py(),)
 
     def texts(self, name: str) -> Texts:
-        """Column `name` as UTF-8, without an object per text where it is an Arrow column.
+        """Return a column as UTF-8, an Arrow column without an object per text.
 
-        A column of lists, maps or pairs comes as texts of JSON.
+        A column of lists, maps or pairs is returned as JSON texts.
         """
         kind = next(f.kind for f in self.features if f.name == name)
         if self.matrix is not None:
-            wanted = kind if kind == "pairs" else f"{kind}s"
-            raise InputTypeError(f"feature {name!r} takes {wanted}, but the array holds numbers")
+            accepted = kind if kind == "pairs" else f"{kind}s"
+            raise InputTypeError(f"feature {name!r} takes {accepted}, but the array holds numbers")
         if kind in NESTED:
             return json_texts(self.columns[name], kind, name)
         return Texts.of(_text_column(self.columns[name], name))
@@ -295,32 +308,37 @@ class Table:
     def packed(
         self, columns: Sequence[PackedColumn], codes: Mapping[str, Array], dtype: np.dtype[Any]
     ) -> Array:
-        """The packed matrix (n, k) of `columns`: features, and what the encoders made (`codes`)."""
+        """Return the packed matrix (n, k) of `columns`.
+
+        Args:
+            columns: features, and outputs of the encoders.
+            codes: the outputs of the encoders, by name.
+        """
         width = max(1, len(columns))
         if self.matrix is not None and not codes:
-            order = {f.name: i for i, f in enumerate(self.features)}
-            places = [order[c.name] for c in columns]
+            index = {f.name: i for i, f in enumerate(self.features)}
+            indices = [index[c.name] for c in columns]
             if isinstance(self.matrix, SparseRows):
-                return (
-                    self.matrix.dense(places, dtype) if places else np.zeros((self.rows, 1), dtype)
-                )
-            if places == list(range(self.matrix.shape[1])):
+                if not indices:
+                    return np.zeros((self.rows, 1), dtype)
+                return self.matrix.dense(indices, dtype)
+            if indices == list(range(self.matrix.shape[1])):
                 return self.matrix.astype(dtype, copy=False)
-            if places:
-                return self.matrix[:, places].astype(dtype, copy=False)
+            if indices:
+                return self.matrix[:, indices].astype(dtype, copy=False)
         out = (np.empty if columns else np.zeros)((self.rows, width), dtype)
-        left = list(range(len(columns)))
+        remaining = list(range(len(columns)))
         if isinstance(self.columns, FrameColumns):
-            numeric = [k for k in left if not columns[k].encoded]
-            chosen, block = self.columns.numbers([columns[k].name for k in numeric], dtype)
-            at = [numeric[k] for k in chosen]
-            if at == left:
+            numeric = [k for k in remaining if not columns[k].encoded]
+            plain, block = self.columns.numbers([columns[k].name for k in numeric], dtype)
+            filled = [numeric[k] for k in plain]
+            if filled == remaining:
                 return np.ascontiguousarray(block)
-            if at:
-                together = at[-1] - at[0] + 1 == len(at)
-                out[:, slice(at[0], at[-1] + 1) if together else at] = block
-                left = sorted({*left} - {*at})
-        for k in left:
+            if filled:
+                is_contiguous = filled[-1] - filled[0] + 1 == len(filled)
+                out[:, slice(filled[0], filled[-1] + 1) if is_contiguous else filled] = block
+                remaining = sorted({*remaining} - {*filled})
+        for k in remaining:
             name = columns[k].name
             if columns[k].encoded:
                 out[:, k] = codes[name][:, 0]
@@ -361,9 +379,14 @@ def _check_shape(array: Any, features: tuple[Feature, ...]) -> None:
 def _named_columns(
     X: Any, nested: Collection[str] = ()
 ) -> tuple[int, list[str], Callable[[int], Any]] | None:
-    """Number of rows, the columns' names, and a column by its place; None when they have no names.
+    """Read an object whose columns have names.
 
-    `nested` are the folded names of columns of lists, which no array holds.
+    Args:
+        nested: folded names of columns of lists, which are not made arrays.
+
+    Returns:
+        The number of rows, the names of the columns, and a function from an index to a column;
+        None if the columns have no names.
     """
     if isinstance(X, pa.Table | pa.RecordBatch):
         return X.num_rows, X.schema.names, X.column
@@ -380,20 +403,20 @@ def _named_columns(
     if isinstance(X, np.ndarray) and X.dtype.names is not None:
         return len(X), list(X.dtype.names), lambda k: np.asarray(X[X.dtype.names[k]])
     if hasattr(X, "columns") and hasattr(X, "__getitem__") and hasattr(X, "shape"):
-        held = list(X.columns)
-        return int(X.shape[0]), [str(name) for name in held], lambda k: X[held[k]]
+        labels = list(X.columns)
+        return int(X.shape[0]), [str(label) for label in labels], lambda k: X[labels[k]]
     if hasattr(X, "__arrow_c_stream__"):
         return _named_columns(pa.table(X))
     return None
 
 
 def _is_pandas(X: Any) -> bool:
-    """Whether `X` is a frame whose columns have places too: two of them may have one name."""
+    """Return whether `X` is a pandas frame, in which two columns may have the same name."""
     return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
 def _is_series(X: Any) -> bool:
-    """Whether `X` is one column of a frame or an Arrow table."""
+    """Return whether `X` is one column of a frame or an Arrow table."""
     if isinstance(X, pa.Array | pa.ChunkedArray):
         return True
     if hasattr(X, "columns") or isinstance(X, Mapping):
@@ -401,7 +424,7 @@ def _is_series(X: Any) -> bool:
     return hasattr(X, "iloc") or hasattr(X, "to_arrow")
 
 
-def _rows(column: Any, start: int, stop: int) -> Any:
+def _slice_rows(column: Any, start: int, stop: int) -> Any:
     if isinstance(column, pa.Array | pa.ChunkedArray):
         return column.slice(start, stop - start)
     if hasattr(column, "iloc"):
@@ -410,7 +433,7 @@ def _rows(column: Any, start: int, stop: int) -> Any:
 
 
 def _numbers(column: Any, name: str) -> Array:
-    """A numeric column as float64 (n,), NULL as NaN."""
+    """Return a numeric column (n,): numpy's own dtype, otherwise float64 with NaN for NULL."""
     array = column if isinstance(column, np.ndarray) else None
     kind = getattr(column, "dtype", None)
     if array is None and (isinstance(kind, np.dtype) or type(kind).__name__ == "SparseDtype"):
@@ -418,8 +441,9 @@ def _numbers(column: Any, name: str) -> Array:
     if array is not None and array.dtype.kind in "biuf":
         return array
     try:
-        arrow = _arrow(column if array is None else array, name)
+        arrow = _to_arrow(column if array is None else array, name)
     except (InputTypeError, OverflowError):
+        # Python's numbers of mixed types, which Arrow rejects.
         mixed = None if array is None or array.dtype != object else numbers_of(array)
         if mixed is None:
             raise
@@ -433,8 +457,8 @@ def _numbers(column: Any, name: str) -> Array:
     elif pa.types.is_null(kind):
         arrow = arrow.cast(pa.float64())
     elif pa.types.is_decimal(kind):
-        # Arrow's own cast multiplies by 10**-scale and misses the nearest float by a bit; the
-        # way over text rounds once, as the engine and Python do.
+        # Arrow's own cast multiplies by 10**-scale and may miss the nearest float by a bit. A cast
+        # by way of text rounds once, as the engine and Python do.
         arrow = arrow.cast(pa.string()).cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise _wrong(name, "numbers", str(kind))
@@ -443,8 +467,8 @@ def _numbers(column: Any, name: str) -> Array:
 
 
 def _text_column(column: Any, name: str) -> Any:
-    """A column of strings as an Arrow array, which may be chunked."""
-    arrow = column if isinstance(column, pa.ChunkedArray) else _arrow(column, name)
+    """Return a column of strings as an Arrow array, which may be chunked."""
+    arrow = column if isinstance(column, pa.ChunkedArray) else _to_arrow(column, name)
     kind = arrow.type.value_type if pa.types.is_dictionary(arrow.type) else arrow.type
     if pa.types.is_null(kind):
         return arrow.cast(pa.string())
@@ -456,34 +480,36 @@ def _text_column(column: Any, name: str) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
-    """Return whether a type of Arrow is one of texts."""
+    """Return whether a type of Arrow is a type of texts."""
     checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     return any(is_kind(kind) for is_kind in checks)
 
 
 def _is_texts(X: Any, features: tuple[Feature, ...]) -> bool:
-    """Whether `X` is one sequence of documents, as a vectorizer takes them."""
+    """Return whether `X` is one sequence of documents, as a vectorizer accepts them."""
     if len(features) != 1 or features[0].kind != "string":
         return False
     if isinstance(X, list | tuple):
         return all(x is None or isinstance(x, str) for x in X[:1])
-    series = getattr(X, "ndim", None) == 1 or hasattr(X, "to_arrow") and not hasattr(X, "columns")
-    return isinstance(X, pa.Array | pa.ChunkedArray) or series
+    is_series = getattr(X, "ndim", None) == 1 or (
+        hasattr(X, "to_arrow") and not hasattr(X, "columns")
+    )
+    return isinstance(X, pa.Array | pa.ChunkedArray) or is_series
 
 
-def _arrow(column: Any, name: str) -> Any:
+def _to_arrow(column: Any, name: str) -> Any:
     try:
         if isinstance(column, pa.ChunkedArray):
             return column.combine_chunks()
         if isinstance(column, pa.Array):
             return column
-        held = getattr(column, "array", None)  # pandas' own, which hands Arrow's over as they are
-        if not hasattr(held, "__arrow_array__"):
+        values = getattr(column, "array", None)  # pandas' array, which may wrap one of Arrow
+        if not hasattr(values, "__arrow_array__"):
             if hasattr(column, "to_arrow"):
                 return column.to_arrow()
-            held = column
-        made = pa.array(held, from_pandas=True)
-        return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+            values = column
+        arrow = pa.array(values, from_pandas=True)
+        return arrow.combine_chunks() if isinstance(arrow, pa.ChunkedArray) else arrow
     except UnicodeEncodeError as error:
         raise InputTypeError(
             f"column {name!r} holds a string that is not valid Unicode: {error}"
@@ -497,11 +523,8 @@ def _arrow(column: Any, name: str) -> Any:
         ) from None
 
 
-def _wrong(name: str, wants: str, kind: str) -> InputTypeError:
-    return InputTypeError(f"feature {name!r} takes {wants}, but the column is {kind}; cast it")
-
-
-# `program_inputs`: rows as a model's Program takes them.
+def _wrong(name: str, accepted: str, kind: str) -> InputTypeError:
+    return InputTypeError(f"feature {name!r} takes {accepted}, but the column is {kind}; cast it")
 
 
 def program_inputs(
@@ -510,12 +533,12 @@ def program_inputs(
     features: Sequence[Feature] | None = None,
     gaps: Gaps | None = None,
 ) -> dict[str, Array]:
-    """The inputs of a Program, by name, of rows: (n,) each.
+    """Convert rows to the inputs of a Program: name -> (n,).
 
     Args:
-        rows: a frame, or what else a Scorer takes.
-        features: the columns of training, in order; without it the Program's own inputs.
-        gaps: what the rows of a sparse matrix lack.
+        rows: a frame, or any other rows that a Scorer accepts.
+        features: the columns of the training data, in order; None: the Program's own inputs.
+        gaps: the meaning of what sparse matrices and dicts leave out.
 
     Raises:
         MissingColumnError: the rows lack a feature.
@@ -525,11 +548,10 @@ def program_inputs(
 
 
 def _values(table: Table, feature: Feature) -> Array:
-    """A feature's values (n,), as a Program takes them."""
     if feature.kind in ("number", DATETIME):
         return table.packed((PackedColumn(feature.name, False),), {}, np.dtype(np.float64))[:, 0]
     if feature.kind == "string":
         return table.objects(feature.name)[:, 0]
     texts = table.texts(feature.name)
-    held = [None if gone else texts.text(i) for i, gone in enumerate(texts.missing)]
-    return np.array([*held, None], object)[:-1]  # never taken for a matrix of characters
+    values = [None if missing else texts.text(i) for i, missing in enumerate(texts.missing)]
+    return np.array([*values, None], object)[:-1]  # None: numpy never makes a matrix of characters

@@ -1,4 +1,11 @@
-"""Rows as Python holds them, lists of values and dicts, turned into columns."""
+"""Rows in Python's own types, lists of values and dicts, as columns.
+
+`find` maps features to the columns of a frame. `columns_of_records`, `columns_of_dicts` and
+`columns_of_rows` read lists of dicts and lists of lists. `json_texts` writes lists, maps and pairs
+as JSON: following scikit-learn, any iterable is a list (a dict is the list of its keys), a map is
+a dict, and pairs are an iterable of two-element lists or tuples. Structs of a frame, which Python
+shows as dicts, are maps, or pairs if they are in lists.
+"""
 
 from __future__ import annotations
 
@@ -20,66 +27,66 @@ from sqlml.limits import FOUND_BYTES
 from sqlml.suggestions import closest
 from sqlml.types import Array, Feature, Kind, features_behind_blanks, fold
 
-# Where a model's features lie in a frame, and the columns of a pandas frame, many at once.
-
-
 FEW = 12
-"""As many columns are read faster one by one than as a part of the frame, which takes 0.1 ms."""
+"""Number of columns that are read faster one by one than as a part of the frame (0.1 ms)."""
 
 
 class FrameColumns(Mapping[str, Any]):
-    """Features' columns of a pandas frame by name, each cut out when it is asked for.
+    """The features' columns of a pandas frame by name, each extracted when it is read.
 
-    A frame of hundreds of columns takes longer to take apart than most models take to run, so
-    `numbers` reads all plain columns of numbers in one go.
+    Taking a frame of hundreds of columns apart takes longer than most models take to run, so
+    `numbers` reads all plain columns of numbers at once.
     """
 
-    __slots__ = ("_frame", "_labels", "_places")
+    __slots__ = ("_frame", "_indices", "_labels")
 
-    def __init__(self, frame: Any, places: Mapping[str, int]) -> None:
+    def __init__(self, frame: Any, indices: Mapping[str, int]) -> None:
         self._frame = frame
-        self._places = places
+        self._indices = indices
         unique = frame.columns.is_unique
         self._labels = frame.columns.tolist() if unique else [None] * frame.shape[1]
 
     def __getitem__(self, name: str) -> Any:
-        place = self._places[name]
-        label = self._labels[place]
-        # By its label takes half as long as by its place.
-        return self._frame[label] if type(label) is str else self._frame.iloc[:, place]
+        index = self._indices[name]
+        label = self._labels[index]
+        # Access by label takes half as long as by index.
+        return self._frame[label] if type(label) is str else self._frame.iloc[:, index]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._indices)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indices)
 
     def rows(self, start: int, stop: int) -> FrameColumns:
-        """Rows start..stop, without copying."""
-        return FrameColumns(self._frame.iloc[start:stop], self._places)
+        """Return rows start...stop, without copying."""
+        return FrameColumns(self._frame.iloc[start:stop], self._indices)
 
     def numbers(self, names: Sequence[str], dtype: np.dtype[Any]) -> tuple[list[int], Array]:
-        """Which of the columns `names` hold numpy's own numbers, and these: (n, k) of `dtype`.
+        """Read the columns that have a numeric dtype of numpy.
 
-        All others (nullable, Arrow's, objects ..) are to be read one by one.
+        All others (nullable, Arrow's, objects, ...) must be read one by one.
+
+        Returns:
+            The indices of these columns in `names`, and their values, (n, k) of `dtype`.
         """
         dtypes = self._frame.dtypes.tolist()
         plain = {t for t in set(dtypes) if isinstance(t, np.dtype) and t.kind in "biuf"}
-        places = [self._places[name] for name in names]
-        chosen = [k for k, place in enumerate(places) if dtypes[place] in plain]
-        wanted = [places[k] for k in chosen]
-        if wanted == list(range(len(dtypes))):
+        indices = [self._indices[name] for name in names]
+        chosen = [k for k, index in enumerate(indices) if dtypes[index] in plain]
+        chosen_indices = [indices[k] for k in chosen]
+        if chosen_indices == list(range(len(dtypes))):
             return chosen, self._frame.to_numpy(dtype)
-        if len(wanted) > FEW:
-            return chosen, self._frame.iloc[:, wanted].to_numpy(dtype)
-        made = np.empty((len(self._frame), len(wanted)), dtype)
-        for at, k in enumerate(chosen):
-            made[:, at] = self[names[k]].to_numpy()
-        return chosen, made
+        if len(chosen_indices) > FEW:
+            return chosen, self._frame.iloc[:, chosen_indices].to_numpy(dtype)
+        values = np.empty((len(self._frame), len(chosen)), dtype)
+        for column, k in enumerate(chosen):
+            values[:, column] = self[names[k]].to_numpy()
+        return chosen, values
 
 
-class _Same:
-    """Features that compare equal only to themselves: comparing hundreds takes too long."""
+class _ByIdentity:
+    """Features that are equal only to themselves, since comparing hundreds takes too long."""
 
     __slots__ = ("features",)
 
@@ -90,19 +97,18 @@ class _Same:
         return id(self.features)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.features is self.features
+        return isinstance(other, _ByIdentity) and other.features is self.features
 
 
 def find(
     features: tuple[Feature, ...], names: Sequence[str], blanks: bool = False
 ) -> Mapping[str, int]:
-    """Map each feature's name to the place of its column among `names`.
+    """Map each feature's name to the index of its column in `names`.
 
-    That is the column of that very name, else the one that has it in another case. A feature that
-    may be anything may be absent.
+    An exact match is preferred to one that ignores case. A feature of kind "any" may be absent.
 
     Args:
-        blanks: a column feeds the feature that has _ for its blanks, as `Gaps.blanks` says.
+        blanks: a column feeds the feature that has _ instead of its blanks, as `Gaps.blanks` says.
 
     Raises:
         MissingColumnError: a feature is not among them.
@@ -111,59 +117,52 @@ def find(
     if blanks:
         renamed = features_behind_blanks(features, names)
         names = [renamed[name].name if name in renamed else name for name in names]
-    key = _Same(features), tuple(names)
-    found = _found.get(key)
-    if found is None:
-        found = _find(*key)
-        _found.put(key, found, _BYTES * (len(features) + len(names)))
-    return found
+    key = _ByIdentity(features), tuple(names)
+    indices = _indices_cache.get(key)
+    if indices is None:
+        indices = _find(*key)
+        _indices_cache.put(key, indices, _BYTES_PER_NAME * (len(features) + len(names)))
+    return indices
 
 
-_BYTES = 200
-"""What a name takes, about."""
+_BYTES_PER_NAME = 200
+"""Estimated size of a name in the cache."""
 
-_found: Recent[tuple[_Same, tuple[str, ...]], Mapping[str, int]] = Recent(FOUND_BYTES)
+_indices_cache: Recent[tuple[_ByIdentity, tuple[str, ...]], Mapping[str, int]] = Recent(FOUND_BYTES)
 
 
-def _find(same: _Same, names: tuple[str, ...]) -> Mapping[str, int]:
-    exact, folded = _by_name(names), _by_name([fold(name) for name in names])
-    found: dict[str, int] = {}
-    for feature in same.features:
-        own = exact.get(feature.name) or folded.get(fold(feature.name), [])
-        if len(own) > 1:
+def _find(key: _ByIdentity, names: tuple[str, ...]) -> Mapping[str, int]:
+    exact, folded = _group_by_name(names), _group_by_name([fold(name) for name in names])
+    indices: dict[str, int] = {}
+    for feature in key.features:
+        matches = exact.get(feature.name) or folded.get(fold(feature.name), [])
+        if len(matches) > 1:
             raise AmbiguousColumnError(
-                f"{len(own)} columns are called {feature.name!r}; give each its own name"
+                f"{len(matches)} columns are called {feature.name!r}; give each its own name"
             )
-        if own:
-            found[feature.name] = own[0]
+        if matches:
+            indices[feature.name] = matches[0]
         elif feature.kind != "any":
             raise _missing(feature.name, names)
-    return MappingProxyType(found)
+    return MappingProxyType(indices)
 
 
-def _by_name(names: Sequence[str]) -> dict[str, list[int]]:
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, []).append(place)
-    return places
+def _group_by_name(names: Sequence[str]) -> dict[str, list[int]]:
+    indices: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        indices.setdefault(name, []).append(index)
+    return indices
 
 
-def _missing(name: str, have: Sequence[str]) -> MissingColumnError:
-    close = closest(name, have)
-    hint = f" (did you mean {close!r}?)" if close is not None else ""
+def _missing(name: str, columns: Sequence[str]) -> MissingColumnError:
+    suggestion = closest(name, columns)
+    hint = f" (did you mean {suggestion!r}?)" if suggestion is not None else ""
     return MissingColumnError(
-        f"the model needs column {name!r}{hint}, not among: {', '.join(have[:30])}"
+        f"the model needs column {name!r}{hint}, not among: {', '.join(columns[:30])}"
     )
 
 
-# Columns of lists, maps and pairs as a user's Python objects hold them, as texts of JSON.
-#
-# What a row is follows scikit-learn: any iterable is a list (a dict is the list of its keys), a
-# map is a dict, and pairs are an iterable of two-element lists or tuples. A frame's own structs,
-# which Python shows as dicts, are maps, or pairs where they stand in lists.
-
-
-_FORM: Mapping[Kind, str] = MappingProxyType(
+_ACCEPTED: Mapping[Kind, str] = MappingProxyType(
     {
         "list": "a list of strings or numbers",
         "map": "a dict of names to numbers or strings",
@@ -173,27 +172,27 @@ _FORM: Mapping[Kind, str] = MappingProxyType(
 
 
 def json_texts(column: Any, kind: Kind, name: str) -> Texts:
-    """Each row of `column` as a text of JSON, missing where the row is.
+    """Write each row of `column` as a JSON text; missing rows stay missing.
 
     Args:
         column: a sequence of Python objects, an object array, a pandas, polars or Arrow column.
         kind: "list", "map" or "pairs".
 
     Raises:
-        InputTypeError: a row is something else, or holds what is neither string nor number.
+        InputTypeError: a row is something else, or holds a value that is neither string nor number.
     """
-    made: Array = np.empty(len(column), object)
-    framed = _framed(column)
-    for i, row in enumerate(column if framed is None else framed):
+    texts: Array = np.empty(len(column), object)
+    frame_rows = _read_frame_rows(column)
+    for i, row in enumerate(column if frame_rows is None else frame_rows):
         if not _is_missing(row):
-            plain = _plain(row, kind, name, framed is not None)
-            # ASCII only, so that even a lone surrogate comes back as it was.
-            made[i] = json.dumps(plain)
-    return Texts.of(made)
+            value = _to_json(row, kind, name, frame_rows is not None)
+            # ASCII only, so that even a lone surrogate is read back unchanged.
+            texts[i] = json.dumps(value)
+    return Texts.of(texts)
 
 
 def is_one_column(X: Any) -> bool:
-    """Whether `X` holds the rows of one nested column rather than a frame of columns."""
+    """Return whether `X` holds the rows of one nested column and not a frame of columns."""
     if isinstance(X, list | tuple | pa.Array | pa.ChunkedArray):
         return True
     if isinstance(X, np.ndarray):
@@ -202,9 +201,9 @@ def is_one_column(X: Any) -> bool:
 
 
 def rows_of(X: Any) -> Any:
-    """`X`, for which `is_one_column` holds, as one sequence of rows.
+    """Return `X`, for which `is_one_column` holds, as one sequence of rows.
 
-    Each row of a matrix is a list, unless the matrix is one column of lists or dicts.
+    Each row of a matrix becomes a list, unless the matrix is one column of lists or dicts.
     """
     if not isinstance(X, np.ndarray) or X.ndim == 1:
         return X
@@ -215,8 +214,8 @@ def rows_of(X: Any) -> Any:
     return list(X)
 
 
-def _framed(column: Any) -> list[Any] | None:
-    """The rows of an Arrow or polars column, whose structs are not dicts; None for others."""
+def _read_frame_rows(column: Any) -> list[Any] | None:
+    """Return the rows of a column whose structs Python shows as dicts (Arrow, polars), or None."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
         rows: list[Any] = column.to_pylist()
         return rows
@@ -230,35 +229,35 @@ def _framed(column: Any) -> list[Any] | None:
     return None
 
 
-def _plain(row: Any, kind: Kind, name: str, framed: bool) -> Any:
-    """A row as json.dumps takes it."""
+def _to_json(row: Any, kind: Kind, name: str, in_frame: bool) -> Any:
+    """Convert a row to a value that json.dumps accepts."""
     if kind == "map":
-        if framed and isinstance(row, list) and all(isinstance(pair, tuple) for pair in row):
-            row = dict(row)  # Arrow's maps
+        if in_frame and isinstance(row, list) and all(isinstance(pair, tuple) for pair in row):
+            row = dict(row)  # a map of Arrow
         if not isinstance(row, Mapping):
             raise _wrong(row, kind, name)
-        return {_key(k, name): _scalar(v, kind, name) for k, v in row.items()}
-    scalar = isinstance(row, str | bytes) or not isinstance(row, Iterable)
-    if scalar or (isinstance(row, Mapping) and (framed or kind == "pairs")):
+        return {_check_key(k, name): _scalar_to_json(v, kind, name) for k, v in row.items()}
+    is_scalar = isinstance(row, str | bytes) or not isinstance(row, Iterable)
+    if is_scalar or (isinstance(row, Mapping) and (in_frame or kind == "pairs")):
         raise _wrong(row, kind, name)
     if isinstance(row, np.ndarray):
         row = row.tolist()
         row = row if isinstance(row, list) else [row]
     if kind == "list":
-        return [_scalar(item, kind, name) for item in row]
-    return [_pair(item, name, framed) for item in row]
+        return [_scalar_to_json(item, kind, name) for item in row]
+    return [_pair_to_json(item, name, in_frame) for item in row]
 
 
-def _pair(item: Any, name: str, framed: bool) -> tuple[str, Any]:
-    if framed and isinstance(item, dict):
+def _pair_to_json(item: Any, name: str, in_frame: bool) -> tuple[str, Any]:
+    if in_frame and isinstance(item, dict):
         item = tuple(item.values())
     if not isinstance(item, list | tuple | np.ndarray) or len(item) != 2:
         raise _wrong(item, "pairs", name)
-    first, second = item
-    return _key(first, name), _scalar(second, "pairs", name)
+    key, value = item
+    return _check_key(key, name), _scalar_to_json(value, "pairs", name)
 
 
-def _key(key: Any, name: str) -> str:
+def _check_key(key: Any, name: str) -> str:
     if not isinstance(key, str):
         raise InputTypeError(
             f"column {name!r} has the {type(key).__name__} {key!r:.60} as a name; names are strings"
@@ -266,24 +265,24 @@ def _key(key: Any, name: str) -> str:
     return str(key)
 
 
-def _scalar(value: Any, kind: Kind, name: str) -> str | bool | int | float | None:
-    """One value as JSON has it; numbers of any width as Python's own."""
+def _scalar_to_json(value: Any, kind: Kind, name: str) -> str | bool | int | float | None:
+    """Convert one value to a JSON value; numbers of any width become Python's own."""
     if isinstance(value, np.generic):
         value = float(value) if isinstance(value, np.floating) else value.item()
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Decimal):
-        return float(value)  # to the nearest, as the engine's DECIMAL becomes a DOUBLE
+        return float(value)  # the nearest, as when the engine casts DECIMAL to DOUBLE
     if _is_missing(value):
         return None
     raise InputTypeError(
         f"column {name!r} has the {type(value).__name__} {value!r:.60}, where the model takes "
-        f"{_FORM[kind]}; cast it"
+        f"{_ACCEPTED[kind]}; cast it"
     )
 
 
 def _is_missing(value: Any) -> bool:
-    """None, NaN, or pandas' NA, which compares with nothing."""
+    """Return whether a value is None, NaN or pandas' NA, which is not comparable."""
     if value is None or type(value).__name__ == "NAType":
         return True
     return isinstance(value, float | np.floating) and bool(value != value)
@@ -292,48 +291,48 @@ def _is_missing(value: Any) -> bool:
 def _wrong(row: Any, kind: Kind, name: str) -> InputTypeError:
     return InputTypeError(
         f"column {name!r} has the {type(row).__name__} {row!r:.60} where the model takes "
-        f"{_FORM[kind]}"
+        f"{_ACCEPTED[kind]}"
     )
 
 
 def column_of(cells: Sequence[Any]) -> Array:
-    """Python's values as a column (n,): numbers and dates as numpy's own, all else as objects.
+    """Return Python's values as a column (n,): numbers and dates as numpy's, the rest as objects.
 
-    numpy would make strings of ["a", 1] and of ["a", nan].
+    numpy itself would turn ["a", 1] and ["a", nan] into strings.
     """
     if len(cells) and not isinstance(cells[0], str):
         try:
-            made = np.asarray(cells)
+            array = np.asarray(cells)
         except ValueError:  # lists of different lengths
-            made = np.empty(0, object)
-        if made.ndim == 1 and made.dtype.kind in "biufmM":
-            return made
+            array = np.empty(0, object)
+        if array.ndim == 1 and array.dtype.kind in "biufmM":
+            return array
     return np.fromiter(cells, object, len(cells))
 
 
 def numbers_of(cells: Array) -> Array | None:
-    """Python's numbers of mixed types, (n,) objects, as float64, missing ones as NaN; or None."""
-    made = np.empty(len(cells), np.float64)
+    """Convert (n,) objects to float64, with NaN for missing ones; None if one is no number."""
+    numbers = np.empty(len(cells), np.float64)
     for i, cell in enumerate(cells):
         if cell is None or type(cell).__name__ == "NAType":
-            made[i] = np.nan
+            numbers[i] = np.nan
         elif isinstance(cell, Number | np.bool_) and not isinstance(cell, complex):
-            made[i] = float(cell)  # type: ignore[arg-type]
+            numbers[i] = float(cell)  # type: ignore[arg-type]
         else:
             return None
-    return made
+    return numbers
 
 
 def records_of(X: Any) -> list[Mapping[str, Any]] | None:
-    """The rows of `X` where they are dicts, or where it is one row, a dict of values; else None.
+    """Return the rows of `X` if they are dicts, or if it is one row, a dict of values; else None.
 
     Raises:
         InputTypeError: some rows are dicts and others are not.
     """
     if isinstance(X, Mapping):
         return [X] if any(_is_scalar(value) for value in X.values()) else None
-    listed = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1  # or array, or Series
-    if not listed or not isinstance(next(iter(X), None), Mapping):
+    is_listed = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1  # array or Series
+    if not is_listed or not isinstance(next(iter(X), None), Mapping):
         return None
     for i, row in enumerate(X):
         if not isinstance(row, Mapping):
@@ -344,58 +343,56 @@ def records_of(X: Any) -> list[Mapping[str, Any]] | None:
 def columns_of_records(
     rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...], blanks: bool = False
 ) -> dict[str, Array]:
-    """Return columns by feature of rows that are dicts; a key that a row lacks is a missing value.
+    """Convert rows that are dicts to columns by feature; an absent key is a missing value.
 
     Args:
         blanks: as `Gaps.blanks`.
 
     Raises:
         MissingColumnError: no row has the key.
-        AmbiguousColumnError: two keys are the feature's name, as SQL reads names.
+        AmbiguousColumnError: two keys are the feature's name, ignoring case.
     """
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    places = find(features, [str(key) for key in keys], blanks)
-    return {
-        name: column_of([row.get(keys[place]) for row in rows]) for name, place in places.items()
-    }
+    indices = find(features, [str(key) for key in keys], blanks)
+    return {name: column_of([row.get(keys[k]) for row in rows]) for name, k in indices.items()}
 
 
 def columns_of_dicts(
     rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...], separator: str
 ) -> dict[str, Array]:
-    """Columns by feature of the dicts that a DictVectorizer takes, read as it reads them.
+    """Convert dicts to columns by feature, as a DictVectorizer reads them.
 
-    A missing number, or a string in its place, is 0; a missing string, or a number in its place,
-    has no column of the vectorizer.
+    A missing number, or a string instead of it, is 0. A missing string, or a number instead of it,
+    matches no column of the vectorizer.
 
     Raises:
-        InputTypeError: a key or value that the vectorizer refuses, or that a column cannot hold.
+        InputTypeError: a key or value that the vectorizer rejects, or that a column cannot hold.
     """
-    made: dict[str, Array] = {}
+    columns: dict[str, Array] = {}
     for feature in features:
         if feature.kind != "any":
-            made[feature.name] = np.full(len(rows), 0.0 if feature.kind == "number" else None)
+            columns[feature.name] = np.full(len(rows), 0.0 if feature.kind == "number" else None)
     for i, row in enumerate(rows):
         for key, value in row.items():
             if not isinstance(key, str) or separator in key:
-                wrong = "not a string" if not isinstance(key, str) else f"with {separator!r} in it"
-                raise InputTypeError(f"row {i} has the key {key!r:.60}, {wrong}; rename it")
-            column = made.get(key)
+                fault = "not a string" if not isinstance(key, str) else f"with {separator!r} in it"
+                raise InputTypeError(f"row {i} has the key {key!r:.60}, {fault}; rename it")
+            column = columns.get(key)
             if column is None:
                 continue
             if column.dtype == object:
-                column[i] = _only_string(i, key, value)
+                column[i] = _read_string(i, key, value)
             else:
-                column[i] = _dict_number(i, key, value)
-    return made
+                column[i] = _read_number(i, key, value)
+    return columns
 
 
 def columns_of_rows(
     rows: Sequence[Any], features: tuple[Feature, ...]
 ) -> Array | Mapping[str, Array]:
-    """Rows that are lists: a matrix of numbers (n, k) or (n,), or columns by feature.
+    """Convert rows that are lists to a matrix of numbers, (n, k) or (n,), or columns by feature.
 
-    One value per row will do if the model has one column.
+    A row may be a single value if the model has one column.
 
     Raises:
         InputTypeError: a row is not a list, or its length is not the model's number of columns.
@@ -428,10 +425,10 @@ def _is_scalar(value: Any) -> bool:
     return value is None or isinstance(value, str | bytes | Number | np.generic)
 
 
-def _only_string(row: int, key: str, value: Any) -> str | None:
+def _read_string(row: int, key: str, value: Any) -> str | None:
     if value is None or isinstance(value, str | Number):
         return value if isinstance(value, str) else None
-    strings = _strings(row, key, value)
+    strings = _read_strings(row, key, value)
     if len(strings) > 1:
         raise InputTypeError(
             f"row {row} has {len(strings)} strings under {key!r}, but a column holds one per row"
@@ -439,17 +436,17 @@ def _only_string(row: int, key: str, value: Any) -> str | None:
     return strings[0] if strings else None
 
 
-def _dict_number(row: int, key: str, value: Any) -> float:
+def _read_number(row: int, key: str, value: Any) -> float:
     if value is None:
         return float("nan")
     if isinstance(value, Number) and not isinstance(value, complex):
         return float(value)  # type: ignore[arg-type]
     if not isinstance(value, str):
-        _strings(row, key, value)
+        _read_strings(row, key, value)  # only checks it
     return 0.0
 
 
-def _strings(row: int, key: str, value: Any) -> list[str]:
+def _read_strings(row: int, key: str, value: Any) -> list[str]:
     strings = [] if isinstance(value, Mapping) or not isinstance(value, Iterable) else list(value)
     if (
         not strings

@@ -1,11 +1,11 @@
-"""`compile`: a fitted object as a Scorer, outside SQL, with the source library's own methods."""
+"""Scoring outside SQL: `compile` makes a `Scorer`, which has the methods of the source library."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -30,30 +30,70 @@ from sqlml.planner.export_bytes import export
 from sqlml.planner.program.choose import Choice, choose
 from sqlml.planner.program.cost import ROWS
 from sqlml.planner.program.prepare import compile_core, prepare
-from sqlml.scorer.evaluate import Contributions, Evaluation, evaluated
+from sqlml.scorer.evaluate import Contributions, Evaluation, evaluate
 from sqlml.scorer.input_table import SparseRows, Table, program_inputs
-from sqlml.scorer.matrix_path import Direct, DirectTexts, decodes, pool, tasks
+from sqlml.scorer.matrix_path import (
+    FewTextsScorer,
+    MatrixScorer,
+    can_decode,
+    split_rows,
+    thread_pool,
+)
 from sqlml.types import DATETIME, Array, Feature
 from sqlml.udfs.make_function import named
 
-SOME_NS = 50.0
-"""The time of a row without an estimate."""
+Rows = Any
+"""Rows as a Scorer accepts them; the docstring of `Scorer` lists the types."""
 
-_UNSETTLED: Any = object()
-"""In place of how a matrix is scored, until that is known."""
+DEFAULT_ROW_NS = 50.0
+"""Nanoseconds per row, if there is no estimate."""
 
-_OPTIONS = ("backend", "strategy", "device", "threads")
+_UNDECIDED: Any = object()
+"""Marks a scoring path that is not chosen yet."""
+
+
+class ScorerOptions(TypedDict, total=False):
+    """Keyword options of `compile` and of a Scorer's methods.
+
+    Attributes:
+        backend: "auto", "native", "reference", "torch" or "onnxruntime".
+        strategy: how trees are evaluated: "auto", or what the backend has: "traverse", "cursor",
+            "descent" or "lockstep"; "gemm", "tt" or "ptt", and "fused" on a GPU.
+        device: "auto", "cpu" or "cuda".
+        threads: number of threads; all cores by default.
+    """
+
+    backend: str
+    strategy: str
+    device: str
+    threads: int | None
+
+
+_OUTPUT_OF_METHOD = {
+    "predict": "label",
+    "evaluate": "label",
+    "predict_proba": "proba",
+    "decision_function": "score",
+    "score_samples": "samples",
+    "transform": "transform",
+}
+"""Method -> the output that the model must have."""
 
 
 class Scorer:
     """A compiled model. Thread-safe and picklable.
 
-    Each method takes a numpy array, a sparse matrix of scipy or a list of rows that are lists
-    (columns in training order); a pandas, polars (lazy too), dask or Spark frame, an Arrow table,
-    a relation of DuckDB, a mapping of columns or a list of rows that are dicts (by name,
-    case-insensitively); a single column if the model has one; and options that override those
-    of `compile`. Which methods work depends on the model, as in the source library; the others
-    raise an AttributeError that names those that do. Errors about the rows are `ScoringError`s.
+    Each method accepts rows as a numpy array, a sparse matrix of scipy or a list of lists (columns
+    in training order); as a pandas, polars (lazy too), dask or Spark frame, an Arrow table, a
+    relation of DuckDB, a mapping of columns or a list of dicts (columns by name,
+    case-insensitively); or as a single column if the model has one. Options of a method override
+    those of `compile`. Which methods work depends on the model, as in the source library; the
+    others raise an AttributeError that names those that do. Errors about the rows are
+    `ScoringError`s.
+
+    Attributes:
+        program: the imported model.
+        features: the columns of the training data, in order.
     """
 
     def __init__(
@@ -63,43 +103,51 @@ class Scorer:
         options: Mapping[str, Any],
         gaps: Gaps | None = None,
     ) -> None:
-        self.program = program
-        self.features = tuple(features)
+        self.program: Program = program
+        self.features: tuple[Feature, ...] = tuple(features)
         self._options = dict(options)
         self._gaps = gaps or Gaps()
-        self._ready: dict[tuple[Any, ...], _Ready] = {}
-        self._direct: dict[tuple[str, np.dtype[Any]], Direct | None] = {}
-        self._few_texts: dict[str, DirectTexts | None] = {}
+        self._compiled: dict[tuple[Any, ...], _CompiledOutput] = {}
+        self._matrix_scorers: dict[tuple[str, np.dtype[Any]], MatrixScorer | None] = {}
+        self._text_scorers: dict[str, FewTextsScorer | None] = {}
         self._labels = [labels.array() for labels in program.labels]
-        self._explaining: Scorer | None = None
+        self._tree_explainer: Scorer | None = None
 
     def __reduce__(self) -> Any:
         return Scorer, (self.program, self.features, self._options, self._gaps)
 
     def __repr__(self) -> str:
-        names = [feature.name for feature in self.features]
-        known = {
-            "features": names,
+        facts = {
+            "features": [feature.name for feature in self.features],
             "outputs": list(self.program.outputs),
-            "classes": [value for part in self.program.labels for value in part.values],
+            "classes": [value for labels in self.program.labels for value in labels.values],
             **self._options,
         }
-        shown = (f"{name}={_abbreviate(v)}" for name, v in known.items() if v not in (None, []))
+        shown = (f"{name}={_abbreviate(v)}" for name, v in facts.items() if v not in (None, []))
         return f"Scorer({', '.join(shown)})"
+
+    def __dir__(self) -> list[str]:
+        """List what works for this model: a regressor has no `predict_proba`."""
+        outputs = self.program.outputs
+        missing = {name for name, output in _OUTPUT_OF_METHOD.items() if output not in outputs}
+        if not self.program.labels:
+            missing.add("classes_")
+        names = set(object.__dir__(self)) - missing
+        return sorted(n for n in names if not n.startswith("_") or n.startswith("__"))
 
     def _repr_html_(self) -> str:
         labels = "; ".join(", ".join(map(str, part.values)) for part in self.program.labels)
-        told = [
+        facts = [
             ("outputs", ", ".join(self.program.outputs)),
             ("features", ", ".join(feature.name for feature in self.features)),
             *([("classes", labels)] if labels else []),
             *((name, str(value)) for name, value in self._options.items() if value is not None),
         ]
-        return html.table(("scorer", ""), told)
+        return html.table(("scorer", ""), facts)
 
     @property
     def classes_(self) -> Array | list[Array]:
-        """The class labels, (K,), in the model's order; of several targets a list of them.
+        """The class labels, (K,), in the model's order; a list of such arrays for several targets.
 
         Raises:
             AttributeError: the model is not a classifier.
@@ -109,19 +157,23 @@ class Scorer:
         classes = [labels.array() for labels in self.program.labels]
         return classes[0] if len(classes) == 1 else classes
 
-    def predict(self, X: Any, **options: Any) -> Array:
-        """Labels in their own dtype, or regression values as float64: (n,), or (n, targets)."""
-        made = self._directly("label", X, options)
-        if made is None:
-            made = self._run("label", X, options)
-            made = _decoded(made, self._labels) if self._labels else made
-        return made[:, 0] if made.ndim == 2 and made.shape[1] == 1 else made
+    def predict(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
+        """Return labels in their own dtype, or regression values as float64.
 
-    def predict_proba(self, X: Any, **options: Any) -> Array | list[Array]:
-        """Class probabilities (n, K), in the order of `classes_`.
+        Returns:
+            (n,), or (n, targets) for several targets.
+        """
+        labels = self._score_few("label", X, options)
+        if labels is None:
+            labels = self._run("label", X, options)
+            labels = _decode(labels, self._labels) if self._labels else labels
+        return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
-        Of several targets, as the source library has it: a list with (n, K) for each target, or
-        (n, targets) with the probability of each target's second class.
+    def predict_proba(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array | list[Array]:
+        """Return class probabilities (n, K), in the order of `classes_`.
+
+        For several targets, the result has the form of the source library: a list with (n, K) for
+        each target, or (n, targets) with the probability of each target's second class.
         """
         result = self._values("proba", X, options)
         if len(self._labels) < 2 or self.program.one_probability:
@@ -129,27 +181,30 @@ class Scorer:
         sizes = [len(labels) for labels in self._labels]
         return np.split(result, np.cumsum(sizes)[:-1], axis=1)
 
-    def decision_function(self, X: Any, **options: Any) -> Array:
-        """Margins: (n,) for two classes or one score, else (n, K)."""
+    def decision_function(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
+        """Return margins: (n,) for two classes or a single score, otherwise (n, K)."""
         result = self._values("score", X, options)
         return result[:, 0] if result.shape[1] == 1 else result
 
-    def score_samples(self, X: Any, **options: Any) -> Array:
-        """The density or anomaly score of each row: (n,)."""
+    def score_samples(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
+        """Return the density or anomaly score of each row: (n,)."""
         return self._values("samples", X, options)[:, 0]
 
-    def transform(self, X: Any, **options: Any) -> Array:
-        """The transformed columns, (n, k) float64; (n,) where the source has it so: the codes of a
-        LabelEncoder, int64, and what IsotonicRegression predicts. Filled strings are objects."""
-        made = self._values("transform", X, options)
-        ends = self.program.outputs
-        flat = made.dtype == np.int64 or ends["transform"] == ends.get("label")
-        return made[:, 0] if flat and made.shape[1] == 1 else made
+    def transform(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
+        """Return the transformed columns, (n, k) float64; filled strings are objects.
+
+        The result is (n,) if it is in the source library: int64 codes of a LabelEncoder, and
+        predictions of an IsotonicRegression.
+        """
+        result = self._values("transform", X, options)
+        outputs = self.program.outputs
+        is_flat = result.dtype == np.int64 or outputs["transform"] == outputs.get("label")
+        return result[:, 0] if is_flat and result.shape[1] == 1 else result
 
     def evaluate(
-        self, X: Any, y: Any, *, sample_weight: Any = None
+        self, X: Rows, y: Rows, *, sample_weight: Rows = None
     ) -> Evaluation | list[Evaluation]:
-        """How good the model is on rows with labels, as `ml_evaluate` says it in SQL.
+        """Measure the model on rows with labels, as `ml_evaluate` does in SQL.
 
         Args:
             X: n rows, as `predict` takes them.
@@ -157,36 +212,38 @@ class Scorer:
             sample_weight: (n,) weights of the rows.
 
         Returns:
-            Name of a metric -> its value, None where the rows do not define it; a list of those
-            for several targets.
+            Name of a metric -> its value, None if the rows do not define it; a list of such
+            mappings for several targets.
 
         Raises:
             ConfigError: a label that is not a class of the model, or no label at all.
         """
-        return evaluated(self, X, y, sample_weight)
+        return evaluate(self, X, y, sample_weight)
 
     def explain(
         self,
-        X: Any,
+        X: Rows,
         *,
-        label: Any = None,
-        background: Any = None,
+        label: object = None,
+        background: Rows = None,
         permutations: int | None = None,
-        **options: Any,
+        **options: Unpack[ScorerOptions],
     ) -> Contributions:
-        """What each column contributes to the score of each row: Shapley values.
+        """Return what each column contributes to the score of each row: Shapley values.
 
-        Without a background they are path-dependent ones of trees, and weight times value of linear
-        models. Of two classes the second is explained, of more the class that is predicted.
+        Without a background, trees have path-dependent values (Lundberg et al., "From local
+        explanations to global understanding with explainable AI for trees", 2020), and linear
+        models weight times value. The second of two classes is explained, or the predicted one of
+        several. `Session.explain` is different: it returns the plan of a query.
 
         Args:
-            X: n rows, as `predict` takes them.
-            label: the class that is explained in place of these.
-            background: 1 to 1,000 rows, as X; a row is compared with the mean over these. Of models
-                that are no sums of what single columns contribute, the values are estimates then.
+            X: n rows, as for `predict`.
+            label: the class to explain instead.
+            background: 1 to 1,000 rows, as X; each row is compared with their mean. The values are
+                estimates then, unless the model is a sum of terms of single columns.
             permutations: pairs of random orders of the columns that an estimate tries for each
                 background row, up to 1,000; four times as many halve its error.
-            options: as `predict` takes them.
+            options: as for `predict`.
 
         Raises:
             UnsupportedModelError: the model needs a background, or cannot be explained.
@@ -194,37 +251,36 @@ class Scorer:
                 permutations without a background.
         """
         if permutations is not None and background is None:
-            raise ConfigError("permutations goes with a background: nothing is estimated without")
-        scorer = self._explainer(background, permutations)
+            raise ConfigError("permutations needs a background: without one nothing is estimated")
+        scorer = self._make_explainer(background, permutations)
         program = scorer.program
         if label is None:
-            made = scorer._values(OWN, X, options)
-            return Contributions.of(made, program, self.features)
+            blocks = scorer._values(OWN, X, options)
+            return Contributions.of(blocks, program, self.features)
         if len(program.labels) != 1:
-            many = "predicts several labels" if program.labels else "has no classes"
-            raise ConfigError(f"label={label!r} names a class, and this model {many}")
-        place = index_of(program.labels[0], label)
-        if place is None:
-            known = ", ".join(map(repr, program.labels[0].values[:20]))
-            raise ConfigError(f"{label!r} is not a class of this model; its classes: {known}")
-        block = block_of(program)
-        made = scorer._values(BY_CLASS, X, options)
-        own = made[:, place * block : (place + 1) * block]
-        return Contributions.of(own, program, self.features)
+            reason = "predicts several labels" if program.labels else "has no classes"
+            raise ConfigError(f"label={label!r} names a class, and this model {reason}")
+        index = index_of(program.labels[0], label)
+        if index is None:
+            classes = ", ".join(map(repr, program.labels[0].values[:20]))
+            raise ConfigError(f"{label!r} is not a class of this model; its classes: {classes}")
+        width = block_of(program)
+        blocks = scorer._values(BY_CLASS, X, options)[:, index * width : (index + 1) * width]
+        return Contributions.of(blocks, program, self.features)
 
-    def _explainer(self, background: Any, permutations: int | None) -> Scorer:
-        """A Scorer whose outputs are the contributions, too."""
+    def _make_explainer(self, background: Rows, permutations: int | None) -> Scorer:
+        """Return a Scorer that also has the contributions among its outputs."""
         if background is not None:
             rows = program_inputs(self.program, background, self.features, self._gaps)
-            made = explained_against(self.program, rows, permutations)
-            return Scorer(made, self.features, self._options, self._gaps)
-        if self._explaining is None:
-            made = explained(self.program)
-            self._explaining = Scorer(made, self.features, self._options, self._gaps)
-        return self._explaining
+            program = explained_against(self.program, rows, permutations)
+            return Scorer(program, self.features, self._options, self._gaps)
+        if self._tree_explainer is None:
+            program = explained(self.program)
+            self._tree_explainer = Scorer(program, self.features, self._options, self._gaps)
+        return self._tree_explainer
 
     def to_onnx(self) -> bytes:
-        """The model as an ONNX file: one input (N, 1) per column, outputs by name.
+        """Return the model as an ONNX file: one input (N, 1) per column, outputs by name.
 
         Raises:
             BackendError: ONNX has no equivalent of an operator of the model; the message names it.
@@ -241,11 +297,11 @@ class Scorer:
         form: str | None = None,
         name: str = "model",
     ) -> str:
-        """The model as SQL of a database in which sqlml does not run.
+        """Return the model as SQL of a database in which sqlml does not run.
 
         Args:
-            dialect: "postgres", "sqlite", "snowflake", ..; docs/databases.md has all of them.
-            table: what is scored; a sequence names a schema before the table.
+            dialect: "postgres", "sqlite", "snowflake", ...; docs/databases.md lists them all.
+            table: the table to score; a sequence names a schema before the table.
             columns: of the table, beside the predictions; by default those that the model reads.
             form: "select", "view" or "function"; by default a query, or functions without a table.
             name: of the functions, and of the view before "_scores".
@@ -265,130 +321,146 @@ class Scorer:
             options=self._options,
         )
 
-    def _run(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
+    def _values(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
+        """Score rows on the fastest path that accepts them."""
+        result = self._score_few(output, X, options)
+        return self._run(output, X, options) if result is None else result
+
+    def _run(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
+        """Score rows of any type, in parts for the threads."""
         if output not in self.program.outputs:
-            have = ", ".join(self.program.outputs)
+            outputs = ", ".join(self.program.outputs)
             raise AttributeError(
-                f"this model has no output {output!r}; it has {have}"
+                f"this model has no output {output!r}; it has {outputs}"
                 + why_none(output, self.program)
             )
-        chosen = _checked({**self._options, **options}) if options else self._options
+        options = _check_options({**self._options, **options}) if options else self._options
         table = Table.of(X, self.features, self._gaps)
         if self.program.output_type(output).dtype == "string":
-            return self._texts(output, table)
-        ready = self._ready_for(output, table.layout, chosen)
-        threads = int(chosen.get("threads") or os.cpu_count() or 1)
-        parts = tasks(table.rows, threads, ready.row_ns)
-        one = threads == 1 or not ready.on_cpu
+            return self._run_texts(output, table)
+        compiled = self._compile_output(output, table.layout, options)
+        threads = int(options.get("threads") or os.cpu_count() or 1)
+        parts = split_rows(table.rows, threads, compiled.row_ns)
+        is_serial = threads == 1 or not compiled.on_cpu
         if isinstance(table.matrix, SparseRows):
             parts = min(table.matrix.parts, parts, key=lambda parts: parts[0].stop)
-        elif one:
+        elif is_serial:
             parts = parts[:1]
         if len(parts) == 1:
-            return ready.score(table)
-        run = map if one else pool(threads).map
+            return compiled.score(table)
+        run = map if is_serial else thread_pool(threads).map
         return np.concatenate(
-            list(run(lambda part: ready.score(table.slice(part.start, part.stop)), parts))
+            list(run(lambda part: compiled.score(table.slice(part.start, part.stop)), parts))
         )
 
-    def _texts(self, output: str, table: Table) -> Array:
-        """An output of strings, (n, k) objects: no backend has anything faster than numpy."""
+    def _run_texts(self, output: str, table: Table) -> Array:
+        """Compute an output of strings, (n, k) objects; no backend is faster than numpy here."""
         program = only(self.program, [output])
         return reference.run(program, {n: table.objects(n) for n in program.inputs})[output]
 
-    def _values(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
-        made = self._directly(output, X, options)
-        return self._run(output, X, options) if made is None else made
+    def _score_few(self, output: str, x: Rows, options: Mapping[str, Any]) -> Array | None:
+        """Score a matrix without copying it, or a few texts, with labels decoded.
 
-    def _directly(self, output: str, x: Any, options: Mapping[str, Any]) -> Array | None:
-        """The output of a matrix (labels as such) without a copy of it, or None: use `_run`."""
+        Returns:
+            None if `_run` has to score the rows.
+        """
         if options:
             return None
         if type(x) is not np.ndarray or x.dtype == object:
-            return self._texts_directly(output, x)
+            return self._score_few_texts(output, x)
         try:
-            direct = self._direct[output, x.dtype]
+            scorer = self._matrix_scorers[output, x.dtype]
         except KeyError:
-            direct = _UNSETTLED
-        if direct is _UNSETTLED:  # not above, where what it raises would come with a KeyError
+            scorer = _UNDECIDED
+        # Not in the handler, where errors would come with a KeyError.
+        if scorer is _UNDECIDED:
             try:
                 with no_wait():
-                    direct = self._direct[output, x.dtype] = self._direct_for(output, x.dtype)
+                    scorer = self._make_matrix_scorer(output, x.dtype)
             except NotReady:
                 return None
-        if direct is None or x.ndim != 2 or x.shape[1] != direct.width or not x.flags.aligned:
+            self._matrix_scorers[output, x.dtype] = scorer
+        if scorer is None or x.ndim != 2 or x.shape[1] != scorer.width or not x.flags.aligned:
             return None
         try:
-            return direct.score(x)
+            return scorer.score(x)
         except NotReady:
             return None
 
-    def _texts_directly(self, output: str, x: Any) -> Array | None:
-        direct = self._few_texts.get(output, _UNSETTLED)
-        if direct is _UNSETTLED:
+    def _score_few_texts(self, output: str, x: Rows) -> Array | None:
+        scorer = self._text_scorers.get(output, _UNDECIDED)
+        if scorer is _UNDECIDED:
             try:
                 with no_wait():
-                    direct = self._few_texts[output] = self._few_texts_for(output)
+                    scorer = self._text_scorers[output] = self._make_text_scorer(output)
             except NotReady:
                 return None
-        made = None if direct is None else direct.score(x)
-        if made is None or output != "label" or not self._labels:
-            return made
-        return _decoded(made, self._labels)
+        result = None if scorer is None else scorer.score(x)
+        if result is None or output != "label" or not self._labels:
+            return result
+        return _decode(result, self._labels)
 
-    def _few_texts_for(self, output: str) -> DirectTexts | None:
+    def _make_text_scorer(self, output: str) -> FewTextsScorer | None:
         program = self.program
         if output not in program.outputs or program.output_type(output).dtype == "string":
             return None
         if not all(program.input_type(name).dtype == "string" for name in program.inputs):
             return None
-        ready = self._ready_for(output, "f64", self._options)
-        split = ready.split
+        compiled = self._compile_output(output, "f64", self._options)
+        split = compiled.split
         if split.encoders is not None or split.columns or not split.texts:
             return None
-        filler = text_filler_of(ready.core, output)
+        filler = text_filler_of(compiled.core, output)
         if filler is None or filler.reads_rows or not filler.texts:
             return None
         follower = filler.follower(1)
         if follower is None:
             return None
-        place = {feature.name: i for i, feature in enumerate(self.features)}
-        return DirectTexts(filler, follower, self.features, [place[name] for name in split.texts])
+        index = {feature.name: i for i, feature in enumerate(self.features)}
+        columns = [index[name] for name in split.texts]
+        return FewTextsScorer(filler, follower, self.features, columns)
 
-    def _direct_for(self, output: str, dtype: np.dtype[Any]) -> Direct | None:
+    def _make_matrix_scorer(self, output: str, dtype: np.dtype[Any]) -> MatrixScorer | None:
         if dtype not in (np.float32, np.float64) or output not in self.program.outputs:
             return None
         if any(feature.kind == DATETIME for feature in self.features):
             return None
-        ready = self._ready_for(output, "f32" if dtype == np.float32 else "f64", self._options)
-        split = ready.split
+        layout: Layout = "f32" if dtype == np.float32 else "f64"
+        compiled = self._compile_output(output, layout, self._options)
+        split = compiled.split
         if split.encoders is not None or split.texts or not split.columns:
             return None
-        place = {feature.name: i for i, feature in enumerate(self.features)}
-        columns = [place[column.name] for column in split.columns]
-        filler = filler_of(ready.core, output, columns, len(self.features))
+        index = {feature.name: i for i, feature in enumerate(self.features)}
+        columns = [index[column.name] for column in split.columns]
+        filler = filler_of(compiled.core, output, columns, len(self.features))
         labels = self._labels if output == "label" else []
-        if filler is None or not decodes(filler, labels):
+        if filler is None or not can_decode(filler, labels):
             return None
         threads = self._options.get("threads")
-        return Direct(filler, len(self.features), threads, ready.row_ns, labels)
+        return MatrixScorer(filler, len(self.features), threads, compiled.row_ns, labels)
 
-    def _ready_for(self, output: str, layout: Layout, options: Mapping[str, Any]) -> _Ready:
-        """Compiled once for each output, layout and choice of a backend."""
-        wanted = {k: str(v).lower() for k, v in options.items() if k != "threads"}
-        key = (output, layout, *sorted(wanted.items()))
-        ready = self._ready.get(key)
-        if ready is None:
-            ready = self._ready[key] = _ready(self.program, output, layout, options)
-        return ready
+    def _compile_output(
+        self, output: str, layout: Layout, options: Mapping[str, Any]
+    ) -> _CompiledOutput:
+        """Compile once for each output, layout and choice of a backend."""
+        choices = {k: str(v).lower() for k, v in options.items() if k != "threads"}
+        key = (output, layout, *sorted(choices.items()))
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = _compile_output(self.program, output, layout, options)
+            self._compiled[key] = compiled
+        return compiled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ready:
-    """One output of a model, compiled: `core` is all of it but the codes of strings.
+class _CompiledOutput:
+    """One output of a model, compiled.
 
-    These come from Arrow columns by `look_up`, otherwise by `encode`. A row
-    takes about `row_ns` nanoseconds.
+    Attributes:
+        core: everything but the encoders of strings.
+        encode: the encoders, if their codes are not looked up in Arrow columns by `look_up`.
+        dtype: of the packed matrix.
+        row_ns: nanoseconds that a row takes, estimated.
     """
 
     output: str
@@ -401,14 +473,14 @@ class _Ready:
     row_ns: float
 
     def score(self, table: Table) -> Array:
-        """The output for the rows of a table, (n, k).
+        """Return the output for the rows of a table, (n, k).
 
-        It is there soon: where kernels are still to be compiled, a slower way makes it.
+        A slower way is used while kernels are being compiled.
         """
         try:
             with no_wait():
                 return self._score(table)
-        except NotReady:  # a kernel for which there is no slower way
+        except NotReady:  # there is no slower way for this kernel, so wait for it
             return self._score(table)
 
     def _score(self, table: Table) -> Array:
@@ -420,72 +492,71 @@ class _Ready:
             codes = self.encode.run({n: table.objects(n) for n in self.encode.program.inputs})
         packed = table.packed(self.split.columns, codes, self.dtype)
         inputs: dict[str, Any] = {PACKED: packed}
-        for place, name in enumerate(self.split.texts):
-            inputs[text_input(place)] = table.texts(name)
+        for index, name in enumerate(self.split.texts):
+            inputs[text_input(index)] = table.texts(name)
         try:
             return self.core.run(inputs, (self.output,))[self.output]
         except UnknownCategoryError as error:
             raise named(error, self.split.core, inputs, table.value) from None
 
 
-def _ready(program: Program, output: str, layout: Layout, options: Mapping[str, Any]) -> _Ready:
-    parts = prepare(program, output, None, layout).split
-    choice = choose(parts.core, options, batch=ROWS)  # a caller's rows come all at once
-    encoders = parts.encoders
+def _compile_output(
+    program: Program, output: str, layout: Layout, options: Mapping[str, Any]
+) -> _CompiledOutput:
+    split = prepare(program, output, None, layout).split
+    choice = choose(split.core, options, batch=ROWS)  # a caller's rows arrive all at once
+    encoders = split.encoders
     look_up = None if encoders is None else arrow_encoders(encoders)
-    return _Ready(
+    return _CompiledOutput(
         output,
-        parts,
-        compile_core(parts.core, choice),
+        split,
+        compile_core(split.core, choice),
         None if encoders is None or look_up else compile_core(encoders, choose(encoders, {})),
         look_up,
-        np.dtype(parts.core.input_type(PACKED).dtype),
+        np.dtype(split.core.input_type(PACKED).dtype),
         choice.device == "cpu",
-        _row_ns(choice, len(parts.columns)),
+        _estimate_row_ns(choice, len(split.columns)),
     )
 
 
-def _row_ns(choice: Choice, columns: int) -> float:
-    """The estimated time of a row, without the engine's time to pass it on."""
+def _estimate_row_ns(choice: Choice, columns: int) -> float:
+    """Estimate the time of a row, without the time that an engine needs to pass it on."""
     if not choice.estimates:
-        return SOME_NS
-    handing = columns * current()["udf.number"]
-    return max(1.0, choice.estimates[0].seconds / ROWS * 1e9 - handing)
+        return DEFAULT_ROW_NS
+    passing_ns = columns * current()["udf.number"]
+    return max(1.0, choice.estimates[0].seconds / ROWS * 1e9 - passing_ns)
 
 
-def _decoded(indices: Array, labels: Sequence[Array]) -> Array:
-    """(n, targets) class numbers as labels; objects where the targets' labels differ in kind."""
+def _decode(indices: Array, labels: Sequence[Array]) -> Array:
+    """Return labels for (n, targets) class numbers, as objects if the targets differ in kind."""
     columns = []
-    for column, known in zip(indices.T, labels, strict=True):
-        if column.size and not (column.min() >= 0 and column.max() < len(known)):
+    for column, classes in zip(indices.T, labels, strict=True):
+        if column.size and not (column.min() >= 0 and column.max() < len(classes)):
             raise ScoringError("the model returned the index of a label that it does not have")
-        columns.append(known.take(column))
-    if len({known.dtype.kind for known in labels}) > 1:
+        columns.append(classes.take(column))
+    if len({classes.dtype.kind for classes in labels}) > 1:
         columns = [column.astype(object) for column in columns]
     return np.stack(columns, axis=1)
 
 
 def compile(
-    model: Any,
+    model: object,
     inputs: Sequence[str] | Mapping[str, str] | None = None,
     *,
     allow_pickle: bool = False,
-    **options: Any,
+    **options: Unpack[ScorerOptions],
 ) -> Scorer:
     """Compile a fitted object or a model file to a Scorer, which no longer needs its library.
 
     Args:
         model: a fitted estimator or pipeline of scikit-learn, a booster of XGBoost, LightGBM or
             CatBoost, an ONNX ModelProto, a torch module or exported program, or a Program; or the
-            path of a file or folder that CREATE MODEL takes.
-            docs/operators.md lists what is covered.
-        inputs: names of the columns in training order (or name -> SQL type), where the object was
+            path of a file or folder that CREATE MODEL accepts. docs/operators.md lists what is
+            covered.
+        inputs: names of the columns in training order (or name -> SQL type), if the object was
             fitted without names; a matrix needs none.
         allow_pickle: read a file that is a pickle, which executes code.
-        options: `backend` ("auto", "native", "reference", "torch", "onnxruntime"), `strategy` for
-            trees ("auto", or what the backend has: "traverse", "cursor", "descent", "lockstep";
-            "gemm", "tt", "ptt", and "fused" on a GPU), `device` ("auto", "cpu", "cuda"), `threads`
-            (default: all cores).
+        options: `backend`, `strategy` for trees, `device` and `threads`; see `ScorerOptions`.
 
     Raises:
         UnsupportedModelError: an estimator or parameter that sqlml does not cover, by name.
@@ -504,7 +575,7 @@ def compile(
     >>> compile(model).predict(x).tolist()
     ['low', 'low', 'high', 'high']
     """
-    checked = _checked(options)
+    checked = _check_options(options)
     if isinstance(model, Program):
         program, features, gaps = model, model.features, Gaps()
     else:
@@ -515,14 +586,15 @@ def compile(
             imported = import_model(model, inputs)
         program, features, gaps = imported.program, imported.features, imported.gaps
     if checked:
-        choose(program, checked)  # the names of the options, before a batch needs them
+        choose(program, checked)  # reports an unknown name before the first batch
     return Scorer(program, features, checked, gaps)
 
 
-def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    names = ScorerOptions.__annotations__
     for name in options:
-        if name not in _OPTIONS:
-            raise ConfigError(f"unknown option {name!r}; options: {', '.join(_OPTIONS)}")
+        if name not in names:
+            raise ConfigError(f"unknown option {name!r}; options: {', '.join(names)}")
     threads = options.get("threads")
     if threads is not None and (type(threads) is not int or threads < 1):
         raise ConfigError(f"threads must be a positive integer, not {threads!r}")
@@ -530,11 +602,11 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _abbreviate(value: Any) -> str:
-    """Return the repr of a value, of a long list its first elements.
+    """Return the repr of a value, with only the first elements of a long list.
 
     >>> _abbreviate(list(range(30)))
-    '[0, 1, 2, 3, 4, 5, 6, 7, .. (30)]'
+    '[0, 1, 2, 3, 4, 5, 6, 7, ... (30)]'
     """
     if not isinstance(value, list) or len(value) <= 10:
         return repr(value)
-    return f"[{', '.join(map(repr, value[:8]))}, .. ({len(value)})]"
+    return f"[{', '.join(map(repr, value[:8]))}, ... ({len(value)})]"

@@ -1,8 +1,12 @@
-"""DuckDB's errors as a user of a Session sees them: `user_errors` around whatever DuckDB does.
+"""DuckDB's errors as the user of a Session sees them.
 
-An error that a batch function parked is raised itself, a Ctrl-C as KeyboardInterrupt, and where a
-call was meant for us, the engine's error has a word about that. `reworded_errors` stands within,
-where a query was rewritten: it shows the place in the text that the user wrote.
+`user_errors` surrounds every call of DuckDB: an error that a batch function raised replaces the
+engine's report of it, a Ctrl-C becomes KeyboardInterrupt, and a hint is added to an engine error
+about a call that was meant for sqlml. `reworded_errors` stands inside it around rewritten queries,
+and shows the position in the user's text. `UserCall` surrounds a user's call of a Session.
+
+These are classes because a generator of contextlib would take longer than everything else here,
+and its frame would stand between sqlml and the user.
 """
 
 from __future__ import annotations
@@ -23,16 +27,66 @@ from sqlml.udfs.batch_function import claim
 from sqlml.udfs.duckdb.engine import DuckDBEngine, is_interrupt
 from sqlml.udfs.duckdb.user_frame import user_frame
 
-_PLACE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
+_EXCERPT = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
+
+
+class UserCall(interruption_stops):
+    """The context in which a user's call of a Session is carried out.
+
+    The engine sees the user's frame, a Ctrl-C stops the engine's threads as well, and errors have
+    their types and show their position in the user's text.
+    """
+
+    def __init__(self, engine: DuckDBEngine, query: Any = None) -> None:
+        super().__init__(engine.native.interrupt)
+        self._engine = engine
+        self._query = query
+        self._statement_begin = 0
+        self._is_outermost = engine.frame is None
+
+    def __enter__(self) -> UserCall:
+        if self._is_outermost:
+            super().__enter__()
+            self._engine.frame = user_frame()
+            self._engine.begin(about_models=self._query is None)
+        return self
+
+    def begin_statement(self, statement: Statement) -> None:
+        """Note which of the query's statements runs next."""
+        begin = self._query.find(statement.sql, self._statement_begin)
+        self._statement_begin = max(begin, self._statement_begin)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._is_outermost:
+            super().__exit__(kind, error, trace)
+            self._engine.frame = None
+        if error is None:
+            return
+        texts = [self._query] if isinstance(self._query, str) else []
+        translated = user_error(error, texts, self._engine, self.stopped)
+        if translated is not error:
+            raise translated from None
+        if isinstance(error, SqlmlError):
+            relocated = self._relocate(error)
+            if relocated is not None:
+                raise relocated from error.__cause__
+
+    def _relocate(self, error: SqlmlError) -> SqlmlError | None:
+        """Show an error of one statement at its position in the whole query."""
+        if error.offset is None or not error.sql or not isinstance(self._query, str):
+            return None
+        begin = self._query.find(error.sql, self._statement_begin)
+        if begin < 0 or len(error.sql) == len(self._query):
+            return None
+        return error.at(self._query, begin + error.offset)
 
 
 class user_errors(interruption_stops):
-    """Raise `user_error` in place of the engine's errors; a Ctrl-C stops all of its threads.
-
-    A class, as `reworded_errors` is: contextlib's generator would take longer than all else here.
+    """Raise `user_error` instead of the engine's errors; a Ctrl-C stops all of its threads.
 
     Args:
         stop: the `interrupt` of the connection; None: a Ctrl-C stops this thread alone.
+        texts, engine: as for `user_error`.
     """
 
     __slots__ = ("_engine", "_texts")
@@ -59,42 +113,39 @@ def user_error(
     engine: DuckDBEngine | None = None,
     stopped: bool = False,
 ) -> BaseException:
-    """The error to raise in place of `error`: another one, or itself.
+    """Return the error to raise instead of `error`, which may be `error` itself.
 
-    A Ctrl-C comes first, since `except Exception` would take it for an error of the query.
+    A Ctrl-C is checked first, since `except Exception` would take it for an error of the query.
 
     Args:
         texts: pieces of SQL that the engine was given.
-        engine: whose statement failed; None: that of a relation, which is always about models.
+        engine: whose statement failed; None for a relation, which is always about models.
         stopped: a Ctrl-C stopped the engine.
     """
-    interrupted = is_interrupt if engine is None else engine.is_interrupt
-    if interrupted(error, stopped):
+    was_interrupted = is_interrupt if engine is None else engine.is_interrupt
+    if was_interrupted(error, stopped):
         return KeyboardInterrupt()
     if not isinstance(error, duckdb.Error | RuntimeError):
         return error
-    own = claim(str(error))
-    if own is not None or not isinstance(error, duckdb.Error):
-        return own or error
+    raised_in_function = claim(str(error))
+    if raised_in_function is not None or not isinstance(error, duckdb.Error):
+        return raised_in_function or error
     if isinstance(error, duckdb.CatalogException) and lacks_our_table(error, texts):
         return damaged_catalog(error)
-    hints = (_hinted(error, text, engine) for text in texts)
-    return next((told for told in hints if told is not None), error)
+    is_function = _is_no_function if engine is None else engine.knows_function
+    for text in texts:
+        message = hint(text, str(error), is_function)
+        if message is not None:
+            return type(error)(f"{error}\n\nsqlml: {message}")
+    return error
 
 
-def _hinted(error: duckdb.Error, sql: str, engine: DuckDBEngine | None) -> duckdb.Error | None:
-    """The engine's own error with a word about the call that was meant for us; None without one."""
-    is_function = _none if engine is None else engine.knows_function
-    found = hint(sql, str(error), is_function)
-    return None if found is None else type(error)(f"{error}\n\nsqlml: {found}")
-
-
-def _none(name: str) -> bool:
+def _is_no_function(name: str) -> bool:
     return False
 
 
 class reworded_errors:
-    """Raise `reworded` errors in place of the engine's."""
+    """Raise errors of the engine about a rewritten query as errors about the user's own."""
 
     __slots__ = ("_rewritten", "_written")
 
@@ -107,88 +158,35 @@ class reworded_errors:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, duckdb.Error) and self._rewritten != self._written:
-            raise reworded(error, self._rewritten, self._written) from None
+            raise reword(error, self._rewritten, self._written) from None
 
 
-def reworded(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
-    """The engine's error, showing the place in `written` that the one in `rewritten` comes from.
+def reword(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
+    """Return the engine's error with the position in `written` instead of that in `rewritten`.
 
-    It is left as it is where no place can be told.
+    The error stays as it is if the position is not found.
     """
-    found = _PLACE.search(str(error))
-    offset = None if found is None else _offset(rewritten, *found.groups())
-    place = None if offset is None else place_in(rewritten, written, offset)
-    if found is None or place is None:
-        return error
     text = str(error)
-    shown = f"\n\n{excerpt(written, place)}"
-    return type(error)(text[: found.start()] + shown + text[found.end() :])
+    match = _EXCERPT.search(text)
+    offset = None if match is None else _find_offset(rewritten, *match.groups())
+    written_offset = None if offset is None else place_in(rewritten, written, offset)
+    if match is None or written_offset is None:
+        return error
+    shown = f"\n\n{excerpt(written, written_offset)}"
+    return type(error)(text[: match.start()] + shown + text[match.end() :])
 
 
-def _offset(text: str, line: str, shown: str, blanks: str) -> int | None:
-    """The character of `text` under the caret of the engine's excerpt; None: it is not found."""
-    lines = text.split("\n")
-    number = int(line) - 1
-    if number >= len(lines):
+def _find_offset(sql: str, line: str, excerpt_text: str, blanks: str) -> int | None:
+    """Return the offset in `sql` of the caret in the engine's excerpt; None if it is ambiguous."""
+    lines = sql.split("\n")
+    line_index = int(line) - 1
+    if line_index >= len(lines):
         return None
-    cut = shown.startswith("...")
-    part = shown[3:] if cut else shown
-    part = part[:-3] if part.endswith("...") else part
-    at = lines[number].find(part) if part else -1
-    if at < 0 or lines[number].count(part) > 1:
+    is_cut = excerpt_text.startswith("...")
+    shown = excerpt_text[3:] if is_cut else excerpt_text
+    shown = shown[:-3] if shown.endswith("...") else shown
+    begin = lines[line_index].find(shown) if shown else -1
+    if begin < 0 or lines[line_index].count(shown) > 1:
         return None
-    caret = len(blanks) - len(f"LINE {line}: ") - 3 * cut
-    return sum(len(before) + 1 for before in lines[:number]) + at + caret
-
-
-# `Calling`: what holds while a user's call of a Session is carried out.
-
-
-class Calling(interruption_stops):
-    """The user's frame is in sight, a Ctrl-C stops the engine as well, and errors are typed and
-    show their place in the user's text.
-
-    A class and not a generator, since contextlib's frame would stand between us and the user.
-    """
-
-    def __init__(self, engine: DuckDBEngine, query: Any = None) -> None:
-        super().__init__(engine.native.interrupt)
-        self._engine = engine
-        self._query = query
-        self._begin = 0
-        self._outermost = engine.frame is None
-
-    def __enter__(self) -> Calling:
-        if self._outermost:
-            super().__enter__()
-            self._engine.frame = user_frame()
-            self._engine.begin(about_models=self._query is None)
-        return self
-
-    def comes_to(self, statement: Statement) -> None:
-        """The next of the query's statements is carried out."""
-        self._begin = max(self._query.find(statement.sql, self._begin), self._begin)
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._outermost:
-            super().__exit__(kind, error, trace)
-            self._engine.frame = None
-        if error is None:
-            return
-        texts = [self._query] if isinstance(self._query, str) else []
-        told = user_error(error, texts, self._engine, self.stopped)
-        if told is not error:
-            raise told from None
-        if isinstance(error, SqlmlError):
-            placed = self._placed(error)
-            if placed is not None:
-                raise placed from error.__cause__
-
-    def _placed(self, error: SqlmlError) -> SqlmlError | None:
-        """An error in one of several statements, or after EXPLAIN, with its place in the query."""
-        if error.offset is None or not error.sql or not isinstance(self._query, str):
-            return None
-        begin = self._query.find(error.sql, self._begin)
-        if begin < 0 or len(error.sql) == len(self._query):
-            return None
-        return error.at(self._query, begin + error.offset)
+    caret = len(blanks) - len(f"LINE {line}: ") - 3 * is_cut
+    return sum(len(before) + 1 for before in lines[:line_index]) + begin + caret

@@ -1,9 +1,9 @@
-"""`Relation`: DuckDB's lazy relation, whose results raise sqlml's own typed errors."""
+"""Relations whose results raise sqlml's errors, and what sessions and plans show in a notebook."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -15,22 +15,27 @@ from sqlml.session.engine_errors import user_errors
 from sqlml.terminal import escape_controls
 from sqlml.udfs.duckdb.user_frame import Wrapper
 
+if TYPE_CHECKING:
+    from sqlml.session.session import Session
+
 SHOWN = 20
-"""How many rows a notebook shows."""
+"""Number of rows that a notebook shows."""
 
 NUMBERS = frozenset(
     "TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT FLOAT "
     "DOUBLE".split()
 )
-"""Types whose columns stand at the right."""
+"""Types whose columns are aligned to the right."""
+
+MODEL_COLUMNS = ("name", "version", "versions", "library", "features", "comment", "created_at")
+"""Columns of SHOW MODELS that a session shows in a notebook."""
 
 
 class Relation(Wrapper):
-    """A DuckDBPyRelation; everything it does is delegated to it.
-
-    `native` is the relation itself, for functions that insist on DuckDB's own class.
+    """A DuckDBPyRelation, to which everything is delegated.
 
     Args:
+        native: the relation itself, for functions that insist on DuckDB's own class.
         stop: the `interrupt` of its connection.
     """
 
@@ -41,7 +46,7 @@ class Relation(Wrapper):
 
     @property  # type: ignore[misc]
     def __class__(self) -> type[Any]:
-        """DuckDB's class, for tools that ask `isinstance` whether they have a relation."""
+        """DuckDB's class, for tools that check with `isinstance` that they have a relation."""
         return duckdb.DuckDBPyRelation
 
     def __getattr__(self, name: str) -> Any:
@@ -50,7 +55,11 @@ class Relation(Wrapper):
             # https://github.com/duckdb/duckdb-python/issues/85
             raise AttributeError(name)
         value = getattr(self.native, name)
-        return _guarded(value, self._stop) if callable(value) else value
+        return _translate_errors(value, self._stop) if callable(value) else value
+
+    def __dir__(self) -> list[str]:
+        names = {"batches", "native", *dir(self.native)} - {"__arrow_c_stream__"}
+        return sorted(names)
 
     def __len__(self) -> int:
         with user_errors(self._stop):
@@ -71,7 +80,7 @@ class Relation(Wrapper):
             return escape_controls(repr(self.native))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Return what a notebook shows: DuckDB's own table, where it has one (2.0), or a plan."""
+        """Return what a notebook shows: a plan, DuckDB's own table (2.0), or the first rows."""
         is_plan = list(self.columns) == ["explain_key", "explain_value"]
         if not is_plan and hasattr(self.native, "_repr_mimebundle_"):
             with user_errors(self._stop):
@@ -85,19 +94,19 @@ class Relation(Wrapper):
     def _first_rows(self) -> str:
         names, types = list(self.columns), [str(kind) for kind in self.types]
         texts = self.limit(SHOWN + 1).project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
-        numbers = [kind in NUMBERS or kind.startswith("DECIMAL") for kind in types]
+        are_numbers = [kind in NUMBERS or kind.startswith("DECIMAL") for kind in types]
         below = f"the first {SHOWN} rows; there are more" if len(texts) > SHOWN else ""
-        return html.table(names, texts[:SHOWN], numbers, below, types)
+        return html.table(names, texts[:SHOWN], are_numbers, below, types)
 
-    def arrow(self) -> Any:
-        """The result as a pyarrow Table, on every version of DuckDB."""
+    def arrow(self) -> pa.Table:
+        """Return the result as a pyarrow Table, on every version of DuckDB."""
         with user_errors(self._stop):
             if hasattr(self.native, "to_arrow_table"):
                 return self.native.to_arrow_table()
             return self.native.fetch_arrow_table()
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """The result as pyarrow RecordBatches of about so many rows, as the engine makes them."""
+        """Yield the result as pyarrow RecordBatches of about `rows` rows, while it is computed."""
         reader = self.to_arrow_reader(rows)
         while True:
             with user_errors(self._stop):
@@ -105,36 +114,31 @@ class Relation(Wrapper):
                     batch = reader.read_next_batch()
                 except StopIteration:
                     return
-                except (OSError, pa.ArrowInvalid) as error:  # the engine's, in Arrow's words
+                except (OSError, pa.ArrowInvalid) as error:  # an engine error that Arrow raises
                     raise duckdb.Error(str(error)) from None
             yield batch
 
 
-def _guarded(method: Callable[..., Any], stop: Stop) -> Callable[..., Any]:
+def _translate_errors(method: Callable[..., Any], stop: Stop) -> Callable[..., Any]:
+    """Wrap a method of DuckDB's relation."""
+
     def call(*args: Any, **kwargs: Any) -> Any:
         texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
         with user_errors(stop, texts):
-            made = method(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
-            return wrap(made, stop)
+            result = method(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
+            return wrap(result, stop)
 
     return call
 
 
 def wrap(value: Any, stop: Stop) -> Any:
-    """A relation of DuckDB's as a Relation; anything else as it is."""
+    """Return a relation of DuckDB as a Relation, and any other value as it is."""
     return Relation(value, stop) if type(value) is duckdb.DuckDBPyRelation else value
 
 
 def unwrap(value: Any) -> Any:
-    """A Relation as DuckDB's own; anything else as it is."""
+    """Return a Relation as DuckDB's own, and any other value as it is."""
     return value.native if type(value) is Relation else value
-
-
-# How a session and its plans show themselves at a prompt and in a notebook.
-
-
-COLUMNS = ("name", "version", "versions", "library", "features", "comment", "created_at")
-"""What is told of each model."""
 
 
 class PlanText(str):
@@ -149,24 +153,25 @@ class PlanText(str):
         return html.text(self)
 
 
-def session_html(session: Any) -> str:
-    """The databases of a session and the models of the current one, as they are committed.
+def session_html(session: Session) -> str:
+    """Return the databases of a session, and the committed models of the current one, as HTML.
 
-    A cursor is asked, since a result may be open.
+    A cursor runs the queries, since the session may have an open result.
     """
     try:
-        with session.cursor() as beside:
-            found = beside.connection.execute(
+        with session.cursor() as cursor:
+            databases = cursor.connection.execute(
                 "SELECT database_name, coalesce(path, 'in memory') "
                 "FROM system.main.duckdb_databases() WHERE NOT internal ORDER BY ALL"
             ).fetchall()
-            listed = beside.execute("SHOW MODELS").fetchmany(SHOWN + 1)
-            names = [column[0] for column in beside.description]
+            models = cursor.execute("SHOW MODELS").fetchmany(SHOWN + 1)
+            names = [column[0] for column in cursor.description]
     except (duckdb.Error, SqlmlError) as error:
         return html.text(f"a session of sqlml: {error}")
-    places = [names.index(column) for column in COLUMNS]
-    rows = [[None if row[p] is None else str(row[p]) for p in places] for row in listed]
-    at = ", ".join(f"{name} ({path})" for name, path in found)
+    indices = [names.index(column) for column in MODEL_COLUMNS]
+    rows = [[None if row[i] is None else str(row[i]) for i in indices] for row in models]
+    paths = ", ".join(f"{name} ({path})" for name, path in databases)
     more = f"; the first {SHOWN} models are shown" if len(rows) > SHOWN else ""
-    below = f"DuckDB {duckdb.__version__}: {at}{more}"
-    return html.table(COLUMNS, rows[:SHOWN], below=below if rows else f"{below}; no models yet")
+    below = f"DuckDB {duckdb.__version__}: {paths}{more}"
+    below = below if rows else f"{below}; no models yet"
+    return html.table(MODEL_COLUMNS, rows[:SHOWN], below=below)

@@ -1,26 +1,21 @@
-"""`Session`: a DuckDB connection that knows models; the one module that sees every stage.
+"""The `Session`: a DuckDB connection that understands models.
 
 ::
 
     text -> statement -> importer -> Program -> catalog                      CREATE MODEL
-    text -> query -> planner -> Plan -> engine function -> rewritten SQL     SELECT predict(..)
+    text -> query -> planner -> Plan -> engine function -> rewritten SQL     SELECT predict(...)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import duckdb
 
-from sqlml.catalog.lookup import Catalog, Lookup
-from sqlml.catalog.model import Reference
-from sqlml.catalog.model_changes import ModelChanges, VersionChanges
-from sqlml.catalog.scoring_macros import Macros, ModelCall
-from sqlml.catalog.stored_programs import Loaded, TablePrograms
-from sqlml.errors import CatalogError, ParseError, SqlmlError
+from sqlml.errors import ParseError
 from sqlml.parsing.statements import (
     AlterModel,
     Explain,
@@ -32,88 +27,66 @@ from sqlml.parsing.statements import (
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.table_form import parsable
 from sqlml.planner.syntax.text import Text, text_of
-from sqlml.session.engine_errors import Calling, reworded_errors, user_errors
-from sqlml.session.queries import Explaining, Queries
-from sqlml.session.registered_functions import Arrivals, Functions
+from sqlml.session.engine_errors import UserCall, reworded_errors, user_errors
 from sqlml.session.relation import PlanText, session_html, unwrap, wrap
-from sqlml.statements.background import calls_of, with_parameters
+from sqlml.session.services import Services, open_services
+from sqlml.statements.dispatch import bind_parameters, carry_out
 from sqlml.statements.model_methods import ModelMethods
-from sqlml.statements.models import Models
 from sqlml.statements.models import rows as answer_of
-from sqlml.statements.run import carry_out
-from sqlml.training.train_estimator import RowTrainers
-from sqlml.udfs.duckdb.engine import DuckDBEngine
-from sqlml.udfs.duckdb.function_registry import Registry
-from sqlml.udfs.duckdb.functions_by_name import dropped
-from sqlml.udfs.duckdb.host import DuckDBHost
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sqlml.report.make_report import Report
 
+    # Type checkers see the methods of DuckDB, to which `__getattr__` delegates. An instance is no
+    # DuckDBPyConnection: pass `Session.connection` where one is required.
+    _DuckDBMethods = duckdb.DuckDBPyConnection
+else:
+    _DuckDBMethods = object
 
-class Session(ModelMethods):
+
+class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     """A DuckDB connection on which models are statements and functions.
 
-    Everything a DuckDBPyConnection does is delegated to it, errors included; `execute` and `sql`
-    also take the statements about models (CREATE MODEL, SHOW MODELS, ..) and the functions that
-    call them (`predict`, `explain`, `ml_evaluate`, ..). Models live in the schema `sqlml` of their
-    database, in the user's transaction. Use `cursor()` for each further
-    thread. Made by `sqlml.connect` and `sqlml.attach`; it closes with `with` or `close()`.
+    It has all methods of a DuckDBPyConnection and delegates to it, errors included. `execute` and
+    `sql` also accept the statements about models (CREATE MODEL, SHOW MODELS, ...) and the functions
+    that call them (`predict`, `explain`, `ml_evaluate`, ...). Models are stored in the schema
+    `sqlml` of their database, in the user's transaction. Use `cursor()` for each further thread.
+    `sqlml.connect` and `sqlml.attach` open sessions; `close()` or the end of `with` closes them.
 
-    Errors are sqlml's own (`sqlml.errors`, all `SqlmlError`s) where a model is concerned, and
-    DuckDB's elsewhere.
+    Errors about models are sqlml's own (`SqlmlError` and its subclasses in `sqlml.errors`); all
+    others are DuckDB's.
 
     Args:
-        connection: an open DuckDB connection; the Session closes it when it is closed itself.
+        connection: an open DuckDB connection, which the Session closes when it is closed itself.
         allow_pickle: let CREATE MODEL read pickles, which execute code.
     """
 
     def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        *,
-        allow_pickle: bool = False,
-        _registry: Registry | None = None,
-        _loaded: Loaded | None = None,
+        self, connection: duckdb.DuckDBPyConnection, *, allow_pickle: bool = False
+    ) -> None:
+        services = open_services(connection, allow_pickle=allow_pickle)
+        self._set_services(connection, services, owns_registry=True)
+
+    def _set_services(
+        self, connection: duckdb.DuckDBPyConnection, services: Services, owns_registry: bool
     ) -> None:
         self._connection = connection
-        self._allow_pickle = allow_pickle
-        self._loaded = Loaded() if _loaded is None else _loaded
-        self._owns_registry = _registry is None
-        # When the open result makes `sql` fail, as an open result does in DuckDB 2.0. What SHOW
-        # answers must not, unless somebody has begun to read it, who would miss the other rows.
-        self._in_the_way: Literal["never", "once read", "as in DuckDB"] = "as in DuckDB"
-        self._engine = DuckDBEngine(connection, _registry or Registry(connection))
-        host = DuckDBHost(self._engine)
-        own = self._engine.connection
-        self._catalog = Catalog(own, TablePrograms(own, self._loaded, dropped))
-        self._macros = Macros(own)
-        self._lookup = Lookup(self._catalog)
-        self._functions = Functions(self._engine, self._catalog, host)
-        changed = partial(_model_changed, self._lookup, self._functions)
-        writer = own, self._catalog, self._macros, calls_of, changed
-        changes, versions = ModelChanges(*writer), VersionChanges(*writer)
-        programs = self._catalog.programs
-        queries = Queries(self._engine, self._functions, self._lookup, host, programs)
-        trainers = RowTrainers(host)
-        self._models = Models(
-            host, self._catalog, changes, versions, allow_pickle, queries.runnable, trainers
-        )
-        self._queries = queries
-        self._explaining = Explaining(self._engine, self._functions, self._queries)
-        beside = partial(_functions_beside, connection, self._engine.registry, self._loaded)
-        self._arrivals = Arrivals(self._functions, beside)  # holds no session: a cycle goes late
-        if self._owns_registry:
-            with suppress(CatalogError):  # who asks for its models is told what is wrong with it
-                if self._catalog.schema_exists():
-                    self._functions.register_for_views()
-                    with suppress(duckdb.Error, SqlmlError):  # read-only, or others are at it
-                        self._macros.catch_up()
-            self._functions.register_for_macros()
+        self._services = services
+        self._models = services.models
+        self._owns_registry = owns_registry
+        # When an open result makes `sql` fail, as every open result does in DuckDB 2.0. The answer
+        # of SHOW must not, unless the user has begun to read it and would lose the other rows.
+        self._open_result: Literal["ignored", "blocks once read", "blocks"] = "blocks"
 
-    # -- statements
+    # Statements
 
-    def execute(self, query: Any, parameters: Any = None) -> Any:
+    def execute(
+        self,
+        query: str | duckdb.Statement,
+        parameters: object = None,
+    ) -> Self:
         """Run one or more statements, as DuckDB's `execute` does.
 
         Args:
@@ -122,34 +95,37 @@ class Session(ModelMethods):
                 for `$name`.
 
         Returns:
-            The session, from which the last result is fetched (`fetchall()`, `df()`, ..).
+            The session, from which the last result is fetched (`fetchall()`, `df()`, ...).
 
         Raises:
-            SqlmlError: a model is concerned; which class of `sqlml.errors` says what is wrong.
-            duckdb.Error: anything else.
+            SqlmlError: the error is about a model; its class in `sqlml.errors` says what is wrong.
+            duckdb.Error: any other error.
         """
-        whole = partial(self._engine.execute, query, parameters)
-        made = self._run(query, whole, partial(self._executed, parameters=parameters))
-        return None if made is None else self  # 2.0 returns None for an empty text
+        run_native = partial(self._services.engine.execute, query, parameters)  # type: ignore[arg-type]
+        result = self._run(query, run_native, partial(self._execute_one, parameters=parameters))
+        return None if result is None else self  # type: ignore[return-value]  # 2.0, empty text
 
-    def executemany(self, query: Any, parameters: Any = None) -> Any:
+    def executemany(self, query: str | duckdb.Statement, parameters: Any = None) -> Self:
         """Run a statement once for each set of parameters.
 
         Args:
             query: one statement.
-            parameters: a list of what `execute` takes as parameters.
+            parameters: a list whose items `execute` accepts as parameters.
         """
         text = text_of(query)
         if text.calls_models or not all(isinstance(s, Query) for s in text.statements):
-            for one in parameters:
-                self.execute(query, one)
+            for row in parameters:
+                self.execute(query, row)
             return self
-        whole = partial(self._engine.executemany, query, parameters)
-        made = self._run(query, whole, lambda statement: self._functions.retrying(whole))
-        return None if made is None else self
+        run_native = partial(self._services.engine.executemany, query, parameters)  # type: ignore[arg-type]
+        functions = self._services.functions
+        result = self._run(query, run_native, lambda _: functions.retrying(run_native))
+        return None if result is None else self  # type: ignore[return-value]
 
-    def sql(self, query: Any, *, alias: str = "", params: Any = None) -> Any:
-        """A query as a lazy relation, as DuckDB's `sql` gives it.
+    def sql(
+        self, query: str | duckdb.Statement, *, alias: str = "", params: object = None
+    ) -> duckdb.DuckDBPyRelation:
+        """Return a query as a lazy relation, as DuckDB's `sql` does.
 
         Args:
             query: one or more statements; the last one makes the relation.
@@ -157,22 +133,25 @@ class Session(ModelMethods):
             params: values of the last statement's parameters.
 
         Returns:
-            A relation of DuckDB (`show()`, `df()`, `fetchall()`, ..); of a query that calls models
-            one whose results raise sqlml's typed errors. None for a statement without a result.
+            A relation of DuckDB (`show()`, `df()`, `fetchall()`, ...). If the query calls models,
+            results of the relation raise sqlml's errors. None for a statement without a result.
         """
-        whole = partial(self._engine.relation, query, params, alias)
-        found = self._run(query, whole, partial(self._relation, parameters=params, alias=alias))
+        run_native = partial(self._services.engine.relation, query, params, alias)  # type: ignore[arg-type]
+        make_relation = partial(self._make_relation, parameters=params, alias=alias)
+        relation = self._run(query, run_native, make_relation)
         if isinstance(query, str) and query.lstrip()[:7].lower() == "explain":
-            return wrap(found, self._connection.interrupt)  # a notebook shows it as it is printed
-        return found
+            relation = wrap(relation, self._connection.interrupt)  # notebooks show it as printed
+        return relation  # type: ignore[no-any-return]
 
     query = sql
 
-    def explain(self, query: str, params: Any = None, analyze: bool = False) -> str:
-        """The model plan of a query above the engine's own plan, as text.
+    def explain(self, query: str, params: object = None, analyze: bool = False) -> str:
+        """Return the model plan of a query above the engine's own plan, as text.
+
+        `Scorer.explain` is different: it explains predictions.
 
         Args:
-            query: one query; it need not begin with EXPLAIN.
+            query: one query, with or without EXPLAIN in front of it.
             params: values of its parameters.
             analyze: run the query once, as EXPLAIN ANALYZE does, and report the measurements.
 
@@ -180,32 +159,32 @@ class Session(ModelMethods):
             ParseError: several statements, or one that is not a query.
         """
         with self._calling(query):
-            statements = self._prepared(text_of(query)) or (Query(query),)
+            statements = self._prepare(text_of(query)) or (Query(query),)
             if len(statements) != 1 or not isinstance(statements[0], Query | Explain):
                 raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
             statement = statements[0]
             sql = statement.query if isinstance(statement, Explain) else statement.sql
             analyze = analyze or (isinstance(statement, Explain) and statement.analyze)
-            self._engine.about_models = True
-            self._engine.finish()
-            rows = self._explaining.explained(sql, params, analyze)
+            self._services.engine.about_models = True
+            self._services.engine.finish()
+            rows = self._services.explaining.explain(sql, params, analyze)
         return PlanText("\n\n".join(text for _, text in rows))
 
-    def plan(self, query: str, params: Any = None, analyze: bool = False) -> Plan | None:
-        """The Plan of a query that calls models; None when it calls none.
+    def plan(self, query: str, params: object = None, analyze: bool = False) -> Plan | None:
+        """Return the Plan of a query that calls models; None if it calls none.
 
-        `to_dict()` has it as plain values, and a notebook draws it.
+        `to_dict()` returns it as plain values, and a notebook draws it.
 
         Args:
             query: one query.
             params: values of its parameters.
-            analyze: run the query once, and add to the Plan what was measured.
+            analyze: run the query once, and add the measurements to the Plan.
         """
         with self._calling():
             if analyze:
-                self._engine.finish()
-                return self._explaining.analysed(query, params)
-            return self._queries.told(query, params)
+                self._services.engine.finish()
+                return self._services.explaining.analyze(query, params)
+            return self._services.queries.plan_with_rows(query, params)
 
     def report(
         self,
@@ -214,23 +193,24 @@ class Session(ModelMethods):
         *,
         label: str | Sequence[str] | None = None,
         by: str | Sequence[str] | None = None,
-        parameters: Any = None,
+        parameters: Sequence[object] | dict[str, object] | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> Report:
-        """A page about a model on some rows: what it is and reads, how good it is, which columns
-        matter, groups, the distribution of its scores, drift since training, cost and plan.
+        """Return a page about a model on some rows.
 
-        The query runs once, into a temporary table, and the model scores its rows once.
+        The page shows what the model is and reads, how good it is, which columns matter, groups,
+        the distribution of its scores, drift since training, cost and plan. The query runs once,
+        into a temporary table, and the model scores its rows once.
 
         Args:
             model: `model` or `database.model`, also of a version: `model/2`, `model@alias`.
             data: a query, or the name of a table.
-            label: the column with the true values, of several targets one each; by default the one
-                that sqlml trained the model on, where the rows have it. Without labels the page
-                tells nothing of quality.
-            by: one or more columns that tell groups of rows apart.
+            label: the column with the true values, one for each target; by default the one that
+                sqlml trained the model on, if the rows have it. Without labels the page says
+                nothing about quality.
+            by: one or more columns that distinguish groups of rows.
             parameters: values of the query's parameters.
-            progress: is called with a few words at each step.
+            progress: is called with a short text at each step.
 
         Raises:
             UnknownModelError: no such model or version.
@@ -239,59 +219,71 @@ class Session(ModelMethods):
             MissingDependencyError: the extra `report` is not installed.
             ScoringError, duckdb.Error: the query fails, or its rows cannot be scored.
         """
-        from sqlml.report.make_report import make_report  # few sessions make any
+        from sqlml.report.make_report import make_report  # most sessions make no report
 
         with self._calling():
-            self._before_change()  # which lets go of an open result
+            self._before_change()  # which finishes an open result
             if parameters:
                 data = self._models.host.with_values(data, parameters)
-            told = progress or (lambda doing: None)
-            return make_report(self, self._models, model, data, label, by, told)
+            report_step = progress or (lambda step: None)
+            return make_report(self, self._models, model, data, label, by, report_step)
 
-    # -- connection
+    # The connection
 
     def cursor(self) -> Session:
-        """A second connection to the same database, for another thread."""
-        return Session(
-            self._connection.cursor(),
-            allow_pickle=self._allow_pickle,
-            _registry=self._engine.registry,
-            _loaded=self._loaded,
+        """Return a second connection to the same database, for another thread."""
+        cursor = self._connection.cursor()
+        services = open_services(
+            cursor,
+            allow_pickle=self._models.allow_pickle,
+            registry=self._services.engine.registry,
+            loaded=self._services.loaded,
         )
+        session = Session.__new__(Session)
+        session._set_services(cursor, services, owns_registry=False)
+        return session
 
     duplicate = cursor
 
     def close(self) -> None:
         """Close the connection."""
-        with suppress(duckdb.Error):  # it may be closed already, or its transaction have failed
-            self._refresh()
+        with suppress(duckdb.Error):  # already closed, or in a failed transaction
+            self._refresh_macros()
         if self._owns_registry:
-            self._engine.registry.close()
+            self._services.engine.registry.close()
         self._connection.close()
-
-    def _repr_html_(self) -> str:
-        return session_html(self)
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
         """The DuckDB connection itself."""
         return self._connection
 
-    def arrow(self, rows_per_batch: int = 1_000_000) -> Any:
-        """The result as a pyarrow Table, on every version of DuckDB."""
+    def arrow(self, rows_per_batch: int = 1_000_000) -> pa.Table:
+        """Return the result as a pyarrow Table, on every version of DuckDB."""
         for method in ("to_arrow_table", "fetch_arrow_table"):
             if hasattr(self._connection, method):
-                return self._delegated(getattr(self._connection, method))(rows_per_batch)
+                return self._delegate(getattr(self._connection, method))(rows_per_batch)
         raise AttributeError("arrow")
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        value = getattr(self._connection, name)
-        return self._delegated(value) if callable(value) else value
+    def _repr_html_(self) -> str:
+        return session_html(self)
 
-    def _delegated(self, method: Any) -> Any:
+    def __dir__(self) -> list[str]:
+        names = {*object.__dir__(self), *dir(self._connection)}
+        return sorted(n for n in names if not n.startswith("_") or n.startswith("__"))
+
+    if not TYPE_CHECKING:  # a misspelt method is an error for type checkers
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            value = getattr(self._connection, name)
+            return self._delegate(value) if callable(value) else value
+
+    def _delegate(self, method: Any) -> Any:
+        """Wrap a method of the DuckDB connection: it finds functions and raises our errors."""
         name = getattr(method, "__name__", "")
+        engine = self._services.engine
 
         def call(*args: Any, **kwargs: Any) -> Any:
             texts: list[str] = []
@@ -300,140 +292,127 @@ class Session(ModelMethods):
                 args = tuple(map(unwrap, args))
                 kwargs = {k: unwrap(v) for k, v in kwargs.items()}
             if texts and name == "create_function":
-                self._macros.make_room(texts[0])
-            # A result's first row may take long, but then DuckDB works only a little ahead.
-            stop = (
-                None if name == "fetchone" and self._engine.is_read else self._connection.interrupt
-            )
-            with user_errors(stop, texts, self._engine):
-                result = self._functions.retrying(lambda: method(*args, **kwargs))
-            self._engine.is_read = name == "fetchone"
-            if name.startswith("fetch") and self._in_the_way == "once read":
-                self._in_the_way = "as in DuckDB"
+                self._services.macros.make_room(texts[0])
+            # The first row may take long. After that DuckDB works only a little ahead.
+            stop = None if name == "fetchone" and engine.is_read else self._connection.interrupt
+            with user_errors(stop, texts, engine):
+                result = self._services.functions.retrying(lambda: method(*args, **kwargs))
+            engine.is_read = name == "fetchone"
+            if name.startswith("fetch") and self._open_result == "blocks once read":
+                self._open_result = "blocks"
             if name == "commit":
-                self._refresh()
+                self._refresh_macros()
             return self if result is self._connection else result
 
         return call
 
-    # -- the stages
+    # The stages of a statement
 
-    def _calling(self, query: Any = None) -> Calling:
-        return Calling(self._engine, query)
+    def _calling(self, query: Any = None) -> UserCall:
+        return UserCall(self._services.engine, query)
 
     def _before_change(self) -> None:
-        self._engine.finish()
+        self._services.engine.finish()
 
-    def _run(self, query: Any, whole: Callable[[], Any], last: Callable[[Statement], Any]) -> Any:
-        """A text, statement by statement.
+    def _run(
+        self, query: Any, run_native: Callable[[], Any], run_last: Callable[[Statement], Any]
+    ) -> Any:
+        """Run a text, statement by statement.
 
         Args:
-            whole: what is done with a text that is the engine's own.
-            last: what is done with the last statement of another one; it makes the result.
+            run_native: runs a text that only the engine has to understand.
+            run_last: runs the last statement of any other text, and makes the result.
         """
         text = text_of(query)
-        with self._calling(query) as calling:
-            if self._in_the_way != "as in DuckDB":
-                self._engine.finish()
-                self._in_the_way = "as in DuckDB"
-            if text.is_the_engines and not self._macros.outdated and not self._arrivals.unseen:
-                return self._functions.retrying(whole, query)
-            statements = self._prepared(text)
-            for name in text.defines:  # the user's own takes the place of our macro
-                self._macros.make_room(name)
+        services = self._services
+        with self._calling(query) as call:
+            if self._open_result != "blocks":
+                services.engine.finish()
+                self._open_result = "blocks"
+            is_pending = services.macros.outdated or services.arrivals.unseen
+            if text.is_the_engines and not is_pending:
+                return services.functions.retrying(run_native, query)
+            statements = self._prepare(text)
+            for name in text.defines:  # the user's own function replaces our macro
+                services.macros.make_room(name)
             if not statements:
-                with self._arrivals.of(query):
-                    made = self._functions.retrying(whole, query)
+                with services.arrivals.watch(query):
+                    result = services.functions.retrying(run_native, query)
             else:
-                *before, at_last = statements
-                for statement in before:
-                    calling.comes_to(statement)
-                    self._executed(statement, None)
-                    self._engine.finish()
-                calling.comes_to(at_last)
-                made = last(at_last)
-            if self._macros.outdated and text.ends_transaction:
-                self._refresh()
-            return made
+                *earlier, last = statements
+                for statement in earlier:
+                    call.begin_statement(statement)
+                    self._execute_one(statement, None)
+                    services.engine.finish()
+                call.begin_statement(last)
+                result = run_last(last)
+            if services.macros.outdated and text.ends_transaction:
+                self._refresh_macros()
+            return result
 
-    def _prepared(self, text: Text) -> tuple[Statement, ...]:
-        """The statements of a text, once all is done that waited for the one before it.
+    def _prepare(self, text: Text) -> tuple[Statement, ...]:
+        """Parse a text, after all work that waited for the previous statement is done.
 
         Raises:
             ParseError: a statement about models breaks the grammar.
-            duckdb.ParserException: another one does; then none of them is run (as in DuckDB 1.5).
+            duckdb.ParserException: another statement does; no statement is run then (DuckDB 1.5).
         """
         statements = text.statements
         for statement in statements if len(statements) > 1 else ():
             if isinstance(statement, Query):
                 self._connection.extract_statements(parsable(statement.sql))
-        if self._arrivals.unseen:
-            self._engine.finish()
-            self._arrivals.catch_up()
-        self._refresh()
+        if self._services.arrivals.unseen:
+            self._services.engine.finish()
+            self._services.arrivals.catch_up()
+        self._refresh_macros()
         return statements
 
-    def _refresh(self) -> None:
+    def _refresh_macros(self) -> None:
         """Make the macros that waited for the end of a transaction, if it has ended."""
-        if self._macros.outdated:
-            self._engine.finish()
-            with suppress(duckdb.Error):  # others are at it all the time: the next statement tries
-                self._macros.refresh()
+        if self._services.macros.outdated:
+            self._services.engine.finish()
+            with suppress(duckdb.Error):  # other connections are writing: the next statement tries
+                self._services.macros.refresh()
 
-    def _executed(self, statement: Statement, parameters: Any) -> Session:
-        self._engine.finish()
-        self._engine.about_models = True
+    def _execute_one(self, statement: Statement, parameters: Any) -> Session:
+        services = self._services
+        services.engine.finish()
+        services.engine.about_models = True
         if isinstance(statement, Query):
-            sql, parameters = self._queries.rewritten(statement.sql, parameters, runs=True)
-            with self._arrivals.of(statement.sql), reworded_errors(sql, statement.sql):
-                self._functions.retrying(lambda: self._engine.execute(sql, parameters))
+            sql, parameters = services.queries.rewrite(statement.sql, parameters, runs=True)
+            with services.arrivals.watch(statement.sql), reworded_errors(sql, statement.sql):
+                services.functions.retrying(lambda: services.engine.execute(sql, parameters))
         else:
             answer = self._answer(statement, parameters)
             if answer is not None:
-                self._engine.execute(*answer)
+                services.engine.execute(*answer)
                 is_change = isinstance(statement, AlterModel | TrainModel)
-                self._in_the_way = "never" if is_change else "once read"
+                self._open_result = "ignored" if is_change else "blocks once read"
         return self
 
-    def _relation(self, statement: Statement, parameters: Any, alias: str) -> Any:
-        self._engine.about_models = True
+    def _make_relation(self, statement: Statement, parameters: Any, alias: str) -> Any:
+        services = self._services
+        services.engine.about_models = True
         if isinstance(statement, Query):
-            sql, parameters = self._queries.rewritten(statement.sql, parameters)
+            sql, parameters = services.queries.rewrite(statement.sql, parameters)
             with reworded_errors(sql, statement.sql):
-                made = self._functions.retrying(
-                    lambda: self._engine.relation(sql, parameters, alias)
+                relation = services.functions.retrying(
+                    lambda: services.engine.relation(sql, parameters, alias)
                 )
         else:
             answer = self._answer(statement, parameters)
-            made = None if answer is None else self._engine.relation(*answer, alias)
-        return wrap(made, self._connection.interrupt)
+            relation = None if answer is None else services.engine.relation(*answer, alias)
+        return wrap(relation, self._connection.interrupt)
 
     def _answer(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
-        """Carry out a statement about models; the query whose result is its answer, if any."""
+        """Carry out a statement about models, and return the query that answers it, if any."""
+        services = self._services
         if isinstance(statement, SetOption):
-            self._queries.set(statement.option, statement.value)
+            services.queries.set(statement.option, statement.value)
             return "SELECT true AS Success LIMIT 0", None
         if isinstance(statement, Explain):
-            if self._queries.plan(statement.query, parameters) is None:
+            if services.queries.plan(statement.query, parameters) is None:
                 return statement.sql, parameters
-            rows = self._explaining.explained(statement.query, parameters, statement.analyze)
+            rows = services.explaining.explain(statement.query, parameters, statement.analyze)
             return answer_of(("explain_key", "explain_value"), rows)
-        statement = with_parameters(self._models.host, statement, parameters)
-        return carry_out(self._models, statement)
-
-
-def _model_changed(
-    lookup: Lookup, functions: Functions, reference: Reference, calls: Sequence[ModelCall]
-) -> None:
-    """What a change of a model is to the session that made it."""
-    lookup.forget()
-    functions.register_for_calls(calls)
-
-
-@contextmanager
-def _functions_beside(
-    connection: duckdb.DuckDBPyConnection, registry: Registry, loaded: Loaded
-) -> Iterator[Functions]:
-    """The functions that another connection to the same database sees."""
-    with Session(connection.cursor(), _registry=registry, _loaded=loaded) as other:
-        yield other._functions
+        return carry_out(self._models, bind_parameters(self._models.host, statement, parameters))

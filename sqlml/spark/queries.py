@@ -19,7 +19,7 @@ from sqlml.host import Host
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_cache import PlanCache
-from sqlml.statements.background import explained_by_rows, names_in_rows
+from sqlml.statements.planner_callbacks import explained_by_rows, names_in_rows
 from sqlml.types import NESTED, fold
 from sqlml.udfs.engine import names_to_call
 from sqlml.udfs.spark.engine import SparkEngine

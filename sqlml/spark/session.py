@@ -27,10 +27,10 @@ from sqlml.spark.files import Files, LocalFiles
 from sqlml.spark.host import SparkHost, with_literals
 from sqlml.spark.queries import PlainFunctions, SparkQueries
 from sqlml.spark.trainers import SparkTrainers
+from sqlml.statements.dispatch import carry_out
 from sqlml.statements.model_methods import ModelMethods
 from sqlml.statements.models import Models
 from sqlml.statements.models import rows as answer_of
-from sqlml.statements.run import carry_out
 from sqlml.udfs.spark.engine import SparkEngine, require_live
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _text(error: Exception, rewritten: str, written: str) -> str:
     return told if place is None else f"{told}\n\n{excerpt(written, place)}"
 
 
-class SparkSession(ModelMethods):
+class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
     """A SparkSession on which models are statements and functions.
 
     `sql` takes what `SparkSession.sql` takes, the statements about models (CREATE MODEL, SHOW

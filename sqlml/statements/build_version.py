@@ -1,5 +1,6 @@
-"""`Registration`: what CREATE MODEL and ADD VERSION specify besides the model itself, checked
-once.
+"""Build a version from a fitted object or a model file: import it, check it, compare it.
+
+`build_version` reads from top to bottom in the order of the work; each step has a function below.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sqlml.errors import (
 from sqlml.importers.model_checks import check_model
 from sqlml.importers.model_file import ModelFile, import_file
 from sqlml.importers.onnx.document import OnnxModel
-from sqlml.importers.registry import import_model
+from sqlml.importers.registry import Imported, import_model
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.ops import text_that_is_not_unicode
 from sqlml.ir.program import Program
@@ -30,7 +31,7 @@ from sqlml.long_work import stage
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.program.prepare import prepare
 from sqlml.planner.program.result_sql import result_type
-from sqlml.statements import options as model_options
+from sqlml.statements import model_options
 from sqlml.training.cascades.recipe import recipe_of
 from sqlml.verifying.ask_library import has_source
 from sqlml.verifying.source import source_of
@@ -38,8 +39,8 @@ from sqlml.verifying.verification import Verification, verify_object, verify_sou
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Registration:
-    """Under which name a model is to be registered, and how.
+class ModelRequest:
+    """The name under which a model is registered, and everything that the user says about it.
 
     Args:
         reference: the model as a whole.
@@ -48,11 +49,11 @@ class Registration:
         comment: of the model, or of the version that is added.
         or_replace: add a version that becomes the default, if the model exists.
         if_not_exists: do nothing if the model exists.
-        number: of the version that is added; None: one more than the last one ever made.
-        options: those of `options.py`.
+        number: of the version that is added; None: one more than the greatest number ever used.
+        options: those of `model_options.py`.
 
     Raises:
-        ConfigError: one of them is of the wrong type, or an option or value is unknown.
+        ConfigError: an argument has the wrong type, or an option or its value is unknown.
     """
 
     reference: Reference
@@ -73,14 +74,14 @@ class Registration:
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise ConfigError(f"{name} must be True or False, not {value!r}")
-        model_options.stored(self.options)
+        model_options.validate_options(self.options)
 
 
-def whole_model(name: Any) -> Reference:
-    """The reference of `model` or `database.model`, as `create_model` is given it.
+def parse_model_name(name: Any) -> Reference:
+    """Parse `model` or `database.model`, the first argument of `create_model`.
 
     Raises:
-        ConfigError: it is not a valid reference, or names a version.
+        ConfigError: it is not a valid name, or names a version.
     """
     if not isinstance(name, str):
         raise ConfigError(
@@ -99,108 +100,79 @@ def whole_model(name: Any) -> Reference:
     return reference
 
 
-# `label_name`: what OUTPUT (name type) declares, checked against what the model predicts.
-
-
-def label_name(program: Program, output: Sequence[tuple[str, str]]) -> str:
-    """The name that OUTPUT gives to what the model predicts.
+def build_version(model: Any, request: ModelRequest, file: ModelFile | None = None) -> NewVersion:
+    """Import `model`, check that it fits the request, and compare it with its source library.
 
     Args:
-        output: the names and SQL types that it declares.
+        model: a fitted object, an ONNX graph, or a model that EXPORT MODEL wrote.
+        request: what the statement or the call asks for.
+        file: where the model was read from, if it was a file.
 
     Raises:
-        ConfigError: several of them, another type, or a model that predicts nothing.
+        UnsupportedModelError: sqlml cannot reproduce the model.
+        ConfigError: names, types or options do not fit the model.
+        VerificationError: its predictions differ from those of its source.
+        ArtifactError: the file is damaged, or its library fails on it.
     """
-    if "label" not in program.outputs:
-        raise ConfigError("OUTPUT names what a model predicts, but this one predicts nothing")
-    if len(output) != 1:
-        raise ConfigError("OUTPUT names one column: predict(..) returns no more")
-    ((name, declared),) = output
-    kind = result_type(program, "label", None)
-    if _same_type(declared) != _same_type(kind):
-        raise ConfigError(
-            f"OUTPUT declares {name} {declared}, but the model predicts {kind}: write "
-            f"OUTPUT ({name} {kind})"
+    stage("importing it")
+    version = import_version(model, request, file)
+    verify = request.options.get("verify", True)
+    if verify is False or not _has_source(model):
+        return version
+    stage("comparing it with its source")
+    comparison = _compare_with_source(model, version, file)
+    if verify is True and not comparison.agrees:
+        raise VerificationError(
+            f"the imported model predicts differently from this {type(model).__name__} itself: "
+            f"{comparison.complaint}. Nothing was registered; the option verify = 'record' "
+            "registers it anyway. Please report this message: the fault is sqlml's"
         )
-    return name
+    return replace(version, verification=comparison.to_dict())
 
 
-def _same_type(name: str) -> str:
-    """One name of those that SQL has for a type."""
-    words = "".join(name.upper().split())
-    return _TYPES.get(words, words)
-
-
-_TYPES = MappingProxyType(
-    {
-        **dict.fromkeys(("TEXT", "STRING", "CHAR", "BPCHAR"), "VARCHAR"),
-        **dict.fromkeys(("INT8", "LONG", "INT64"), "BIGINT"),
-        **dict.fromkeys(("FLOAT8", "FLOAT64"), "DOUBLE"),
-        **dict.fromkeys(("BOOL", "LOGICAL"), "BOOLEAN"),
-    }
-)
-
-
-# `version_of`: a fitted object, or the model in a file, as the catalog keeps it.
-
-
-def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) -> NewVersion:
-    """Import a fitted object, or what a `file` holds.
+def import_version(model: Any, request: ModelRequest, file: ModelFile | None = None) -> NewVersion:
+    """Import `model` and check that it fits the request, without a comparison with its source.
 
     Raises:
-        UnsupportedModelError, ConfigError.
+        UnsupportedModelError, ConfigError, ArtifactError: as `build_version`.
     """
-    kept = model_options.stored(wanted.options)
-    if isinstance(model, StoredModel):
-        kept = {**model_options.read_back(model.options), **kept}
-    inputs = wanted.inputs
+    inputs = request.inputs
     imported = import_model(model, inputs) if file is None else import_file(file, inputs)
-    if not (imported.named or imported.numbered):
-        count = len(imported.features)
-        columns = "1 column" if count == 1 else f"{count} columns"
-        raise ConfigError(
-            f"this {type(model).__name__} comes without column names; name its {columns}: "
-            "create_model(.., inputs=['a', 'b', ...]), or CREATE MODEL m INPUT (a DOUBLE, b "
-            "DOUBLE, ...) FROM '...'"
-        )
-    _check_numbers(imported.program)
-    _check_texts(imported.program)
-    model_options.check_fit(imported.program, kept)
-    recipe = recipe_of(model)
-    if recipe is not None:
-        kept[model_options.ESTIMATOR] = recipe.to_dict()
-    if wanted.output is not None:
-        kept[model_options.OUTPUT] = label_name(imported.program, wanted.output)
+    program = imported.program
+    _check_column_names(model, imported)
+    _check_outputs(program)
+    _check_texts(program)
+    options = _collect_options(model, request, program)
     origin = Origin(imported.source, imported.library)
     if file is not None:
         origin = replace(origin, path=file.path, format=file.format, sha256=file.sha256)
     return NewVersion(
-        imported.program,
+        program,
         imported.features,
-        _used(imported.program),
+        _find_used_inputs(program),
         origin,
-        kept,
-        small_models=_small_models(model, imported.program),
+        options,
+        small_models=_load_small_models(model, program),
     )
 
 
-def _small_models(model: Any, program: Program) -> tuple[SmallModel, ...]:
-    """The small models that a file of ours brings."""
-    found = []
-    brought = model.small_models if isinstance(model, StoredModel) else {}
-    for kind, (small, facts) in brought.items():
-        if kind not in KINDS:
-            raise ArtifactError(f"the file holds a small model of an unknown kind, {kind!r}")
-        check_model(small)
-        found.append(loads(kind, small, facts, program, "in the file"))
-    return tuple(found)
+def _check_column_names(model: Any, imported: Imported) -> None:
+    if imported.named or imported.numbered:
+        return
+    count = len(imported.features)
+    columns = "1 column" if count == 1 else f"{count} columns"
+    raise ConfigError(
+        f"this {type(model).__name__} comes without column names; name its {columns}: "
+        "create_model(..., inputs=['a', 'b', ...]), or CREATE MODEL m INPUT (a DOUBLE, b "
+        "DOUBLE, ...) FROM '...'"
+    )
 
 
-def _check_numbers(program: Program) -> None:
+def _check_outputs(program: Program) -> None:
     if any(program.output_type(name).dtype == "string" for name in program.outputs):
         raise UnsupportedModelError(
-            "this model only fills columns of strings, and transform(..) in SQL gives numbers: "
-            "write coalesce(column, 'value') in the query; sqlml.compile takes the model as it is"
+            "this model only fills columns of strings, and transform(...) in SQL returns numbers: "
+            "write coalesce(column, 'value') in the query; sqlml.compile accepts the model"
         )
 
 
@@ -208,13 +180,13 @@ def _check_texts(program: Program) -> None:
     text = text_that_is_not_unicode(program)
     if text is not None:
         raise UnsupportedModelError(
-            f"this model knows the text {text!r}, which is not valid Unicode, so that no text in a "
-            "database can be that: fit it on other texts; sqlml.compile takes the model as it is"
+            f"this model compares with the text {text!r}, which is not valid Unicode, so no text "
+            "in a database can equal it: fit it on other texts; sqlml.compile accepts the model"
         )
 
 
-def _used(program: Program) -> frozenset[str]:
-    """The inputs that some output needs once the passes have run."""
+def _find_used_inputs(program: Program) -> frozenset[str]:
+    """Return the inputs that some output needs after the passes have run."""
     return frozenset(
         name
         for outputs in OUTPUTS_OF.values()
@@ -224,41 +196,80 @@ def _used(program: Program) -> frozenset[str]:
     )
 
 
-# `verified`: a version to be registered, once it answers as the object or file it comes from.
+def _collect_options(model: Any, request: ModelRequest, program: Program) -> dict[str, Any]:
+    """Return the options to store: the request's, those in the model's file, and internal ones."""
+    options = model_options.validate_options(request.options)
+    if isinstance(model, StoredModel):
+        options = {**model_options.read_exported_options(model.options), **options}
+    model_options.check_options_fit(program, options)
+    recipe = recipe_of(model)
+    if recipe is not None:
+        options[model_options.ESTIMATOR] = recipe.to_dict()
+    if request.output is not None:
+        options[model_options.OUTPUT] = _check_declared_output(program, request.output)
+    return options
 
 
-def verified(model: Any, wanted: Registration, file: ModelFile | None) -> NewVersion:
-    """Import a model, and compare the two as the option `verify` says.
+def _check_declared_output(program: Program, output: Sequence[tuple[str, str]]) -> str:
+    """Check the OUTPUT clause against what the model predicts, and return its name for that.
 
-    Raises:
-        VerificationError: they answer otherwise.
-        ArtifactError: the library that wrote the file ends on it.
-        UnsupportedModelError, ConfigError.
+    Args:
+        output: the names and SQL types in the clause.
     """
-    stage("importing it")
-    new = version_of(model, wanted, file)
-    verify = wanted.options.get("verify", True)
-    if verify is False or not _has_source(model):
-        return new
-    stage("comparing it with its source")
-    if isinstance(model, OnnxModel) and not installed("onnxruntime"):
-        found = Verification(skipped="onnxruntime is not installed")
-    elif file is None:
-        found = verify_object(model, new.program, new.features)
-    else:
-        made_of = source_of(file, new.program, allow_pickle=False)
-        found = verify_source(made_of, new.program, new.features)
-    if verify is True and not found.agrees:
-        raise VerificationError(
-            f"the imported model predicts differently from this {type(model).__name__} itself: "
-            f"{found.complaint}. Nothing is registered; the option verify = 'record' registers it "
-            "anyway. Please report this message: the fault is sqlml's"
+    if "label" not in program.outputs:
+        raise ConfigError("OUTPUT names what a model predicts, but this one predicts nothing")
+    if len(output) != 1:
+        raise ConfigError("OUTPUT names one column: predict(...) returns no more")
+    ((name, declared),) = output
+    predicted = result_type(program, "label", None)
+    if _canonical_type(declared) != _canonical_type(predicted):
+        raise ConfigError(
+            f"OUTPUT declares {name} {declared}, but the model predicts {predicted}: write "
+            f"OUTPUT ({name} {predicted})"
         )
-    return replace(new, verification=found.to_dict())
+    return name
+
+
+def _canonical_type(name: str) -> str:
+    """Return one spelling for all names that SQL has for a type."""
+    compact = "".join(name.upper().split())
+    return _TYPE_SYNONYMS.get(compact, compact)
+
+
+_TYPE_SYNONYMS = MappingProxyType(
+    {
+        **dict.fromkeys(("TEXT", "STRING", "CHAR", "BPCHAR"), "VARCHAR"),
+        **dict.fromkeys(("INT8", "LONG", "INT64"), "BIGINT"),
+        **dict.fromkeys(("FLOAT8", "FLOAT64"), "DOUBLE"),
+        **dict.fromkeys(("BOOL", "LOGICAL"), "BOOLEAN"),
+    }
+)
+
+
+def _load_small_models(model: Any, program: Program) -> tuple[SmallModel, ...]:
+    """Check and return the cascade and the filter in a file that EXPORT MODEL wrote."""
+    if not isinstance(model, StoredModel):
+        return ()
+    small_models = []
+    for kind, (small, facts) in model.small_models.items():
+        if kind not in KINDS:
+            raise ArtifactError(f"the file holds a small model of an unknown kind, {kind!r}")
+        check_model(small)
+        small_models.append(loads(kind, small, facts, program, "in the file"))
+    return tuple(small_models)
 
 
 def _has_source(model: Any) -> bool:
-    """Whether a model can be compared with its library; an ONNX file is, with onnxruntime."""
+    """Return whether there is a library, or onnxruntime, to compare the model with."""
     if isinstance(model, Program | StoredModel):
         return False
     return isinstance(model, OnnxModel) or has_source(model)
+
+
+def _compare_with_source(model: Any, version: NewVersion, file: ModelFile | None) -> Verification:
+    if isinstance(model, OnnxModel) and not installed("onnxruntime"):
+        return Verification(skipped="onnxruntime is not installed")
+    if file is None:
+        return verify_object(model, version.program, version.features)
+    source = source_of(file, version.program, allow_pickle=False)
+    return verify_source(source, version.program, version.features)

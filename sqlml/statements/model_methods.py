@@ -1,4 +1,4 @@
-"""`ModelMethods`: what a session does with models that are objects of Python, on either engine."""
+"""Methods with which sessions of both engines register, train, describe and export models."""
 
 from __future__ import annotations
 
@@ -8,124 +8,153 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from sqlml.catalog.model import parse_reference
 from sqlml.errors import ConfigError, TrainingWarning
 from sqlml.parsing.statements import Training
-from sqlml.statements.build_version import Registration, whole_model
-from sqlml.statements.create import add_object, create_from_object
-from sqlml.statements.description import ModelDescription, describe
-from sqlml.statements.export import export_model
+from sqlml.statements.build_version import ModelRequest, parse_model_name
+from sqlml.statements.create_model import add_object, create_from_object
+from sqlml.statements.describe_model import ModelDescription, describe
+from sqlml.statements.export_model import export_model
+from sqlml.statements.model_options import ModelOptions, TrainingOptions
 from sqlml.statements.models import Models
-from sqlml.statements.train import stored_estimator, train_object
+from sqlml.statements.train_model import load_estimator, train_object
 from sqlml.terminal import escape_controls
 
+Relation = TypeVar("Relation")
+"""Type of a query's result: a relation of DuckDB, or a DataFrame of Spark."""
 
-class ModelMethods(ABC):
-    """A part of each session: CREATE MODEL, ADD VERSION and EXPORT MODEL as methods."""
+
+class NewModel(ModelDescription):
+    """The description of a model that was just registered.
+
+    Earlier versions of sqlml returned the session instead. Code that chains a call of the session
+    still runs, with a DeprecationWarning.
+    """
+
+    __slots__ = ("_session",)
+
+    _session: Any
+
+    if not TYPE_CHECKING:  # a misspelt attribute is an error for type checkers
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or not hasattr(self._session, name):
+                raise AttributeError(f"a model description has no attribute {name!r}")
+            warnings.warn(
+                f"create_model, add_version and train return a description of the model; call "
+                f"{name} on the session",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return getattr(self._session, name)
+
+
+class ModelMethods(ABC, Generic[Relation]):
+    """The part of a session that is the same on every engine."""
 
     _models: Models
 
     def create_model(
         self,
         name: str,
-        model: Any,
+        model: object,
         *,
         inputs: Sequence[str] | Mapping[str, str] | None = None,
         or_replace: bool = False,
         if_not_exists: bool = False,
         comment: str | None = None,
-        **options: Any,
-    ) -> Self:
-        """Register a fitted object, as CREATE MODEL does a file.
+        **options: Unpack[ModelOptions],
+    ) -> ModelDescription:
+        """Register a fitted object, as CREATE MODEL registers the model in a file.
 
         Args:
             name: `model` or `database.model`.
-            model: an estimator, pipeline, booster, module, .. (docs/operators.md lists them all).
-            inputs: names of the columns in training order, or name -> SQL type, where the object
-                was fitted without names.
+            model: an estimator, pipeline, booster, module, ... (docs/operators.md lists them all).
+            inputs: names of the columns in training order, or name -> SQL type, if the object was
+                fitted without names.
             or_replace: if the model exists, add a version and make it the default.
             if_not_exists: if the model exists, do nothing.
             comment: a text that SHOW MODELS and DESCRIBE MODEL repeat.
-            options: those of a model (`on_null`, `positive_class`, `backend`, ..); and `verify`:
-                True compares the stored model with the object on rows made for that, and refuses
-                one that answers otherwise, "record" only keeps what was found, False compares
-                nothing.
+            options: of the model (`on_null`, `positive_class`, `backend`, ...), and `verify`:
+                `True` compares the stored model with the object on generated rows and rejects it
+                if they differ, `"record"` only stores the result, `False` skips the comparison.
 
         Returns:
-            The session.
+            The description of the model's default version.
 
         Raises:
             UnsupportedModelError: sqlml cannot reproduce the object; the message says what of it.
             ModelExistsError: the name is taken.
-            ConfigError: an unknown option, or a value that it does not have.
-            VerificationError: the stored model answers otherwise than the object.
+            ConfigError: an unknown option, or an invalid value.
+            VerificationError: the stored model predicts differently from the object.
         """
         with self._calling():
             self._before_change()
-            wanted = Registration(
-                whole_model(name),
+            request = ModelRequest(
+                parse_model_name(name),
                 inputs,
                 comment=comment,
                 or_replace=or_replace,
                 if_not_exists=if_not_exists,
                 options=options,
             )
-            create_from_object(self._models, model, wanted)
-        return self
+            create_from_object(self._models, model, request)
+            return self._describe_new(name)
 
     def add_version(
         self,
         name: str,
-        model: Any,
+        model: object,
         *,
         number: int | None = None,
         inputs: Sequence[str] | Mapping[str, str] | None = None,
         comment: str | None = None,
-        **options: Any,
-    ) -> Self:
-        """Add a version to a model, as ALTER MODEL .. ADD VERSION does; the default one stays.
+        **options: Unpack[ModelOptions],
+    ) -> ModelDescription:
+        """Add a version to a model, as ALTER MODEL ... ADD VERSION does; the default one stays.
 
         Args:
             name: `model` or `database.model`.
             model: a fitted object.
-            number: of the version; None: one more than the last one ever made.
-            inputs: as `create_model` takes them.
+            number: of the version; None: one more than the greatest number ever used.
+            inputs: as for `create_model`.
             comment: of the version.
-            options: as `create_model` takes them.
+            options: as for `create_model`.
 
         Returns:
-            The session.
+            The description of the new version.
 
         Raises:
             UnknownModelError: no such model.
             UnsupportedModelError: sqlml cannot reproduce the object.
             ModelExistsError: the model has a version of this number.
-            ConfigError: an unknown option, or a value that it does not have.
+            ConfigError: an unknown option, or an invalid value.
         """
         with self._calling():
             self._before_change()
-            wanted = Registration(
-                whole_model(name), inputs, comment=comment, number=number, options=options
+            request = ModelRequest(
+                parse_model_name(name), inputs, comment=comment, number=number, options=options
             )
-            add_object(self._models, model, wanted)
-        return self
+            add_object(self._models, model, request)
+            return self._describe_new(f"{name}@last")
 
     def train(
         self,
         name: str,
-        what: Any,
+        what: object,
         query: str,
         *,
         label: str | None = None,
-        parameters: Any = None,
+        parameters: Sequence[object] | Mapping[str, object] | None = None,
+        library_options: Mapping[str, object] | None = None,
         or_replace: bool = False,
         if_not_exists: bool = False,
         comment: str | None = None,
-        **options: Any,
-    ) -> Self:
-        """Train a model on the rows of a query, as CREATE MODEL .. AS SELECT does.
+        **options: Unpack[TrainingOptions],
+    ) -> ModelDescription:
+        """Train a model on the rows of a query, as CREATE MODEL ... AS SELECT does.
 
         Args:
             name: `model` or `database.model`.
@@ -134,13 +163,16 @@ class ModelMethods(ABC):
             query: a SELECT whose rows the model learns from.
             label: the column to predict.
             parameters: values of the query's parameters.
+            library_options: parameters of the library's estimator by their own names, beside those
+                among `options`.
             or_replace: if the model exists, add a version and make it the default.
             if_not_exists: if the model exists, do nothing.
             comment: a text that SHOW MODELS and DESCRIBE MODEL repeat.
-            options: those of OPTIONS (..); with an estimator only sqlml's own.
+            options: those of OPTIONS (...); with an estimator only sqlml's own.
 
         Returns:
-            The session. What may be unintended about the rows is told by a `TrainingWarning`.
+            The description of the model's default version, with its `metrics`. A `TrainingWarning`
+            reports what may be unintended about the rows.
 
         Raises:
             ConfigError: an option or the rows do not suit the model.
@@ -148,58 +180,62 @@ class ModelMethods(ABC):
             MissingDependencyError: the library is not installed.
             ModelExistsError: the name is taken.
             UnsupportedModelError: sqlml cannot reproduce the fitted estimator.
-            VerificationError: the stored model answers otherwise than the estimator.
-            ParseError: the query is none.
+            VerificationError: the stored model predicts differently from the estimator.
+            ParseError: the text is no query.
         """
         if not isinstance(query, str):
             raise ConfigError(
                 "train takes the text of a query; a frame has a name after con.register('rows', "
                 "frame), as in SELECT * FROM rows"
             )
-        given = {**options, **({} if label is None else {"label": label})}
+        all_options: dict[str, Any] = {**options, **({} if label is None else {"label": label})}
+        for option, value in (library_options or {}).items():
+            if all_options.setdefault(option, value) is not value:
+                raise ConfigError(f"option {option} is also among library_options; give it once")
         with self._calling():
             self._before_change()
             host = self._models.host
             query = host.with_values(query, parameters) if parameters else query
-            training = Training(query, MappingProxyType(given), None, comment)
-            found = train_object(
+            training = Training(query, MappingProxyType(all_options), None, comment)
+            notices = train_object(
                 self._models,
-                whole_model(name),
+                parse_model_name(name),
                 what,
                 training,
                 or_replace=or_replace,
                 if_not_exists=if_not_exists,
             )
-        for notice in found:
+            description = self._describe_new(name)
+        for notice in notices:
             text = escape_controls(f"model {name}: {notice}")
             warnings.warn(text, TrainingWarning, stacklevel=2)
-        return self
+        return description
 
     def estimator(self, name: str) -> Any:
-        """The fitted object of a model that was trained by `train` or CREATE MODEL .. AS SELECT.
+        """Load the fitted object of a model that `train` or CREATE MODEL ... AS SELECT trained.
 
         Args:
             name: `model` or `database.model`, also of a version: `model/2`.
 
         Returns:
-            An estimator or a pipeline of scikit-learn's kind, with `predict`.
+            The object as its library defines it: an estimator or a pipeline with `predict`.
 
         Raises:
             UntrustedArtifactError: it would be unpickled, which executes code of the database, and
                 the session was not opened with allow_pickle=True.
-            CatalogError: it was not trained by sqlml, or with keep_estimator = false.
+            CatalogError: sqlml did not train the model, or trained it with keep_estimator = false.
             UnknownModelError: no such model or version.
         """
         with self._calling():
-            self._before_change()  # which lets go of an open result
-            return stored_estimator(self._models, parse_reference(name))
+            self._before_change()  # which finishes an open result
+            return load_estimator(self._models, parse_reference(name))
 
-    def models(self) -> Any:
-        """The models of the current database, as SHOW MODELS tells of them: a relation."""
+    def models(self) -> Relation:
+        """Return the models of the current database as a relation, as SHOW MODELS does."""
         return self.sql("SHOW MODELS")
 
     def model(self, name: str) -> ModelDescription:
-        """What a model is and what it reads, as DESCRIBE MODEL tells of it.
+        """Describe what a model reads, predicts and was made from, as DESCRIBE MODEL does.
 
         Args:
             name: `model` or `database.model`, also of a version: `model/2`, `model@alias`.
@@ -208,7 +244,7 @@ class ModelMethods(ABC):
             UnknownModelError: no such model or version.
         """
         with self._calling():
-            self._before_change()  # which lets go of an open result
+            self._before_change()  # which finishes an open result
             return describe(self._models, parse_reference(name))
 
     def export_model(
@@ -236,12 +272,12 @@ class ModelMethods(ABC):
         return self
 
     @abstractmethod
-    def sql(self, query: Any, *args: Any, **options: Any) -> Any:
-        """A query as a lazy relation of the engine."""
+    def sql(self, query: Any) -> Relation:
+        """Return a query as a lazy relation of the engine."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the models."""
+        """Release the models and the engine's resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -249,10 +285,17 @@ class ModelMethods(ABC):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def _describe_new(self, name: str) -> ModelDescription:
+        description = describe(self._models, parse_reference(name))
+        fields = (getattr(description, name) for name in ModelDescription.__slots__)
+        new = NewModel(*fields)
+        object.__setattr__(new, "_session", self)
+        return new
+
     @abstractmethod
     def _calling(self) -> AbstractContextManager[object]:
-        """What holds while a user's call is carried out."""
+        """Return the context in which a user's call is carried out."""
 
     @abstractmethod
     def _before_change(self) -> None:
-        """What comes before a change: it may be refused, or an open result be in its way."""
+        """Prepare a change of the models: check that it is allowed, finish an open result."""

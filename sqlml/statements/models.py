@@ -1,4 +1,4 @@
-"""`Models`: what the statements about models are carried out on."""
+"""The models of one connection, and the answers of statements about them."""
 
 from __future__ import annotations
 
@@ -14,39 +14,24 @@ from sqlml.host import Host
 from sqlml.parsing.statements import ModelName
 from sqlml.training.train_estimator import Trainers
 
-# `Answer`: what a statement about models answers, as a query whose result it is.
-
-
 Answer = tuple[str, list[Any] | None]
-"""A query, and its parameters."""
-
-
-def rows(columns: tuple[str, str], found: Sequence[tuple[str, str]]) -> Answer:
-    """A query whose result is `found`."""
-    marks = ", ".join(f"({n}, ?, ?)" for n in range(len(found)))
-    query = (
-        f"SELECT a AS {columns[0]}, b AS {columns[1]} FROM (VALUES {marks}) t(n, a, b) ORDER BY n"
-    )
-    return query, [text for row in found for text in row]
-
-
-def table(columns: Mapping[str, str], found: Sequence[Sequence[Any]]) -> Answer:
-    """A query whose result is `found`, its columns of these types."""
-    names = ", ".join(f"CAST(c{n} AS {t}) AS {c}" for n, (c, t) in enumerate(columns.items()))
-    marks = ", ".join("?" * len(columns))
-    values = ", ".join(f"({n}, {marks})" for n in range(len(found)))
-    held = ", ".join(f"c{n}" for n in range(len(columns)))
-    query = f"SELECT {names} FROM (VALUES {values}) t(place, {held}) ORDER BY place"
-    return query, [value for row in found for value in row]
+"""A query whose result is what a statement answers, and the query's parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Models:
     """The models of one connection, and the files that it reads and writes.
 
-    Each statement is carried out whole or not at all. `runnable` makes of a query that may call
-    models one that the engine runs, and `trainers` train on its rows. `allow_pickle` says that the
-    user trusts files that execute code; SHOW CREATE MODEL answers in the words of `dialect`.
+    Every statement takes effect completely or not at all.
+
+    Attributes:
+        host: the connection's files and rows.
+        catalog: reads the stored models.
+        changes, versions: write models, and versions of them.
+        allow_pickle: the user trusts files that execute code.
+        runnable: rewrites a query that may call models to SQL that the engine runs.
+        trainers: train models on the rows of such a query.
+        dialect: the SQL in which SHOW CREATE MODEL answers.
     """
 
     host: Host
@@ -59,20 +44,39 @@ class Models:
     dialect: Dialect = DUCKDB
 
     def exists(self, reference: Reference) -> bool:
-        """Whether there is a model of this name."""
-        there = self.catalog.schema_exists(reference.database)
-        return there and self.catalog.default(reference) is not None
+        """Return whether there is a model of this name."""
+        has_schema = self.catalog.schema_exists(reference.database)
+        return has_schema and self.catalog.default(reference) is not None
 
 
-def referred(name: ModelName) -> Reference:
-    """The reference that a name in a statement is; `"m/2"` in quotes is a version, too."""
+def resolve_name(name: ModelName) -> Reference:
+    """Return the reference that a statement names; `"m/2"` in quotes names a version, too."""
     reference = Reference(name.name, name.database, name.version, name.alias)
     if reference.names_a_version or not any(c in name.name for c in "@/"):
         return reference
-    found = parse_reference(name.name)
-    return found if name.database is None else replace(found, database=name.database)
+    parsed = parse_reference(name.name)
+    return parsed if name.database is None else replace(parsed, database=name.database)
 
 
-def whole(name: ModelName) -> Reference:
-    """The reference of the model as a whole, whatever version a statement names."""
+def resolve_model(name: ModelName) -> Reference:
+    """Return the reference of the model as a whole, without the version that a statement names."""
     return Reference(name.name, name.database)
+
+
+def rows(columns: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> Answer:
+    """Return a query whose result is `pairs`, as two text columns."""
+    marks = ", ".join(f"({n}, ?, ?)" for n in range(len(pairs)))
+    query = (
+        f"SELECT a AS {columns[0]}, b AS {columns[1]} FROM (VALUES {marks}) t(n, a, b) ORDER BY n"
+    )
+    return query, [text for pair in pairs for text in pair]
+
+
+def typed_rows(columns: Mapping[str, str], table: Sequence[Sequence[Any]]) -> Answer:
+    """Return a query whose result is `table`; `columns` maps each column to its SQL type."""
+    names = ", ".join(f"CAST(c{n} AS {t}) AS {c}" for n, (c, t) in enumerate(columns.items()))
+    marks = ", ".join("?" * len(columns))
+    values = ", ".join(f"({n}, {marks})" for n in range(len(table)))
+    aliases = ", ".join(f"c{n}" for n in range(len(columns)))
+    query = f"SELECT {names} FROM (VALUES {values}) t(place, {aliases}) ORDER BY place"
+    return query, [value for row in table for value in row]

@@ -116,7 +116,7 @@ def test_the_file_may_be_open_already(shop: Path) -> None:
             engine = sa.create_engine(f"sqlml:///{shop}?allow_pickle=true")
             with engine.connect() as connection:
                 session = sqlml.attach(connection)
-                assert session._allow_pickle
+                assert session._models.allow_pickle
                 asked = "SELECT count(predict('churn', *)) FROM customers"
                 assert connection.execute(sa.text(asked)).scalar() == 3
         assert con.execute(asked).fetchone() == (3,)
@@ -127,4 +127,4 @@ def test_settings_in_the_url() -> None:
     with engine.connect() as connection:
         asked = "SELECT current_setting('threads'), current_setting('explain_output')"
         assert connection.execute(sa.text(asked)).fetchone() == (1, "all")
-        assert not sqlml.attach(connection)._allow_pickle
+        assert not sqlml.attach(connection)._models.allow_pickle

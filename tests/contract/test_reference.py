@@ -18,8 +18,8 @@ from sqlml.parsing.statements import AlterModel, Explain, SetOption, Statement
 from sqlml.planner.program import choose
 from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS, UNKNOWN_MODEL
 from sqlml.planner.syntax.forms import FORMS
-from sqlml.statements import alter, run
-from sqlml.statements.options import AT_CREATION, STORED
+from sqlml.statements import alter_model, dispatch
+from sqlml.statements.model_options import AT_CREATION, STORED
 from sqlml.tools import cli
 from sqlml.tools.shell.output_modes import MODES
 from sqlml.training.model_types import MODEL_TYPES
@@ -50,7 +50,7 @@ def test_every_statement_has_an_example() -> None:
         shown.add(type(statement))
         if isinstance(statement, AlterModel):
             shown.add(type(statement.change))
-    assert {*run.STATEMENTS, *alter.CHANGES, Explain, SetOption} <= shown
+    assert {*dispatch.STATEMENTS, *alter_model.CHANGES, Explain, SetOption} <= shown
 
 
 @pytest.mark.parametrize("words", CHANGES)

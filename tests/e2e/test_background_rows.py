@@ -90,7 +90,7 @@ def test_more_permutations_have_smaller_errors(con: sqlml.Session) -> None:
     ):
         with pytest.raises((errors.BindError, errors.ConfigError), match=message):
             con.sql(query)
-    with pytest.raises(errors.ConfigError, match="permutations goes with a background"):
+    with pytest.raises(errors.ConfigError, match="permutations needs a background"):
         sqlml.compile(bayes).explain(wide[:2], permutations=3)
 
 

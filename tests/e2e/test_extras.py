@@ -108,7 +108,7 @@ def test_stored_models_of_every_library_score_without_it(folder: Path) -> None:
         "for m in ('linear', 'xgboost', 'lightgbm', 'catboost', 'onnx', 'torch', 'words'):\n"
         "    rows = con.execute(f\"SELECT predict('{m}', *) FROM t\").fetchall()\n"
         "    print(m, len(rows))\n"
-        "scorer = sqlml.compile(con._lookup.model('linear').program)\n"
+        "scorer = sqlml.compile(con._services.lookup.model('linear').program)\n"
         "print(len(scorer.predict({'a': [1.0], 'b': [2.0]})))\n"
     )
     printed = without(code, folder, *LIBRARIES)

@@ -216,7 +216,7 @@ def test_a_model_is_created_whole_or_not_at_all(
         con.create_model("first", LinearRegression().fit([[1.0], [2.0]], [3.0, 4.0]), inputs=["a"])
         if begun:
             con.execute("BEGIN")
-        written = con._engine.connection.write
+        written = con._services.engine.connection.write
         interrupted: list[str] = []
 
         def write(sql: str, params: tuple[object, ...] = ()) -> None:
@@ -225,7 +225,7 @@ def test_a_model_is_created_whole_or_not_at_all(
                 signal.raise_signal(signal.SIGINT)
             written(sql, params)
 
-        monkeypatch.setattr(con._engine.connection, "write", write)
+        monkeypatch.setattr(con._services.engine.connection, "write", write)
         model = LinearRegression().fit([[1.0], [2.0]], [5.0, 7.0])
         with pytest.raises(KeyboardInterrupt):
             con.create_model("second", model, inputs=["a"])

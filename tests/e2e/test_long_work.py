@@ -17,7 +17,7 @@ SCRIPT = """
 import numpy as np, sqlml
 from sklearn.linear_model import LinearRegression
 from sqlml import long_work
-long_work.PATIENCE, long_work._LOOK = 0.0, 0.001
+long_work.PATIENCE, long_work._INTERVAL = 0.0, 0.001
 X = np.random.default_rng(0).normal(size=(50, 3))
 with sqlml.connect() as con:
     con.create_model("churn", LinearRegression().fit(X, X[:, 0]), inputs=list("abc"))

@@ -237,7 +237,7 @@ def test_a_model_that_is_replaced_behind_its_plan_is_planned_again(
     ask: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No function of the plan is registered yet when its Program goes."""
-    registered = Functions.ready
+    registered = Functions.register
     with sqlml.connect() as con, con.cursor() as other:
         con.create_model("m", model(1), inputs=NAMES, verify=False)
         plans = []
@@ -249,7 +249,7 @@ def test_a_model_that_is_replaced_behind_its_plan_is_planned_again(
                 con.create_model("m", model(2), inputs=NAMES, verify=False)
             return registered(self, plan)
 
-        monkeypatch.setattr(Functions, "ready", replaced_before)
+        monkeypatch.setattr(Functions, "register", replaced_before)
         answer = getattr(other, ask)("SELECT predict('m', 1, 1, 1, 1)")
         assert answer.fetchall() == [(2.0,)]
         assert len(plans) == 2
@@ -259,7 +259,7 @@ def test_a_model_whose_program_is_missing_is_not_planned_without_end() -> None:
     with sqlml.connect() as con, con.cursor() as other:
         con.create_model("m", model(1), inputs=NAMES, verify=False)
         other.plan("SELECT predict('m', 1, 1, 1, 1)")
-        con._loaded.take(lambda digest: True)
+        con._services.loaded.take(lambda digest: True)
         con.connection.execute("DELETE FROM sqlml.catalog_programs")
         with pytest.raises(UnknownModelError, match="is not stored"):
             other.execute("SELECT predict('m', 1, 1, 1, 1)")

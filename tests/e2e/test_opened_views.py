@@ -14,7 +14,7 @@ from sqlml.catalog.model import parse_reference
 from sqlml.importers.registry import import_model
 from sqlml.planner.rewrites import tentative_rules
 from sqlml.session.session import Session
-from sqlml.statements.small_models import rows_to_learn_from, unique_keys
+from sqlml.statements.learn_small_models import check_unique_keys, fetch_learning_rows
 from tests.support.cascaded import forest_behind_a_line, put_filter_before
 
 MOST = "WITH most AS (SELECT k, max(f) AS f FROM artists GROUP BY k)"
@@ -170,9 +170,9 @@ def test_a_view_that_scores_stays_as_it_is(con: Session) -> None:
 
 
 def test_what_a_view_joins_is_a_group_to_learn_from(con: Session) -> None:
-    models, model = con._models, con._catalog.get(parse_reference("m"))
-    learned = rows_to_learn_from(models, model, "SELECT x, f FROM of_a_view", "ADD CASCADE")
+    models, model = con._models, con._services.catalog.get(parse_reference("m"))
+    learned = fetch_learning_rows(models, model, "SELECT x, f FROM of_a_view", "ADD CASCADE")
     assert dict(learned.sources.of) == {"f": frozenset({"join a"})}
-    assert unique_keys(models, {"unique_keys": "k"}, learned.opened) == ("k",)
-    learned = rows_to_learn_from(models, model, "FROM called", "ADD CASCADE")
+    assert check_unique_keys(models, {"unique_keys": "k"}, learned.expanded_query) == ("k",)
+    learned = fetch_learning_rows(models, model, "FROM called", "ADD CASCADE")
     assert dict(learned.sources.of) == {"f": frozenset({"slow(k)"})}

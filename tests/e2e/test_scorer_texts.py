@@ -63,7 +63,7 @@ def test_few_texts_in_any_form() -> None:
         for rows in (slice(1, 2), slice(5, 6), slice(20, 23)):
             got = scorer.predict_proba(form[rows])
             np.testing.assert_allclose(got, want[rows], rtol=1e-12, err_msg=f"{what} {rows}")
-    assert [d is not None for d in scorer._few_texts.values()] == [True]
+    assert [d is not None for d in scorer._text_scorers.values()] == [True]
 
 
 def test_what_is_no_text_is_refused_as_in_a_table() -> None:

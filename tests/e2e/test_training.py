@@ -443,7 +443,7 @@ def test_a_file_of_an_older_sqlml_gets_the_tables(tmp_path: Path) -> None:
         plain.execute("DROP TABLE sqlml.catalog_trainings; DROP TABLE sqlml.catalog_estimators")
     with sqlml.connect(path) as con:
         assert "query" not in dict(con.execute("DESCRIBE MODEL m").fetchall())
-        with pytest.raises(errors.CatalogError, match="no fitted object is kept"):
+        with pytest.raises(errors.CatalogError, match="no fitted object is stored"):
             con.estimator("m")
         con.train(
             *("m", "logistic_reg", "SELECT tenure, churned FROM customers"),

@@ -245,8 +245,8 @@ class Shop:
                 self.outcomes["no such row"] += 1
                 return None  # the table itself refuses it
             session = sqlml.attach(plain.cursor()) if rng.random() < 0.02 else self.con
-            session._lookup.forget()  # nothing is known from before
-            session._catalog.programs._loaded = Recent()
+            session._services.lookup.forget()  # nothing is known from before
+            session._services.catalog.programs._loaded = Recent()
             try:
                 session.execute(asked).fetchall()
                 self.outcomes["answered"] += 1

@@ -16,7 +16,7 @@ from sqlml.dialects import DUCKDB
 from sqlml.errors import SqlmlError
 from sqlml.planner.program.choose import SETTINGS
 from sqlml.planner.syntax.forms import FORMS
-from sqlml.statements import options as model_options
+from sqlml.statements import model_options
 from sqlml.tools.shell.dot_commands import COMMANDS
 from sqlml.tools.shell.output_modes import MODES
 from sqlml.training.model_types import MODEL_TYPES

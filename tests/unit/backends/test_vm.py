@@ -112,7 +112,7 @@ def test_the_same_numbers_as_the_source_in_any_batch(name: str) -> None:
         ours = getattr(scorer, method)
         whole = ours(x)
         same(whole, want)
-        assert scorer._direct, "it is scored in place"
+        assert scorer._matrix_scorers, "it is scored in place"
         for start, stop in [(0, 0), (5, 6), (3, 40), (100, 100 + MOST_ROWS + 1)]:
             np.testing.assert_array_equal(ours(x[start:stop]), whole[start:stop])
         np.testing.assert_array_equal(ours(np.asfortranarray(x[: COPIED + 5])), whole[: COPIED + 5])

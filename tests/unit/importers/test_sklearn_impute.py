@@ -14,7 +14,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from sqlml.catalog.model import Reference
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from sqlml.statements.build_version import Registration, version_of
+from sqlml.statements.build_version import ModelRequest, import_version
 from tests.support.oracles import mixed_frame
 from tests.support.sklearn_checks import assert_both_raise, assert_same
 
@@ -117,7 +117,7 @@ def test_strings_as_the_result_of_a_transformer_are_refused_in_sql() -> None:
     frame = mixed_frame(20)[["city"]]
     imputer = SimpleImputer(strategy="most_frequent").fit(frame)
     with pytest.raises(UnsupportedModelError, match="coalesce"):
-        version_of(imputer, Registration(Reference("m")))
+        import_version(imputer, ModelRequest(Reference("m")))
 
 
 def test_an_imputer_that_drops_every_column_is_refused() -> None:

@@ -7,9 +7,9 @@ import pytest
 from sqlml.catalog.model import Reference
 from sqlml.errors import ConfigError
 from sqlml.parsing import statements
-from sqlml.statements.alter import CHANGES
-from sqlml.statements.build_version import Registration, whole_model
-from sqlml.statements.run import STATEMENTS
+from sqlml.statements.alter_model import CHANGES
+from sqlml.statements.build_version import ModelRequest, parse_model_name
+from sqlml.statements.dispatch import STATEMENTS
 
 
 def kinds_of(base: type) -> set[type]:
@@ -30,12 +30,12 @@ def test_every_change_of_alter_model_is_carried_out() -> None:
 @pytest.mark.parametrize(
     "argument", [{"comment": 1}, {"number": True}, {"or_replace": 1}, {"options": {"bakend": "x"}}]
 )
-def test_a_registration_is_checked_when_it_is_made(argument: dict[str, object]) -> None:
+def test_a_request_is_checked_when_it_is_made(argument: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="comment|number|or_replace|bakend"):
-        Registration(Reference("m"), **argument)  # type: ignore[arg-type]
+        ModelRequest(Reference("m"), **argument)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["", "m/2", "m@first", "a.b.c"])
 def test_a_name_to_register_is_of_a_whole_model(name: str) -> None:
     with pytest.raises(ConfigError, match="invalid model name"):
-        whole_model(name)
+        parse_model_name(name)

@@ -1,0 +1,178 @@
+"""Queries that call models: planned, rewritten to SQL that DuckDB runs, and explained."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from sqlml.catalog.read import Lookup
+from sqlml.catalog.stored_programs import Programs
+from sqlml.dialects import DUCKDB
+from sqlml.errors import ParseError, UnknownModelError
+from sqlml.host import RowHost
+from sqlml.planner.plan.plan import Plan, with_rows
+from sqlml.planner.plan.text import Analysis, Measured
+from sqlml.planner.plan_cache import PlanCache
+from sqlml.session.engine_errors import reworded_errors
+from sqlml.session.registered_functions import Functions
+from sqlml.statements.planner_callbacks import explained_by_rows, names_in_rows
+from sqlml.training.reading.shaped_rows import held_out_query
+from sqlml.types import fold
+from sqlml.udfs.duckdb.engine import DuckDBEngine
+from sqlml.udfs.engine_function import EngineFunction
+from sqlml.udfs.make_function import engine_function
+from sqlml.udfs.metering import metered
+
+
+class Queries(PlanCache):
+    """Plans the queries of one connection, and rewrites them to statements of the engine."""
+
+    def __init__(
+        self,
+        engine: DuckDBEngine,
+        functions: Functions,
+        lookup: Lookup,
+        host: RowHost,
+        programs: Programs,
+    ) -> None:
+        context = replace(
+            engine.context(lookup.model),
+            small_models=lookup.small_models,
+            training=lookup.training,
+            held_out=partial(held_out_query, host),
+            explained=partial(explained_by_rows, host, programs, DUCKDB),
+            models=lookup.several,
+            names=partial(names_in_rows, weakref.ref(self)),
+            literal=host.literal,
+        )
+        super().__init__(context, lookup.stamp)
+        self._engine = engine
+        self._functions = functions
+        self.host = host
+        self._last_estimated: tuple[Plan | None, Plan | None] = None, None
+
+    def plan_with_rows(self, sql: str, parameters: Any) -> Plan | None:
+        """Plan one statement, with the engine's estimate of the rows of each call.
+
+        The last plan is cached with its estimates, so the engine estimates once.
+        """
+        plan = self.plan(sql, parameters)
+        if plan is None:
+            return None
+        last_plan, estimated = self._last_estimated
+        if last_plan is not plan:
+            estimated = with_rows(plan, self._engine.rows)
+            self._last_estimated = plan, estimated
+        return estimated
+
+    def rewrite(self, sql: str, parameters: Any, runs: bool = False) -> tuple[str, Any]:
+        """Return the statement and parameters for the engine, with all functions registered.
+
+        Args:
+            runs: the statement runs at once, which ends the previous statement's result.
+        """
+        make_plan = self._plan_current if runs else self.plan
+        plan = make_plan(sql, parameters)
+        while plan is not None:
+            try:
+                return self._functions.register(plan), remaining_parameters(plan, parameters)
+            except UnknownModelError:
+                previous, plan = plan, make_plan(sql, parameters)
+                if plan is not None and plan.functions.keys() == previous.functions.keys():
+                    raise  # otherwise another connection replaced the model after planning
+        return sql, parameters
+
+    def runnable(self, sql: str) -> str:
+        """Rewrite a query without parameters that may call models."""
+        return self.rewrite(sql, None)[0]
+
+    def _plan_current(self, sql: str, parameters: Any) -> Plan | None:
+        """Plan with the current models, even if an open result still sees older ones."""
+        try:
+            plan = self.plan(sql, parameters)
+        except UnknownModelError:
+            if self._engine.catch_up():
+                return self.plan(sql, parameters)
+            raise
+        if plan is not None and self._engine.catch_up():
+            return self.plan(sql, parameters)
+        return plan
+
+
+def remaining_parameters(plan: Plan, parameters: Any) -> Any:
+    """Return the user's parameters without those that the plan has used."""
+    if isinstance(parameters, Mapping):
+        names = plan.dropped_names
+        return {k: v for k, v in parameters.items() if fold(str(k)) not in names} or None
+    if plan.parameters is None:
+        return parameters
+    return [parameters[i] for i in plan.parameters] or None
+
+
+class Explaining:
+    """EXPLAIN and EXPLAIN ANALYZE of the queries of one connection that call models."""
+
+    def __init__(self, engine: DuckDBEngine, functions: Functions, queries: Queries) -> None:
+        self._engine = engine
+        self._functions = functions
+        self._queries = queries
+
+    def explain(self, query: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
+        """Return the rows of EXPLAIN: the model plan, then the engine's own."""
+        plan = self._queries.plan(query, parameters)
+        if plan is None:
+            if len(self._engine.native.extract_statements(query)) > 1:
+                raise ParseError("EXPLAIN takes one query, and would run any after the first")
+            return self._run_explain(query, parameters, analyze)
+        plan = with_rows(plan, self._engine.rows)
+        if analyze:
+            plan, rows = self._run_measured(plan, parameters)
+        else:
+            sql = self._functions.register(plan)
+            with reworded_errors(f"EXPLAIN {sql}", f"EXPLAIN {query}"):
+                rows = self._run_explain(sql, remaining_parameters(plan, parameters), False)
+        return [("sqlml_plan", str(plan)), *rows] if plan.calls else rows
+
+    def analyze(self, query: str, parameters: Any) -> Plan | None:
+        """Run a query once, and return its plan with the measurements.
+
+        A query that calls no model does not run, and has no plan.
+        """
+        plan = self._queries.plan(query, parameters)
+        if plan is None:
+            return None
+        return self._run_measured(with_rows(plan, self._engine.rows), parameters)[0]
+
+    def _run_measured(self, plan: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
+        """Run the plan once with functions that measure themselves.
+
+        Returns:
+            The plan with the measurements, and the rows of the engine's EXPLAIN ANALYZE.
+        """
+        called = {name: spec for name, spec in plan.specs.items() if f"{name}(" in plan.sql}
+        makers: dict[str, Callable[[], EngineFunction]] = {}
+        for name, spec in () if plan.kept else called.items():
+            program = self._functions.find_program(spec.program)
+            makers[name] = partial(engine_function, spec, program)
+        with metered(makers) as (meter, twins, measured):
+            names = {name: self._engine.add(f) for name, f in twins.items()}
+            if twins:
+                sql = self._functions.rename_calls(plan.sql, names)
+            else:
+                sql = self._functions.register(plan)
+            start = time.perf_counter()
+            rows = self._run_explain(sql, remaining_parameters(plan, parameters), True)
+            seconds = time.perf_counter() - start
+            idle = {name: Measured() for name in plan.specs if name not in called}
+            analysis = Analysis(seconds, meter.inside, {**idle, **measured()})
+        return replace(plan, analysis=analysis), rows
+
+    def _run_explain(self, sql: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
+        prefix = "EXPLAIN ANALYZE " if analyze else "EXPLAIN "
+        run = partial(self._engine.execute, prefix + sql, parameters)
+        rows = self._functions.retrying(lambda: run().fetchall())
+        return [(str(key), str(text)) for key, text in rows]

@@ -1,0 +1,306 @@
+"""SHOW MODELS, SHOW VERSIONS, DESCRIBE MODEL, EXPLAIN MODEL, and the description of a version.
+
+`describe` makes the `ModelDescription` that DESCRIBE MODEL, `Session.model`, `create_model` and
+`train` return.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sqlml import html
+from sqlml.catalog.model import Model, Reference, TrainingFacts
+from sqlml.catalog.row_expressions import shown
+from sqlml.catalog.small_models import KINDS, CascadeFacts, FeatureGroup, FilterFacts, SmallModel
+from sqlml.dialects import DUCKDB
+from sqlml.dialects.duckdb import builtin
+from sqlml.ir.program import Program
+from sqlml.ir.trees import Ensemble
+from sqlml.parsing.statements import DescribeModel, ExplainModel, ShowModels, ShowVersions
+from sqlml.planner.plan.text import explain_model as explain_program
+from sqlml.statements.model_options import ESTIMATOR, user_options
+from sqlml.statements.models import Answer, Models, resolve_model, resolve_name, rows
+from sqlml.statements.show_create_model import sql_type
+from sqlml.training.cascades.recipe import Recipe
+from sqlml.types import Feature, class_text
+
+NOT_USED = "(not used)"
+"""Shown instead of the type of a column that no output of the model needs."""
+
+
+def show_models(models: Models, statement: ShowModels) -> Answer:
+    """Carry out SHOW MODELS [LIKE ...] [FROM ...]; without a catalog the answer has no rows."""
+    catalog, database = models.catalog, statement.database
+    columns = (
+        "name, version, source, library, features, labels, versions, aliases, tags, comment, "
+        "created_at"
+    )
+    catalog.check_database(database)
+    if not catalog.schema_exists(database):
+        empty = ", ".join(f"NULL::VARCHAR AS {c}" for c in columns.split(", "))
+        return f"SELECT {empty} WHERE false", None
+    query = f"SELECT {columns} FROM ({catalog.models_query(database)})"
+    if statement.like is None:
+        return f"{query} ORDER BY name", None
+    return f"{query} WHERE {builtin('~~*')}(name, ?) ORDER BY name", [statement.like]
+
+
+def show_versions(models: Models, statement: ShowVersions) -> Answer:
+    """Carry out SHOW VERSIONS IN MODEL; the oldest version comes first.
+
+    Raises:
+        UnknownModelError: no such model.
+    """
+    reference = resolve_model(statement.name)
+    models.catalog.version(reference)
+    query = f"SELECT * EXCLUDE (name) FROM ({models.catalog.versions_query(reference.database)})"
+    return f"{query} WHERE {builtin('lower')}(name) = ? ORDER BY version", [reference.key]
+
+
+def describe_model(models: Models, statement: DescribeModel) -> Answer:
+    """Carry out DESCRIBE MODEL."""
+    description = describe(models, resolve_name(statement.name))
+    return rows(("property", "value"), description.properties)
+
+
+def explain_model(models: Models, statement: ExplainModel) -> Answer:
+    """Carry out EXPLAIN MODEL: list the pipeline, the operators and the small models."""
+    model = models.catalog.get(resolve_name(statement.name))
+    training = models.catalog.training(model)
+    lines = [] if training is None else [("pipeline", training.pipeline)]
+    lines += explain_program(model.program, model.options)
+    lines += _describe_small_models(models.catalog.small_models(model))
+    return rows(("explain_key", "explain_value"), lines)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """A version of a model: what it reads, predicts and was made from.
+
+    Printed, it is the result of DESCRIBE MODEL; a notebook shows a table.
+
+    Attributes:
+        name: of the model, without its database.
+        version: its number.
+        inputs: the columns that a call brings, in order, and their SQL types; `(not used)` for a
+            column that no output needs, and `(for a, b)` for one from which TRANSFORM makes
+            the features a and b.
+        outputs: what the model can return: label, proba, score, samples, transform.
+        classes: the class labels of each target; empty for a regression.
+        metrics: of the rows that training held out, by name; None for one that these rows do not
+            define. Empty if sqlml did not train the model.
+        properties: everything that DESCRIBE MODEL shows, as pairs of name and text.
+    """
+
+    name: str
+    version: int
+    inputs: Mapping[str, str]
+    outputs: tuple[str, ...]
+    classes: tuple[tuple[Any, ...], ...]
+    metrics: Mapping[str, float | None]
+    properties: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        width = max(len(name) for name, _ in self.properties)
+        return "\n".join(f"{name:<{width}}  {text}".rstrip() for name, text in self.properties)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html.table(("property", "value"), [pair for pair in self.properties if pair[1]])
+
+
+def describe(models: Models, reference: Reference) -> ModelDescription:
+    """Describe the version that a reference names.
+
+    Raises:
+        UnknownModelError: no such model or version.
+    """
+    catalog, model = models.catalog, models.catalog.get(reference)
+    training = catalog.training(model)
+    used = model.used if model.transform is None else model.transform.reads(model.used)
+    inputs = {
+        f.name: _describe_input(model, f) if f.name in used else NOT_USED for f in model.columns
+    }
+    properties = [
+        *_describe_registration(models, model),
+        *_describe_training(training),
+        *_describe_small_models(catalog.small_models(model)),
+        *((f"input {n}", f"{name} {t}") for n, (name, t) in enumerate(inputs.items(), 1)),
+        *_describe_transform(model),
+    ]
+    return ModelDescription(
+        model.name,
+        model.version,
+        MappingProxyType(inputs),
+        tuple(model.program.outputs),
+        tuple(tuple(labels.values) for labels in model.program.labels),
+        MappingProxyType({} if training is None else dict(training.metrics)),
+        tuple(properties),
+    )
+
+
+def _describe_registration(models: Models, model: Model) -> list[tuple[str, str]]:
+    """Return name, origin, structure and options of a version."""
+    catalog, program, origin = models.catalog, model.program, model.origin
+    whole_model = Reference(model.name, model.database)
+    classes = [", ".join(map(class_text, labels.values)) for labels in program.labels]
+    if len(classes) > 1:
+        classes = [f"t{t}: {values}" for t, values in enumerate(classes)]
+    steps = [node for node in program.nodes if node.op not in ("input", "constant")]
+    operators = Counter(node.op for node in steps)
+    aliases = [a for a, number in catalog.aliases(whole_model).items() if number == model.version]
+    options, verification = user_options(model.options), model.verification or {}
+    return [
+        ("name", model.name),
+        ("version", str(model.version)),
+        ("is_default", str(catalog.default(whole_model) == model.version).lower()),
+        ("aliases", ", ".join(aliases)),
+        ("tags", _join_pairs(catalog.tags(whole_model))),
+        ("comment", model.comment or ""),
+        ("source", origin.source),
+        ("library", origin.library),
+        ("path", origin.path or ""),
+        ("sha256", origin.sha256 or ""),
+        ("outputs", ", ".join(program.outputs)),
+        ("targets", str(program.targets or "")),
+        ("classes", "; ".join(classes)),
+        ("operators", ", ".join(op if n == 1 else f"{op} x{n}" for op, n in operators.items())),
+        ("nodes", str(len(steps))),
+        ("trees", _count_trees(program)),
+        ("bytes", str(program.nbytes)),
+        ("stored_bytes", str(catalog.stored_bytes(model))),
+        ("hash", program.hash),
+        ("options", _join_pairs(options)),
+        ("verification", _join_pairs(verification)),
+        ("estimator", _describe_estimator(model.options.get(ESTIMATOR))),
+        ("created_at", str(model.created_at)),
+    ]
+
+
+def _join_pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in values.items())
+
+
+def _count_trees(program: Program) -> str:
+    """Count the trees and their nodes, leaves included; empty for a model without trees."""
+    forests = [Ensemble.of(node.attrs) for node in program.nodes if node.op == "tree_ensemble"]
+    if not forests:
+        return ""
+    trees, nodes = sum(f.trees for f in forests), sum(f.nodes + len(f.leaf_values) for f in forests)
+    return f"{trees} with {nodes} nodes"
+
+
+def _describe_estimator(stored_recipe: Any) -> str:
+    """Return the class of the last estimator, with the parameters that differ from the defaults."""
+    if stored_recipe is None:
+        return ""
+    recipe = Recipe.of(stored_recipe)
+    name = recipe.path.rpartition(".")[2]
+    return f"{name}({', '.join(f'{k}={v!r}' for k, v in recipe.parameters.items())})"
+
+
+def _describe_training(facts: TrainingFacts | None) -> list[tuple[str, str]]:
+    """Return how a version was trained, and how good it is."""
+    if facts is None:
+        return []
+    split = {k: v for k, v in facts.split.items() if v is not None}
+    metrics = ", ".join(f"{k}={v:.6g}" for k, v in facts.metrics.items() if v is not None)
+    return [
+        ("model_type", f"{facts.model_type} by {facts.library}"),
+        ("trained_on", f"{facts.rows:,} rows, {facts.held_out:,} held out"),
+        ("split", _join_pairs(split)),
+        ("metrics", metrics),
+        ("query", facts.query),
+    ]
+
+
+def _describe_input(model: Model, column: Feature) -> str:
+    """Return the type of a column that feeds a feature, or the features that are made from it."""
+    if column.kind != "any" or model.transform is None:
+        return sql_type(model.program, column)
+    features = [n for n, e in model.transform.made.items() if column.name in e.columns]
+    return f"(for {', '.join(features)})"
+
+
+def _describe_transform(model: Model) -> list[tuple[str, str]]:
+    """Return the features that are made from columns, with their expressions."""
+    if model.transform is None:
+        return []
+    columns = {name: DUCKDB.quote_name(name) for name in model.transform.columns}
+    features = model.transform.made.items()
+    return [("made in SQL", f"{name} = {shown(e.of(columns))}") for name, e in features]
+
+
+def _describe_small_models(small_models: Mapping[str, SmallModel]) -> list[tuple[str, str]]:
+    return [
+        (f"{KINDS[kind][2].lower()}: {name}", text)
+        for kind, small in small_models.items()
+        for name, text in describe_small_model(small.facts)
+    ]
+
+
+def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, str]]:
+    """Return what a cascade or a top-K filter reads, what it guarantees, and what it saves."""
+    measured = (
+        _describe_cascade(facts) if isinstance(facts, CascadeFacts) else _describe_filter(facts)
+    )
+    unique_keys = [("unique keys", "; ".join(facts.unique_keys))] if facts.unique_keys else []
+    return [
+        ("small model reads", _join_groups(facts.groups, True)),
+        ("only the full model reads", _join_groups(facts.groups, False)),
+        *unique_keys,
+        *measured,
+        (
+            "expected",
+            f"{facts.gain:.2f} times as fast: {facts.expected_ns:,.0f} ns a row instead of "
+            f"{facts.exact_ns:,.0f}",
+        ),
+        *((f"group {n}", describe_group(group)) for n, group in enumerate(facts.groups, 1)),
+    ]
+
+
+def describe_group(group: FeatureGroup) -> str:
+    """Return a feature group with its cost and importance."""
+    suffix = "; the small model reads it" if group.chosen else ""
+    return f"{group.name}: {group.cost:,.0f} ns a row, importance {group.importance:.4f}{suffix}"
+
+
+def _join_groups(groups: tuple[FeatureGroup, ...], chosen: bool) -> str:
+    return "; ".join(group.name for group in groups if group.chosen == chosen)
+
+
+def _describe_cascade(facts: CascadeFacts) -> list[tuple[str, str]]:
+    return [
+        (
+            "guarantee",
+            f"accuracy falls by at most {facts.accuracy_loss:g} on rows like those of "
+            f"column {facts.label} (97.5% sure)",
+        ),
+        (
+            "measured",
+            f"accuracy {facts.accuracy - facts.loss:.4f} instead of {facts.accuracy:.4f} on "
+            f"{facts.held_out:,} rows held out; at most {facts.most_loss:.4f} is lost",
+        ),
+        ("confident", f"{facts.confident:.1%} of the rows, surer than {facts.threshold:.4f}"),
+    ]
+
+
+def _describe_filter(facts: FilterFacts) -> list[tuple[str, str]]:
+    return [
+        (
+            "guarantee",
+            f"of the best {facts.k} rows at least {facts.precision:.0%} are right in 95% of "
+            "queries (97.5% sure)",
+        ),
+        (
+            "measured",
+            f"{facts.trials - facts.failures} of {facts.trials} queries over {facts.rows:,} rows: "
+            f"{facts.low:.1%} to {facts.high:.1%}",
+        ),
+        ("ratio", f"the full model ranks the best {facts.ratio:.2f} * {facts.k} rows"),
+    ]

@@ -1,0 +1,104 @@
+"""EXPORT MODEL: write a model to a file, under the engine's own access settings."""
+
+from __future__ import annotations
+
+import os
+
+from sqlml.catalog.model import Model, Reference
+from sqlml.catalog.small_models import dumps
+from sqlml.errors import ConfigError
+from sqlml.importers.sqlml_file import about
+from sqlml.parsing.statements import ExportModel, OtherDatabase
+from sqlml.planner.databases.export_for import database_of, export_for
+from sqlml.planner.export_bytes import FORMATS, export
+from sqlml.statements.models import Models, resolve_name
+
+
+def export_statement(models: Models, statement: ExportModel) -> None:
+    """Carry out EXPORT MODEL ... TO 'path' [FORMAT ...] [FOR ...]."""
+    name, path = resolve_name(statement.name), statement.path
+    if statement.database is None:
+        export_model(models, name, path, statement.format)
+    else:
+        _export_for_database(models, name, path, statement.database)
+
+
+def export_model(models: Models, reference: Reference, path: str, format: str | None) -> None:
+    """Write a model to a file.
+
+    Args:
+        format: ONNX, SQLML or SQL, whose macros have the model's name; None: implied by the ending
+            of the path.
+
+    Raises:
+        UnknownModelError: no such model, version or alias.
+        ConfigError: unknown format, or the ending does not imply one.
+        BackendError: that format cannot express the model.
+    """
+    model = models.catalog.get(reference)
+    _check_path(path)
+    ending = path.rsplit(".", 1)[-1].upper()
+    if format is None and ending not in FORMATS:
+        raise ConfigError(f"cannot tell the format of {path!r}; write FORMAT ONNX, SQLML or SQL")
+    if model.transform is not None and (format or ending) == "SQL":
+        raise ConfigError(
+            f"model {model.label} {model.transform.summary()}, which macros in a file cannot do: "
+            "write FORMAT SQLML, or ONNX, whose inputs are these features"
+        )
+    origin, small_models = model.origin, models.catalog.small_models(model)
+    metadata = about(
+        model.features,
+        origin.source,
+        origin.library,
+        model.options,
+        {kind: (small.small, dumps(small.facts)) for kind, small in small_models.items()},
+    )
+    content = export(model.program, format or ending, model.name, metadata, model.options)
+    models.host.write_file(path, content)
+
+
+def _export_for_database(
+    models: Models, reference: Reference, path: str, target: OtherDatabase
+) -> None:
+    """Write a model to a file as SQL of a database in which sqlml does not run.
+
+    Raises:
+        UnknownModelError: no such model, version or alias.
+        ConfigError: an unknown database or form, or no table.
+        BackendError: that database's SQL cannot express the model; the message says why.
+    """
+    model = models.catalog.get(reference)
+    _check_path(path)
+    database_of(target.dialect)
+    if model.transform is not None:
+        raise ConfigError(
+            f"model {model.label} {model.transform.summary()}, which is not exported for other "
+            "databases: train it on a query that has these features as columns"
+        )
+    content = export_for(
+        model.program,
+        model.features,
+        model.name,
+        target.dialect,
+        form=target.form,
+        table=target.table,
+        columns=target.columns,
+        options=model.options,
+        booleans=_boolean_features(models, model),
+    )
+    models.host.write_file(path, content.encode())
+
+
+def _boolean_features(models: Models, model: Model) -> list[str]:
+    """Return the features that were BOOLEAN columns when sqlml trained the model."""
+    facts = models.catalog.training(model)
+    features = () if facts is None else facts.features
+    return [str(feature["name"]) for feature in features if feature["type"] == "BOOLEAN"]
+
+
+def _check_path(path: str) -> None:
+    """Reject a path that names no file; the engine would choose a name itself."""
+    if "\0" in path:
+        raise ConfigError(f"invalid path {path!r}: it contains a NUL character")
+    if not path.strip() or path.endswith(("/", os.sep)):
+        raise ConfigError(f"{path!r} names no file; write EXPORT MODEL m TO 'm.sqlml'")

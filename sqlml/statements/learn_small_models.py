@@ -1,0 +1,385 @@
+"""ALTER MODEL ... ADD CASCADE and ADD TOP_K FILTER: learn a small model from the rows of a query.
+
+The small model of a cascade predicts easy rows, and that of a top-K filter selects the rows that
+the full model ranks, as in Willump (sections 5 and 6). A small model is stored only if it is
+expected to save time. VERIFY MODEL reads true labels with `find_label_column` and `encode_labels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sqlml.catalog.model import Model, Reference
+from sqlml.catalog.small_models import SmallModel, with_unique_keys
+from sqlml.dialects.duckdb import builtin
+from sqlml.errors import ConfigError, MissingColumnError, ParseError
+from sqlml.parsing.statements import AddCascade, AddTopKFilter
+from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.binding.requested_output import index_of
+from sqlml.planner.program.result_sql import label_literal
+from sqlml.planner.rewrites.tentative_rules import without_views
+from sqlml.planner.syntax.feature_sources import feature_sources
+from sqlml.planner.syntax.joins import LeftJoin, left_joins
+from sqlml.planner.syntax.lineage import FeatureSource
+from sqlml.planner.syntax.text import text_of
+from sqlml.scorer.input_table import program_inputs
+from sqlml.statements.describe_model import describe_group, describe_small_model
+from sqlml.statements.model_options import ESTIMATOR, OUTPUT
+from sqlml.statements.models import Answer, Models, rows
+from sqlml.training.cascades.feature_groups import Needs, Sources, source_costs, without
+from sqlml.training.cascades.learn import NoGain, learn_cascade, learn_filter
+from sqlml.training.cascades.recipe import Recipe
+from sqlml.types import Array, fold, list_classes
+
+ACCURACY_LOSS = 0.001
+"""Default of the option accuracy_loss: how far accuracy may fall (Willump)."""
+
+K, PRECISION = 20, 0.95
+"""Defaults of a top-K filter (Willump, section 6.3)."""
+
+UNIQUE_KEYS = "unique_keys"
+"""Option with keys that the tables do not declare.
+
+Files, attached tables and many tables of the database declare no keys. A key that is unique all the
+same gives a row at most one partner, so the join keeps the number of rows.
+"""
+
+
+def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Answer:
+    """Carry out ADD CASCADE USING (query) OPTIONS (label = ..., accuracy_loss = ..., ...).
+
+    Raises:
+        ConfigError: an option, the model or the rows do not suit a cascade.
+        ParseError, MissingColumnError: the query does not fit.
+        UnsupportedModelError, MissingDependencyError: no small model can be trained.
+    """
+    model, options = models.catalog.get(reference), change.options
+    _check_classifier(model)
+    _check_option_names(options, ("label", "accuracy_loss", UNIQUE_KEYS), "ADD CASCADE")
+    accuracy_loss: Any = options.get("accuracy_loss", ACCURACY_LOSS)
+    if not _is_fraction(accuracy_loss) or accuracy_loss == 1:
+        raise ConfigError(
+            f"accuracy_loss must lie between 0 and 1, as 0.001 does, not {accuracy_loss!r}"
+        )
+    recipe = _read_recipe(model)
+    learning = fetch_learning_rows(models, model, change.query, "ADD CASCADE")
+    keys = check_unique_keys(models, options, learning.expanded_query)
+    label = find_label_column(
+        options.get("label", model.options.get(OUTPUT)), model, learning.frame
+    )
+    codes = encode_labels(learning.frame[label], model)
+    cascade = learn_cascade(
+        model.program,
+        recipe,
+        program_inputs(model.program, learning.frame[codes >= 0]),
+        codes[codes >= 0],
+        query=learning.query,
+        label=label,
+        loss=float(accuracy_loss),
+        sources=learning.sources,
+        base_ns=learning.rest_ns,
+    )
+    return _store(models, model, cascade, keys)
+
+
+def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter) -> Answer:
+    """Carry out ADD TOP_K FILTER USING (query) OPTIONS (k = ..., precision = ..., ...).
+
+    Raises:
+        ConfigError: an option, the model or the rows do not suit a filter.
+        ParseError, MissingColumnError: the query does not fit.
+        UnsupportedModelError, MissingDependencyError: no small model can be trained.
+    """
+    model, options = models.catalog.get(reference), change.options
+    _check_option_names(options, ("k", "precision", "class", UNIQUE_KEYS), "ADD TOP_K FILTER")
+    output, column, chosen_class = _find_ranking_output(model, options)
+    k: Any = options.get("k", K)
+    precision: Any = options.get("precision", PRECISION)
+    if type(k) is not int or k < 1:
+        raise ConfigError(f"option k must be a number of rows, such as 20, not {k!r}")
+    if not _is_fraction(precision):
+        raise ConfigError(f"precision must lie between 0 and 1, as 0.95 does, not {precision!r}")
+    recipe = _read_recipe(model).regression()
+    learning = fetch_learning_rows(models, model, change.query, "ADD TOP_K FILTER")
+    keys = check_unique_keys(models, options, learning.expanded_query)
+    top_k_filter = learn_filter(
+        model.program,
+        recipe,
+        program_inputs(model.program, learning.frame),
+        query=learning.query,
+        output=output,
+        column=column,
+        chosen=chosen_class,
+        k=k,
+        precision=float(precision),
+        sources=learning.sources,
+        base_ns=learning.rest_ns,
+    )
+    return _store(models, model, top_k_filter, keys)
+
+
+def _check_classifier(model: Model) -> None:
+    labels = model.program.labels
+    if len(labels) == 1 and "label" in model.program.outputs:
+        return
+    reason = "has several targets" if labels else "does not predict classes"
+    raise ConfigError(f"model {model.label} {reason}, and a cascade is for classifiers")
+
+
+def _check_option_names(
+    options: Mapping[str, Any], allowed: tuple[str, ...], statement: str
+) -> None:
+    for name in options:
+        if name not in allowed:
+            raise ConfigError(
+                f"unknown option {name!r}; options of {statement}: {', '.join(allowed)}"
+            )
+
+
+def _is_fraction(value: Any) -> bool:
+    """Return whether a value is a number above 0 and at most 1."""
+    return type(value) in (int, float) and 0 < value <= 1
+
+
+def _find_ranking_output(model: Model, options: Mapping[str, Any]) -> tuple[str, int, str]:
+    """Return the output that queries order by, its column, and its class as a SQL literal."""
+    program = model.program
+    if not program.labels and "label" in program.outputs and program.targets == 1:
+        if "class" in options:
+            raise ConfigError(f"model {model.label} predicts a number and has no classes")
+        return "label", 0, ""
+    if len(program.labels) != 1 or "proba" not in program.outputs:
+        raise ConfigError(
+            f"model {model.label} predicts neither a number nor probabilities of classes for a "
+            "row, so its rows cannot be ranked"
+        )
+    labels = program.labels[0]
+    chosen_class = options.get("class", model.options.get("positive_class"))
+    if chosen_class is None and len(labels) == 2:
+        chosen_class = labels.values[1]
+    if chosen_class is None:
+        raise ConfigError(
+            "name the class by whose probability queries order: OPTIONS (class = ...); classes: "
+            + list_classes(labels.values)
+        )
+    index = index_of(labels, chosen_class)
+    if index is None:
+        raise ConfigError(
+            f"model {model.label} has no class {chosen_class!r}; its classes are "
+            + list_classes(labels.values)
+        )
+    return "proba", index, label_literal(labels.values[index], labels.kind)
+
+
+def _read_recipe(model: Model) -> Recipe:
+    """Return how the model's last estimator was made."""
+    recipe = model.options.get(ESTIMATOR)
+    if recipe is None:
+        raise ConfigError(
+            f"nothing is known of how model {model.label} was trained: it came from a file that "
+            "does not say so, or was registered by an earlier sqlml; register the fitted object "
+            "again"
+        )
+    return Recipe.of(recipe)
+
+
+def _store(
+    models: Models, model: Model, learned: SmallModel | NoGain, keys: tuple[str, ...]
+) -> Answer:
+    """Store what was learned, if it gains anything, and return its description.
+
+    Args:
+        keys: unique keys of the query's tables (`check_unique_keys`).
+    """
+    if isinstance(learned, NoGain):
+        groups = [
+            (f"group {n}", describe_group(group)) for n, group in enumerate(learned.groups, 1)
+        ]
+        return rows(("property", "value"), [("stored", "no"), ("reason", learned.reason), *groups])
+    small_model = with_unique_keys(learned, keys)
+    models.versions.add_small_model(model, small_model)
+    description = describe_small_model(small_model.facts)
+    return rows(("property", "value"), [("stored", "yes"), *description])
+
+
+# The rows of the query, and the time that its parts take.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearningRows:
+    """The rows of a query from which a small model learns.
+
+    Attributes:
+        query: as the statement has it.
+        expanded_query: the query with views and joined CTEs as subqueries.
+        frame: all its columns, a pandas frame.
+        sources: the parts of the query that compute single features.
+        rest_ns: nanoseconds per row of all other parts.
+    """
+
+    query: str
+    expanded_query: str
+    frame: Any
+    sources: Sources
+    rest_ns: float
+
+
+def fetch_learning_rows(models: Models, model: Model, query: str, statement: str) -> LearningRows:
+    """Fetch the rows of a query, and measure the time that its parts take.
+
+    Raises:
+        ConfigError: the engine gains nothing from a small model.
+        ParseError: the text is no query, or the query calls models.
+    """
+    if not models.dialect.lazy_calls:
+        raise ConfigError(
+            "a small model saves nothing in this engine, which evaluates both models for every "
+            "row; learn and use it in DuckDB"
+        )
+    if model.transform is not None:
+        raise ConfigError(
+            f"model {model.label} makes its features by TRANSFORM, or of dates, and small models "
+            "read columns: make them in the query, and train the model on that"
+        )
+    query = query.strip()
+    if text_of(query).calls_models:
+        raise ParseError(f"ALTER MODEL ... {statement} USING takes a query without model calls")
+    try:
+        frame = models.host.fetch_frame(query)
+    except ParseError as error:
+        raise ParseError(f"ALTER MODEL ... {statement} USING takes one query: {error}") from None
+    frame = frame.rename(columns=model.renamed([str(column) for column in frame.columns]))
+
+    def run(text: str) -> None:
+        """Let the engine compute all columns of a query, and return a single number."""
+        models.host.fetch_frame(
+            f"SELECT {builtin('max')}({builtin('hash')}(sqlml_rows)) "
+            f"FROM (\n{text}\n) AS sqlml_rows"
+        )
+
+    expanded_query = _expand_views(models, query)
+    needs = _find_needs(models, expanded_query, model)
+    sources, rest_ns = source_costs(expanded_query, needs, run, max(1, len(frame)))
+    return LearningRows(query, expanded_query, frame, sources, rest_ns)
+
+
+def _expand_views(models: Models, query: str) -> str:
+    """Replace views and joined CTEs by subqueries, unless that changes the query's columns."""
+    expanded_query = without_views(query, models.host.view)
+    try:
+        has_same_columns = models.host.columns(expanded_query) == models.host.columns(query)
+    except ProbeError:
+        return query
+    return expanded_query if has_same_columns else query
+
+
+def _find_needs(models: Models, query: str, model: Model) -> Needs:
+    """Map each feature to the parts of the query that it needs and that can be left out."""
+    try:
+        sources = feature_sources(query, models.host.columns, models.host.function_type)
+    except ProbeError:
+        return {}
+    features = {f.name: sources.get(fold(f.name), frozenset()) for f in model.features}
+    all_sources = frozenset().union(*features.values())
+    removable = {source for source in all_sources if _can_be_removed(models, query, source)}
+    return {name: needed & removable for name, needed in features.items() if needed & removable}
+
+
+def _can_be_removed(models: Models, query: str, source: FeatureSource) -> bool:
+    """Return whether the engine binds the query without a source, so its cost can be measured."""
+    try:
+        models.host.columns(without(query, (source,)))
+    except ProbeError:
+        return False
+    return True
+
+
+def check_unique_keys(models: Models, options: Mapping[str, Any], query: str) -> tuple[str, ...]:
+    """Return the keys of the option `unique_keys`, which must be unique in the joined tables.
+
+    Raises:
+        ConfigError: the option is no list of columns, no table is joined on one of the keys, or a
+            table has a key twice.
+    """
+    option = options.get(UNIQUE_KEYS, ())
+    keys = (option,) if isinstance(option, str) else option
+    if not isinstance(keys, list | tuple) or not all(isinstance(k, str) and k for k in keys):
+        raise ConfigError(
+            f"option {UNIQUE_KEYS} takes columns, such as ['song', 'shop, day'], not {option!r}"
+        )
+    joins = left_joins(query) if keys else []
+    for key in keys:
+        columns = {fold(column.strip()) for column in key.split(",")}
+        joins_by_key = [join for join in joins if columns <= join.keys.keys()]
+        if not joins_by_key:
+            raise ConfigError(
+                f"option {UNIQUE_KEYS}: the query has no LEFT JOIN of a table by {key!r}"
+            )
+        for join in joins_by_key:
+            _check_unique(models, join, key)
+    return tuple(keys)
+
+
+def _check_unique(models: Models, join: LeftJoin, key: str) -> None:
+    """Raise ConfigError if two rows of a joined table have the same values of a key."""
+    columns = [models.dialect.quote_name(column.strip()) for column in key.split(",")]
+    key_sql, not_null = ", ".join(columns), " AND ".join(f"{c} IS NOT NULL" for c in columns)
+    duplicates = models.host.fetch_frame(
+        f"SELECT {key_sql} FROM {join.table} AS sqlml_rows WHERE {not_null} GROUP BY {key_sql} "
+        f"HAVING {builtin('count')}(*) > 1 LIMIT 1"
+    )
+    if len(duplicates):
+        values = ", ".join(repr(value) for value in duplicates.iloc[0].tolist())
+        raise ConfigError(f"option {UNIQUE_KEYS}: {join.table} has {key} = {values} several times")
+
+
+# The true labels among the rows of a query.
+
+
+def find_label_column(name: Any, model: Model, frame: Any) -> str:
+    """Return the column of the true labels: the named one, or the only one that is no feature.
+
+    Raises:
+        MissingColumnError: the frame has no such column.
+        ConfigError: none is named, and no or several columns are no features.
+    """
+    columns = [str(column) for column in frame.columns]
+    if name is not None:
+        matches = [c for c in columns if fold(c) == fold(str(name))]
+        if not matches:
+            raise MissingColumnError(
+                f"the query has no column {name!r} with the labels; it has {', '.join(columns)}"
+            )
+        return matches[0]
+    features = {fold(f.name) for f in model.features}
+    others = [c for c in columns if fold(c) not in features]
+    if len(others) != 1:
+        raise ConfigError(
+            "name the column of the query with the true labels: OPTIONS (label = 'column')"
+        )
+    return others[0]
+
+
+def encode_labels(column: Any, model: Model) -> Array:
+    """Return the index of each label among the model's classes, int64 (n,); -1 for NULL.
+
+    Raises:
+        ConfigError: a label is not a class of the model.
+    """
+    labels = model.program.labels[0]
+    indices = {value: index for index, value in enumerate(labels.values)}
+    codes = []
+    for value, is_missing in zip(column.to_numpy(object), column.isna().tolist(), strict=True):
+        plain_value = value.item() if isinstance(value, np.generic) else value
+        try:
+            codes.append(-1 if is_missing else indices[plain_value])
+        except (KeyError, TypeError):  # TypeError: a list or a struct
+            raise ConfigError(
+                f"column {column.name!r} holds {value!r}, which is not a class of model "
+                f"{model.label}; its classes are {list_classes(labels.values)}"
+            ) from None
+    return np.array(codes, np.int64)

@@ -1,0 +1,236 @@
+"""Options of a model: OPTIONS (...) in SQL, keyword arguments of `create_model` in Python.
+
+`STORED` options are kept with the model and decide how it runs. `AT_CREATION` options matter only
+while a model is read and compared with its source. Every option is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypedDict
+
+from sqlml.catalog.model import TRANSFORM
+from sqlml.errors import ConfigError
+from sqlml.ir.program import Program
+from sqlml.planner.binding.refused_nulls import refused
+from sqlml.planner.binding.requested_output import index_of
+from sqlml.planner.binding.unknown_categories import check_takes_null
+from sqlml.planner.choice.choose import batch_rows, choose
+from sqlml.types import list_classes
+
+STORED = (
+    *("backend", "strategy", "device", "batch_size"),
+    *("on_null", "on_missing_column", "on_unknown", "positive_class", "approximate"),
+)
+"""Options that are kept with the model and decide how it runs, and what it predicts."""
+
+AT_CREATION = ("allow_pickle", "sha256", "verify")
+"""Options that matter while a model is read and compared with its source."""
+
+OUTPUT = "output"
+"""Key of the label's name among the stored options; the OUTPUT clause sets it."""
+
+ESTIMATOR = "estimator"
+"""Key of the last estimator's recipe (`Recipe.to_dict`) among the stored options."""
+
+INTERNAL = (OUTPUT, ESTIMATOR, TRANSFORM)
+"""Keys that are stored with the options, but are no options that a user sets."""
+
+VERIFY = (True, False, "record")
+"""Values of `verify`: reject a model that predicts differently from its source, skip the
+comparison, or only store its result."""
+
+_ERROR_OR_NULL = ("error", "null")
+"""Reactions to a missing value, a missing column or an unknown category."""
+
+
+class ModelOptions(TypedDict, total=False):
+    """Keyword options of `create_model` and `add_version`.
+
+    Attributes:
+        on_null: `'error'` or `'null'`, for rows in which a column that the model needs is NULL.
+        on_missing_column: the same, for tables that lack a column.
+        on_unknown: the same, for categories that the model has never seen.
+        positive_class: the class whose probability `predict_proba` returns.
+        approximate: allow a cascade to predict instead of the model.
+        backend: "auto", "native", "reference", "torch", "onnxruntime" or "sql".
+        strategy: how trees are evaluated; "auto" by default.
+        device: "auto", "cpu" or "cuda".
+        batch_size: rows that are scored at once.
+        verify: `True` compares the stored model with its source and rejects it if they differ,
+            `"record"` only stores the result of the comparison, `False` skips it.
+        allow_pickle: read a file that is a pickle, which executes code.
+        sha256: the digest that a model file must have.
+    """
+
+    on_null: Literal["error", "null"]
+    on_missing_column: Literal["error", "null"]
+    on_unknown: Literal["error", "null"]
+    positive_class: str | float | bool
+    approximate: bool
+    backend: str
+    strategy: str
+    device: str
+    batch_size: int
+    verify: bool | Literal["record"]
+    allow_pickle: bool
+    sha256: str
+
+
+class TrainingOptions(ModelOptions, total=False):
+    """Keyword options of `train`.
+
+    These are sqlml's own options, and the parameters of estimators that most libraries share.
+    Every other parameter of a library goes into `library_options`, by its own name.
+    docs/sql-options.md lists all of sqlml's own.
+
+    Attributes:
+        library: "sklearn", "xgboost", "lightgbm", "catboost" or "torch".
+        split, eval_fraction, split_column: which rows are held out to measure the model.
+        seed: of the split and of the estimator; 0 by default.
+        early_stop, early_stopping_rounds: end boosting when held-out rows no longer gain.
+        class_weights: "balanced", or (class, weight) pairs.
+        weight, group: columns with row weights, and with the groups of a ranker.
+        encoding: `"one_hot"` or `"target"`, for categories that the estimator cannot read.
+        standardize: scale numbers for estimators that need it.
+        leaks: `"warn"` or `"error"`, if a feature equals the label.
+        keep_estimator: store the fitted object, for `Session.estimator`.
+        num_trials, tuning_objective: trials of a search, and the metric that ranks them.
+        checkpoint: a folder that keeps finished rounds.
+        out_of_core: read rows in blocks from a file instead of keeping them in memory.
+        num_workers: Spark tasks that train together.
+    """
+
+    library: str
+    split: str
+    eval_fraction: float
+    split_column: str
+    seed: int
+    early_stop: bool
+    early_stopping_rounds: int
+    class_weights: object
+    weight: str
+    group: str
+    encoding: Literal["one_hot", "target"]
+    standardize: bool
+    leaks: Literal["warn", "error"]
+    keep_estimator: bool
+    num_trials: int
+    tuning_objective: str
+    checkpoint: str
+    out_of_core: bool
+    num_workers: int
+    alpha: object
+    colsample_bytree: object
+    hidden_units: object
+    l1_ratio: object
+    l1_reg: object
+    l2_reg: object
+    learning_rate: object
+    max_depth: object
+    max_features: object
+    max_iter: object
+    max_iterations: object
+    max_leaves: object
+    min_child_weight: object
+    monotone_constraints: object
+    n_clusters: object
+    n_components: object
+    n_estimators: object
+    num_leaves: object
+    objective: object
+    subsample: object
+
+
+def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check all options of a new model, and return those that are stored with it.
+
+    Raises:
+        ConfigError: an unknown option, or an invalid value.
+    """
+    for name in options:
+        if name not in STORED and name not in AT_CREATION:
+            names = ", ".join(sorted((*STORED, *AT_CREATION)))
+            raise ConfigError(
+                f"unknown option {name!r}; options: {names} (and inputs, or_replace, "
+                "if_not_exists, comment in create_model)"
+            )
+    verify = options.get("verify", True)  # 1 equals True, but is rejected
+    if type(verify) not in (bool, str) or verify not in VERIFY:
+        raise ConfigError(f"option verify cannot be {verify!r}; it takes true, false or 'record'")
+    for name in ("on_null", "on_missing_column", "on_unknown"):
+        if options.get(name, "error") not in _ERROR_OR_NULL:
+            raise ConfigError(
+                f"option {name} cannot be {options[name]!r}; it takes 'error' or 'null'"
+            )
+    if type(options.get("approximate", False)) is not bool:
+        raise ConfigError("option approximate must be true or false")
+    batch_rows(options)
+    if not isinstance(options.get("positive_class", ""), str | int | float | bool):
+        raise ConfigError(
+            "option positive_class must be a class of the model: a string or a number"
+        )
+    return {k: v for k, v in options.items() if k in STORED}
+
+
+def validate_altered_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the options that ALTER MODEL sets.
+
+    Raises:
+        ConfigError: an unknown option, an invalid value, or an option of `AT_CREATION`.
+    """
+    for name in options:
+        if name in AT_CREATION:
+            raise ConfigError(f"option {name} applies only while a model is created")
+    validate_names(options)
+    return validate_options(options)
+
+
+def validate_names(names: Iterable[str]) -> None:
+    """Raise ConfigError for a name that is no stored option."""
+    for name in names:
+        if name not in STORED:
+            raise ConfigError(f"unknown option {name!r}; options: {', '.join(STORED)}")
+
+
+def user_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stored options without the internal keys."""
+    return {name: value for name, value in options.items() if name not in INTERNAL}
+
+
+def read_exported_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the options in a model file that EXPORT MODEL wrote, internal keys included.
+
+    Raises:
+        ConfigError: an unknown option, or an invalid value.
+    """
+    label = options.get(OUTPUT)
+    if not (label is None or isinstance(label, str)):
+        raise ConfigError(f"invalid name {label!r} for what a model predicts")
+    internal = {name: options[name] for name in INTERNAL if options.get(name) is not None}
+    return {**validate_options(user_options(options)), **internal}
+
+
+def check_options_fit(program: Program, options: Mapping[str, Any]) -> None:
+    """Check that a model supports its options.
+
+    Raises:
+        ConfigError: the model lacks the class, the output or the step that an option is about.
+        BackendError: the backend cannot run the model.
+        MissingDependencyError: the backend's library is not installed.
+    """
+    if not options:
+        return
+    choose(program, options)
+    refused(options, program)
+    check_takes_null(options, program)
+    positive = options.get("positive_class")
+    if positive is None:
+        return
+    if not program.labels or "proba" not in program.outputs:
+        raise ConfigError("option positive_class is for classifiers with probabilities")
+    if all(index_of(labels, positive) is None for labels in program.labels):
+        classes = dict.fromkeys(v for labels in program.labels for v in labels.values)
+        raise ConfigError(
+            f"the model has no class {positive!r}; its classes are {list_classes(classes)}"
+        )

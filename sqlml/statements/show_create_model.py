@@ -1,0 +1,237 @@
+"""SHOW CREATE MODEL: the statements that make a version again.
+
+The catalog may have been written by a stranger. Text from it goes into a statement only if parsing
+that statement gives the same text back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.catalog.model import Model, Reference, TrainingFacts
+from sqlml.catalog.read import Catalog
+from sqlml.catalog.small_models import CascadeFacts, SmallModel
+from sqlml.dialects import Dialect
+from sqlml.errors import ArtifactError, ParseError
+from sqlml.ir.operators.sparse_rows import unpack_items
+from sqlml.ir.program import Program
+from sqlml.parsing.parse import parse
+from sqlml.parsing.statement_parts import option_text
+from sqlml.parsing.statements import (
+    AddCascade,
+    AddTopKFilter,
+    AlterModel,
+    Call,
+    OptionValue,
+    ShowCreate,
+    Statement,
+    TrainModel,
+)
+from sqlml.planner.program.result_sql import result_type
+from sqlml.statements.model_options import OUTPUT, user_options
+from sqlml.statements.models import Answer, Models, resolve_name, rows
+from sqlml.training.model_types import MODEL_TYPES
+from sqlml.types import Feature, Kind
+
+_KEYWORDS = frozenset({"group", "lambda"})
+"""Options that an engine's parser takes for keywords."""
+
+_SQL_TYPES: Mapping[Kind, str] = MappingProxyType(
+    {
+        "number": "DOUBLE",
+        "string": "VARCHAR",
+        "datetime": "TIMESTAMP",
+        "list": "VARCHAR[]",
+        "map": "MAP(VARCHAR, DOUBLE)",
+        "pairs": "STRUCT(name VARCHAR, value DOUBLE)[]",
+        "any": "DOUBLE",
+    }
+)
+"""Kind of a feature -> a type that feeds it; a feature that is never read accepts any type."""
+
+
+def show_create(models: Models, statement: ShowCreate) -> Answer:
+    """Carry out SHOW CREATE MODEL: CREATE MODEL, and ALTER MODEL for small models and tags."""
+    reference = resolve_name(statement.name)
+    model = models.catalog.get(reference)
+    catalog, dialect = models.catalog, models.dialect
+    name = dialect.quote_name(model.name)
+    if reference.database is not None:
+        name = f"{dialect.quote_name(reference.database)}.{name}"
+    whole_model = Reference(reference.name, reference.database)
+    comment = catalog.comment(whole_model)
+    training = catalog.training(model)
+    if training is not None and training.model_type in MODEL_TYPES:
+        created = _write_training(name, model, training, comment, dialect)
+    else:
+        created = _write_file_import(name, reference, model, comment, dialect)
+    additions = _write_additions(catalog, whole_model, name, model, dialect)
+    return rows(("name", "statement"), [(model.name, f"{created};{additions}")])
+
+
+def _write_training(
+    name: str, model: Model, facts: TrainingFacts, comment: str | None, dialect: Dialect
+) -> str:
+    """Return the CREATE MODEL ... AS SELECT that trains a version again, without a semicolon.
+
+    Args:
+        name: of the model, quoted.
+
+    Raises:
+        ArtifactError: the stored training does not make such a statement.
+    """
+    model_options = {n: as_json(v) for n, v in user_options(model.options).items()}
+    options = ", ".join(
+        f"{dialect.quote_name(n) if n in _KEYWORDS else n} = {option_text(from_json(v), dialect)}"
+        for n, v in {**facts.options, **model_options}.items()
+    )
+    lines = [f"CREATE MODEL {name}"]
+    if facts.transform is not None:
+        lines.append(f"TRANSFORM ({', '.join(facts.transform)})")
+    lines.append(f"OPTIONS ({options})")
+    if comment is not None:
+        lines.append(f"COMMENT {dialect.quote_string(comment)}")
+    lines.append(f"AS {facts.query}")
+    text = "\n".join(lines)
+    statement = _parse_one(text)
+    training = statement.training if isinstance(statement, TrainModel) else None
+    if training is None or (training.query, training.transform) != (facts.query, facts.transform):
+        raise ArtifactError(
+            f"the stored training of model {model.label} is damaged; train the model again"
+        )
+    return text
+
+
+def _write_file_import(
+    name: str, reference: Reference, model: Model, comment: str | None, dialect: Dialect
+) -> str:
+    """Return the CREATE MODEL ... FROM 'path' of a version, without a semicolon.
+
+    A version that was made from an object of Python has no file; EXPORT MODEL writes one.
+    """
+    origin = model.origin
+    if origin.path is None:
+        path = dialect.quote_string(f"{model.name}.sqlml")
+        version = f"/{model.version}" if reference.names_a_version else ""
+        lines = [
+            f"-- came from an object of Python: EXPORT MODEL {name}{version} TO {path} writes the "
+            "file",
+            f"CREATE MODEL {name}",
+        ]
+        source = f"FROM {path} FORMAT SQLML"
+    else:
+        columns = ", ".join(
+            f"{dialect.quote_name(f.name)} {sql_type(model.program, f)}" for f in model.features
+        )
+        lines = [f"CREATE MODEL {name}", f"INPUT ({columns})"]
+        source = f"FROM {dialect.quote_string(origin.path)} FORMAT {origin.format}"
+    label = model.options.get(OUTPUT)
+    if label is not None:
+        label_type = result_type(model.program, "label", None)
+        lines.append(f"OUTPUT ({dialect.quote_name(str(label))} {label_type})")
+    lines.append(source)
+    options = user_options(model.options)
+    if origin.sha256 is not None:
+        options["sha256"] = origin.sha256
+    if options:
+        values = ", ".join(f"{k} = {_write_literal(v, dialect)}" for k, v in options.items())
+        lines.append(f"OPTIONS ({values})")
+    if comment is not None:
+        lines.append(f"COMMENT {dialect.quote_string(comment)}")
+    return "\n".join(lines)
+
+
+def _write_literal(value: Any, dialect: Dialect) -> str:
+    return dialect.quote_string(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _write_additions(
+    catalog: Catalog, whole_model: Reference, name: str, model: Model, dialect: Dialect
+) -> str:
+    """Return the statements that add small models and tags, each on a line of its own."""
+    text = ""
+    is_in_file = model.origin.path is None and catalog.training(model) is None
+    if not is_in_file:  # the file that EXPORT MODEL writes contains the small models
+        for small in catalog.small_models(model).values():
+            text += f"\n{_write_learning(name, small, dialect)}"
+    for tag, value in catalog.tags(whole_model).items():
+        assignment = f"{dialect.quote_name(tag)} = {dialect.quote_string(value)}"
+        text += f"\nALTER MODEL {name} SET TAG {assignment};"
+    return text
+
+
+def _write_learning(name: str, small: SmallModel, dialect: Dialect) -> str:
+    """Return the statement that learns a small model again."""
+    facts = small.facts
+    if isinstance(facts, CascadeFacts):
+        kind = "CASCADE"
+        label = dialect.quote_string(facts.label)
+        options = f"label = {label}, accuracy_loss = {facts.accuracy_loss!r}"
+    else:
+        kind = "TOP_K FILTER"
+        options = f"k = {facts.k}, precision = {facts.precision!r}"
+        options += f", class = {facts.chosen}" if facts.chosen else ""
+    if facts.unique_keys:
+        options += f", unique_keys = [{', '.join(map(dialect.quote_string, facts.unique_keys))}]"
+    end = "\n" if "--" in facts.query else ""  # or a comment would contain the bracket
+    text = f"ALTER MODEL {name} ADD {kind} USING ({facts.query}{end})\nOPTIONS ({options})"
+    statement = _parse_one(text)
+    change = statement.change if isinstance(statement, AlterModel) else None
+    if (
+        not isinstance(change, AddCascade | AddTopKFilter)
+        or change.query.strip() != facts.query.strip()
+    ):
+        raise ArtifactError(
+            f"the stored {kind.lower()} of model {name} is damaged; "
+            f"ALTER MODEL {name} DROP {kind} removes it"
+        )
+    return f"{text};"
+
+
+def _parse_one(text: str) -> Statement | None:
+    """Parse a text that should be one statement; None if it is not."""
+    try:
+        statements = parse(text)
+    except ParseError:
+        return None
+    return statements[0] if len(statements) == 1 else None
+
+
+def as_json(value: OptionValue | list[Any]) -> Any:
+    """Convert the value of an option to JSON values."""
+    if isinstance(value, Call):
+        return {"call": value.name, "arguments": [as_json(v) for v in value.arguments]}
+    if isinstance(value, tuple | list):
+        return [as_json(v) for v in value]
+    return value
+
+
+def from_json(value: Any) -> OptionValue:
+    """Convert what `as_json` returned back to the value of an option.
+
+    Raises:
+        ArtifactError: the value was not written by sqlml.
+    """
+    if isinstance(value, dict):
+        name, arguments = value.get("call"), value.get("arguments")
+        if not isinstance(name, str) or not name.isidentifier() or not isinstance(arguments, list):
+            raise ArtifactError(f"an option of the stored training is damaged: {value!r:.80}")
+        return Call(name, tuple(from_json(v) for v in arguments))
+    if isinstance(value, list | tuple):
+        return tuple(from_json(v) for v in value)
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def sql_type(program: Program, feature: Feature) -> str:
+    """Return a SQL type that feeds a feature; for a list, of the items that the model looks for."""
+    for node in program.nodes:
+        if node.op == "has_items" and node.attrs["feature"] == feature.name:
+            items = unpack_items(node.attrs["words"], node.attrs["ends"])
+            if all(isinstance(item, int) for item in items):
+                return "BIGINT[]"
+            if all(isinstance(item, int | float) for item in items):
+                return "DOUBLE[]"
+    return _SQL_TYPES[feature.kind]

@@ -1,0 +1,159 @@
+"""VERIFY MODEL: compare a stored model with its source, and its small models with the full one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.catalog.model import Model, Transform
+from sqlml.catalog.small_models import Cascade, SmallModel, TopKFilter
+from sqlml.dialects import DUCKDB
+from sqlml.errors import ConfigError, MissingColumnError, ParseError
+from sqlml.host import Host
+from sqlml.importers.file_formats import check_trusted
+from sqlml.importers.model_file import read_file
+from sqlml.long_work import long_work, stage
+from sqlml.parsing.statements import VerifyModel
+from sqlml.planner.syntax.text import text_of
+from sqlml.scorer.input_table import program_inputs
+from sqlml.statements.learn_small_models import encode_labels, find_label_column
+from sqlml.statements.models import Answer, Models, resolve_name, typed_rows
+from sqlml.training.cascades.real_loss import loss_of_cascade, loss_of_filter
+from sqlml.types import fold
+from sqlml.verifying.source import Source, source_of
+from sqlml.verifying.verify import verify_rows
+
+_COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "output": "VARCHAR",
+        "rows": "BIGINT",
+        "max_difference": "DOUBLE",
+        "max_deviation": "DOUBLE",
+        "allowed": "DOUBLE",
+        "label_flips": "BIGINT",
+        "agrees": "BOOLEAN",
+    }
+)
+"""Columns of the answer -> their types."""
+
+
+def verify_model(models: Models, statement: VerifyModel) -> Answer:
+    """Carry out VERIFY MODEL ... USING (query) [AGAINST 'path'].
+
+    The answer has a row for each output of the model, if the file of its source is known, and one
+    for each small model. A cascade is measured only if the query has its column of true labels.
+
+    Raises:
+        ConfigError: there is nothing to compare, or the query has no rows.
+        UntrustedArtifactError: reading the file would execute code.
+        ParseError, MissingColumnError: the query does not fit.
+    """
+    model = models.catalog.get(resolve_name(statement.name))
+    small_models = models.catalog.small_models(model)
+    path = statement.against or model.origin.path
+    if path is None and not small_models:
+        raise ConfigError(
+            f"model {model.label} was made from a Python object, which is not stored; name a file "
+            "of the original: VERIFY MODEL ... USING (...) AGAINST 'path'"
+        )
+    with long_work(f"verifying {model.label}"):
+        with (
+            nullcontext() if path is None else _open_source(models, model, statement.against)
+        ) as source:
+            stage("fetching the rows")
+            frame = _fetch_rows(models.host, statement.query, model)
+            stage("comparing the predictions")
+            rows = [] if source is None else _compare_outputs(source, model, frame)
+        rows += _measure_small_models(model, small_models, frame)
+    if not rows:
+        labels = [s.facts.label for s in small_models.values() if isinstance(s, Cascade)]
+        raise ConfigError(
+            f"the query has no column {', '.join(labels)} with the true labels, by which the "
+            f"cascade of {model.label} is measured, and the model was made from a Python object, "
+            "which is not stored; add the column, or name a file of the original: AGAINST 'path'"
+        )
+    return typed_rows(_COLUMNS, rows)
+
+
+def _open_source(
+    models: Models, model: Model, against: str | None
+) -> AbstractContextManager[Source]:
+    """Open the source in the file that the statement names, or in the one that was imported."""
+    path, sha256, format = against, None, "AUTO"
+    if path is None:
+        path, sha256 = str(model.origin.path), model.origin.sha256
+        format = model.origin.format or format
+    check_trusted(format, path, models.allow_pickle)  # before the file is searched for
+    file = read_file(
+        path, models.host, format=format, sha256=sha256, allow_pickle=models.allow_pickle
+    )
+    return source_of(file, model.program, allow_pickle=models.allow_pickle)
+
+
+def _fetch_rows(host: Host, query: str, model: Model) -> Any:
+    """Fetch the rows of a query as a pandas frame that has at least the model's columns."""
+    if text_of(query).calls_models:
+        raise ParseError("VERIFY MODEL ... USING takes a query without model calls")
+    if model.transform is not None:
+        query = _apply_transform(query, model.transform)
+    try:
+        frame = host.fetch_frame(query)
+    except ParseError as error:
+        raise ParseError(f"VERIFY MODEL ... USING takes one query: {error}") from None
+    if frame.empty:
+        raise ConfigError("the query of VERIFY MODEL gives no rows, so nothing is compared")
+    frame = frame.rename(columns=model.renamed([str(column) for column in frame.columns]))
+    columns = {fold(str(column)) for column in frame.columns}
+    missing = [f.name for f in model.features if fold(f.name) not in columns]
+    if missing:
+        raise MissingColumnError(
+            f"model {model.label} needs {', '.join(missing)}; the query has "
+            f"{', '.join(map(str, frame.columns))}"
+        )
+    return frame
+
+
+def _apply_transform(query: str, transform: Transform) -> str:
+    """Add the features that TRANSFORM makes to the rows of a query."""
+    columns = {name: f"sqlml_rows.{DUCKDB.quote_name(name)}" for name in transform.columns}
+    features = {DUCKDB.quote_name(name): transform.sql(name, columns) for name in transform.made}
+    items = ", ".join(f"{sql} AS {name}" for name, sql in features.items())
+    folded_columns = {fold(DUCKDB.quote_name(name)) for name in columns}
+    replaced = [name for name in features if fold(name) in folded_columns]
+    star = f"* EXCLUDE ({', '.join(replaced)})" if replaced else "*"
+    return f"SELECT {star}, {items} FROM (\n{query}\n) AS sqlml_rows"
+
+
+def _compare_outputs(source: Source, model: Model, frame: Any) -> list[tuple[Any, ...]]:
+    """Return a row of the answer for each output."""
+    columns = {fold(str(column)): column for column in frame.columns}
+    names = [f.name for f in model.features]
+    features = frame[[columns[fold(name)] for name in names]].set_axis(names, axis=1)
+    verification = verify_rows(source, model.program, model.features, model.options, features)
+    return [
+        (d.output, d.rows, d.absolute, d.relative, d.bound, d.flips, d.agrees)
+        for d in verification.differences
+    ]
+
+
+def _measure_small_models(
+    model: Model, small_models: Mapping[str, SmallModel], frame: Any
+) -> Iterator[tuple[Any, ...]]:
+    """Yield a row of the answer for each small model that can be measured on these rows."""
+    for small in small_models.values():
+        match small:
+            case Cascade(facts=facts):
+                if fold(facts.label) not in {fold(str(column)) for column in frame.columns}:
+                    continue
+                codes = encode_labels(frame[find_label_column(facts.label, model, frame)], model)
+                if (codes < 0).all():
+                    raise ConfigError(f"all labels in column {facts.label} are NULL")
+                inputs = program_inputs(model.program, frame[codes >= 0])
+                loss = loss_of_cascade(model.program, small, inputs, codes[codes >= 0])
+                name = "cascade"
+            case TopKFilter():
+                loss = loss_of_filter(model.program, small, program_inputs(model.program, frame))
+                name = "top_k filter"
+        yield name, loss.rows, loss.loss, None, loss.allowed, loss.differing, loss.agrees
