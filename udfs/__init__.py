@@ -1,1 +1,15 @@
-"""Engines: how a compiled Program becomes a function that SQL can call."""
+"""Engines: run compiled Programs as functions that SQL can call.
+
+Comes in: the function specs of a plan (`planner.program.function_names.FunctionSpec`) and the
+stored Programs that they name. Goes out: functions registered on a connection, and the names to
+call.
+
+Read first:
+
+* `engine.py`: the protocol that planning and scoring need from a SQL engine.
+* `make_function.py`: builds an `EngineFunction` from a spec and its Program.
+* `batch_function.py`: scores one Arrow batch.
+
+`duckdb/` and `spark/` are the engines. To add one, write a class with the methods of `Engine` and
+open a session with it; mypy checks the class where the session passes it to `names_to_call`.
+"""

@@ -1,4 +1,14 @@
-"""`BatchFunction`: a compiled Program as a function from one Arrow array to another."""
+"""Score Arrow batches with a compiled Program.
+
+Errors: an engine turns every exception into plain text. A batch function therefore parks its error
+under a token (`park`) and raises the token; the session finds the token in the engine's message and
+raises the original error (`claim`). A model that is a SQL expression fails with a text that begins
+with the name of the error class.
+
+Repeated rows: an engine evaluates a call in WHERE before the same call in SELECT. The second call
+gets some rows of the batch before, in the same order. `LastRows` finds them by their bytes in a few
+nanoseconds per row, since equal bytes have equal scores.
+"""
 
 from __future__ import annotations
 
@@ -31,20 +41,13 @@ from sqlml.passes.split import text_input
 from sqlml.planner.program.function_names import Field
 from sqlml.types import Array
 
-# Errors on their way out of an engine, which turns every exception into plain text.
-#
-# A batch function parks its own error here under a token and raises the token; the session finds
-# the token in the engine's message and raises the error itself. A model that is an expression of
-# the engine fails with a text that begins with the name of the error's class.
-
-
 _TOKEN = re.compile(r"sqlml-failure-(\d+)")
 _CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
     {kind.__name__: kind for kind in (MissingValueError, UnknownCategoryError)}
 )
-"""What `backends.sql.printing.Printing.error` writes."""
-_TOLD = re.compile(rf"Invalid Input Error: ({'|'.join(_CLASSES)}): (.*)", re.DOTALL)
-_MOST = 100
+"""Error classes that `backends.sql.printing.Printing.error` writes, by name."""
+_SQL_ERROR = re.compile(rf"Invalid Input Error: ({'|'.join(_CLASSES)}): (.*)", re.DOTALL)
+_MOST_PARKED = 100
 
 _counter = itertools.count(1)
 _parked: OrderedDict[int, BaseException] = OrderedDict()
@@ -52,14 +55,15 @@ _lock = threading.Lock()
 
 
 class ParkedFailure(Exception):
-    """Raised inside the engine; its text holds the token."""
+    """Raised inside the engine, with the token in its text."""
 
 
 def park(error: Exception) -> ParkedFailure:
-    """Keep `error` and return the exception to raise in its place.
+    """Park `error` and return the exception to raise instead.
 
-    An error that is not sqlml's own becomes the cause of one that asks to be reported. Tracebacks
-    are not kept, which hold the batch and the model: nobody may ever ask for them.
+    An error that is not sqlml's becomes the cause of a ScoringError that asks for a report.
+    Tracebacks are dropped, since they keep the batch and the model alive and the error may never be
+    claimed.
     """
     if not isinstance(error, SqlmlError):
         unforeseen = ScoringError(
@@ -68,180 +72,182 @@ def park(error: Exception) -> ParkedFailure:
         )
         unforeseen.__cause__ = error
         error = unforeseen
-    kept: BaseException | None = error
-    while kept is not None:
-        kept.__traceback__ = None
-        kept = kept.__cause__ or kept.__context__
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
     number = next(_counter)
     with _lock:
         _parked[number] = error
-        while len(_parked) > _MOST:  # a client that never asks must not make us grow
+        while len(_parked) > _MOST_PARKED:  # Bounds memory if a client never claims its errors.
             _parked.popitem(last=False)
     return ParkedFailure(f"sqlml-failure-{number}: {error}")
 
 
 def claim(message: str) -> BaseException | None:
-    """The error of ours that an engine's message is about; None when it is about none."""
+    """Return the sqlml error behind an engine's message, or None."""
     match = _TOKEN.search(message)
     if match is None:
-        told = _TOLD.match(message)
-        return None if told is None else _CLASSES[told[1]](told[2])
+        sql_error = _SQL_ERROR.match(message)
+        return None if sql_error is None else _CLASSES[sql_error[1]](sql_error[2])
     with _lock:
         return _parked.pop(int(match[1]), None)
 
 
-# `Lookup`: codes of categories that are too many to be written into a query, from their texts.
-
-
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Completes the matrix of a batch.
+    """Encodes categories that are too many to be written into a query.
 
-    `compiled` makes `outputs`, (n, 1) codes each, of the texts `inputs`, which follow the `first`
-    texts of a batch. Columns `given` of the matrix come from the engine, columns `found` are
-    these outputs.
+    Attributes:
+        compiled: computes `outputs`, (n, 1) codes each, from the texts `inputs`.
+        first: number of texts of a batch that precede `inputs`.
+        given: columns of the matrix that the engine packs.
+        found: columns of the matrix that `outputs` fill.
+        dtype: dtype of the matrix.
     """
 
     compiled: Compiled
     first: int
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    given: tuple[int, ...]
-    found: tuple[int, ...]
+    packed: tuple[int, ...]
+    looked_up: tuple[int, ...]
     dtype: str
 
     def texts(self, texts: Mapping[str, Texts]) -> dict[str, Texts]:
-        """Those of a batch's texts that are looked up, by the names of their columns."""
-        places = range(self.first, self.first + len(self.inputs))
-        return {name: texts[text_input(k)] for name, k in zip(self.inputs, places, strict=True)}
+        """Return the texts of a batch to look up, by column name."""
+        positions = range(self.first, self.first + len(self.inputs))
+        return {name: texts[text_input(k)] for name, k in zip(self.inputs, positions, strict=True)}
 
     def rest(self, texts: Mapping[str, Texts]) -> dict[str, Texts]:
-        """The others, which the model itself reads."""
+        """Return the other texts, which the model itself reads."""
         return {name: texts[name] for name in map(text_input, range(self.first))}
 
-    def completed(self, given: Array, texts: Mapping[str, Any]) -> Array:
-        """The matrix (n, all) of `given` (n, columns) and the codes of `texts`."""
+    def complete(self, matrix_columns: Array, texts: Mapping[str, Any]) -> Array:
+        """Join the packed columns (n, columns) and the codes of `texts` to a matrix (n, all)."""
         codes = self.compiled.run(texts, self.outputs)
-        made = np.empty((given.shape[0], len(self.given) + len(self.found)), self.dtype)
-        made[:, self.given] = given[:, : len(self.given)]
-        for place, output in zip(self.found, self.outputs, strict=True):
-            made[:, place] = codes[output][:, 0]
-        return made
-
-
-# `LastRows`: the batch that each thread scored last, for rows of it that come again.
-#
-# An engine evaluates a call in WHERE before it evaluates the same call in SELECT, for the rows
-# that are left: some of those of the batch before, in their order. To find them by their bytes
-# takes a few nanoseconds per row, and the same bytes have the same score.
+        matrix = np.empty(
+            (matrix_columns.shape[0], len(self.packed) + len(self.looked_up)), self.dtype
+        )
+        matrix[:, self.packed] = matrix_columns[:, : len(self.packed)]
+        for column, output in zip(self.looked_up, self.outputs, strict=True):
+            matrix[:, column] = codes[output][:, 0]
+        return matrix
 
 
 MOST_THREADS = 64
-"""Threads whose last batches are kept."""
+"""Number of threads whose last batches are remembered."""
 
 
 class LastRows:
-    """Thread-safe; it keeps a batch a thread. `found` counts the rows that came again."""
+    """The last batch of each thread with its results. Thread-safe.
+
+    `found` counts the rows that were found again.
+    """
 
     def __init__(self) -> None:
-        self.found = 0
+        self.found_rows = 0
         self._last: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
         self._lock = threading.Lock()
 
     def twin(self) -> LastRows:
-        """Another with the same rows, and a count of its own."""
-        made = LastRows()
-        made._last, made._lock = self._last, self._lock
-        return made
+        """Return an instance that shares these rows and has its own count."""
+        twin = LastRows()
+        twin._last, twin._lock = self._last, self._lock
+        return twin
 
     def find(self, rows: Array) -> Array | None:
-        """The results of `rows` (n, k), if all of them come again: (n, outputs)."""
+        """Return the results (n, outputs) of `rows` (n, k) if the last batch has them all."""
         with self._lock:
-            kept = self._last.get(threading.get_ident())
-        if kept is None or kept[0].shape[1] != rows.shape[1] or not rows.size:
+            last = self._last.get(threading.get_ident())
+        if last is None or last[0].shape[1] != rows.shape[1] or not rows.size:
             return None
-        words, place = _words(rows), np.empty(len(rows), np.int64)
-        if not _finder(words.dtype)(kept[0], words, place):
+        bits, positions = _view_bits(rows), np.empty(len(rows), np.int64)
+        if not _compile_find(bits.dtype)(last[0], bits, positions):
             return None
         with self._lock:
-            self.found += len(rows)
-        return kept[1][place]
+            self.found_rows += len(rows)
+        return last[1][positions]
 
     def keep(self, rows: Array, results: Array) -> None:
         """Remember `rows` (n, k) and their results (n, outputs)."""
         with self._lock:
-            self._last[threading.get_ident()] = (_words(rows).copy(), results)
+            self._last[threading.get_ident()] = (_view_bits(rows).copy(), results)
             self._last.move_to_end(threading.get_ident())
             while len(self._last) > MOST_THREADS:
                 self._last.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all rows, and their count."""
+        """Forget all rows and reset the count."""
         with self._lock:
             self._last.clear()
-            self.found = 0
+            self.found_rows = 0
 
 
-def _words(rows: Array) -> Array:
-    """The bits of rows of floats, as integers: NaN equals itself, and 0.0 is not -0.0."""
+def _view_bits(rows: Array) -> Array:
+    """View rows of floats as integers, so that NaN equals itself and 0.0 differs from -0.0."""
     return np.ascontiguousarray(rows).view(np.uint32 if rows.itemsize == 4 else np.uint64)
 
 
-def _finder(dtype: np.dtype[Any]) -> Any:
-    from sqlml.backends.native.jit.specialise import (  # only where rows come again
-        reads,
-        specialise,
-        writes,
-    )
+def _compile_find(dtype: np.dtype[Any]) -> Any:
+    # Imported late, since few queries score the same rows twice.
+    from sqlml.backends.native.jit.specialise import reads, specialise, writes
 
     return specialise(find, (reads(dtype, 2, "C"), reads(dtype, 2, "C"), writes(np.int64, 1)))
 
 
-def find(known: Any, rows: Any, place: Any) -> Any:
-    """Whether all of `rows` are among `known`, in the same order; `place` is where."""
-    at, width = 0, rows.shape[1]
+def find(known: Any, rows: Any, positions: Any) -> Any:
+    """Find `rows` among `known` in the same order, and write their positions to `place`.
+
+    Returns whether all rows were found.
+    """
+    position, width = 0, rows.shape[1]
     for r in range(rows.shape[0]):
         while True:
-            if at == known.shape[0]:
+            if position == known.shape[0]:
                 return False
             k = 0
-            while k < width and known[at, k] == rows[r, k]:
+            while k < width and known[position, k] == rows[r, k]:
                 k += 1
             if k == width:
                 break
-            at += 1
-        place[r] = at
+            position += 1
+        positions[r] = position
     return True
 
 
 Explain = Callable[
     [UnknownCategoryError, Mapping[str, Any], Mapping[str, Texts]], UnknownCategoryError
 ]
-"""An error, the inputs of the batch that it is about, and the texts that were looked up -> an error
-that says more.
-"""
+"""Improves an error, given the inputs of its batch and the texts that were looked up."""
 
 
 _KINDS = {"INTEGER": pa.int32(), "DOUBLE": pa.float64()}
-"""Of results, by their SQL types."""
+"""Arrow types of results by SQL type."""
 
 
 @dataclass(frozen=True)
 class BatchFunction:
-    """Scores a batch: fixed-size list array (rows of numbers) in, numbers out.
+    """Scores a batch. Any number of threads may call it at once.
 
-    With `by_column` it takes an array for each column of numbers, then one for each column of
-    texts. Otherwise, where `texts` is not 0, each row also has a list of that many texts, as UTF-8
-    bytes, since an engine may hand a VARCHAR over in several layouts.
+    It takes a fixed-size list array with the numbers of each row. If `texts` is not 0, a second
+    array has a list of that many texts per row, as UTF-8 bytes, since an engine may pass VARCHAR in
+    several layouts. With `by_column` it takes an array per column of numbers, then one per column
+    of texts.
 
-    `compiled` reads `input_name` (n, width) of `dtype` and makes `output`; one column comes back
-    as a plain array, several (and one, when `listed`) as lists, or as a struct of such `fields`.
-    Any number of threads may call it at once.
-
-    Several targets: `groups` are the lengths of the lists that a row's numbers are dealt into
-    (none: one list), `shifts` what is added to the class numbers of each target. `explain` adds
-    what is known to an error about a category. `last`, if given, has the rows that come again. The
-    model takes `nbytes`, and `most` rows at once. `lookup`, if given, finds some of the columns.
+    Attributes:
+        compiled: reads `input_name` (n, width) of `dtype` and computes `output` (n, columns).
+        integer: returns INTEGER instead of DOUBLE.
+        listed: returns a list even for a single column. Several columns always are a list.
+        groups: lengths of the lists that a row's numbers are split into, one per target; empty for
+            one list.
+        shifts: offsets to add to the class numbers of each target.
+        explain: adds details to an error about a category.
+        last: finds rows that were scored just before.
+        nbytes: memory that the model occupies.
+        most: maximum number of rows to score at once.
+        lookup: encodes some of the columns.
+        fields: names and types of the result if it is a struct.
     """
 
     compiled: Compiled
@@ -264,48 +270,48 @@ class BatchFunction:
     fields: tuple[Field, ...] = ()
 
     @property
-    def arguments(self) -> int:
-        """How many arrays it takes."""
-        return self.given + self.texts if self.by_column else 1 + bool(self.texts)
+    def argument_count(self) -> int:
+        """Return the number of arrays to call it with."""
+        return self.packed + self.texts if self.by_column else 1 + bool(self.texts)
 
     @property
-    def given(self) -> int:
-        """Columns of the matrix that the engine packs."""
-        return self.width if self.lookup is None else max(1, len(self.lookup.given))
+    def packed(self) -> int:
+        """Return the number of matrix columns that the engine packs."""
+        return self.width if self.lookup is None else max(1, len(self.lookup.packed))
 
-    def __call__(self, *given: pa.Array | pa.ChunkedArray) -> pa.Array:
+    def __call__(self, *arrays: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Score one batch.
 
         Raises:
-            ParkedFailure: stands for the typed error that `parked_errors.claim` gives back.
+            ParkedFailure: with the token of the typed error, which `claim` returns.
         """
-        rows, most = len(given[0]), self.most
+        rows, most = len(arrays[0]), self.most
         if most is None or rows <= most:
-            return self.score(*given)
-        parts = [[a.slice(first, most) for a in given] for first in range(0, rows, most)]
+            return self.score(*arrays)
+        parts = [[a.slice(first, most) for a in arrays] for first in range(0, rows, most)]
         return pa.concat_arrays([self.score(*part) for part in parts])
 
-    def score(self, *given: Any) -> pa.Array:
-        """Score `most` rows or fewer at once, as `__call__` does any number."""
+    def score(self, *arrays: Any) -> pa.Array:
+        """Score at most `most` rows at once."""
         try:
             if self.by_column:
-                matrix = matrix_of(given[: self.given], self.dtype)
-                texts = [Texts.of(column) for column in given[self.given :]]
+                matrix = matrix_of(arrays[: self.packed], self.dtype)
+                texts = [Texts.of(column) for column in arrays[self.packed :]]
             else:
-                matrix = rows_of(given[0], self.given, self.dtype)
-                texts = texts_of(given[1], self.texts) if self.texts else []
-            return self.of_matrix(matrix, {text_input(k): t for k, t in enumerate(texts)})
+                matrix = rows_of(arrays[0], self.packed, self.dtype)
+                texts = texts_of(arrays[1], self.texts) if self.texts else []
+            return self.score_matrix(matrix, {text_input(k): t for k, t in enumerate(texts)})
         except Exception as error:
             raise park(error) from None
 
-    def of_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """What rows (n, given) of `dtype` give; it raises the typed errors themselves."""
-        numbers, rows = self.numbers(matrix, texts), matrix.shape[0]
+    def score_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+        """Score rows (n, given) of `dtype`, raising the typed errors themselves."""
+        numbers, rows = self.score_numbers(matrix, texts), matrix.shape[0]
         if self.fields:
             columns = np.frombuffer(numbers.buffers()[1], np.float64, len(numbers))
             each = zip(columns.reshape(rows, self.columns).T, self.fields, strict=True)
-            made = [arrow_of(column, _KINDS[kind]) for column, (_, kind) in each]
-            return pa.StructArray.from_arrays(made, [name for name, _ in self.fields])
+            arrays = [arrow_of(column, _KINDS[kind]) for column, (_, kind) in each]
+            return pa.StructArray.from_arrays(arrays, [name for name, _ in self.fields])
         if self.columns == 1 and not self.listed:
             return numbers
         if not self.groups:
@@ -314,54 +320,55 @@ class BatchFunction:
         groups = len(self.groups)
         return _lists(_lists(numbers, ends), np.arange(0, rows * groups + 1, groups))
 
-    def in_parts(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """What any number of rows give, `most` at once, as `of_matrix` does."""
+    def score_in_parts(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+        """Score any number of rows like `of_matrix`, at most `most` at once."""
         rows, most = matrix.shape[0], self.most
         if most is None or rows <= most:
-            return self.of_matrix(matrix, texts)
+            return self.score_matrix(matrix, texts)
         parts = [slice(first, first + most) for first in range(0, rows, most)]
         return pa.concat_arrays(
-            [self.of_matrix(matrix[p], {n: t[p] for n, t in texts.items()}) for p in parts]
+            [self.score_matrix(matrix[p], {n: t[p] for n, t in texts.items()}) for p in parts]
         )
 
-    def numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """All numbers of what rows give, row by row.
+    def score_numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+        """Score rows without waiting for kernels that are still compiling.
 
-        They are there soon: where kernels are still to be compiled, a slower way makes them.
+        Returns all numbers row by row. A slower path computes them until the kernels are ready.
         """
         try:
             with no_wait():
                 return self._numbers(matrix, texts)
-        except NotReady:  # a kernel for which there is no slower way
+        except NotReady:  # This kernel has no slower path.
             return self._numbers(matrix, texts)
 
     def _numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         looked_up: dict[str, Texts] = {}
         if self.lookup is not None:
             looked_up = self.lookup.texts(texts)
-            matrix, texts = self.lookup.completed(matrix, looked_up), self.lookup.rest(texts)
+            matrix, texts = self.lookup.complete(matrix, looked_up), self.lookup.rest(texts)
         try:
-            return self._made(matrix, texts)
+            return self._score_or_recall(matrix, texts)
         except UnknownCategoryError as error:
+            if self.explain is None:
+                raise
             inputs = {self.input_name: matrix, **texts}
-            told = error if self.explain is None else self.explain(error, inputs, looked_up)
-            raise told from None
+            raise self.explain(error, inputs, looked_up) from None
 
-    def _made(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """All numbers, row by row."""
+    def _score_or_recall(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+        """Return the remembered results of the rows if there are any, or else compute them."""
         last = None if texts else self.last
-        found = numbers = None
+        recalled = numbers = None
         with suppress(NotReady):
-            found = None if last is None else last.find(matrix)
-        if found is not None:
-            return arrow_of(found.ravel(), self._kind)
+            recalled = None if last is None else last.find(matrix)
+        if recalled is not None:
+            return arrow_of(recalled.ravel(), self._kind)
         with suppress(NotReady):
-            numbers = None if texts else self._filled(matrix)
+            numbers = None if texts else self._fill(matrix)
         if numbers is None:
-            numbers = self._computed(matrix, texts)
+            numbers = self._compute(matrix, texts)
         if last is not None:
-            held = np.frombuffer(numbers.buffers()[1], self._kind.to_pandas_dtype())
-            last.keep(matrix, held[: len(numbers)].reshape(-1, self.columns))
+            values = np.frombuffer(numbers.buffers()[1], self._kind.to_pandas_dtype())
+            last.keep(matrix, values[: len(numbers)].reshape(-1, self.columns))
         return numbers
 
     @property
@@ -374,26 +381,27 @@ class BatchFunction:
         fits = filler is not None and filler.width == self.columns and filler.input == self.dtype
         return filler if fits else None
 
-    def _filled(self, matrix: Array) -> pa.Array | None:
-        """All numbers, row by row, written where Arrow wants them; None: by `_computed`."""
+    def _fill(self, matrix: Array) -> pa.Array | None:
+        """Score directly into Arrow's memory, or return None where that is impossible."""
         filler = self._filler
         if filler is None or self.shifts or not matrix.flags.aligned:
             return None
         shape = matrix.shape[0], self.columns
         if filler.dtype != np.float64 or self.integer:
-            made = np.empty(shape, filler.dtype)
-            return arrow_of(made.ravel(), self._kind) if filler.fill(matrix, made) < 0 else None
+            values = np.empty(shape, filler.dtype)
+            return arrow_of(values.ravel(), self._kind) if filler.fill(matrix, values) < 0 else None
         buffer = pa.allocate_buffer(shape[0] * shape[1] * 8)
         if filler.fill(matrix, np.frombuffer(buffer, np.float64).reshape(shape)) >= 0:
             return None
         return pa.Array.from_buffers(self._kind, shape[0] * shape[1], [None, buffer])
 
-    def _computed(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+    def _compute(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         inputs = {self.input_name: matrix, **texts}
         result = self.compiled.run(inputs, [self.output])[self.output]
         if result.shape != (matrix.shape[0], self.columns):
             raise ScoringError(
-                f"the model made {result.shape} instead of {(matrix.shape[0], self.columns)}"
+                f"the model returned shape {result.shape} instead of "
+                f"{(matrix.shape[0], self.columns)}; please report this with the model's DESCRIBE"
             )
         if self.shifts:
             result = result + np.array(self.shifts)
@@ -401,23 +409,22 @@ class BatchFunction:
 
 
 def arrow_type(result: str) -> pa.DataType:
-    """The Arrow type of what a function returns, by its SQL type.
+    """Return the Arrow type of a function's SQL result type.
 
     >>> str(arrow_type("DOUBLE[]"))
     'list<item: double>'
     """
-    made = _KINDS[result.removesuffix("[]").removesuffix("[]")]
+    kind = _KINDS[result.removesuffix("[]").removesuffix("[]")]
     for _ in range(result.count("[]")):
-        made = pa.list_(made)
-    return made
+        kind = pa.list_(kind)
+    return kind
 
 
 def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[Texts]:
-    """Split lists of `columns` texts (bytes or NULL) into that many columns; one chunk is not
-    copied.
+    """Split lists of `columns` texts (bytes or NULL) into columns, without copying a single chunk.
 
     Raises:
-        InputTypeError: another type, or a list of another length.
+        InputTypeError: the type or the length of a list is wrong.
     """
     if isinstance(lists, pa.ChunkedArray):
         lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else lists.combine_chunks()
@@ -426,9 +433,9 @@ def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[Texts]:
     if not listed or not _is_bytes(kind.value_type):
         raise InputTypeError(
             f"the texts are {kind}, but this model's function takes lists of bytes; call it "
-            "through predict(..), which packs the columns"
+            "through predict(...), which packs the columns"
         )
-    # A comparison with a number of Python would import pandas, for 0.2 s.
+    # Comparing with a Python number would import pandas, which takes 0.2 s.
     lengths = pa.compute.min_max(pa.compute.list_value_length(lists)).as_py()
     if lists.null_count or set(lengths.values()) - {columns, None}:
         raise InputTypeError(f"each row needs a list of {columns} texts")
@@ -443,16 +450,16 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _lists(values: pa.Array, ends: Array) -> pa.ListArray:
-    """`values` as lists that end at `ends`, the first of which is 0."""
+    """Split `values` into lists that end at `ends`; the first end is 0."""
     return pa.ListArray.from_arrays(arrow_of(ends, pa.int32()), values)
 
 
 def arrow_of(values: Array, kind: pa.DataType) -> pa.Array:
-    """A numpy array (n,) as an Arrow array without NULLs; pa.array() would import pandas.
+    """Copy a numpy array (n,) into an Arrow array without NULLs.
 
-    Arrow owns the memory. DuckDB 1.5 lets Arrow's own threads release a result, maybe when the
-    interpreter is already ending; around numpy's memory they would need the GIL and abort, as in
-    https://github.com/apache/arrow/issues/49942.
+    `pa.array()` would import pandas. Arrow owns the memory: DuckDB 1.5 lets Arrow's own threads
+    release a result, maybe while the interpreter is shutting down. With numpy's memory they would
+    need the GIL and abort, as in https://github.com/apache/arrow/issues/49942.
     """
     dtype = np.dtype(kind.to_pandas_dtype())
     buffer = pa.allocate_buffer(values.size * dtype.itemsize)
@@ -461,10 +468,12 @@ def arrow_of(values: Array, kind: pa.DataType) -> pa.Array:
 
 
 def rows_of(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:
-    """A fixed-size list array as an (n, width) matrix; NULL becomes NaN. No copy without NULLs.
+    """Return a fixed-size list array as a matrix (n, width); NULL becomes NaN.
+
+    Without NULLs nothing is copied.
 
     Raises:
-        InputTypeError: another type or width than the model's.
+        InputTypeError: the type or width is not the model's.
     """
     if isinstance(packed, pa.ChunkedArray):
         packed = packed.chunk(0) if packed.num_chunks == 1 else packed.combine_chunks()
@@ -475,30 +484,30 @@ def rows_of(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array
     if not pa.types.is_fixed_size_list(kind) or kind.list_size != width or kind.value_type != value:
         raise InputTypeError(
             f"the batch is {kind}, but this model's function takes {dtype}[{width}]; call it "
-            "through predict(..), which packs the columns"
+            "through predict(...), which packs the columns"
         )
     if packed.null_count:
-        raise InputTypeError("a row of the batch is NULL as a whole; pass NULL per column instead")
+        raise InputTypeError("a row of the batch is NULL; pass NULL per column instead")
     values = packed.values.slice(packed.offset * width, len(packed) * width)
     return _numbers(values, dtype).reshape(-1, width)
 
 
 def matrix_of(columns: Sequence[pa.Array | pa.ChunkedArray], dtype: str) -> Array:
-    """Columns (n,) of numbers as a matrix (n, columns); NULL becomes NaN."""
-    made = np.empty((len(columns[0]), len(columns)), dtype)
-    for place, column in enumerate(columns):
-        made[:, place] = _numbers(column, dtype)
-    return made
+    """Stack columns (n,) of numbers to a matrix (n, columns); NULL becomes NaN."""
+    matrix = np.empty((len(columns[0]), len(columns)), dtype)
+    for position, column in enumerate(columns):
+        matrix[:, position] = _numbers(column, dtype)
+    return matrix
 
 
 def _numbers(values: pa.Array | pa.ChunkedArray, dtype: str) -> Array:
-    """Numbers (n,) of `dtype`; NULL becomes NaN. No copy of one chunk without NULLs."""
+    """Return numbers (n,) of `dtype`; NULL becomes NaN. One chunk without NULLs is not copied."""
     if isinstance(values, pa.ChunkedArray):
         values = pa.concat_arrays(values.chunks) if values.num_chunks else values.combine_chunks()
     if values.type != _FLOATS[dtype]:
         raise InputTypeError(
             f"a column of the batch is {values.type}, but this model's function takes {dtype}; "
-            "call it through predict(..), which casts the columns"
+            "call it through predict(...), which casts the columns"
         )
     if values.null_count:
         values = values.fill_null(float("nan"))

@@ -1,7 +1,7 @@
-"""`Engine`: what planning and scoring ask of a SQL engine.
+"""The interface between the planner and a SQL engine.
 
-A further engine is a file with a class of this form, which knows nothing of models; mypy checks it
-where a session asks for the names to call.
+An engine is a class with the methods of `Engine`. It knows nothing about models; mypy checks it
+where a session calls `names_to_call`.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ class Engine(Protocol):
     """One connection of a SQL engine."""
 
     def context(self, model: Callable[[str], Model]) -> Context:
-        """What the planner may ask: the engine, and `model` for the models that references mean."""
+        """Return the planner's view of the engine, with `model` to resolve model references."""
         ...
 
     def registered(self, name: str) -> str | None:
-        """The name to call a function by that is registered for good; None: register it."""
+        """Return the name to call a permanently registered function by, or None."""
         ...
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
-        """Make what `spec` asks of a Program callable; returns the name to call.
+        """Make the Program parts that `spec` selects callable, and return the name to call.
 
         Raises:
-            ConfigError, BackendError: it cannot be compiled.
+            ConfigError, BackendError: the function cannot be compiled.
         """
         ...
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Make a function callable that scores each row with the model that it names; returns the
-        name to call.
+        """Register a function that scores each row with the model named in it.
+
+        Returns the name to call.
 
         Args:
             program: finds a Program by its hash.
@@ -52,17 +53,17 @@ class Engine(Protocol):
 def names_to_call(
     engine: Engine, plan: Plan, program: Callable[[str], Program]
 ) -> Mapping[str, str]:
-    """The names of a plan's functions -> the names to call them by, all of them registered.
+    """Register the functions of a plan, and return the name to call for each.
 
     Args:
         program: finds a Program by its hash.
     """
     names: dict[str, str] = {}
     for name, spec in plan.specs.items():
-        if f"{name}(" in plan.sql:  # else all rows of its calls are computed in SQL
-            known = engine.registered(name)
-            names[name] = known or engine.register(spec, program(spec.program))
+        # If the SQL does not contain the call, SQL alone computes all of its rows.
+        if f"{name}(" in plan.sql:
+            names[name] = engine.registered(name) or engine.register(spec, program(spec.program))
     for function in plan.named:
-        known = engine.registered(function.name)
-        names[function.name] = known or engine.register_named(function, program)
+        registered = engine.registered(function.name)
+        names[function.name] = registered or engine.register_named(function, program)
     return names

@@ -1,4 +1,4 @@
-"""`EngineFunction`: a function as an engine registers it."""
+"""A function as an engine registers it, and the scoring of rows that name their functions."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ if TYPE_CHECKING:
     from sqlml.udfs.batch_function import BatchFunction
 
 
-class Measured(Protocol):
-    """A function that is measured, as machine code sees it."""
+class Metered(Protocol):
+    """A function with a meter, as native code sees it."""
 
     def batch_function(self) -> BatchFunction:
-        """What scores now."""
+        """Return the function that scores the batches."""
         ...
 
     def enter(self) -> None:
-        """A batch begins on this thread."""
+        """Record the start of a batch on this thread."""
         ...
 
     def leave(self, rows: int) -> None:
-        """A batch of so many rows ends on this thread."""
+        """Record the end of a batch of `rows` rows on this thread."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFunction:
-    """A function to register: its name, its batch function, and its types in the engine.
+    """A function to register: its name, its batch function, and its SQL types.
 
-    Without a `function` it is one of ours, to be made from its name when the first batch comes.
-    A `volatile` one is evaluated where it is written, and nowhere else. One that is called
-    `by_column` may be machine code that the engine calls without Python; that tells `measured`. So
-    may one that is `named`, which calls the function whose name is its first argument, and one of
-    `models`, which calls that of the model that a row names.
+    Attributes:
+        function: scores a batch. None for a function of sqlml that is built from its name when the
+            first batch arrives.
+        volatile: the engine must evaluate each call exactly where the query writes it.
+        by_column: takes one argument per column, so native code may run it without Python.
+        named: calls the function whose name is the first argument; native code may run it.
+        measured: counts the batches of native code.
+        models: scores each row with the model that the row names; native code may run it.
     """
 
     name: str
@@ -53,59 +56,58 @@ class EngineFunction:
     volatile: bool = False
     by_column: bool = False
     named: bool = False
-    measured: Measured | None = None
+    metered: Metered | None = None
     models: NamedFunction | None = None
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Its arguments' types, and that of its result."""
+        """Return the types of the arguments, then the type of the result."""
         return (*self.argument_types, self.result_type)
 
 
-def taking(count: int, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` as one of `count` columns: an engine looks at the signature."""
+def with_signature(count: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `function` with a signature of `count` columns, which engines inspect."""
 
     def call(*columns: Any) -> Any:
         return function(*columns)
 
-    named = [
+    parameters = [
         inspect.Parameter(f"column{k}", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         for k in range(count)
     ]
-    call.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
 
 
-# `scored_by_name`: the rows of a batch, those that give one name together, and back in order.
-
-
-def scored_by_name(
+def score_by_name(
     names: pa.Array | pa.ChunkedArray,
     kind: pa.DataType,
     score: Callable[[str, Array], pa.Array | None],
 ) -> pa.Array:
-    """What `score` makes of each row, an array of `kind`.
+    """Score the rows of a batch in groups of the same name, and restore their order.
 
     Args:
-        names: (n,) texts; where one is NULL, the result is NULL.
-        score: a name, and the places (m,) of its rows -> an array (m,); None: they have NULL.
+        names: (n,) texts. The result is NULL where the name is NULL.
+        kind: type of the result.
+        score: maps a name and the positions (m,) of its rows to an array (m,), or to None if these
+            rows are NULL.
     """
-    parts, places = [], [np.empty(0, np.int64)]
-    for name, rows in _places(names):
-        made = None if name is None else score(name, rows)
-        if made is not None and len(rows) == len(names):
-            return made
-        parts.append(pa.nulls(len(rows), kind) if made is None else made)
-        places.append(rows)
-    order = np.concatenate(places)
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    joined = pa.concat_arrays(parts) if parts else pa.nulls(0, kind)
-    return joined.take(arrow_of(back, pa.int64()))
+    results, positions = [], [np.empty(0, np.int64)]
+    for name, rows in _group_rows(names):
+        scores = None if name is None else score(name, rows)
+        if scores is not None and len(rows) == len(names):
+            return scores
+        results.append(pa.nulls(len(rows), kind) if scores is None else scores)
+        positions.append(rows)
+    order = np.concatenate(positions)
+    inverse = np.empty_like(order)
+    inverse[order] = np.arange(len(order))
+    joined = pa.concat_arrays(results) if results else pa.nulls(0, kind)
+    return joined.take(arrow_of(inverse, pa.int64()))
 
 
-def _places(names: pa.Array | pa.ChunkedArray) -> Iterator[tuple[str | None, Array]]:
-    """Each name, and where it stands, in order."""
+def _group_rows(names: pa.Array | pa.ChunkedArray) -> Iterator[tuple[str | None, Array]]:
+    """Yield each name with the ascending positions of its rows."""
     if isinstance(names, pa.ChunkedArray):
         names = pa.concat_arrays(names.chunks) if names.num_chunks else names.combine_chunks()
     coded = names.dictionary_encode() if not pa.types.is_dictionary(names.type) else names

@@ -1,4 +1,4 @@
-"""`about_model`, `about_data`: what the model is and reads, and what rows it is given."""
+"""Sections about the model, its inputs, and the rows of the data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sqlml.statements.describe_model import NOT_USED
 from sqlml.types import fold
 
 _MOST_COLUMNS, _MOST_VERSIONS = 40, 20
-"""Rows of the tables."""
+"""Maximum number of rows of a table."""
 
 _MINUTE = len("2026-11-27 12:00")
 _MOST_LETTERS = 400
-"""Of a property of the model."""
+"""Maximum number of characters of a property of the model."""
 
 _TOLD = {
     "source": "Class",
@@ -40,7 +40,7 @@ _TOLD = {
     "stored_bytes": "Bytes stored",
     "created_at": "Created",
 }
-"""A property of DESCRIBE MODEL -> how the page calls it."""
+"""Titles of the properties of DESCRIBE MODEL."""
 
 _FACTS = {
     "min": "Least",
@@ -49,22 +49,22 @@ _FACTS = {
     "stddev": "Std. deviation",
     "categories_count": "Categories",
 }
-"""A column of ml_feature_info -> how the page calls it."""
+"""Titles of the columns of ml_feature_info."""
 
 
 def about_model(subject: Subject) -> Section:
-    """What the model is, its columns and its versions."""
-    told = subject.description
+    """Describe the model, its columns and its versions."""
+    description = subject.description
     pairs = [
         (_TOLD[name], _text(name, text))
-        for name, text in told.properties
+        for name, text in description.properties
         if name in _TOLD and text and (name, text) != ("targets", "1")
     ]
     parts: list[Part] = [Pairs(tuple(pairs)), _columns(subject), _versions(subject)]
     if subject.facts is not None:
         parts.append(code("The query that it was trained on", subject.facts.query))
-    unused = sum(kind == NOT_USED for kind in told.inputs.values())
-    reads = len(told.inputs) - unused
+    unused = sum(kind == NOT_USED for kind in description.inputs.values())
+    reads = len(description.inputs) - unused
     lead = f"It reads {_count(reads, 'column')}"
     if unused:
         lead += f"; {_count(unused, 'other')} of its training made no difference and "
@@ -73,7 +73,7 @@ def about_model(subject: Subject) -> Section:
 
 
 def _text(name: str, text: str) -> str:
-    """What DESCRIBE MODEL says, as the page says it."""
+    """Return the properties of DESCRIBE MODEL with the page's titles."""
     if name == "stored_bytes":
         return f"{int(text):,}"
     return clipped(text[:_MINUTE] if name == "created_at" else text, _MOST_LETTERS)
@@ -84,7 +84,7 @@ def _count(count: int, noun: str) -> str:
 
 
 def _columns(subject: Subject) -> Part:
-    """What it reads, those columns first that make a difference."""
+    """List the inputs of the model, the important ones first."""
     info = {
         fold(str(row[next(iter(row))])): row
         for row in subject.of_models(f"FROM ml_feature_info(MODEL {subject.quoted})")
@@ -93,18 +93,18 @@ def _columns(subject: Subject) -> Part:
     ordered = sorted(inputs, key=lambda name: inputs[name] == NOT_USED)
     some = ordered[:_MOST_COLUMNS]
     facts = [info.get(fold(name), {}) for name in some]
-    told = {
+    described = {
         key: title for key, title in _FACTS.items() if any(f.get(key) is not None for f in facts)
     }
     rows = [
-        [name, inputs[name], *(f.get(key) for key in told)]
+        [name, inputs[name], *(f.get(key) for key in described)]
         for name, f in zip(some, facts, strict=True)
     ]
     more = len(ordered) - len(some)
-    note = "The numbers are those of the training, as far as they are known." if told else ""
+    note = "The numbers are those of the training, as far as they are known." if described else ""
     if more:
         note = f"{more:,} more columns are left out. {note}".strip()
-    columns = ("Column", "Type", *told.values())
+    columns = ("Column", "Type", *described.values())
     return table("Columns that the model reads", columns, rows, note, none="")
 
 
@@ -113,7 +113,7 @@ def _versions(subject: Subject) -> Part:
     name = DUCKDB.quote_name(model.name)
     if model.database is not None:
         name = f"{DUCKDB.quote_name(model.database)}.{name}"
-    found = subject.of_models(f"SHOW VERSIONS IN MODEL {name}")[::-1]
+    versions = subject.of_models(f"SHOW VERSIONS IN MODEL {name}")[::-1]
     rows = [
         [
             f"{row['version']}{' (this one)' if row['version'] == model.version else ''}",
@@ -124,15 +124,15 @@ def _versions(subject: Subject) -> Part:
             row["comment"] or "",
             str(row["created_at"])[:_MINUTE],
         ]
-        for row in found[:_MOST_VERSIONS]
+        for row in versions[:_MOST_VERSIONS]
     ]
-    more = len(found) - len(rows)
+    more = len(versions) - len(rows)
     columns = ("Version", "Default", "Aliases", "Class", "Library", "Comment", "Created")
     return table("Versions", columns, rows, f"{more:,} older ones are left out." if more else "")
 
 
 def about_data(subject: Subject) -> Section:
-    """The rows, and what their columns look like."""
+    """Describe the rows and their columns."""
     read = {fold(c.name) for c in subject.model.columns} | {fold(name) for name in subject.labels}
     columns = [name for name in subject.columns if fold(name) in read]
     lead = f"{_count(subject.count, 'row')} of {_count(len(subject.columns), 'column')}."
@@ -142,7 +142,7 @@ def about_data(subject: Subject) -> Section:
         parts.append(Note("The data has no rows to measure on."))
     elif some:
         quoted = ", ".join(DUCKDB.quote_name(name) for name in some)
-        found = subject.of_models(
+        statistics = subject.of_models(
             f"FROM ml_describe_data((SELECT {quoted} FROM {subject.rows}), "
             "num_quantiles := 4, top_k := 3)"
         )
@@ -152,7 +152,7 @@ def about_data(subject: Subject) -> Section:
             table(
                 "Columns of the data",
                 ("Column", "Type", "NULL", "Different", "Least", "Median", "Most", "Frequent"),
-                [_described(row) for row in found],
+                [_described(row) for row in statistics],
                 f"{note}Counts of different values and medians are approximate.",
                 none="",
             )
@@ -178,7 +178,7 @@ def _described(row: Mapping[str, Any]) -> list[Any]:
 
 
 def _numeric(text: str) -> str | None:
-    """The least or greatest number of a column, which is told as a text."""
+    """Format the least or greatest number of a column, which is stored as text."""
     try:
         return shown(float(text))
     except (TypeError, ValueError):

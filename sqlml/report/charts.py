@@ -1,7 +1,8 @@
-"""The plots of a report, as charts of Altair's; `charts.py` makes SVG of them.
+"""Plots of a report: charts of Altair, drawn as SVG without scripts, fonts or links.
 
-Series differ in dashes as well as in colours. The colours are the page's own variables, of which
-any two neighbours can be told apart by who sees no red or no green.
+Series differ in dashes as well as in colors. Colors are variables of the page's style sheet, so one
+drawing is right in light mode, in dark mode and in print. Any two neighboring colors can be told
+apart with red-green color blindness.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ _KEPT = frozenset(
     "stroke-width stroke-opacity stroke-dasharray stroke-miterlimit stroke-linecap opacity "
     "text-anchor font-size font-weight".split()
 )
-"""Attributes that draw; the others name roles and classes of Vega's own."""
+"""SVG attributes that draw; the others name roles and classes of Vega."""
 
 _ELEMENTS = frozenset("svg g path line rect circle text tspan".split())
 
 _LARGER = 1.15
-"""How much larger than on a phone plots are where there is room."""
+"""Factor by which plots are larger than on a phone where there is room."""
 
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
 
 
 def drawn(chart: Any) -> str:
-    """The markup of a chart of Altair's."""
+    """Draw a chart of Altair as SVG markup."""
     import vl_convert
 
     root = ElementTree.fromstring(vl_convert.vegalite_to_svg(chart.to_dict(validate=False)))
@@ -52,7 +53,7 @@ def drawn(chart: Any) -> str:
 
 
 def _strip(element: ElementTree.Element) -> None:
-    """Take away what draws nothing, and what is not known to be but a drawing."""
+    """Remove elements that draw nothing, and reject everything that may be more than a drawing."""
     for child in list(element):
         name = str(child.tag).removeprefix(f"{{{_SVG}}}")
         if name not in _ELEMENTS or child.get("display") == "none" or _is_blank(name, child):
@@ -70,7 +71,7 @@ def _strip(element: ElementTree.Element) -> None:
 
 
 def _is_blank(name: str, element: ElementTree.Element) -> bool:
-    """Whether a path is a background without colours."""
+    """Return whether a path is a background without colors."""
     unseen = name == "path" and not {"fill", "stroke"} & set(element.keys())
     return unseen and element.get("class") in ("background", "foreground")
 
@@ -80,23 +81,23 @@ def _rounded(found: re.Match[str]) -> str:
 
 
 WIDTH, HEIGHT = 310, 220
-"""Pixels of the area within the axes, so that a phone shows all of it in readable letters."""
+"""Pixels of the plotting area, so that a phone shows all of it in readable letters."""
 
 COLOURS = tuple(f"var(--c{n})" for n in range(1, 7))
-"""Of series, in their order: as many as a plot has at most."""
+"""Colors of series in order; a plot has at most this many."""
 
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4])
 
 _INK, _GRID = "var(--muted)", "var(--grid)"
 
 _BAR = 20
-"""Pixels from one bar to the next."""
+"""Pixels between two bars."""
 
 _LETTER = 7
 """Pixels of a letter of a name."""
 
 _LABEL = 140
-"""Pixels of a name beside a bar."""
+"""Maximum pixels of a name next to a bar."""
 
 
 def lines(
@@ -143,13 +144,13 @@ def bars(values: Sequence[tuple[str, float]], x: str, rule: float | None = None)
     alt = _altair()
     rows = [{"name": name, "x": value} for name, value in values]
     chart = alt.Chart(alt.Data(values=rows)).mark_bar(fill=COLOURS[0], height=_BAR - 7)
-    made = chart.encode(x=alt.X("x:Q", title=x, axis=alt.Axis(tickCount=4)), y=_names(alt))
+    layers = chart.encode(x=alt.X("x:Q", title=x, axis=alt.Axis(tickCount=4)), y=_names(alt))
     if rule is not None:
         mark = alt.Chart(alt.Data(values=[{"x": rule}])).mark_rule(
             stroke=COLOURS[1], strokeWidth=1.5, strokeDash=[4, 3]
         )
-        made = alt.layer(made, mark.encode(x="x:Q"))
-    return _styled(made, WIDTH - 60, _BAR * len(rows), [name for name, _ in values])
+        layers = alt.layer(layers, mark.encode(x="x:Q"))
+    return _styled(layers, WIDTH - 60, _BAR * len(rows), [name for name, _ in values])
 
 
 def intervals(values: Sequence[tuple[str, float, float, float]], x: str, zero: bool = False) -> Any:
@@ -185,15 +186,15 @@ def steps(bins: Sequence[tuple[str, float, float, float]], x: str, y: str) -> An
     alt = _altair()
     rows = []
     for name in dict.fromkeys(s for s, *_ in bins):
-        own = [(low, high, height) for s, low, high, height in bins if s == name]
-        rows += [{"s": name, "x": low, "y": height} for low, _, height in own]
-        rows.append({"s": name, "x": own[-1][1], "y": own[-1][2]})
+        series_bins = [(low, high, height) for s, low, high, height in bins if s == name]
+        rows += [{"s": name, "x": low, "y": height} for low, _, height in series_bins]
+        rows.append({"s": name, "x": series_bins[-1][1], "y": series_bins[-1][2]})
     several = len({s for s, *_ in bins}) > 1
     area = alt.Chart(alt.Data(values=rows)).mark_area(
         interpolate="step-after", fillOpacity=0.18 if several else 0.35, line={"strokeWidth": 2}
     )
     names = [s for s, *_ in bins]
-    made = area.encode(
+    outline = area.encode(
         x=alt.X(
             "x:Q",
             title=x,
@@ -203,7 +204,7 @@ def steps(bins: Sequence[tuple[str, float, float, float]], x: str, y: str) -> An
         y=alt.Y("y:Q", title=y, stack=None),
         **_by_series(names),
     )
-    return _styled(made, WIDTH, HEIGHT)
+    return _styled(outline, WIDTH, HEIGHT)
 
 
 def heat(cells: Sequence[tuple[str, str, float, str]], x: str, y: str) -> Any:
@@ -273,7 +274,7 @@ def _colours(names: Sequence[str]) -> list[str]:
 
 
 def _by_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any]:
-    """How series are told apart; a legend only where there are several."""
+    """Return how series are distinguished, with a legend if there are several."""
     alt = _altair()
     names = list(dict.fromkeys(series))
     legend = None
@@ -288,11 +289,11 @@ def _by_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any]:
             symbolStrokeWidth=2.5,
         )
     scale = alt.Scale(domain=names, range=_colours(names))
-    made = {"color": alt.Color("s:N", sort=None, scale=scale, legend=legend)}
+    encoding = {"color": alt.Color("s:N", sort=None, scale=scale, legend=legend)}
     if dashes:
         patterns = alt.Scale(domain=names, range=[_DASHES[n % 6] for n in range(len(names))])
-        made["strokeDash"] = alt.StrokeDash("s:N", sort=None, scale=patterns, legend=legend)
-    return made
+        encoding["strokeDash"] = alt.StrokeDash("s:N", sort=None, scale=patterns, legend=legend)
+    return encoding
 
 
 def _styled(chart: Any, width: int, height: int, names: Sequence[str] = ()) -> Any:
@@ -323,12 +324,9 @@ def _styled(chart: Any, width: int, height: int, names: Sequence[str] = ()) -> A
     )
 
 
-# `histogram`: a column of numbers as a histogram, of all rows or of each class.
-
-
 _BINS = 30
 _TABLE = 10
-"""Rows of the table beside it: a third of the bins."""
+"""Rows of the table next to a histogram: a third of the bins."""
 
 
 def histogram(

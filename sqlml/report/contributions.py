@@ -1,4 +1,4 @@
-"""`importance`: which columns matter: on the rows of the data, and to the library."""
+"""Sections about important columns, groups of rows, and drift from the training data."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from sqlml.report.scores import even_share, group
 from sqlml.report.subject import MOST_TARGETS, Subject
 
 _MOST = 20
-"""Columns that are shown."""
+"""Maximum number of columns to show."""
 
 _MOST_FEATURES = 4096
-"""Columns whose contributions are computed."""
+"""Maximum number of columns with contributions."""
 
 _BACKGROUND = 25
-"""Rows to compare with, for models that are neither sums of trees nor linear."""
+"""Number of background rows for models that are neither sums of trees nor linear."""
 
 _PREDICTIONS = 2_000_000
-"""Predictions that contributions by comparison may take: of so many rows as this allows."""
+"""Maximum number of predictions for contributions by comparison; it limits the number of rows."""
 
 _ORDERS = 64
-"""Pairs of orders of columns that explain takes at least."""
+"""Minimum number of pairs of column orders that explain uses."""
 
 
 def importance(subject: Subject) -> Section:
-    """Contributions of the columns to the scores of a sample, and the library's own importances."""
+    """Show the contributions of columns to the sample and the library's importances."""
     parts = [*_contributions(subject), *_own(subject)]
     lead = "A contribution is what a column adds to the score of a row, or takes away."
     return Section("importance", "Which columns matter", lead, tuple(parts))
@@ -87,23 +87,23 @@ def _explained(
     )
     name = "" if target is None else f"{subject.target_names[target]}: "
     subject.asking.plan(asked)  # which says why not, and leaves a transaction as it is
-    with subject.tables.kept("contributions", asked) as kept:
+    with subject.tables.kept("contributions", asked) as contributions_table:
         places = ", ".join(f"({k})" for k in range(1, len(features) + 1))
-        found = subject.of_tables(
+        summary = subject.of_tables(
             f"""
             SELECT k, avg(abs(v)) AS size, quantile(v, 0.1) AS low,
                 quantile(v, 0.5) AS middle, quantile(v, 0.9) AS high
             FROM (
                 SELECT k, array_extract(c, k) AS v
-                FROM {kept} CROSS JOIN (VALUES {places}) AS places(k)
+                FROM {contributions_table} CROSS JOIN (VALUES {places}) AS places(k)
             ) AS each_column
             WHERE v IS NOT NULL AND isfinite(v) GROUP BY k
             """
         )
-    found.sort(key=lambda row: (-row["size"], row["k"]))
-    if not found or not found[0]["size"]:
+    summary.sort(key=lambda row: (-row["size"], row["k"]))
+    if not summary or not summary[0]["size"]:
         return Note(f"{name}No column makes a difference in these rows.")
-    some = found[:_MOST]
+    some = summary[:_MOST]
     names = distinct([clipped(features[row["k"] - 1], 40) for row in some])
     more = len(features) - len(some)
     sample = "all rows" if rows == subject.count else f"{rows:,} of {subject.count:,} rows"
@@ -140,17 +140,17 @@ def _explained(
 
 
 def _own(subject: Subject) -> list[Part]:
-    """The importances that the library keeps, where it does."""
+    """Return the importances that the library stores, if any."""
     try:
-        found = subject.of_models(f"FROM ml_feature_importance(MODEL {subject.quoted})")
+        rows = subject.of_models(f"FROM ml_feature_importance(MODEL {subject.quoted})")
     except SqlmlError as error:
         return [Note(f"No importance is kept in the model: {error.message}.")]
-    own = [row for row in found if row["importance"] is not None]
-    if not own:
+    importances = [row for row in rows if row["importance"] is not None]
+    if not importances:
         return []
-    some = own[:_MOST]
+    some = importances[:_MOST]
     names = distinct([clipped(str(row["feature"]), 40) for row in some])
-    more = len(own) - len(some)
+    more = len(importances) - len(some)
     has_splits = any(row["importance_weight"] is not None for row in some)
     return [
         Plot(
@@ -177,23 +177,20 @@ def _own(subject: Subject) -> list[Part]:
     ]
 
 
-# `groups`: the same measures for each group of rows.
-
-
 _METRICS = {
     "two classes": ("roc_auc", "precision", "recall", "accuracy", "log_loss"),
     "classes": ("accuracy", "f1_score", "roc_auc", "log_loss"),
     "numbers": ("r2_score", "mean_absolute_error", "mean_squared_error"),
     "clusters": ("mean_squared_distance",),
 }
-"""The measures of the table; the plot shows the first that some group has."""
+"""Measures of the table; the plot shows the first one that some group has."""
 
 _AVERAGED = {"two classes": "p1", "numbers": "hat"}
-"""The column of predictions whose mean is shown for each group if the data has no labels."""
+"""Prediction column whose mean is shown for each group if the data has no labels."""
 
 
 def groups(subject: Subject) -> Section:
-    """A row for each group, and what they differ in."""
+    """Compare the metrics of each group of rows."""
     by = " and ".join(clipped(name) for name in subject.groups)
     title = f"By {by}" if by else "By group"
     return Section("groups", title, subject.share if by else "", tuple(_parts(subject)))
@@ -212,51 +209,51 @@ def _parts(subject: Subject) -> list[Part]:
         return [Note("There is nothing to compare.")]
     keys = [f"g{n}" for n in range(len(subject.groups))]
     if scores.is_labelled or subject.task == "clusters":
-        found = subject.largest_groups(_MOST)
+        largest = subject.largest_groups(_MOST)
         keys = [group(n) for n in range(len(keys))]
     else:
-        found = _unlabelled(subject, ", ".join(keys))
-    if not found:
+        largest = _unlabelled(subject, ", ".join(keys))
+    if not largest:
         return [Note("No group has a row with a label and a prediction.")]
-    return [_compared(subject, found, keys)]
+    return [_compared(subject, largest, keys)]
 
 
 def _unlabelled(subject: Subject, keys: str) -> list[dict[str, Any]]:
-    """The rows of each group, and what is predicted of them on average, if that is a number."""
+    """Return the rows of each group, and their mean prediction if it is a number."""
     assert subject.scores is not None
     scores, average, first = subject.scores, "CAST(NULL AS DOUBLE)", ""
     if scores.rows.targets > 1:
         first = "WHERE t = 0"
     elif subject.task in _AVERAGED:
         average = f"avg({_AVERAGED[subject.task]})"
-    found = subject.of_tables(
+    groups = subject.of_tables(
         f"SELECT {keys}, count(*) AS n, {average} AS mean, count(*) OVER () AS sqlml_groups "
         f"FROM {scores.table} {first} GROUP BY {keys} ORDER BY n DESC, {keys} LIMIT {_MOST}"
     )
-    return [{**row, "rows": row["n"]} for row in found]
+    return [{**row, "rows": row["n"]} for row in groups]
 
 
 def _compared(subject: Subject, some: list[dict[str, Any]], names: Sequence[str]) -> Part:
     several = "target" in some[0]
-    wanted = [m for m in (*_METRICS[subject.task or "numbers"], "mean") if m in some[0]]
-    wanted = [m for m in wanted if any(row[m] is not None for row in some)]
+    metrics = [m for m in (*_METRICS[subject.task or "numbers"], "mean") if m in some[0]]
+    metrics = [m for m in metrics if any(row[m] is not None for row in some)]
     columns = [*(clipped(name, 30) for name in subject.groups), *(["Target"] if several else [])]
     cells = [
         [
             *(shown(row[name], 30) for name in names),
             *([clipped(str(row["target"]), 30)] if several else []),
             row["rows"],
-            *(row[m] for m in wanted),
+            *(row[m] for m in metrics),
         ]
         for row in some
     ]
     every = some[0]["sqlml_groups"]
-    told = f"The {len(some)} largest of {every:,} groups." if every > len(some) else ""
-    titles = [METRICS.get(m, _mean(subject)) for m in wanted]
-    made = table("Groups", (*columns, "Rows", *titles), cells, told)
-    if several or not wanted:
-        return made
-    (shared,) = wanted[:1]
+    note = f"The {len(some)} largest of {every:,} groups." if every > len(some) else ""
+    titles = [METRICS.get(m, _mean(subject)) for m in metrics]
+    groups_table = table("Groups", (*columns, "Rows", *titles), cells, note)
+    if several or not metrics:
+        return groups_table
+    (shared,) = metrics[:1]
     labels = distinct([", ".join(_key(row[name]) for name in names) for row in some])
     points = [
         (label, float(row[shared]), float(row[shared]), float(row[shared]))
@@ -265,10 +262,10 @@ def _compared(subject: Subject, some: list[dict[str, Any]], names: Sequence[str]
     ]
     return Plot(
         f"{titles[0]} of each group",
-        f"The groups of most rows first. {told}".strip(),
+        f"The groups of most rows first. {note}".strip(),
         drawn(charts.intervals(points, titles[0])),
         f"A point for each group: {titles[0]}; the numbers are in the table.",
-        made,
+        groups_table,
     )
 
 
@@ -284,15 +281,12 @@ def _key(value: Any) -> str:
     return "NULL" if value is None else shown(value, 30) or "(empty)"
 
 
-# `drift`: how far the rows differ from those that the model was trained on.
-
-
 _MOST_VALUES = 50_000_000
-"""Values that are compared: those of so many rows as this allows."""
+"""Maximum number of values to compare; it limits the number of rows."""
 
 
 def drift(subject: Subject) -> Section:
-    """The columns of the data beside those of the training, as ml_validate_data_skew has them."""
+    """Compare the columns of the data with those of the training data (ml_validate_data_skew)."""
     return Section("drift", "Drift since training", "", (_part(subject),))
 
 
@@ -307,19 +301,19 @@ def _part(subject: Subject) -> Part:
     most = _MOST_VALUES // max(len(subject.facts.features), 1)
     share = even_share(subject.count, most)
     try:
-        found = subject.of_models(
+        drifts = subject.of_models(
             f"FROM ml_validate_data_skew(MODEL {subject.quoted}, "
             f"(SELECT * FROM {subject.rows}{share}))"
         )
     except BindError as error:
         return Note(f"The rows cannot be compared with those of the training: {error.message}.")
-    found = [row for row in found if row["value"] is not None or row["is_anomaly"]]
-    if not found:
+    drifts = [row for row in drifts if row["value"] is not None or row["is_anomaly"]]
+    if not drifts:
         return Note("No column has values both in training and here.")
-    found.sort(key=lambda row: -(row["value"] or 0))
-    some = found[:_MOST]
-    more = len(found) - len(some)
-    flagged = sum(row["is_anomaly"] for row in found)
+    drifts.sort(key=lambda row: -(row["value"] or 0))
+    some = drifts[:_MOST]
+    more = len(drifts) - len(some)
+    flagged = sum(row["is_anomaly"] for row in drifts)
     names = distinct([clipped(str(row["input"]), 40) for row in some])
     threshold = max(row["threshold"] for row in some)
     cells = [
@@ -335,10 +329,10 @@ def _part(subject: Subject) -> Part:
         for name, row in zip(names, some, strict=True)
     ]
     sample = f" Of an even sample of {most:,} rows." if share else ""
-    told = "No column" if not flagged else f"{flagged:,} of {len(found):,} columns"
+    counted = "No column" if not flagged else f"{flagged:,} of {len(drifts):,} columns"
     return Plot(
         "Columns that differ most",
-        f"{told} {'differ' if flagged > 1 else 'differs'} by more than the threshold: a "
+        f"{counted} {'differ' if flagged > 1 else 'differs'} by more than the threshold: a "
         f"Jensen-Shannon divergence above {threshold:g}, or shares of NULL that lie as far "
         f"apart.{sample}",
         drawn(

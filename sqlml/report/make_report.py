@@ -1,4 +1,4 @@
-"""`make_report`: from a model and a query to a page."""
+"""Make a report: from a model and a query to a page."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from sqlml.report.quality import quality
 from sqlml.report.scores import Asking, call_of
 from sqlml.report.subject import Subject, Told, subject
 from sqlml.statements.models import Models
-
-# `rendered`: sections as one page of HTML, every word of them escaped by the template.
 
 
 def rendered(title: str, about: str, made: str, sections: Sequence[Section]) -> str:
@@ -59,13 +57,10 @@ def rendered(title: str, about: str, made: str, sections: Sequence[Section]) -> 
     return environment.get_template("page.html.j2").render(values)
 
 
-# `Report`: a page about a model, to be saved or shown in a notebook.
-
-
 _FRAME = "width:100%;height:80vh;min-height:480px;border:1px solid;border-radius:4px"
 
 _HEAD_IN_FRAME = '<head><base href="about:srcdoc">'
-"""Links of the page would lead to the notebook's sections without it."""
+"""Without this, links of the page would lead to the notebook's sections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +86,9 @@ class Report:
         return written
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, where nothing of it can run or reach the notebook."""
+        """Return the page in an isolated frame, where it can neither run code nor reach the
+        notebook.
+        """
         page = self.html.replace("<head>", _HEAD_IN_FRAME, 1)
         return (
             f'<iframe title="{escape(self.title)}" sandbox="" style="{_FRAME}" '
@@ -99,19 +96,16 @@ class Report:
         )
 
 
-# `cost`: how a query with the model runs, and what that costs.
-
-
 _MANY = 100_000
-"""Rows beside which it does not count how long a model takes to be loaded."""
+"""Number of rows from which the time to load a model is negligible."""
 
 
 def cost(subject: Subject) -> Section:
-    """The plan of a prediction over the data, and the time that scoring took."""
+    """Show the plan of a prediction over the data, and the time that scoring took."""
     call = call_of(subject.model, subject.reference)
-    found = subject.asking.plan(f"SELECT {call} FROM {subject.source}")
+    plan = subject.asking.plan(f"SELECT {call} FROM {subject.source}")
     parts: list[Part] = []
-    calls = [] if found is None else [c.to_dict() for c in found.calls]
+    calls = [] if plan is None else [c.to_dict() for c in plan.calls]
     named = (subject.model.name, subject.model.version)
     mine = [c for c in calls if (c["model"], c["version"]) == named]  # the data may call others
     if not mine:
@@ -137,7 +131,7 @@ def cost(subject: Subject) -> Section:
             )
         )
     parts.append(Pairs(tuple((name, str(text)) for name, text in pairs if text)))
-    parts.append(code("The plan, as EXPLAIN shows it", str(found)))
+    parts.append(code("The plan, as EXPLAIN shows it", str(plan)))
     return Section("cost", "Cost and plan", "", tuple(parts))
 
 
@@ -151,7 +145,7 @@ SECTIONS: tuple[tuple[str, Callable[[Subject], Section]], ...] = (
     ("describing the data", about_data),
     ("planning", cost),
 )
-"""What is being done, and the section that it makes, in the order of the page."""
+"""Progress text and section function of each part, in the order of the page."""
 
 _LIBRARIES = ("altair", "jinja2", "vl_convert")
 
@@ -183,13 +177,13 @@ def make_report(
         SqlmlError, duckdb.Error: as `subject`, or while the rows are scored.
     """
     _check_libraries()
-    with subject(asking, models, name, data, label, by, told) as found:
+    with subject(asking, models, name, data, label, by, told) as subject_of_report:
         sections = []
         for doing, section in SECTIONS:
             told(doing)
-            sections.append(section(found))
+            sections.append(section(subject_of_report))
         told("drawing the page")
-        return _page(found, sections)
+        return _page(subject_of_report, sections)
 
 
 def _check_libraries() -> None:
@@ -216,8 +210,8 @@ def _page(found: Subject, sections: Sequence[Section]) -> Report:
     if model.comment:
         about += f" {clipped(model.comment, 300)}"
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    made = (
+    provenance = (
         f"Made by sqlml in DuckDB {duckdb.__version__} on {now}. It holds aggregates, and loads "
         "nothing from elsewhere."
     )
-    return Report(title, rendered(title, about, made, sections))
+    return Report(title, rendered(title, about, provenance, sections))

@@ -1,4 +1,4 @@
-"""`Section`: what a page consists of, as plain values that the template prints and escapes."""
+"""The parts of a page, as plain values that the template prints and escapes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
 
-# `shown`: values as a report prints them: short, on one line, and without what browsers act on.
-
-
 LONGEST = 60
-"""Characters of a value that are printed."""
+"""Maximum number of characters of a value."""
 
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that turn the direction of what stands behind them."""
+"""Characters that change the text direction of what follows."""
 
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Cn", "Co", "Zl", "Zp"})
 
@@ -72,7 +69,7 @@ def clipped(text: str, most: int = LONGEST) -> str:
 
 
 def clean(text: str) -> str:
-    """A text of several lines; what cannot be printed is a question mark in a diamond."""
+    """Return a text of several lines, with unprintable characters replaced by U+FFFD."""
     return "".join(c if c in "\n\t" else _printable(c) for c in text)
 
 
@@ -90,15 +87,15 @@ def distinct(texts: Sequence[str]) -> tuple[str, ...]:
     ('a', 'b', 'a (2)')
     """
     taken: set[str] = set()
-    made = []
+    names_so_far = []
     for text in texts:
         name, n = text, 1
         while name in taken:
             n += 1
             name = f"{text} ({n})"
         taken.add(name)
-        made.append(name)
-    return tuple(made)
+        names_so_far.append(name)
+    return tuple(names_so_far)
 
 
 def listed(texts: Sequence[str], most: int = 8) -> str:
@@ -112,12 +109,12 @@ def listed(texts: Sequence[str], most: int = 8) -> str:
 
 
 _MOST_CODE = 20_000
-"""Letters of a text in a fixed-width font."""
+"""Maximum characters of a fixed-width text."""
 
 _SHARE = re.compile(r"\d+(\.\d+)?%")
 
 _ROOM, _MOST_LETTERS = 66, 24
-"""Letters that a row has room for at the side of a plot; of a cell before its lines are broken."""
+"""Characters of a row next to a plot, and of a cell before its lines are broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +136,7 @@ class Table:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the table is too wide to stand beside a plot."""
+        """Return whether the table is too wide to stand next to a plot."""
         cells = (self.columns, *self.rows)
         widths = [max(len(row[n] or "NULL") for row in cells) for n in range(len(self.columns))]
         return sum(min(width, _MOST_LETTERS) + 3 for width in widths) > _ROOM
@@ -165,7 +162,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Names and what they are."""
+    """Names with descriptions."""
 
     kind: ClassVar[str] = "pairs"
     pairs: tuple[tuple[str, str], ...]
@@ -173,7 +170,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A text in a fixed-width font, folded up."""
+    """A folded text in a fixed-width font."""
 
     kind: ClassVar[str] = "code"
     title: str
@@ -182,7 +179,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A sentence, such as why something is not there."""
+    """A sentence, for example why something is missing."""
 
     kind: ClassVar[str] = "note"
     text: str
@@ -201,7 +198,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page with a heading; `name` is the anchor of its link."""
+    """A section of the page with a heading; `name` is the anchor of its link."""
 
     name: str
     title: str
@@ -233,7 +230,7 @@ def table(
 
 
 def code(title: str, text: str) -> Code:
-    """A text of several lines, its beginning where it is very long."""
+    """Return the beginning of a text of several lines."""
     more = "\n…" if len(text) > _MOST_CODE else ""
     return Code(title, clean(text[:_MOST_CODE]) + more)
 
@@ -248,7 +245,7 @@ def _are_shares(values: Sequence[Any]) -> bool:
 
 
 def _alike(values: Sequence[Any]) -> list[str | None]:
-    """Numbers with the same number of digits, but for whole ones where all are whole."""
+    """Format numbers with the same number of digits, as integers if all are whole."""
     whole = all(v is None or (math.isfinite(v) and v == int(v)) for v in values)
     return [None if v is None else number(float(v), padded=not whole) for v in values]
 

@@ -1,4 +1,4 @@
-"""`predictions`: what the model says of the rows, as distributions."""
+"""The section about the distribution of predictions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sqlml.report.scores import SCORES, call_of
 from sqlml.report.subject import MOST_TARGETS, Subject
 
 _MOST_BARS = 15
-"""Classes that are drawn."""
+"""Maximum number of classes to draw."""
 
 
 def predictions(subject: Subject) -> Section:
-    """The distribution of scores, and how often each class is predicted."""
+    """Show the distribution of scores, and how often each class is predicted."""
     return Section("predictions", "Predictions", subject.share, tuple(_parts(subject)))
 
 
@@ -43,10 +43,10 @@ def _parts(subject: Subject) -> list[Part]:
 
 
 def _of_scores(subject: Subject) -> Part:
-    """Of a model that predicts nothing its scores, where it has those."""
+    """Show the scores of a model without predictions, if it has scores."""
     outputs = subject.model.program.outputs
-    found = next((name for name in SCORES if name in outputs), None)
-    if found is None or subject.model.program.output_type(found).width > 1:
+    output = next((name for name in SCORES if name in outputs), None)
+    if output is None or subject.model.program.output_type(output).width > 1:
         return Note(f"The model predicts nothing; it gives {', '.join(outputs)}.")
     scored = f"SELECT {call_of(subject.model, subject.reference)} AS x FROM {subject.rows}"
     with subject.tables.kept("samples", scored) as table:
@@ -55,7 +55,7 @@ def _of_scores(subject: Subject) -> Part:
 
 
 def _of_targets(subject: Subject) -> list[Part]:
-    """Of each target its distribution."""
+    """Plot the distribution of each target."""
     scores = subject.scores
     assert scores is not None
     parts: list[Part] = []
@@ -65,11 +65,11 @@ def _of_targets(subject: Subject) -> list[Part]:
             parts.append(histogram(subject, rows, name, "What is predicted.", "Prediction"))
             continue
         labels = scores.rows.model.program.labels[t].values
-        found = subject.of_tables(
+        counts = subject.of_tables(
             f"SELECT hat AS place, count(*) AS n FROM {scores.table} "
             f"WHERE t = {t} AND hat IS NOT NULL GROUP BY hat ORDER BY n DESC, hat"
         )
-        places = [(clipped(str(labels[row["place"]]), 30), row["n"]) for row in found]
+        places = [(clipped(str(labels[row["place"]]), 30), row["n"]) for row in counts]
         parts.append(_bars(name, "Rows for which each class is predicted.", places, "Class"))
     if subject.targets > MOST_TARGETS:
         parts.append(Note(f"{subject.targets - MOST_TARGETS:,} more targets are left out."))
@@ -77,7 +77,7 @@ def _of_targets(subject: Subject) -> list[Part]:
 
 
 def _bars(title: str, says: str, counts: list[tuple[str, int]], what: str) -> Part:
-    """A bar for each of the first names."""
+    """Draw a bar for each of the first names."""
     if not counts:
         return Note(f"{title}: no row has a prediction.")
     names = distinct([name for name, _ in counts])
@@ -101,11 +101,11 @@ def _bars(title: str, says: str, counts: list[tuple[str, int]], what: str) -> Pa
 def _clusters(subject: Subject) -> Part:
     assert subject.scores is not None
     labels = subject.scores.rows.model.program.labels[0].values
-    found = subject.of_tables(
+    counts = subject.of_tables(
         f"SELECT hat, count(*) AS n FROM {subject.scores.table} WHERE hat IS NOT NULL "
         "GROUP BY hat ORDER BY n DESC, hat"
     )
-    places = [(f"cluster {row['hat']}", row["n"]) for row in found]
+    places = [(f"cluster {row['hat']}", row["n"]) for row in counts]
     empty = len(labels) - len(places)
     says = "Rows in each cluster, the largest first."
     if empty > 0:
@@ -114,13 +114,13 @@ def _clusters(subject: Subject) -> Part:
 
 
 def _counts(subject: Subject, classes: Classes) -> Part:
-    """How often each class is predicted, beside how often it is the label."""
+    """Compare how often each class is predicted with how often it is the label."""
     scores = subject.scores
     assert scores is not None
-    found = subject.of_tables(
+    counts = subject.of_tables(
         f"SELECT hat AS place, count(*) AS n FROM {scores.table} WHERE hat IS NOT NULL GROUP BY hat"
     )
-    predicted = {row["place"]: row["n"] for row in found}
+    predicted = {row["place"]: row["n"] for row in counts}
     ordered = sorted(range(len(classes.values)), key=lambda k: -predicted.get(k, 0))
     some = [k for k in ordered if predicted.get(k) or classes.counts[k]][:_MOST_BARS]
     if not predicted:
@@ -151,7 +151,7 @@ def _counts(subject: Subject, classes: Classes) -> Part:
 
 
 def _sureness(subject: Subject, classes: Classes) -> list[Part]:
-    """The distribution of the score of the class that is looked for, or of the predicted one."""
+    """Plot the score distribution of the positive class, or of the predicted class."""
     scores = subject.scores
     assert scores is not None
     has_probabilities = scores.rows.scores == "probabilities"

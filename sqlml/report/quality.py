@@ -1,4 +1,4 @@
-"""`quality`: how good the model is on rows with labels."""
+"""The section about the quality of the model on rows with labels."""
 
 from __future__ import annotations
 
@@ -28,11 +28,8 @@ from sqlml.report.parts import (
 from sqlml.report.subject import MOST_TARGETS, Subject
 from sqlml.types import fold
 
-# `Classes`: the classes of a model as a report names them, the most frequent first.
-
-
 MOST_LINES = 6
-"""Classes that have lines of their own in a plot."""
+"""Maximum number of classes with lines of their own in a plot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +50,22 @@ class Classes:
 
     @property
     def are_two(self) -> bool:
-        """Whether there are two classes, of which one is looked for."""
+        """Return whether there are two classes, one of which is positive."""
         return len(self.values) == 2
 
     @property
     def positive(self) -> str:
-        """The name of the class that is looked for."""
+        """Return the name of the positive class."""
         return self.names[-1]
 
     @property
     def drawn(self) -> tuple[int, ...]:
-        """The places of those that have a line of their own."""
+        """Return the positions of the classes that have a line of their own."""
         return self.seen[:MOST_LINES]
 
 
 def classes_of(subject: Subject) -> Classes:
-    """The classes of a model of one target, whose rows have been scored."""
+    """Return the classes of a model with one target, whose rows are scored."""
     scores = subject.scores
     assert scores is not None
     values = scores.rows.class_labels.values
@@ -85,24 +82,21 @@ def classes_of(subject: Subject) -> Classes:
     return Classes(values, names, tuple(seen), tuple(counts))
 
 
-# `classifier_plots`: ROC, precision and recall, calibration and confusion.
-
-
 _POINTS = 200
-"""Thresholds of a curve that is drawn."""
+"""Number of thresholds of a drawn curve."""
 
 _TABLE = 11
-"""Of those, how many the table beside it has; of each class where there are several."""
+"""Number of thresholds in the table next to it, per class if there are several."""
 
 _MOST_CELLS = 12
-"""Classes of a confusion matrix that is drawn."""
+"""Maximum number of classes of a drawn confusion matrix."""
 
 _MOST_PAIRS = 20
-"""Confusions that are listed where there are more classes."""
+"""Number of listed confusions if there are more classes."""
 
 
 def classifier_plots(subject: Subject) -> list[Part]:
-    """The plots of a classifier of one target, or why one is not there."""
+    """Return the plots of a classifier with one target, or why one is missing."""
     scores = subject.scores
     assert scores is not None
     classes = classes_of(subject)
@@ -129,19 +123,19 @@ def classifier_plots(subject: Subject) -> list[Part]:
 def _curves(
     subject: Subject, classes: Classes, function: str, **options: Any
 ) -> list[tuple[str, dict[str, Any]]]:
-    """The rows of a curve, each with the name of its class."""
+    """Return the rows of a curve, each with the name of its class."""
     if classes.are_two:
         return [(classes.positive, row) for row in subject.evaluated(function, **options)]
-    found = []
+    curve = []
     for place in classes.drawn:
         if classes.counts[place]:
-            own = subject.evaluated(function, **{"class": classes.values[place]}, **options)
-            found += [(classes.names[place], row) for row in own]
-    return found
+            curve_rows = subject.evaluated(function, **{"class": classes.values[place]}, **options)
+            curve += [(classes.names[place], row) for row in curve_rows]
+    return curve
 
 
 def _which(classes: Classes) -> str:
-    """Of which classes a plot is."""
+    """Describe the classes of a plot."""
     if classes.are_two:
         return f"Class {classes.positive} against {classes.names[0]}."
     seen = sum(count > 0 for count in classes.counts)
@@ -153,17 +147,17 @@ def _which(classes: Classes) -> str:
 def _some(
     rows: Sequence[tuple[str, dict[str, Any]]], names: Sequence[str], classes: Classes
 ) -> list[list[Any]]:
-    """Rows for a table, evenly taken from those of each class."""
-    made = []
+    """Return evenly spaced rows of each class for a table."""
+    cells = []
     several = len(dict.fromkeys(s for s, _ in rows))
     most = _TABLE if several == 1 else 6
     for series in dict.fromkeys(s for s, _ in rows):
-        own = [row for s, row in rows if s == series]
-        step = max(1, (len(own) - 1) / (most - 1)) if len(own) > 1 else 1
-        places = dict.fromkeys(min(len(own) - 1, round(n * step)) for n in range(most))
+        series_rows = [row for s, row in rows if s == series]
+        step = max(1, (len(series_rows) - 1) / (most - 1)) if len(series_rows) > 1 else 1
+        places = dict.fromkeys(min(len(series_rows) - 1, round(n * step)) for n in range(most))
         head = [] if classes.are_two else [series]
-        made += [[*head, *(own[place][name] for name in names)] for place in places]
-    return made
+        cells += [[*head, *(series_rows[place][name] for name in names)] for place in places]
+    return cells
 
 
 def _with_class(classes: Classes, *columns: str) -> tuple[str, ...]:
@@ -241,7 +235,7 @@ def _calibration(subject: Subject, classes: Classes) -> Part:
 
 
 def _confusion(subject: Subject, classes: Classes) -> Part:
-    """The matrix, or where there are too many classes the most frequent confusions."""
+    """Show the confusion matrix, or the most frequent confusions if there are too many classes."""
     place = {value: n for n, value in enumerate(classes.values)}
     pairs: dict[tuple[int, int], int] = {}
     for row in subject.evaluated("confusion_matrix", pairs=True):
@@ -281,7 +275,7 @@ def _right(pairs: dict[tuple[int, int], int], totals: dict[int, int], y: int) ->
 
 
 def _confusions(classes: Classes, pairs: dict[tuple[int, int], int]) -> Table:
-    """The pairs of classes that are confused most."""
+    """Return the pairs of classes that are confused most."""
     wrong = sorted(((n, y, hat) for (y, hat), n in pairs.items() if y != hat), reverse=True)
     rows = [[classes.names[y], classes.names[hat], n] for n, y, hat in wrong[:_MOST_PAIRS]]
     more = len(wrong) - len(rows)
@@ -293,17 +287,14 @@ def _confusions(classes: Classes, pairs: dict[tuple[int, int], int]) -> Table:
     )
 
 
-# `regressor_plots`: labels beside predictions, and residuals.
-
-
 _PARTS = 20
-"""Equal parts of the rows, by their predictions."""
+"""Number of equal parts of the rows by prediction."""
 
 _KNOWN = "y IS NOT NULL AND hat IS NOT NULL AND isfinite(y) AND isfinite(hat)"
 
 
 def regressor_plots(subject: Subject) -> list[Part]:
-    """The plots of a regressor, of each of the first targets."""
+    """Return the plots of a regressor for each of the first targets."""
     if subject.targets == 1:
         return _of_target(subject, _KNOWN, "")
     parts: list[Part] = []
@@ -328,7 +319,7 @@ def _of_target(subject: Subject, known: str, name: str) -> list[Part]:
         "Label minus prediction: around 0 where the model is right on average.",
         "Residual",
     )
-    found = subject.of_tables(
+    bins = subject.of_tables(
         f"""
         SELECT part, avg(hat) AS mean_hat, avg(y) AS mean_y, quantile(y, 0.1) AS low,
             quantile(y, 0.9) AS high, count(*) AS n
@@ -339,7 +330,7 @@ def _of_target(subject: Subject, known: str, name: str) -> list[Part]:
         GROUP BY part ORDER BY part
         """
     )
-    points = [(r["mean_hat"], r["low"], r["mean_y"], r["high"]) for r in found]
+    points = [(r["mean_hat"], r["low"], r["mean_y"], r["high"]) for r in bins]
     if len({x for x, *_ in points}) < 2:
         why = "all predictions are about the same, so there is nothing to plot."
         return [Note(f"{name}{why}" if name else why.capitalize()), residuals]
@@ -352,7 +343,7 @@ def _of_target(subject: Subject, known: str, name: str) -> list[Part]:
         table(
             f"{name}Labels by prediction",
             ("Prediction", "Mean label", "10%", "90%", "Rows"),
-            [[r["mean_hat"], r["mean_y"], r["low"], r["high"], r["n"]] for r in found],
+            [[r["mean_hat"], r["mean_y"], r["low"], r["high"], r["n"]] for r in bins],
         ),
     )
     return [beside, residuals]
@@ -383,16 +374,16 @@ METRICS: Mapping[str, str] = MappingProxyType(
         "v_measure": "V measure",
     }
 )
-"""A metric of ml_evaluate -> how the page calls it; the most telling first."""
+"""Titles of the metrics of ml_evaluate, the most important first."""
 
 _MOST_CLASSES = 20
-"""Classes that the table of metrics tells of."""
+"""Maximum number of classes in the table of metrics."""
 
 _TILES = 4
 
 
 def quality(subject: Subject) -> Section:
-    """The metrics, with the plots of a classifier or a regressor."""
+    """Show the metrics, with the plots of a classifier or a regressor."""
     scores = subject.scores
     why = _why_not(subject)
     if why is not None or scores is None:
@@ -422,7 +413,7 @@ def quality(subject: Subject) -> Section:
 
 
 def _why_not(subject: Subject) -> str | None:
-    """Why nothing can be measured; None where it can."""
+    """Return why nothing can be measured, or None if it can."""
     scores = subject.scores
     if scores is None:
         return "The model transforms or scores rows and predicts nothing that could be right."
@@ -441,20 +432,20 @@ def _why_not(subject: Subject) -> str | None:
 def _lead(subject: Subject, row: Mapping[str, Any]) -> str:
     assert subject.scores is not None
     label = " and ".join(clipped(name) for name in subject.labels)
-    told = f"Measured on {row['rows']:,} rows"
+    sentence = f"Measured on {row['rows']:,} rows"
     if subject.scores.count < subject.count:
-        told += f", an even sample of the {subject.count:,}"
+        sentence += f", an even sample of the {subject.count:,}"
     if label:
-        told += f", by column{'s' if len(subject.labels) > 1 else ''} {label}"
+        sentence += f", by column{'s' if len(subject.labels) > 1 else ''} {label}"
     if row["null_labels"]:
-        told += f"; {row['null_labels']:,} rows without a label are left out"
+        sentence += f"; {row['null_labels']:,} rows without a label are left out"
     if row["null_predictions"]:
-        told += f"; {row['null_predictions']:,} rows without a prediction are left out"
-    return f"{told}.{_seen_in_training(subject)}"
+        sentence += f"; {row['null_predictions']:,} rows without a prediction are left out"
+    return f"{sentence}.{_seen_in_training(subject)}"
 
 
 def _seen_in_training(subject: Subject) -> str:
-    """Return a sentence that says so where the data reads a table that training read, too."""
+    """Return a warning if the data reads a table that training also read."""
     if subject.facts is None:
         return ""
     connection = subject.asking.connection
@@ -474,8 +465,8 @@ def _seen_in_training(subject: Subject) -> str:
 
 
 def _metrics(subject: Subject, every: list[dict[str, Any]]) -> Part:
-    """The metrics of these rows, beside those of training: of the rows held out, if there were."""
-    held = {} if subject.facts is None else subject.facts.metrics
+    """Compare the metrics of these rows with those of training, on held-out rows if possible."""
+    trained_metrics = {} if subject.facts is None else subject.facts.metrics
     names = [name for name in METRICS if any(row.get(name) is not None for row in every)]
     if len(every) > 1:
         rows = [
@@ -486,10 +477,10 @@ def _metrics(subject: Subject, every: list[dict[str, Any]]) -> Part:
     (only,) = every
     rows = [[METRICS[name], only.get(name)] for name in names]
     columns: tuple[str, ...] = ("Metric", "On this data")
-    if held.keys() & set(names):
+    if trained_metrics.keys() & set(names):
         is_held_out = subject.facts is not None and subject.facts.held_out > 0
         columns += ("Held out in training" if is_held_out else "On the training rows",)
-        rows = [[*row, held.get(name)] for row, name in zip(rows, names, strict=True)]
+        rows = [[*row, trained_metrics.get(name)] for row, name in zip(rows, names, strict=True)]
     note = ""
     if subject.task == "classes":
         note = "Precision, recall, F1 and areas: means over the classes, each against all others."
@@ -497,17 +488,17 @@ def _metrics(subject: Subject, every: list[dict[str, Any]]) -> Part:
 
 
 def _by_class(subject: Subject) -> Part:
-    """The metrics of each class, the most frequent first."""
-    found = [
+    """Return the metrics of each class, the most frequent first."""
+    metrics = [
         row for row in subject.evaluated("evaluate", per_class=True) if row["class"] is not None
     ]
-    found.sort(key=lambda row: -row["rows"])
+    metrics.sort(key=lambda row: -row["rows"])
     names = ("precision", "recall", "f1_score", "roc_auc", "average_precision")
     rows = [
         [shown(row["class"], 30), row["rows"], *(row[name] for name in names)]
-        for row in found[:_MOST_CLASSES]
+        for row in metrics[:_MOST_CLASSES]
     ]
-    more = len(found) - len(rows)
+    more = len(metrics) - len(rows)
     return table(
         "Metrics of each class",
         ("Class", "Rows", *(METRICS[name] for name in names)),

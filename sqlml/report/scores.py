@@ -1,4 +1,4 @@
-"""`Scores`: what the model says of the rows, scored once and kept in a temporary table."""
+"""Predictions for the rows of a report, scored once and kept in a temporary table."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from sqlml.planner.table_functions.scored_rows import ScoredRows
 
 
 class Asking(Protocol):
-    """What a report asks of a session."""
+    """The methods of a session that a report uses."""
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The engine's own connection."""
+        """Return the engine's own connection."""
         ...
 
     def execute(self, query: Any, parameters: Any = None) -> Any:
@@ -43,16 +43,16 @@ class Asking(Protocol):
         ...
 
     def sql(self, query: Any) -> Any:
-        """A query, which may call models, as a lazy relation."""
+        """Return a query, which may call models, as a lazy relation."""
         ...
 
     def plan(self, query: str, params: Any = None, analyze: bool = False) -> Any:
-        """The Plan of a query."""
+        """Return the Plan of a query."""
         ...
 
 
 class Tables:
-    """The temporary tables of one report."""
+    """The temporary tables of one report. They also work in a read-only database."""
 
     def __init__(self, asking: Asking) -> None:
         self.asking = asking
@@ -60,17 +60,17 @@ class Tables:
         self._made: list[str] = []
 
     def keep(self, what: str, query: str) -> tuple[str, int]:
-        """Keep the rows of a query, which may call models; the table, and how many rows it has."""
+        """Store the rows of a query, which may call models; return the table and its row count."""
         table = f"{self._prefix}_{what}"
         self.asking.execute(f"CREATE TEMP TABLE {table} AS {query}")
         self._made.append(table)
         ask = f"SELECT {builtin('count')}(*) FROM {table}"
-        found = self.asking.connection.execute(ask).fetchall()
-        return table, int(found[0][0])
+        result = self.asking.connection.execute(ask).fetchall()
+        return table, int(result[0][0])
 
     @contextmanager
     def kept(self, what: str, query: str) -> Iterator[str]:
-        """Keep the rows of a query while the block runs; the table."""
+        """Store the rows of a query while the block runs; yield the table."""
         table, _ = self.keep(what, query)
         try:
             yield table
@@ -78,7 +78,7 @@ class Tables:
             self._drop(table)
 
     def drop(self) -> None:
-        """Leave nothing behind; a transaction that has failed takes them along."""
+        """Drop all tables; a failed transaction has dropped them already."""
         for table in self._made:
             self._drop(table)
 
@@ -87,16 +87,12 @@ class Tables:
             self.asking.connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 
-# `KeptRows`: rows that a model has scored and a temporary table keeps, so that every measure of
-# an evaluation comes from one run of the model over one run of the query.
-
-
 _NOWHERE = Span(0, 0)
 
 
 @dataclass(frozen=True)
 class KeptRows(ScoredRows):
-    """Rows that are `sqlml_scored` already."""
+    """Rows that a model has scored into `sqlml_scored`, so that all measures come from one run."""
 
     @property
     def calls(self) -> str:
@@ -112,15 +108,17 @@ class KeptRows(ScoredRows):
 
 
 def form(function: str, reference: str, options: Mapping[str, Any]) -> TableForm:
-    """`ml_evaluate(MODEL m, .., label := 'y')` and its like, as if somebody had written it."""
-    made = {name: FormOption(name, value, _NOWHERE) for name, value in options.items()}
-    return TableForm(_NOWHERE, function, reference, _NOWHERE, (_NOWHERE,), MappingProxyType(made))
+    """Write a call such as `ml_evaluate(MODEL m, ..., label := 'y')` in a parsed form."""
+    form_options = {name: FormOption(name, value, _NOWHERE) for name, value in options.items()}
+    return TableForm(
+        _NOWHERE, function, reference, _NOWHERE, (_NOWHERE,), MappingProxyType(form_options)
+    )
 
 
 def scoring(
     model: Model, reference: str, columns: Mapping[str, str], options: Mapping[str, Any]
 ) -> ScoredRows:
-    """What scores rows: `calls`, `columns` and `sources` are its SQL.
+    """Plan the SQL that scores rows: its `calls`, `columns` and `sources`.
 
     Args:
         columns: name -> type of the columns of the rows.
@@ -129,12 +127,12 @@ def scoring(
     Raises:
         BindError: a column does not hold what the model predicts.
     """
-    made = ScoredRows(form("evaluate", reference, options), model, DUCKDB, "", columns)
+    scored_rows = ScoredRows(form("evaluate", reference, options), model, DUCKDB, "", columns)
     try:
-        assert made.calls
+        assert scored_rows.calls
     except BindError as error:
         raise BindError(error.message) from None  # there is no statement to show the place in
-    return made
+    return scored_rows
 
 
 def evaluation(rows: ScoredRows, table: str, function: str, options: Mapping[str, Any]) -> str:
@@ -147,25 +145,27 @@ def evaluation(rows: ScoredRows, table: str, function: str, options: Mapping[str
         BindError: the form does not fit the model.
     """
     label = rows.form.options.get("label")
-    given = {} if label is None else {"label": label.value}
-    made = form(function, str(rows.form.model), {**given, **options})
-    before, after = written(KeptRows(made, rows.model, rows.dialect, "", rows.columns_of_rows))
+    label_option = {} if label is None else {"label": label.value}
+    evaluation = form(function, str(rows.form.model), {**label_option, **options})
+    before, after = written(
+        KeptRows(evaluation, rows.model, rows.dialect, "", rows.columns_of_rows)
+    )
     return f"SELECT * FROM {before}{table}{after}"
 
 
 MOST_SCORES = 20_000_000
-"""Scores that are kept of models that give several for a row: of so many rows as this allows."""
+"""Maximum number of stored scores of models with several per row; it limits the number of rows."""
 
 SCORES = ("score", "samples")
-"""Outputs that `predict_score` gives."""
+"""Outputs that `predict_score` returns."""
 
 _PARTS = 1_000_003
-"""Into how many parts, by a hash, rows fall of which a share is taken."""
+"""Number of hash parts of the rows, of which a sample takes a share."""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What the model says of the rows.
+    """The predictions of the model for the rows.
 
     Attributes:
         rows: how they were scored, and what they are compared with.
@@ -208,22 +208,22 @@ def scores_of(
     if groups:
         options["by"] = tuple(map(group, range(groups)))
     known = {**columns, **no_labels(model), **{group(n): "VARCHAR" for n in range(groups)}}
-    made = scoring(model, reference, known, options)
+    scored_rows = scoring(model, reference, known, options)
     table, count = rows
     width = max([targets, *(len(s) for s in program.labels if len(s) > 2)])
     share = even_share(count, MOST_SCORES // width) if width > 1 else ""
     begin = time.perf_counter()
-    kept, scored = tables.keep(
+    stored_table, scored = tables.keep(
         "scores",
-        f"WITH sqlml_calls AS (SELECT {made.calls} FROM {table}{share}) "
-        f"SELECT {made.columns} FROM {made.sources}",
+        f"WITH sqlml_calls AS (SELECT {scored_rows.calls} FROM {table}{share}) "
+        f"SELECT {scored_rows.columns} FROM {scored_rows.sources}",
     )
     seconds = time.perf_counter() - begin
-    return Scores(made, kept, scored // targets, seconds, bool(labels))
+    return Scores(scored_rows, stored_table, scored // targets, seconds, bool(labels))
 
 
 def even_share(count: int, most: int) -> str:
-    """The WHERE that takes about `most` of the `count` rows of a table; nothing if all will do."""
+    """Return a WHERE that samples about `most` of `count` rows; empty if all rows will do."""
     if count <= most:
         return ""
     hashed = DUCKDB.operator("%", DUCKDB.call("hash", "rowid"), str(_PARTS))
@@ -231,7 +231,7 @@ def even_share(count: int, most: int) -> str:
 
 
 def call_of(model: Model, reference: str) -> str:
-    """A call of what the model gives."""
+    """Write a call of the model's output."""
     outputs = model.program.outputs
     function = "predict" if "label" in outputs else "predict_score"
     if not {"label", *SCORES} & outputs.keys():
@@ -240,19 +240,19 @@ def call_of(model: Model, reference: str) -> str:
 
 
 def targets_of(model: Model) -> int:
-    """How many values a model predicts of a row; 1 of one that predicts nothing."""
+    """Count the values that a model predicts per row; 1 if it predicts nothing."""
     program = model.program
     width = program.output_type("label").width if "label" in program.outputs else 1
     return len(program.labels) or width
 
 
 def group(n: int) -> str:
-    """The column of groups in the table of rows, where no column of an answer has its name."""
+    """Return a name for the group column that no result column has."""
     return f"sqlml_group_{n}"
 
 
 def no_labels(model: Model) -> dict[str, str]:
-    """The columns that stand for labels where there are none, and their types."""
+    """Return placeholder label columns with their types for data without labels."""
     kinds: Sequence[str] = [label_type(labels) for labels in model.program.labels]
     kinds = kinds or ["DOUBLE"] * targets_of(model)
     return {f"sqlml_no_label_{n}": kind for n, kind in enumerate(kinds)}

@@ -1,9 +1,9 @@
-"""`Subject`: what a report is about: a model, and its data in temporary tables.
+"""The subject of a report: a model, and its data in temporary tables.
 
-The query of the data runs once, so that all numbers of a page are about the same rows, though the
-query may be volatile (`USING SAMPLE`, `now()`) or others may write to its tables meanwhile; and the
-model scores them once. The tables are dropped before the report is handed over; they touch no
-database, so one that is open read-only has reports, too, and so has an open transaction.
+The query of the data runs once, so all numbers of a page are about the same rows, even if the query
+is volatile (`USING SAMPLE`, `now()`) or others write to its tables meanwhile. The model scores the
+rows once. The tables are dropped before the report is returned. They touch no database, so reports
+work in a read-only database and in an open transaction.
 """
 
 from __future__ import annotations
@@ -40,11 +40,9 @@ from sqlml.statements.describe_model import ModelDescription, describe
 from sqlml.statements.models import Models
 from sqlml.types import fold
 
-# `rows_of`: the rows that a user names, as a query or as a table, as they may stand in FROM.
-
 
 def rows_of(data: str, read: Callable[[str], Sequence[Any]]) -> str:
-    """What a FROM takes: a query in brackets, or the name of a table as it was written.
+    """Return the data for a FROM: a query in brackets, or a table name as written.
 
     Args:
         read: the engine's parser, text to statements. Nothing is run.
@@ -92,18 +90,18 @@ def _parses(sql: str, read: Callable[[str], Sequence[Any]]) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    told = without_excerpt(error) if isinstance(error, duckdb.Error) else str(error)
-    return told.splitlines()[0].removeprefix("Parser Error: ")
+    reason = without_excerpt(error) if isinstance(error, duckdb.Error) else str(error)
+    return reason.splitlines()[0].removeprefix("Parser Error: ")
 
 
 SAMPLE = 1000
-"""Rows whose contributions are computed."""
+"""Maximum number of rows with contributions."""
 
 MOST_TARGETS = 4
-"""Targets of which there are plots."""
+"""Maximum number of targets with plots."""
 
 Told = Callable[[str], None]
-"""Is told what is being done."""
+"""Called with a text about the current step."""
 
 
 @dataclass(frozen=True)
@@ -140,48 +138,48 @@ class Subject:
 
     @property
     def task(self) -> Task | None:
-        """What the model predicts."""
+        """Return the kind of the model's predictions."""
         return task_of(self.model)
 
     @property
     def targets(self) -> int:
-        """How many values the model predicts of a row."""
+        """Count the values that the model predicts per row."""
         return targets_of(self.model)
 
     @property
     def target_names(self) -> tuple[str, ...]:
-        """What each target is called: as its labels are, or by its number, from 0."""
+        """Return the names of the targets: those of the labels, or numbers from 0."""
         if self.scores is not None and self.scores.is_labelled:
             return distinct([clipped(name, 30) for name in self.labels])
         return tuple(f"target {t}" for t in range(self.targets))
 
     @property
     def quoted(self) -> str:
-        """The reference as a text of SQL."""
+        """Return the model reference as a SQL string."""
         return DUCKDB.quote_string(self.reference)
 
     @property
     def share(self) -> str:
-        """A sentence on how many rows were scored, where not all of them were."""
+        """Return a sentence about the number of scored rows if it is a sample."""
         if self.scores is None or self.scores.count >= self.count:
             return ""
         return f"Of an even sample of {self.scores.count:,} of the {self.count:,} rows."
 
     def of_models(self, query: str) -> list[dict[str, Any]]:
-        """The rows of a query that may call models."""
+        """Return the rows of a query that may call models."""
         self.asking.execute(query)
         return _rows(self.asking.connection)
 
     def of_tables(self, template: str) -> list[dict[str, Any]]:
-        """The rows of a query of ours over tables of ours, in plain SQL (`spelled`)."""
+        """Return the rows of an internal query in plain SQL (`spelled`)."""
         return _rows(self.asking.connection.execute(spelled(template)))
 
     def evaluated(self, function: str, **options: Any) -> list[dict[str, Any]]:
-        """What a form such as ml_evaluate answers, over the rows as they were scored."""
+        """Return the result of a form such as ml_evaluate over the scored rows."""
         return _rows(self.asking.connection.execute(self._evaluation(function, options)))
 
     def largest_groups(self, most: int) -> list[dict[str, Any]]:
-        """What ml_evaluate answers for the groups of most rows; `sqlml_groups` counts all."""
+        """Return the metrics of the largest groups; `sqlml_groups` counts all groups."""
         by = tuple(map(group, range(len(self.groups))))
         keys = ", ".join(DUCKDB.quote_name(name) for name in by)
         return _rows(
@@ -243,17 +241,17 @@ def _prepared(
     source = rows_of(data, asking.connection.extract_statements)
     with _in_the_users_words(source, data):
         asked = asking.sql(f"SELECT * FROM {source}")
-        found = dict(zip(asked.columns, map(str, asked.types), strict=True))
+        types = dict(zip(asked.columns, map(str, asked.types), strict=True))
         models.runnable(f"SELECT {call_of(model, reference)} FROM {source}")
-    labels = _labels(model, facts, found, label)
-    groups = tuple(_column(column, found) for column in _several(by))
+    labels = _labels(model, facts, types, label)
+    groups = tuple(_column(column, types) for column in _several(by))
     told("reading the data")
     with _in_the_users_words(source, data):
-        rows, count = tables.keep("rows", _kept(model, found, labels, groups, source))
+        rows, count = tables.keep("rows", _kept(model, types, labels, groups, source))
     scores = None
     if task_of(model) is not None:
         told(f"scoring {count:,} rows")
-        scores = scores_of(tables, model, reference, (rows, count), found, labels, len(groups))
+        scores = scores_of(tables, model, reference, (rows, count), types, labels, len(groups))
     at_random = f"ORDER BY {builtin('hash')}(rowid) LIMIT {SAMPLE}"
     sample, sample_count = tables.keep("sample", f"SELECT * FROM {rows} {at_random}")
     return Subject(
@@ -265,7 +263,7 @@ def _prepared(
         reference=reference,
         data=data.strip(),
         source=source,
-        columns=found,
+        columns=types,
         rows=rows,
         count=count,
         labels=labels,
@@ -279,7 +277,7 @@ def _prepared(
 
 @contextmanager
 def _in_the_users_words(source: str, data: str) -> Iterator[None]:
-    """An error in our query about the data shows its place in the data."""
+    """Make errors in the internal query about the data refer to the user's text."""
     try:
         yield
     except SqlmlError as error:
@@ -315,8 +313,7 @@ def _labels(
     columns: Mapping[str, str],
     label: str | Sequence[str] | None,
 ) -> tuple[str, ...]:
-    """The columns with the labels: those that are named, or the one that sqlml trained on, where
-    the data has it."""
+    """Return the label columns: those named, or else the one that sqlml trained on, if present."""
     if label is not None:
         return tuple(_column(name, columns) for name in _several(label))
     trained = None if facts is None else facts.options.get("label")
@@ -332,13 +329,13 @@ def _kept(
     groups: Sequence[str],
     source: str,
 ) -> str:
-    """The query of what a report reads of the data, and not more."""
+    """Return the query of the columns of the data that the report reads."""
     quote = DUCKDB.quote_name
-    wanted = {fold(column.name) for column in model.columns}
+    read_columns = {fold(column.name) for column in model.columns}
     there = {fold(name) for name in columns}
     items = ["*"]
     if all(fold(name) in there for name in model.read_columns):
-        read = wanted | {fold(name) for name in labels}
+        read = read_columns | {fold(name) for name in labels}
         items = [quote(name) for name in columns if fold(name) in read]
     items += [f"{quote(name)} AS {quote(group(n))}" for n, name in enumerate(groups)]
     items += [f"CAST(NULL AS {kind}) AS {quote(n)}" for n, kind in no_labels(model).items()]

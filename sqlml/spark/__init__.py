@@ -1,1 +1,10 @@
-"""Models in Spark SQL: a session, and a catalog in a directory that all sessions share."""
+"""Models in Spark SQL: a session, its catalog in a shared directory, and distributed training.
+
+Comes in: a live `pyspark.sql.SparkSession` and the directory of the models. Goes out: a
+`SparkSession` that understands the statements and functions of models.
+
+Read first: `session.py` (the statements), `queries.py` (from a query to SQL that Spark runs), and
+`catalog_directory.py` (how several sessions share a catalog of files). `trainers.py` starts
+training; `distributed_xgboost.py` and `training_rows.py` train boosted trees in the executors. The
+engine itself is in `sqlml.udfs.spark`.
+"""

@@ -1,13 +1,17 @@
-"""`Directory`: what is where in the directory of a catalog, and what leaves it.
+"""A catalog in a directory of files that several sessions share.
 
 ::
 
     index/00000000000000000007.json    the models after the seventh change
     programs/<hash>.sqlml              a stored Program, as EXPORT MODEL writes it
 
-A change writes the next index, and of two sessions that do so at once one makes the file. Nothing
-is written over. The last ten indexes stay, for a session that is reading one, and with them the
-Programs that they name; what is older is swept by whoever writes an index.
+A change writes the next index. If two sessions do so at once, only one can create the file. Nothing
+is ever overwritten. The last ten indexes and the Programs that they name stay, for sessions that
+are reading them; whoever writes an index removes older ones.
+
+`Mirror` holds the catalog as tables of a DuckDB database in this process, so that all code that
+reads and changes a catalog also works here. It loads the newest index before each read. A change
+writes the next index, and starts again if another session has written that one.
 """
 
 from __future__ import annotations
@@ -31,10 +35,10 @@ from sqlml.ir.program import Program
 from sqlml.spark.files import Files
 
 FORMAT = 1
-"""Of the index; a later version of sqlml reads earlier ones."""
+"""Version of the index format; later versions of sqlml read earlier ones."""
 
 KEPT = 10
-"""Indexes that stay."""
+"""Number of indexes that stay."""
 
 
 class Directory:
@@ -46,22 +50,22 @@ class Directory:
         self.place = files.place
 
     def newest(self) -> int:
-        """The number of the newest index; 0 if there is none."""
+        """Return the number of the newest index, or 0."""
         return max(self._numbers(), default=0)
 
     def index(self, number: int) -> dict[str, Any]:
-        """The tables as they were after change `number`: their names, and rows as dicts.
+        """Return the tables after change `number`, by name, with rows as dicts.
 
         Raises:
-            CatalogError: the index is damaged, of a later version of sqlml, or swept meanwhile.
+            CatalogError: the index is damaged, from a later version of sqlml, or removed meanwhile.
         """
         place = f"{self.place}/{_index(number)}"
         content = self._files.read(_index(number))
         if content is None:
             raise CatalogError(f"{place} no longer exists; try again")
         try:
-            found = dict(json.loads(content))
-            version = found.pop("sqlml_catalog")
+            tables = dict(json.loads(content))
+            version = tables.pop("sqlml_catalog")
         except (ValueError, KeyError, TypeError, RecursionError):
             raise CatalogError(
                 f"the model catalog is damaged: {place} is not an sqlml index; remove the file to "
@@ -72,39 +76,39 @@ class Directory:
                 f"{place} was written by a later version of sqlml (format {version!r}); update "
                 "sqlml"
             )
-        return found
+        return tables
 
     def write_index(self, number: int, tables: dict[str, Any]) -> bool:
-        """Write the tables after a change as index `number`; False where another session did so.
+        """Write the tables as index `number`; return False if another session has written it.
 
         Raises:
-            CatalogError: it cannot be written.
+            CatalogError: the index cannot be written.
         """
         content = json.dumps({"sqlml_catalog": FORMAT, **tables}, indent=1, default=str).encode()
         if not self._files.add(_index(number), content):
             return False
         if self.newest() >= number + KEPT:
-            # The others were so much faster that their index of this number has been swept.
+            # Other sessions have moved on so far that their index of this number is removed.
             self._files.remove(_index(number))
             return False
-        for digest, program in self._added.items():  # another session may have swept it just now
+        for digest, program in self._added.items():  # Another session may have removed it.
             if self.program_bytes(digest) is None:
                 self._files.add(_program(digest), program)
         self._added = {}
-        with suppress(CatalogError):  # the change is made; the next one sweeps again
+        with suppress(CatalogError):  # The change is complete; the next one sweeps again.
             self._sweep(number, tables)
         return True
 
     def program(self, digest: str) -> bytes | None:
-        """A stored Program; None if it does not exist."""
+        """Return a stored Program, or None if it is missing."""
         return self._files.read(_program(digest))
 
     def program_bytes(self, digest: str) -> int | None:
-        """The bytes that a stored Program takes; None if it does not exist."""
+        """Return the size of a stored Program in bytes, or None if it is missing."""
         return self._files.size(_program(digest))
 
     def program_place(self, digest: str) -> str:
-        """The file of a stored Program, as messages name it."""
+        """Return the file of a stored Program, for messages."""
         return f"{self.place}/{_program(digest)}"
 
     def add_program(self, digest: str, content: bytes) -> None:
@@ -115,13 +119,14 @@ class Directory:
     def _sweep(self, newest: int, tables: dict[str, Any]) -> None:
         numbers = self._numbers()
         old = [number for number in numbers if number <= newest - KEPT]
-        gone = {digest for number in old for digest in _named(self.index(number))} - _named(tables)
-        if gone:
+        unused = {p for number in old for p in _programs_of(self.index(number))}
+        unused -= _programs_of(tables)
+        if unused:
             for number in set(numbers) - {*old, newest}:
-                gone -= _named(self.index(number))
+                unused -= _programs_of(self.index(number))
             if self.newest() != newest:
-                return  # it may name one of them
-        for digest in gone:
+                return  # A newer index may name one of them.
+        for digest in unused:
             self._files.remove(_program(digest))
         for number in old:
             self._files.remove(_index(number))
@@ -130,8 +135,8 @@ class Directory:
         return [number for name in self._files.names("index") if (number := _number(name))]
 
 
-def _named(tables: dict[str, Any]) -> set[str]:
-    """The hashes of the Programs that an index names."""
+def _programs_of(tables: dict[str, Any]) -> set[str]:
+    """Return the hashes of the Programs that an index names."""
     try:
         rows = [*tables["versions"], *tables.get("small_models", ())]
         return {str(row["program"]) for row in rows}
@@ -140,7 +145,7 @@ def _named(tables: dict[str, Any]) -> set[str]:
 
 
 def _program(digest: str) -> str:
-    if re.fullmatch("[0-9a-f]{64}", digest) is None:  # of a forged index: it may be any path
+    if re.fullmatch("[0-9a-f]{64}", digest) is None:  # A forged index may name any path.
         raise CatalogError(
             f"the model catalog is damaged: {digest[:80]!r} is not the hash of a model"
         )
@@ -152,11 +157,8 @@ def _index(number: int) -> str:
 
 
 def _number(name: str) -> int:
-    """The number of an index by its file's name; 0 for other files."""
+    """Return the number in an index file's name, or 0 for other files."""
     return int(name[:20]) if re.fullmatch(r"0[0-9]{19}\.json", name) else 0
-
-
-# `FilePrograms`: stored Programs as files of a directory, by content hash.
 
 
 class FilePrograms:
@@ -167,10 +169,10 @@ class FilePrograms:
         self._loaded = loaded
 
     def get(self, digest: str, schema: str) -> Program:
-        """Load the Program with a whole digest, from memory if it was loaded before."""
-        known = self._loaded.get(digest)
-        if known is not None:
-            return known
+        """Return the Program of a digest, from memory if it was loaded before."""
+        loaded = self._loaded.get(digest)
+        if loaded is not None:
+            return loaded
         content = self._directory.program(digest)
         if content is None:
             raise UnknownModelError(
@@ -180,7 +182,7 @@ class FilePrograms:
         program = store.loads(content)
         if any(node.op in NEVER_STORED for node in program.nodes):
             raise ArtifactError(
-                f"{self._directory.program_place(digest)} holds operators that sqlml never stores; "
+                f"{self._directory.program_place(digest)} has operators that sqlml never stores; "
                 "remove it"
             )
         if program.hash != digest:
@@ -192,27 +194,20 @@ class FilePrograms:
         return program
 
     def put(self, program: Program, schema: str) -> None:
-        """Write a Program's file, unless there is one."""
+        """Write a Program's file, unless it exists."""
         self._directory.add_program(program.hash, store.dumps(program))
         self._loaded.put(program.hash, program, program.nbytes)
 
     def keep(self, program: Program) -> None:
-        """Have `get` find a Program for now that is not stored, for a function of this session."""
+        """Let `get` find a Program that is not stored, for a function of this session."""
         self._loaded.put(program.hash, program, program.nbytes)
 
     def stored_bytes(self, digest: str, schema: str) -> int:
-        """Bytes of a Program's file; 0 if there is none."""
+        """Return the size of a Program's file in bytes, or 0."""
         return self._directory.program_bytes(digest) or 0
 
     def collect(self, digests: list[str], schema: str) -> None:
-        """Do nothing: a Program leaves with the last index that names it (`Directory`)."""
-
-
-# `Mirror`: the catalog of a directory as tables of a database in this process's memory.
-#
-# So all that reads and changes a catalog is the same as in a database of DuckDB. Before each look
-# the newest index is read, if there is one; a change writes the next one, and where another
-# session has done so meanwhile, it begins again from that.
+        """Do nothing: a Program is removed with the last index that names it (`Directory`)."""
 
 
 _ATTEMPTS = 20
@@ -220,11 +215,11 @@ _ATTEMPTS = 20
 _SCHEMA = '"sqlml"'
 _TABLES = ("models", "versions", "aliases", "tags")
 _LATER = ("small_models", "trainings")
-"""Tables that an index of an older sqlml lacks."""
+"""Tables that the indexes of older versions of sqlml lack."""
 
 
 class Mirror(Connection):
-    """The tables of a directory's catalog; one session's, for one thread at a time."""
+    """The tables of a directory's catalog, for one session and one thread at a time."""
 
     def __init__(self, directory: Directory) -> None:
         super().__init__(duckdb.connect())
@@ -233,21 +228,20 @@ class Mirror(Connection):
         self._busy = False
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a query on the newest state of the tables."""
+        """Return the rows of a query on the newest state of the tables."""
         self.catch_up_with_directory()
         return super().read(sql, params)
 
     def type(self, name: str) -> str | None:
-        """The definition of a type by its qualified name in the newest state; None if it does not
-        exist."""
+        """Return the definition of a type in the newest state, or None if it is missing."""
         self.catch_up_with_directory()
         return super().type(name)
 
     def atomic(self, work: Callable[[], None], is_open: bool | None = None) -> None:
-        """Run `work`, and write what has become of the tables as the next index.
+        """Run `work`, and write the changed tables as the next index.
 
         Raises:
-            ConflictError: other sessions were faster, time and again.
+            ConflictError: other sessions were faster every time.
             CatalogError: the directory cannot be written.
         """
         for _ in range(_ATTEMPTS):
@@ -268,10 +262,10 @@ class Mirror(Connection):
         raise ConflictError("other sessions keep changing the models in this directory; try again")
 
     def catch_up_with_directory(self) -> None:
-        """Read the newest index, where it is not the one that is known.
+        """Load the newest index unless it is loaded.
 
         Raises:
-            CatalogError: it is damaged, or of a later version of sqlml.
+            CatalogError: the index is damaged, or from a later version of sqlml.
         """
         if self._busy:
             return
@@ -319,13 +313,13 @@ class Mirror(Connection):
         return tables
 
     def _later(self) -> list[str]:
-        """Those of the later tables that are there."""
-        there = self.tables(_SCHEMA)
-        return [table for table in _LATER if f"catalog_{table}" in there]
+        """Return those of the later tables that exist."""
+        tables = self.tables(_SCHEMA)
+        return [table for table in _LATER if f"catalog_{table}" in tables]
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """While tables are read or changed as they are now."""
+        """Use the loaded tables without reading the directory."""
         self._busy = True
         try:
             yield

@@ -1,7 +1,7 @@
-"""`train_distributed`: boosted trees by XGBoost in Spark's executors, where the rows are.
+"""Train boosted trees with XGBoost in Spark's executors, where the rows are.
 
-`xgboost.spark` trains on the DataFrame of the query; what the driver sees of the rows are counts,
-the names of categories, and a sample for the checks and the metrics.
+`xgboost.spark` trains on the DataFrame of the query. The driver only sees counts, the names of
+categories, and a sample for the checks and the metrics.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SPARKS = ("n_jobs", "enable_categorical")
-"""Parameters of XGBoost's estimators that those for Spark do not take."""
+"""Parameters of XGBoost's estimators that its Spark estimators do not have."""
 
 
 def is_distributed(request: Request) -> bool:
-    """Whether this is trained in the executors; the driver trains what this function refuses."""
+    """Return whether a request is trained in the executors; the driver trains all others."""
     kind = request.model_type.removeprefix("boosted_tree_")
     return (
         kind in ("classifier", "regressor")
@@ -53,22 +53,23 @@ def train_distributed(rows: DataFrame, request: Request) -> Trained:
     """Train boosted trees on the rows of a DataFrame.
 
     Raises:
-        ConfigError: the rows do not suit the model, or XGBoost refuses them.
+        ConfigError: the rows do not suit the model, or XGBoost rejects them.
         MissingColumnError: an option names a column that the rows lack.
     """
     start = time.perf_counter()
     request = request.with_columns({fold(name): name for name in rows.columns})
     log = TrainingLog()
-    held = rows.persist()  # read several times, and a query may give others each time
+    # The rows are read several times, and a query may return others each time.
+    persisted = rows.persist()
     try:
-        return _Training(held, request, log).trained(start)
+        return _Training(persisted, request, log).trained(start)
     finally:
-        held.unpersist()
+        persisted.unpersist()
         log.progress.close()
 
 
 class _Training:
-    """One training; `rows` are kept by Spark."""
+    """One training on rows that Spark has persisted."""
 
     def __init__(self, rows: DataFrame, request: Request, log: TrainingLog) -> None:
         self._request = request
@@ -77,48 +78,48 @@ class _Training:
         self._rows = SparkRows(rows, request)
 
     def trained(self, start: float) -> Trained:
-        """The model, and what is to be known of it."""
-        request, columns = self._request, self._rows.columns
-        counted = self._rows.counted()
-        names, too_many = self._rows.names(counted)
-        self._rows.tell_numbers(counted)
+        """Train the model, and describe the training."""
+        request, rows, columns = self._request, self._rows, self._rows.columns
+        counted = rows.counted()
+        names, too_many = rows.names(counted)
+        rows.tell_numbers(counted)
         features = [c for c in columns.features if c.name not in too_many]
         notices = [
             f"column {c.name!r} is left out: models do not learn from {c.type} in Spark"
             for c in columns.left_out
         ]
         notices += [
-            f"column {name!r} has more than {MOST_CATEGORIES:,} names and is left out: group them "
-            "in the query"
+            f"column {name!r} has more than {MOST_CATEGORIES:,} categories and is left out: group "
+            "them in the query"
             for name in too_many
         ]
         if not features:
             raise ConfigError("the query has no column that a model can learn from")
         ordered = sorted(features, key=lambda column: column.role == "category")
-        classes = self._rows.classes()
+        classes = rows.classes()
         split = request.split.settled(counted.labelled)
-        frame, kept, counts = self._rows.split(self._rows.assembled(ordered, names, classes), split)
-        made = self._rows.sampled(frame, ordered, names, classes, counted, split, kept, counts)
+        frame, rescued, counts = rows.split(rows.assembled(ordered, names, classes), split)
+        sample = rows.sampled(frame, ordered, names, classes, counted, split, rescued, counts)
         label_type = None if columns.label is None else columns.label.type
-        notices += check_rows(made, request, frozenset(), label_type)
-        gone = keys_of(made) | {name for name, s in made.statistics.items() if s.is_empty}
-        ordered = [c for c in ordered if c.name not in gone]
+        notices += check_rows(sample, request, frozenset(), label_type)
+        unusable = keys_of(sample) | {n for n, s in sample.statistics.items() if s.is_empty}
+        ordered = [c for c in ordered if c.name not in unusable]
         if not ordered:
             raise ConfigError("the query has no column that a model can learn from")
         groups = _groups(ordered)
         workers = self._workers(counts[0])
-        given = MappingProxyType({**request.given, "num_workers": workers})
-        request = replace(request, given=given)
-        frame = self._rows.weighted(frame, made)
-        estimator = self._fitted(frame, list(made.features), ordered, workers, counts[1] > 0)
+        options = MappingProxyType({**request.given, "num_workers": workers})
+        request = replace(request, given=options)
+        frame = rows.weighted(frame, sample)
+        estimator = self._fitted(frame, list(sample.features), ordered, workers, counts[1] > 0)
         transformer = feature_transformer(groups, names, request).fit(_example(groups, names))
-        side = made.fitted if made.held_out is None else made.held_out
-        places = [made.features.index(c) for c in ordered]
-        measured = part_of(side, np.asarray(side.features)[:, places], request, made)
-        if len(ordered) < len(made.features) and made.held_out is not None:
-            X = np.asarray(made.held_out.features)[:, places]
-            rest = replace(made.held_out, features=X)
-            made = replace(made, features=tuple(ordered), held_out=rest)
+        side = sample.fitted if sample.held_out is None else sample.held_out
+        positions = [sample.features.index(c) for c in ordered]
+        measured = part_of(side, np.asarray(side.features)[:, positions], request, sample)
+        if len(ordered) < len(sample.features) and sample.held_out is not None:
+            X = np.asarray(sample.held_out.features)[:, positions]
+            rest = replace(sample.held_out, features=X)
+            sample = replace(sample, features=tuple(ordered), held_out=rest)
         number = 0 if classes is None else len(classes)
         return Trained(
             whole_model(transformer, estimator, classes),
@@ -133,15 +134,15 @@ class _Training:
             tuple(notices),
             {**versions_of(request), "pyspark": _pyspark_version()},
             time.perf_counter() - start,
-            None if made.held_out is None else partial(held_out_part, made, groups, request),
+            None if sample.held_out is None else partial(held_out_part, sample, groups, request),
             columns,
         )
 
     def _workers(self, rows: int) -> int:
-        """The workers that train together: as many as were asked for, or one in each executor.
+        """Return the number of workers: the requested one, or one per executor.
 
         Raises:
-            ConfigError: less than one, or more than rows.
+            ConfigError: the number is less than one, or larger than the number of rows.
         """
         asked = self._request.num_workers
         if asked is not None:
@@ -149,7 +150,7 @@ class _Training:
                 raise ConfigError(f"num_workers must be from 1 to the number of rows, not {asked}")
             return asked
         context: Any = self._session.sparkContext._jsc.sc()
-        executors = int(context.getExecutorMemoryStatus().size()) - 1  # one is the driver's
+        executors = int(context.getExecutorMemoryStatus().size()) - 1  # Without the driver.
         return max(min(executors, rows), 1)
 
     def _fitted(
@@ -160,7 +161,7 @@ class _Training:
         workers: int,
         holds_out: bool,
     ) -> Any:
-        """XGBoost's own estimator with the trees that the executors have made."""
+        """Return XGBoost's own estimator with the trees of the executors."""
         from xgboost import spark as xgboost_spark
 
         request, log = self._request, self._log
@@ -190,11 +191,11 @@ class _Training:
                 features_col=[f"f{features.index(c)}" for c in learned],
                 label_col=LABEL,
                 num_workers=workers,
-                force_repartition=True,  # each worker needs rows of both sides
+                force_repartition=True,  # Each worker needs rows of both sides.
                 verbose=False,
                 **options,
             ).fit(frame if holds_out else frame.drop(HELD))
-        except Exception as error:  # of Spark, of Python in an executor, of XGBoost
+        except Exception as error:  # Spark, Python in an executor, and XGBoost raise their own.
             text = _last_line(str(error))
             raise ConfigError(f"{kind.__name__} cannot be trained: {text}") from error
         summary = fitted.training_summary
@@ -204,11 +205,11 @@ class _Training:
         for number, loss in enumerate(losses[0]):
             log.past(float(loss), float(losses[1][number]) if losses[1] else None)
         booster = fitted.get_booster()
-        booster.feature_names = None  # f0, f1, ..
+        booster.feature_names = None  # They are f0, f1, ...
         # Without early_stopping_rounds, so that a clone can be fitted with no rows held out.
-        made = kind(**parameters)
-        made.load_model(booster.save_raw("ubj"))
-        return made
+        estimator = kind(**parameters)
+        estimator.load_model(booster.save_raw("ubj"))
+        return estimator
 
 
 def _groups(features: Sequence[TrainingColumn]) -> FeatureGroups:
@@ -217,7 +218,7 @@ def _groups(features: Sequence[TrainingColumn]) -> FeatureGroups:
 
 
 def _example(groups: FeatureGroups, names: Mapping[str, Sequence[str]]) -> Any:
-    """One row, which the transformer is fitted to: its categories are known."""
+    """Return one row with known categories, to fit the transformer to."""
     import pandas as pd
 
     columns: dict[str, Any] = {name: [0.0] for name in groups.numbers}
@@ -227,10 +228,10 @@ def _example(groups: FeatureGroups, names: Mapping[str, Sequence[str]]) -> Any:
 
 
 def _last_line(text: str) -> str:
-    """What an error of an executor says at the end of its trace."""
+    """Return the error at the end of an executor's stack trace."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    told = [line for line in lines if "Error: " in line]
-    return reason((told or lines or [""])[-1])[:500]
+    errors = [line for line in lines if "Error: " in line]
+    return reason((errors or lines or [""])[-1])[:500]
 
 
 def _pyspark_version() -> str:

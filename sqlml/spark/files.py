@@ -1,7 +1,7 @@
-"""`Files`: the files below one directory, on this machine or wherever Hadoop's file systems reach.
+"""The files of one directory, on this machine or on any file system of Hadoop.
 
-What a catalog needs is little: whole files, of which a new one is made by exactly one of several
-writers, and is never seen half written.
+A catalog needs little: complete files, each of which exactly one of several writers can create, and
+which no reader ever sees half written.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class LocalFiles:
-    """Files of this machine below a directory, by paths relative to it such as `index/1.json`.
+    """Files of this machine below a directory, by relative paths such as `index/1.json`.
 
-    `place` is the directory, as messages name it. What the file system refuses is a CatalogError.
+    `place` is the directory as messages show it. Methods raise CatalogError if the file system
+    fails.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -30,7 +31,7 @@ class LocalFiles:
         self.place = str(folder)
 
     def names(self, folder: str) -> list[str]:
-        """Names in a folder; none if the folder is missing."""
+        """Return the names in a folder; an empty list if it is missing."""
         try:
             return os.listdir(self._folder / folder)
         except FileNotFoundError:
@@ -39,12 +40,12 @@ class LocalFiles:
             raise _cannot("read", f"{self.place}/{folder}", error.strerror) from None
 
     def read(self, path: str) -> bytes | None:
-        """Content of a file; None if it is missing."""
+        """Return the content of a file, or None if it is missing."""
         try:
             with open(self._folder / path, "rb", opener=_at_once) as file:
-                found = irregular_mode(os.fstat(file.fileno()).st_mode)
-                if found is not None:
-                    raise _cannot("read", f"{self.place}/{path}", f"it is {found}")
+                irregular = irregular_mode(os.fstat(file.fileno()).st_mode)
+                if irregular is not None:
+                    raise _cannot("read", f"{self.place}/{path}", f"it is {irregular}")
                 return file.read()
         except FileNotFoundError:
             return None
@@ -52,20 +53,17 @@ class LocalFiles:
             raise _cannot("read", f"{self.place}/{path}", error.strerror) from None
 
     def size(self, path: str) -> int | None:
-        """Bytes of a file; None if it is missing or not a regular file."""
+        """Return the size of a file in bytes, or None if it is missing or not regular."""
         try:
-            found = (self._folder / path).stat()
-            return found.st_size if stat.S_ISREG(found.st_mode) else None
+            status = (self._folder / path).stat()
+            return status.st_size if stat.S_ISREG(status.st_mode) else None
         except FileNotFoundError:
             return None
         except OSError as error:
             raise _cannot("read", f"{self.place}/{path}", error.strerror) from None
 
     def add(self, path: str, content: bytes) -> bool:
-        """Add a file, whole or not at all; False if there is one.
-
-        Only one process can make the hard link.
-        """
+        """Add a complete file; False if it exists. Only one process can make the hard link."""
         target = self._folder / path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +84,7 @@ class LocalFiles:
         return True
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         try:
             (self._folder / path).unlink(missing_ok=True)
         except OSError as error:
@@ -94,12 +92,12 @@ class LocalFiles:
 
 
 class HadoopFiles:
-    """Files of a file system that Spark's own Hadoop libraries reach: hdfs, s3a, abfss, gs ..
+    """Files of a file system that Spark's Hadoop libraries reach: hdfs, s3a, abfss, gs, ...
 
-    As `LocalFiles`, with the same methods.
+    It has the methods of `LocalFiles`.
 
     Raises:
-        CatalogError: they do not reach it.
+        CatalogError: Hadoop does not reach the file system.
     """
 
     def __init__(self, folder: str, spark: SparkSession) -> None:
@@ -120,17 +118,17 @@ class HadoopFiles:
         self._no_overwriting = options
 
     def names(self, folder: str) -> list[str]:
-        """Names in a folder; none if the folder is missing."""
+        """Return the names in a folder; an empty list if it is missing."""
         try:
-            found = self._files.listStatus(self._path(folder))
+            statuses = self._files.listStatus(self._path(folder))
         except Exception as error:
             if "FileNotFoundException" in str(error):
                 return []
             raise _cannot("read", f"{self.place}/{folder}", _reason(error)) from None
-        return [str(status.getPath().getName()) for status in found]
+        return [str(status.getPath().getName()) for status in statuses]
 
     def read(self, path: str) -> bytes | None:
-        """Content of a file; None if it is missing."""
+        """Return the content of a file, or None if it is missing."""
         try:
             stream = self._files.open(self._path(path))
             try:
@@ -143,17 +141,17 @@ class HadoopFiles:
             raise _cannot("read", f"{self.place}/{path}", _reason(error)) from None
 
     def size(self, path: str) -> int | None:
-        """Bytes of a file; None if it is missing or not a file."""
+        """Return the size of a file in bytes, or None if it is missing or not a file."""
         try:
-            found = self._files.getFileStatus(self._path(path))
-            return int(found.getLen()) if found.isFile() else None
+            status = self._files.getFileStatus(self._path(path))
+            return int(status.getLen()) if status.isFile() else None
         except Exception as error:
             if "FileNotFoundException" in str(error):
                 return None
             raise _cannot("read", f"{self.place}/{path}", _reason(error)) from None
 
     def add(self, path: str, content: bytes) -> bool:
-        """Add a complete file; False if it exists. Renaming fails if it exists."""
+        """Add a complete file; return False if it exists. The rename fails if it exists."""
         target = self._path(path)
         fresh = self._hadoop.Path(target.getParent(), f".{uuid4().hex}.new")
         try:
@@ -176,7 +174,7 @@ class HadoopFiles:
         return True
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         try:
             self._files.delete(self._path(path), False)
         except Exception as error:
@@ -190,7 +188,7 @@ Files = LocalFiles | HadoopFiles
 
 
 def files_of(folder: str, spark: SparkSession) -> Files:
-    """The files below a path or URI."""
+    """Return the files below a path or URI."""
     scheme, _, rest = folder.partition(":")
     if scheme == "file":
         if not rest.startswith("/"):
@@ -204,18 +202,18 @@ def files_of(folder: str, spark: SparkSession) -> Files:
 
 
 def _at_once(path: str, flags: int) -> int:
-    """Open a file without waiting for the writer of a pipe."""
+    """Open a file without waiting for a pipe's writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _cannot(what: str, place: str, why: str | None) -> CatalogError:
     return CatalogError(
-        f"cannot {what} {place}: {why}; choose another place (for models: sqlml.attach(spark, "
-        "catalog=..))"
+        f"cannot {what} {place}: {why}; choose another directory (for models: sqlml.attach(spark, "
+        "catalog=...))"
     )
 
 
 def _reason(error: Exception) -> str:
-    """What Java says, without its trace."""
+    """Return Java's message without its stack trace."""
     cause = getattr(error, "java_exception", None)
     return str(cause.getMessage() if cause is not None else error).splitlines()[0]

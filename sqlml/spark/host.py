@@ -1,4 +1,4 @@
-"""`SparkHost`: a session's files, wherever Hadoop's file systems reach, and its rows."""
+"""Files and rows of a SparkSession, wherever Hadoop reaches, and literals of Spark SQL."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# `with_literals`: a statement with its parameters' values in it, as Spark itself binds them.
-
-
 def with_literals(sql: str, values: Any) -> str:
-    """`sql` with literals in place of its parameters: `?` of a sequence, `:name` of a mapping.
+    """Replace the parameters of `sql` by literals: `?` from a sequence, `:name` from a mapping.
 
     >>> with_literals("SELECT 'a?', :b", {"b": 1.5}), with_literals("SELECT ?", ["it's"])
     ("SELECT 'a?', 1.5D", "SELECT 'it\\\\'s'")
@@ -33,7 +30,7 @@ def with_literals(sql: str, values: Any) -> str:
         ConfigError: a value is missing, or has no literal.
     """
     if not values and not text_of(sql, SPARK.name).concerns_models:
-        return sql  # Spark says what is missing
+        return sql  # Spark itself reports missing values.
     named = isinstance(values, Mapping)
     edits = []
     position = 0
@@ -53,23 +50,24 @@ def with_literals(sql: str, values: Any) -> str:
             edits.append((token, values[position]))
             position += 1
     for token, value in reversed(edits):
-        made = literal(value)  # in brackets where a sign before it would make a comment of it
-        made = f"({made})" if made.startswith("-") else made
-        sql = sql[: token.start] + made + sql[token.end :]
+        text = literal(value)
+        # Brackets, since a minus before a negative number would start a comment.
+        text = f"({text})" if text.startswith("-") else text
+        sql = sql[: token.start] + text + sql[token.end :]
     return sql
 
 
 def literal(value: Any) -> str:
-    """A value as a literal of Spark SQL.
+    """Write a value as a literal of Spark SQL.
 
     >>> literal(None), literal(True), literal(2**40), literal(float("nan"))
     ('NULL', 'true', '1099511627776L', "'NaN'::DOUBLE")
 
     Raises:
-        ConfigError: it has no literal.
+        ConfigError: the value has no literal.
     """
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
-        value = value.item()  # of numpy
+        value = value.item()  # A numpy scalar.
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -104,23 +102,23 @@ def literal(value: Any) -> str:
 class SparkHost:
     """A SparkSession's files and rows (`Host`).
 
-    A path without a scheme is one of the driver's machine.
+    A path without a scheme is on the driver's machine.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Name and size of the file that `path` means; none if it does not exist."""
+        """Return the name and size of the file at `path`; an empty list if it is missing."""
         files, name = self._place(path)
         size = files.size(name)
         return [] if size is None else [(path, size)]
 
     def file_content(self, path: str) -> bytes:
-        """The bytes of one file.
+        """Return the bytes of one file.
 
         Raises:
-            ArtifactError: it is not there any more.
+            ArtifactError: the file no longer exists.
         """
         files, name = self._place(path)
         content = files.read(name)
@@ -134,7 +132,7 @@ class SparkHost:
         Raises:
             ArtifactError: the path holds something other than a regular file.
         """
-        check_regular(path)  # which the next lines would replace
+        check_regular(path)  # The next lines would replace an irregular file.
         files, name = self._place(path)
         if not files.add(name, content):
             files.remove(name)
@@ -145,30 +143,30 @@ class SparkHost:
         return files_of(folder or ".", self._spark), name
 
     def columns(self, query: str) -> list[str]:
-        """The names of a query's columns."""
+        """Return the names of a query's columns."""
         return list(self._spark.sql(query).columns)
 
     def function_type(self, name: str) -> str | None:
-        """None: nobody asks, since Spark calls functions of Python for every row."""
+        """Return None, since Spark calls Python functions for every row."""
         return None
 
     def view(self, table: str) -> str | None:
-        """None: nobody asks, since nothing in a query is saved in Spark."""
+        """Return None, since Spark plans do not expand views."""
         return None
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
-        """The rows of a query of ours."""
+        """Return the rows of an internal query."""
         return [tuple(row) for row in self._spark.sql(query, list(parameters) or None).collect()]
 
     def with_values(self, query: str, values: Any) -> str:
-        """The query with values in place of its parameters: `?` or `:name`."""
+        """Return the query with values instead of its parameters `?` or `:name`."""
         return with_literals(query, values)
 
     def fetch_frame(self, query: str) -> Any:
-        """The rows of a query as a pandas frame.
+        """Return the rows of a query as a pandas DataFrame.
 
         Raises:
-            ParseError: not a query.
+            ParseError: the text is not a query.
         """
         from pyspark.errors import ParseException
 

@@ -1,4 +1,10 @@
-"""`SparkQueries`: from a query that calls models to SQL that Spark runs as it is."""
+"""Plans of Spark queries, and the functions of one model each for plain `spark.sql`.
+
+`PlainFunctions` makes functions such as `predict_churn(tenure, plan)`. They are temporary functions
+of Spark whose bodies are the planner's SQL for a call, so that Spark prunes columns through them
+and shares evaluations as in every query. Their parameters are the features of the model's default
+version, in order and by name.
+"""
 
 from __future__ import annotations
 
@@ -42,36 +48,29 @@ class SparkQueries(PlanCache):
         self.host = host
 
     def runnable(self, sql: str) -> str:
-        """A query that may call models as Spark runs it."""
+        """Return a query that may call models as SQL that Spark runs."""
         plan = self.plan(sql, None)
         return sql if plan is None else self.ready(plan)
 
     def ready(self, plan: Plan) -> str:
-        """The plan's SQL once all its functions are registered, each by its own name."""
+        """Register the functions of a plan, each by its own name, and return its SQL."""
         names_to_call(self._engine, plan, self._catalog.program)
         return plan.sql
 
 
-# Functions of one model each, for `spark.sql` itself: `predict_churn(tenure, plan)`.
-#
-# They are temporary functions of Spark whose bodies are what the planner makes of a call, so that
-# Spark prunes columns through them and shares evaluations as everywhere. Their parameters are the
-# features of the model's default version, in order and by name.
-
-
 MOST = 100
-"""Models whose functions a session makes when it begins: each is read for that."""
+"""Maximum number of models for which a new session makes functions, since it reads each of them."""
 
 _TYPES = {"number": "DOUBLE", "string": "VARCHAR", "datetime": "TIMESTAMP", "any": "VARCHAR"}
 
-_held: Counter[str] = Counter()
-"""Place of a directory -> sessions on it that are open."""
+_open_sessions: Counter[str] = Counter()
+"""Number of open sessions by model directory."""
 
 
 class PlainFunctions:
-    """The functions that one session has made of the models of the directory `place`.
+    """The functions that one session makes of the models in the directory `place`.
 
-    A session that is open holds its functions: those of another directory do not replace them.
+    While a session is open, sessions on other directories do not replace its functions.
     """
 
     def __init__(
@@ -89,22 +88,22 @@ class PlainFunctions:
         self._place = place
 
     def make_all(self) -> None:
-        """A session begins: make the functions of its models, where these are not too many."""
+        """Make the functions of a new session's models, unless there are too many."""
         names = self._catalog.names()
-        _held[self._place] += 1
+        _open_sessions[self._place] += 1
         for name in names if len(names) <= MOST else ():
             self._make_or_drop(name, names)
 
     def refresh(self, name: str) -> None:
-        """Make the functions of a model as its default version is now, and those of its rivals."""
+        """Update the functions of a model and of its rivals to the current default versions."""
         names = self._catalog.names()
         self._make_or_drop(name, names)
         for other in rivals(name, names):
             self._make_or_drop(other, names)
 
     def let_go(self) -> None:
-        """The session has been closed: its functions may be replaced."""
-        _held[self._place] -= 1
+        """Let other sessions replace the functions, since this session is closed."""
+        _open_sessions[self._place] -= 1
 
     def _make_or_drop(self, name: str, names: Sequence[str]) -> None:
         try:
@@ -113,25 +112,25 @@ class PlainFunctions:
             for function in OUTPUTS_OF:
                 self._drop(function, name)
         except SqlmlError:
-            return  # whoever calls the model is told what is wrong with it
+            return  # The error is raised when the model is used.
         else:
             self._make(model, names)
 
     def _make(self, model: Model, names: Sequence[str]) -> None:
-        """Make the functions of a model's default version known to plain queries.
+        """Make the functions of a model's default version, or drop them where that is impossible.
 
-        A model that reads lists or maps has none. A function name that two of the models `names`
-        would share is given to neither; functions of a user, or of a session on another directory,
-        stay.
+        A model that reads lists or maps has none. If two of the models `names` would share a
+        function name, neither gets the function. Functions of the user, or of a session on another
+        directory, are not replaced.
         """
         taken = {f"{f}_{fold(n)}" for n in names if fold(n) != fold(model.name) for f in OUTPUTS_OF}
         nested = any(f.kind in NESTED for f in model.features)
         for function in OUTPUTS_OF:
-            made = False
+            is_made = False
             if fold(f"{function}_{model.name}") not in taken and not nested:
-                with suppress(SqlmlError):  # a call in the session says what is wrong
-                    made = self._made(function, model)
-            if not made:
+                with suppress(SqlmlError):  # The error is raised when a query calls the model.
+                    is_made = self._make_one(function, model)
+            if not is_made:
                 self._drop(function, model.name)
 
     def _drop(self, function: str, name: str) -> None:
@@ -140,26 +139,26 @@ class PlainFunctions:
     def _owner(self, model: str) -> str:
         return json.dumps({"sqlml": self._place, "model": fold(model)})
 
-    def _made(self, function: str, model: Model) -> bool:
+    def _make_one(self, function: str, model: Model) -> bool:
         if not any(output in model.program.outputs for output in OUTPUTS_OF[function]):
             return False
         kinds = {f.name: SPARK.type(_TYPES[f.kind]) for f in model.features}
         nulls = [f"CAST(NULL AS {kind}) AS {SPARK.quote_name(n)}" for n, kind in kinds.items()]
         source = f"(SELECT {', '.join(nulls) or '0'})"
         call = f"{function}({SPARK.quote_string(model.name)}{', *' if kinds else ''})"
-        found = self._queries.plan(f"SELECT {call} FROM {source}")
-        assert found is not None
-        self._queries.ready(found)
-        (made,) = found.calls
+        plan = self._queries.plan(f"SELECT {call} FROM {source}")
+        assert plan is not None
+        self._queries.ready(plan)
+        (planned_call,) = plan.calls
         parameters = ", ".join(f"{SPARK.quote_name(n)} {kind}" for n, kind in kinds.items())
-        signature = f"({parameters}) RETURNS {SPARK.type(made.type)}"
+        signature = f"({parameters}) RETURNS {SPARK.type(planned_call.type)}"
         name, owner = f"{function}_{model.name}", self._owner(model.name)
         if not self._engine.make_function(
-            name, signature, made.sql, owner, partial(_replaces, owner)
+            name, signature, planned_call.sql, owner, partial(_replaces, owner)
         ):
             warnings.warn(
-                f"{name}(..) is not available in plain queries: another function has that name, "
-                f"or Spark does not accept it; use {function}({model.name!r}, ..) in con.sql",
+                f"{name}(...) is not available in plain queries: another function has that name, "
+                f"or Spark rejects it; use {function}({model.name!r}, ...) in con.sql",
                 stacklevel=2,
             )
             return False
@@ -167,21 +166,21 @@ class PlainFunctions:
 
 
 def rivals(name: str, names: Sequence[str]) -> list[str]:
-    """Those of the models `names` whose functions have names that those of `name` have.
+    """Return the other models of `names` with a function that has the name of one of `name`.
 
     >>> rivals("m", ["m", "proba_m", "x"]), rivals("score_a", ["a", "b"])
     (['proba_m'], ['a'])
     """
-    own = {f"{f}_{fold(name)}" for f in OUTPUTS_OF}
+    functions = {f"{f}_{fold(name)}" for f in OUTPUTS_OF}
     others = (n for n in names if fold(n) != fold(name))
-    return [n for n in others if any(f"{f}_{fold(n)}" in own for f in OUTPUTS_OF)]
+    return [n for n in others if any(f"{f}_{fold(n)}" in functions for f in OUTPUTS_OF)]
 
 
-def _replaces(owner: str, there: str) -> bool:
-    """Whether a function of `owner` may take the place of one of another."""
-    if there == owner:
+def _replaces(owner: str, existing: str) -> bool:
+    """Return whether a function of `owner` may replace one of the owner `existing`."""
+    if existing == owner:
         return True
     try:
-        return _held[json.loads(there)["sqlml"]] <= 0
+        return _open_sessions[json.loads(existing)["sqlml"]] <= 0
     except (ValueError, TypeError, KeyError):
-        return False  # it is the user's
+        return False  # The function is the user's.

@@ -1,4 +1,4 @@
-"""`SparkSession`: Spark SQL that knows models, with the statements of a `Session` on DuckDB."""
+"""A Spark session that understands models, with the statements of a `Session` on DuckDB."""
 
 from __future__ import annotations
 
@@ -37,40 +37,37 @@ if TYPE_CHECKING:
     import pyspark.sql
 
 
-# Errors of Spark about a rewritten query, with their place in the text that a user wrote.
-
-
-_AT = re.compile(r"; line (\d+) pos (\d+)|\s*\(line (\d+), pos (\d+)\)")
+_POSITION = re.compile(r"; line (\d+) pos (\d+)|\s*\(line (\d+), pos (\d+)\)")
 
 _REMEDIES: Mapping[str, str] = MappingProxyType(
     {
-        "INVALID_INLINE_TABLE": "no models in VALUES; write SELECT .. UNION ALL SELECT ..",
+        "INVALID_INLINE_TABLE": "no models in VALUES; write SELECT ... UNION ALL SELECT ...",
         "INVALID_TEMP_OBJ_REFERENCE": "models are temporary functions; CREATE TEMPORARY VIEW",
     }
 )
-"""Spark's condition -> what to do about it."""
+"""What to do about an error, by Spark's error condition."""
 
 
 @contextmanager
 def reworded_errors(rewritten: str, written: str) -> Iterator[None]:
-    """Raise errors about the query that a user wrote, in place of Spark's about ours.
+    """Raise errors about the user's query instead of Spark's errors about the rewritten one.
 
     Raises:
-        pyspark.errors.ParseException, AnalysisException: with Spark's condition.
+        pyspark.errors.ParseException, AnalysisException: with Spark's error condition.
     """
     from pyspark.errors import AnalysisException, ParseException
 
     try:
         yield
-    except AnalysisException as error:  # a ParseException is one
+    except AnalysisException as error:  # The base class of ParseException.
         kind = ParseException if isinstance(error, ParseException) else AnalysisException
-        made = kind(message=_text(error, rewritten, written))
-        made._errorClass = error.getCondition()
-        raise made from None
+        reworded = kind(message=_text(error, rewritten, written))
+        reworded._errorClass = error.getCondition()
+        raise reworded from None
 
 
 _MODEL_SQL = re.compile(r'"[^"]*(?:\bsqlml_|raise_error\(|named_struct\()[^"]*"')
-"""An expression in Spark's quotes that holds a model's SQL or its function."""
+"""A quoted expression with a model's SQL or its function."""
 
 _FUNCTION = re.compile(r"the temporary object `sqlml_\w+` of the type FUNCTION")
 
@@ -81,37 +78,37 @@ _NAME = re.compile(r"`?\bsqlml_\w+`?")
 
 
 def _text(error: Exception, rewritten: str, written: str) -> str:
-    """Return the first line of Spark's message in the user's words, a remedy, and the place."""
+    """Return the first line of Spark's message in the user's words, a remedy, and the position."""
     lines = str(error).strip().splitlines()
     first = next((line for line in lines if line.strip()), "")
-    found = _AT.search(str(error))
+    position = _POSITION.search(str(error))
     remedy = next((text for name, text in _REMEDIES.items() if f"[{name}" in first), "")
-    first = re.sub(r"^\[[A-Z_.]+\] ", "", first)  # the exception itself shows its condition
+    first = re.sub(r"^\[[A-Z_.]+\] ", "", first)  # The exception shows its condition anyway.
     first = _MODEL_SQL.sub('"... model call ..."', first)
     first = _FUNCTION.sub("a model's function, which is temporary", first)
     first = _ADVICE.sub("Please make", first)
     first = _NAME.sub("a model's function", first)
-    told = f"{_AT.sub('', first).rstrip(';').strip()}{remedy and '; '}{remedy}"
+    message = f"{_POSITION.sub('', first).rstrip(';').strip()}{remedy and '; '}{remedy}"
     place = None
-    if found is not None:
-        line, column = (int(n) for n in found.groups() if n is not None)
+    if position is not None:
+        line, column = (int(n) for n in position.groups() if n is not None)
         before = rewritten.split("\n")[: line - 1]
         offset = sum(len(text) + 1 for text in before) + column
         place = place_in(rewritten, written, offset, SPARK.name)
-    return told if place is None else f"{told}\n\n{excerpt(written, place)}"
+    return message if place is None else f"{message}\n\n{excerpt(written, place)}"
 
 
 class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
-    """A SparkSession on which models are statements and functions.
+    """A SparkSession whose SQL understands models, made by `sqlml.attach`.
 
-    `sql` takes what `SparkSession.sql` takes, the statements about models (CREATE MODEL, SHOW
-    MODELS, ..), and the functions that call them (`predict`, `explain`, `ml_evaluate`, ..); it
-    gives DataFrames. All else is the SparkSession's own. Models
-    live in a directory (`catalog_directory.py`); each statement that changes them does so at once.
-    Made by `sqlml.attach`; its threads take turns where they plan.
+    `sql` accepts everything that `SparkSession.sql` accepts, the statements about models (CREATE
+    MODEL, SHOW MODELS, ...), and the functions that call them (`predict`, `explain`, `ml_evaluate`,
+    ...). It returns DataFrames. Every other attribute is the SparkSession's own. Models live in a
+    directory (`catalog_directory.py`), and each statement that changes them takes effect at once.
+    Threads plan one after another.
 
     Args:
-        spark: a live session; it is left running.
+        spark: a live session, which stays open after `close`.
         files: the directory of the models.
         allow_pickle: let CREATE MODEL read pickles, which execute code.
     """
@@ -143,22 +140,22 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._functions.make_all()
 
     def sql(self, query: str, args: Any = None, **kwargs: Any) -> pyspark.sql.DataFrame:
-        """The DataFrame of a query, or of the last of several statements.
+        """Return the DataFrame of a query, or of the last of several statements.
 
         Args:
             query: one or more statements.
             args: values of the parameters: a list for `?`, a dict for `:name`.
-            kwargs: Spark's own: what `{name}` means in a query that calls no model.
+            kwargs: Spark's own: the meaning of `{name}` in a query that calls no model.
 
         Raises:
             BackendError: the SparkSession has been stopped.
-            SqlmlError: a model is concerned; which class of `sqlml.errors` says what is wrong.
+            SqlmlError: a statement about models fails; its subclass says why (`sqlml.errors`).
         """
         self._require_live()
         if kwargs:
             if text_of(query, SPARK.name).concerns_models:
                 raise ConfigError(
-                    "a query with models takes no DataFrames in braces; name them with "
+                    "a query with models cannot use DataFrames in braces; name them with "
                     "createOrReplaceTempView"
                 )
             return self._spark.sql(query, args, **kwargs)
@@ -170,25 +167,25 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
     execute = sql
 
     def explain(self, query: str, args: Any = None) -> str:
-        """The model plan of a query above Spark's own plan, as text.
+        """Return the model plan of a query, followed by Spark's own plan, as text.
 
         Args:
             query: one query; it need not begin with EXPLAIN.
             args: values of its parameters.
 
         Raises:
-            ParseError: several statements, or one that is not a query.
+            ParseError: the text has several statements, or one that is not a query.
         """
         with self._calling():
             self._require_live()
             first, *others = _statements(query, args)
             asked = Explain(first.sql, first.sql, False) if isinstance(first, Query) else first
             if others or not isinstance(asked, Explain):
-                raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
+                raise ParseError("explain needs one query; CREATE MODEL and the like have no plan")
             return "\n\n".join(text for _, text in self._explained(asked))
 
     def plan(self, query: str, args: Any = None) -> Plan | None:
-        """The Plan of a query that calls models; None when it calls none.
+        """Return the Plan of a query, or None if it calls no models.
 
         Args:
             query: one query.
@@ -204,7 +201,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         return self._spark
 
     def close(self) -> None:
-        """Let go of the catalog; the SparkSession goes on, and so do its queries."""
+        """Close the catalog; the SparkSession and its queries go on."""
         if self._closed:
             return
         self._closed = True
@@ -212,7 +209,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._mirror.native.close()
 
     def _calling(self) -> AbstractContextManager[object]:
-        """One thread at a time uses the catalog and the plans."""
+        """Return the lock that lets one thread at a time use the catalog and the plans."""
         return self._lock
 
     def _before_change(self) -> None:
@@ -231,16 +228,16 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
     def _run(self, statement: Statement) -> pyspark.sql.DataFrame:
         if isinstance(statement, Query):
             with self._calling():
-                found = self._queries.plan(statement.sql)
-                sql = statement.sql if found is None else self._queries.ready(found)
-            if found is None:
+                plan = self._queries.plan(statement.sql)
+                sql = statement.sql if plan is None else self._queries.ready(plan)
+            if plan is None:
                 return self._engine.execute(sql)
             with reworded_errors(sql, statement.sql):
                 return self._engine.execute(sql)
         with self._calling():
-            return self._carried_out(statement)
+            return self._carry_out(statement)
 
-    def _carried_out(self, statement: Statement) -> pyspark.sql.DataFrame:
+    def _carry_out(self, statement: Statement) -> pyspark.sql.DataFrame:
         if isinstance(statement, SetOption):
             self._queries.set(statement.option, statement.value)
             return self._spark.createDataFrame([], "key string, value string")
@@ -255,7 +252,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         return self._frame(self._mirror.native.sql(query, params=parameters))
 
     def _frame(self, relation: Any) -> pyspark.sql.DataFrame:
-        """The rows of a relation of the catalog, as Spark's own."""
+        """Convert a relation of the catalog to a DataFrame."""
         kinds = map(SPARK.type, map(str, relation.types))
         names = map(SPARK.quote_name, relation.columns)
         schema = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
@@ -267,24 +264,24 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
                 "Spark has no EXPLAIN ANALYZE; EXPLAIN shows the plan, the Spark UI the actual "
                 "times"
             )
-        found = self._queries.plan(asked.query)
-        sql = asked.query if found is None else self._queries.ready(found)
+        plan = self._queries.plan(asked.query)
+        sql = asked.query if plan is None else self._queries.ready(plan)
         ask = f"EXPLAIN {asked.mode or 'FORMATTED'} {sql}"
         with reworded_errors(sql, asked.query):
-            own = "".join(r[0] for r in self._engine.execute(ask).collect())
-        rows = [("physical_plan", own)]
-        return rows if found is None else [("sqlml_plan", str(found)), *rows]
+            physical_plan = "".join(r[0] for r in self._engine.execute(ask).collect())
+        rows = [("physical_plan", physical_plan)]
+        return rows if plan is None else [("sqlml_plan", str(plan)), *rows]
 
 
 def _model_changed(
     lookup: Lookup, functions: PlainFunctions, reference: Reference, calls: object
 ) -> None:
-    """What a change of a model is to the session that made it."""
+    """Refresh the session's caches and functions after a change of a model."""
     lookup.forget()
     functions.refresh(reference.name)
 
 
 def _statements(query: str, args: Any) -> tuple[Statement, ...]:
-    """The statements of a text with the values of its parameters in it."""
+    """Return the statements of a text, with the values of its parameters inserted."""
     sql = with_literals(query, args)
     return text_of(sql, SPARK.name).statements or (Query(sql),)

@@ -1,7 +1,7 @@
-"""`SparkTrainers`: models are trained on the rows of Spark's queries.
+"""Train models on the rows of Spark's queries.
 
-XGBoost's boosted trees are trained where the rows are, in the executors. What all other libraries
-do in one process is done in the driver's, on rows that it fetches, up to a number of them.
+XGBoost's boosted trees are trained in the executors, where the rows are. All other models are
+trained in the driver, which fetches up to `MAX_FETCHED_ROWS` rows.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class SparkTrainers:
         self._spark = spark
 
     def by_type(self, query: str, request: Request, transform: Sequence[str] | None) -> Trained:
-        """A model of a type.
+        """Train a model of a model type.
 
         Raises:
-            ConfigError: TRANSFORM, or more rows than the driver fetches.
-            ParseError: it is no query.
+            ConfigError: TRANSFORM is used, or the query has more rows than the driver fetches.
+            ParseError: the text is not a query.
         """
         if transform is not None:
             raise ConfigError(
@@ -51,7 +51,7 @@ class SparkTrainers:
                 "features in the query, or in a view that training and scoring both read"
             )
         if request.num_workers is not None and not is_distributed(request):
-            raise ConfigError("option num_workers is for boosted trees by xgboost")
+            raise ConfigError("option num_workers is only for boosted trees by xgboost")
         rows, request = with_places(self._rows(query), request)
         if is_distributed(request):
             return _without_places(train_distributed(rows, request))
@@ -59,26 +59,27 @@ class SparkTrainers:
             return _without_places(train(host, _FETCHED, request, inlines=False, identity=query))
 
     def by_estimator(self, query: str, estimator: Any, request: Request) -> Trained:
-        """An estimator of Python's, on rows that the driver fetches.
+        """Fit a Python estimator on rows that the driver fetches.
 
         Raises:
-            ConfigError: there are too many of them.
-            ParseError: it is no query.
+            ConfigError: the query has too many rows.
+            ParseError: the text is not a query.
         """
         rows, request = with_places(self._rows(query), request)
         with _at_hand(rows, type(estimator).__name__) as host:
             return _without_places(train_estimator(host, _FETCHED, estimator, request))
 
     def held_out(self, query: str, trained: Trained, model: Model) -> Part:
-        """The rows that a training held out; models have no TRANSFORM here."""
+        """Return the rows that a training held out; models have no TRANSFORM here."""
         assert trained.held_out_rows is not None
         return trained.held_out_rows()
 
     def _rows(self, query: str) -> DataFrame:
-        """A query's rows.
+        """Return a query's rows.
 
         Raises:
-            ParseError: it is no query. ConfigError: two columns of one name.
+            ParseError: the text is not a query.
+            ConfigError: two columns have the same name.
         """
         from pyspark.errors import ParseException
 
@@ -96,7 +97,7 @@ class SparkTrainers:
 
 
 def _without_places(trained: Trained) -> Trained:
-    """Name no column of places in the split, as a later training makes one of its own."""
+    """Forget the position column of a random split, since a later training adds its own."""
     if trained.split.method != "random":
         return trained
     return replace(trained, split=replace(trained.split, column=None))
@@ -107,21 +108,21 @@ _FETCHED = "SELECT * FROM sqlml_fetched"
 
 @contextmanager
 def _at_hand(rows: DataFrame, what: str) -> Iterator[DuckDBHost]:
-    """The rows as `_FETCHED` in a database of their own.
+    """Open a database in memory with the rows as `_FETCHED`.
 
     Args:
-        what: trains on them, for messages.
+        what: the model to train, for messages.
 
     Raises:
-        ConfigError: there are too many.
+        ConfigError: there are too many rows.
     """
     fetched = rows.limit(MAX_FETCHED_ROWS + 1).toArrow()
     if fetched.num_rows > MAX_FETCHED_ROWS:
         raise ConfigError(
-            f"{what} trains in the driver, which fetches {MAX_FETCHED_ROWS:,} rows at most: train "
-            "boosted trees with library = 'xgboost', which learns in the executors, or on a "
-            "sample, SELECT .. TABLESAMPLE (10 PERCENT)"
+            f"{what} trains in the driver, which fetches at most {MAX_FETCHED_ROWS:,} rows: train "
+            "boosted trees with library = 'xgboost', which learns in the executors, or train on a "
+            "sample, SELECT ... TABLESAMPLE (10 PERCENT)"
         )
-    with duckdb.connect() as own:
-        own.register("sqlml_fetched", fetched)
-        yield DuckDBHost(DuckDBEngine(own, Registry(own)))
+    with duckdb.connect() as connection:
+        connection.register("sqlml_fetched", fetched)
+        yield DuckDBHost(DuckDBEngine(connection, Registry(connection)))

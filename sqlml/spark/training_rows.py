@@ -1,6 +1,6 @@
-"""`SparkRows`: the rows of a DataFrame as XGBoost takes them: counted, coded, split, weighted.
+"""Prepare the rows of a DataFrame for XGBoost: count, encode, split and weight them.
 
-What the driver sees of them are counts, the names of categories, and a sample of each side.
+The driver only sees counts, the names of categories, and a sample of each side of the split.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MOST_CATEGORIES = MOST_NATIVE["xgboost"]
-"""Categories of a column that XGBoost takes."""
+"""Maximum number of categories of a column in XGBoost."""
 
 LABEL, HELD, WEIGHT = "sqlml_label", "sqlml_held", "sqlml_weight"
-"""Columns of the rows that are trained on, beside the features `f0`, `f1`, .."""
+"""Columns of the training rows besides the features `f0`, `f1`, ..."""
 
 PLACE = "sqlml_place"
-"""The column that decides which rows of a random split are held out."""
+"""The column that decides which rows a random split holds out."""
 
 
 def with_places(rows: DataFrame, request: Request) -> tuple[DataFrame, Request]:
-    """Add the places of a random split to the rows, and name their column in the request.
+    """Add the positions of a random split to the rows, and name their column in the request.
 
-    So all models hold out the same rows of a query, whichever library trains them, and whether it
-    does so in the executors or in the driver.
+    All models then hold out the same rows of a query, in every library, in the executors or in the
+    driver.
     """
     if request.split.method not in ("auto", "random"):
         return rows, request
@@ -66,9 +66,11 @@ def with_places(rows: DataFrame, request: Request) -> tuple[DataFrame, Request]:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The rows as Spark counts them.
+    """Counts of the rows.
 
-    statistics: of each feature. labelled, unlabelled: numbers of rows.
+    Attributes:
+        statistics: statistics of each feature.
+        labelled, unlabelled: numbers of rows with and without a label.
     """
 
     statistics: Mapping[str, ColumnStatistics]
@@ -77,7 +79,7 @@ class Counted:
 
 
 class SparkRows:
-    """The rows of a DataFrame, which Spark keeps; `columns` are what is learned from."""
+    """The rows of a DataFrame in Spark; `columns` are the columns to learn from."""
 
     def __init__(self, rows: DataFrame, request: Request) -> None:
         from pyspark.sql import functions
@@ -88,47 +90,52 @@ class SparkRows:
         self._rows = rows.select(*(self._plain(c.name, c.type) for c in columns_of(rows.schema)))
 
     def _plain(self, name: str, kind: str) -> Column:
-        """A column with NULL for NaN."""
+        """Replace NaN by NULL in a column."""
         column = self._f.col(_quoted(name))
         if kind in ("FLOAT", "DOUBLE"):
             column = self._f.when(~self._f.isnan(column), column)
         return column.alias(name)
 
     def counted(self) -> Counted:
+        """Compute the statistics of all features, and count the rows, in two queries.
+
+        Raises:
+            ConfigError: the rows are empty, or labels, weights or numbers are unusable.
+        """
         f, request = self._f, self._request
-        known = {c.name: ColumnStatistics(c.name, c.type) for c in self.columns.features}
-        asked = [f.count(f.lit(1))]
+        statistics = {c.name: ColumnStatistics(c.name, c.type) for c in self.columns.features}
+        aggregates = [f.count(f.lit(1))]
         for column in self.columns.features:
             value = f.col(_quoted(column.name))
-            asked.append(f.count(value))
+            aggregates.append(f.count(value))
             if column.role == "category":
-                asked.append(f.approx_count_distinct(value))
+                aggregates.append(f.approx_count_distinct(value))
                 continue
             number = value.cast("int") if column.type == "BOOLEAN" else value
             double = number.cast("double")
-            asked += [f.min(double), f.max(double), f.avg(double), f.var_pop(double)]
+            aggregates += [f.min(double), f.max(double), f.avg(double), f.var_pop(double)]
         labelled = self._rows.where(f.col(_quoted(str(request.label))).isNotNull())
         if request.weight is not None:
             weight = f.col(_quoted(request.weight)).cast("double")
-            bad = f.count(f.when(weight.isNull() | (weight < 0), 1))
-            asked.append(bad)
+            aggregates.append(f.count(f.when(weight.isNull() | (weight < 0), 1)))
         everything = int(self._rows.count())
-        values = list(labelled.agg(*asked).first() or ())
+        values = list(labelled.agg(*aggregates).first() or ())
         if request.weight is not None and values.pop():
             raise ConfigError(
-                f"column {request.weight!r} must have weights of at least 0, and no NULL"
+                f"column {request.weight!r} must have weights of at least 0, without NULL"
             )
         count, *rest = values
-        found = iter(rest)
+        results = iter(rest)
         for column in self.columns.features:
-            made = known[column.name]
-            made.rows, made.nulls = count, count - int(next(found))
+            feature = statistics[column.name]
+            feature.rows, feature.nulls = count, count - int(next(results))
             if column.role == "category":
-                made.distinct = int(next(found))
+                feature.distinct = int(next(results))
                 continue
-            made.least, made.most, mean, variance = (next(found) for _ in range(4))
-            made.mean, made.spread = mean or 0.0, (variance or 0.0) * (count - made.nulls)
-            if np.isinf([v for v in (made.least, made.most) if v is not None]).any():
+            feature.least, feature.most, mean, variance = (next(results) for _ in range(4))
+            feature.mean = mean or 0.0
+            feature.spread = (variance or 0.0) * (count - feature.nulls)
+            if np.isinf([v for v in (feature.least, feature.most) if v is not None]).any():
                 raise ConfigError(
                     f"column {column.name!r} has infinite values, which models cannot learn from; "
                     "turn them into NULL in the query"
@@ -139,30 +146,30 @@ class SparkRows:
                 if everything
                 else "the query returns no rows: there is nothing to train on"
             )
-        return Counted(known, count, everything - count)
+        return Counted(statistics, count, everything - count)
 
     def names(self, counted: Counted) -> tuple[dict[str, tuple[str, ...]], list[str]]:
-        """The categories of each column in order, and the columns that have too many."""
+        """Return the sorted categories of each column, and the columns with too many."""
         f, names, too_many = self._f, dict[str, tuple[str, ...]](), []
         labelled = f.when(f.col(_quoted(str(self._request.label))).isNotNull(), 1)
         for column in self.columns.features:
             if column.role != "category":
                 continue
             statistics = counted.statistics[column.name]
-            found: list[Any] = []
-            if (statistics.distinct or 0) <= 2 * MOST_CATEGORIES:  # told with an error of 5%
+            rows: list[Any] = []
+            if (statistics.distinct or 0) <= 2 * MOST_CATEGORIES:  # The estimate is off by 5%.
                 value = f.col(_quoted(column.name))
                 counts = self._rows.where(value.isNotNull()).groupBy(value).agg(f.count(labelled))
-                found = counts.limit(MOST_CATEGORIES + 1).collect()
-            if 0 < len(found) <= MOST_CATEGORIES or statistics.nulls == statistics.rows:
-                names[column.name] = tuple(sorted(row[0] for row in found))
-                statistics.tell_names({row[0]: row[1] for row in found})
+                rows = counts.limit(MOST_CATEGORIES + 1).collect()
+            if 0 < len(rows) <= MOST_CATEGORIES or statistics.nulls == statistics.rows:
+                names[column.name] = tuple(sorted(row[0] for row in rows))
+                statistics.tell_names({row[0]: row[1] for row in rows})
             else:
                 too_many.append(column.name)
         return names, too_many
 
     def tell_numbers(self, counted: Counted) -> None:
-        """Look at some of the numbers of each column, of all partitions alike."""
+        """Add a sample of each column's numbers, from all partitions, to the statistics."""
         f = self._f
         numbers = [c for c in self.columns.features if c.role == "number"]
         if not numbers:
@@ -176,24 +183,24 @@ class SparkRows:
             counted.statistics[column.name].tell_values(values.to_numpy())
 
     def classes(self) -> Classes | None:
-        """The classes of the label; None for a regression."""
+        """Return the classes of the label; None for a regression."""
         import pyarrow as pa
 
         if self._request.task != "classify":
             return None
         label = self._label()
-        found = self._rows.where(label.isNotNull()).select(label).distinct()
-        values = [row[0] for row in found.limit(MOST_CLASSES + 1).collect()]
+        labels = self._rows.where(label.isNotNull()).select(label).distinct()
+        values = [row[0] for row in labels.limit(MOST_CLASSES + 1).collect()]
         kind = self.columns.label.type if self.columns.label is not None else ""
         classes = Classes(kind)
         classes.codes(pa.array(values))
         return classes
 
     def _label(self) -> Column:
-        """The label as classes or numbers are read from it.
+        """Return the label in a type from which classes or numbers are read.
 
         Raises:
-            ConfigError: its type does not fit the model.
+            ConfigError: the type does not fit the model.
         """
         label = self.columns.label
         assert label is not None
@@ -220,7 +227,7 @@ class SparkRows:
         names: Mapping[str, Sequence[str]],
         classes: Classes | None,
     ) -> DataFrame:
-        """The labelled rows as XGBoost takes them, and the place or column of the split."""
+        """Return the labelled rows for XGBoost, with the position or column of the split."""
         f, request = self._f, self._request
         label = self._label()
         y = label.cast("double") if classes is None else self._code(label, classes.values())
@@ -241,7 +248,7 @@ class SparkRows:
         return self._f.coalesce(number.cast("double"), self._f.lit(float("nan")))
 
     def _code(self, value: Column, names: Sequence[Any]) -> Any:
-        """The place of a value among others, from 0; NaN for one that is not there."""
+        """Return the index of a value in `names`; NaN if it is missing."""
         f = self._f
         if not names:
             return f.lit(float("nan"))
@@ -251,34 +258,37 @@ class SparkRows:
     def split(
         self, frame: DataFrame, split: Split
     ) -> tuple[DataFrame, tuple[int, ...], tuple[int, int]]:
-        """The rows with a BOOLEAN in place of `HELD`, the numbers of classes that only held-out
-        rows have had, and how many rows are fitted to and held out."""
+        """Split the rows into fitted and held-out ones.
+
+        Returns the rows with a BOOLEAN column `HELD`; the numbers of the classes that only held-out
+        rows would have, whose rows are fitted instead; and the counts of fitted and held-out rows.
+        """
         f, place = self._f, self._f.col(HELD)
         if split.method == "none":
-            held = f.lit(False)
+            is_held_out = f.lit(False)
         elif split.method == "custom":
             if frame.schema[HELD].dataType.typeName() != "boolean":
                 raise ConfigError(
                     f"split_column {split.column!r} must be a BOOLEAN for split custom"
                 )
-            held = f.coalesce(place, f.lit(True))
+            is_held_out = f.coalesce(place, f.lit(True))
         elif split.method == "random":
-            held = place < split.bound
+            is_held_out = place < split.bound
         else:
-            held = self._after(frame, split)
-        frame = frame.withColumn(HELD, held)
-        kept: tuple[int, ...] = ()
+            is_held_out = self._after(frame, split)
+        frame = frame.withColumn(HELD, is_held_out)
+        rescued: tuple[int, ...] = ()
         if self._request.task == "classify" and split.method != "none":
-            counted = frame.groupBy(LABEL).agg(f.count(f.when(~f.col(HELD), 1)))
-            kept = tuple(sorted(int(label) for label, count in counted.collect() if not count))
-            if kept:
-                alone = f.col(LABEL).isin(*map(float, kept))
-                frame = frame.withColumn(HELD, f.col(HELD) & ~alone)
+            counts = frame.groupBy(LABEL).agg(f.count(f.when(~f.col(HELD), 1)))
+            rescued = tuple(sorted(int(label) for label, count in counts.collect() if not count))
+            if rescued:
+                is_rescued = f.col(LABEL).isin(*map(float, rescued))
+                frame = frame.withColumn(HELD, f.col(HELD) & ~is_rescued)
         held_out = frame.where(f.col(HELD)).count()
-        return frame, kept, (frame.count() - held_out, held_out)
+        return frame, rescued, (frame.count() - held_out, held_out)
 
     def _after(self, frame: DataFrame, split: Split) -> Any:
-        """Whether a row comes after the last one that is fitted to, in the order of a column."""
+        """Return a column that marks rows after the last fitted one, in the order of `HELD`."""
         f, place = self._f, self._f.col(HELD)
         count = frame.count()
         trained = split.trained(count)
@@ -299,12 +309,12 @@ class SparkRows:
         kept: tuple[int, ...],
         counts: tuple[int, int],
     ) -> TrainingRows:
-        """What the checks and the metrics look at: up to `MOST_MEASURED` rows of each side."""
-        held = self._f.col(HELD)
-        fitted = self._side(frame.where(~held), len(features), counts[0], classes)
+        """Sample up to `MOST_MEASURED` rows of each side, for the checks and the metrics."""
+        is_held_out = self._f.col(HELD)
+        fitted = self._side(frame.where(~is_held_out), len(features), counts[0], classes)
         held_out = None
         if counts[1]:
-            held_out = self._side(frame.where(held), len(features), counts[1], classes)
+            held_out = self._side(frame.where(is_held_out), len(features), counts[1], classes)
         values = [] if classes is None else classes.values()
         return TrainingRows(
             tuple(c.name for c in self.columns.features if c in features),
@@ -321,7 +331,7 @@ class SparkRows:
         )
 
     def _side(self, frame: DataFrame, width: int, rows: int, classes: Classes | None) -> Side:
-        if rows > MOST_MEASURED:  # of all partitions alike
+        if rows > MOST_MEASURED:  # Sampling, unlike LIMIT, reads all partitions.
             frame = frame.sample(1.1 * MOST_MEASURED / rows, self._request.seed)
         table = frame.limit(MOST_MEASURED).drop(HELD).toArrow()
         columns = [column.to_numpy() for column in table.columns]
@@ -332,10 +342,10 @@ class SparkRows:
         weight = None if self._request.weight is None else columns[width + 1]
         return Side(X, label if classes is None else label.astype(np.int64), weight, None, rows)
 
-    def weighted(self, frame: DataFrame, made: TrainingRows) -> DataFrame:
-        """The rows with the weights of their classes."""
+    def weighted(self, frame: DataFrame, sample: TrainingRows) -> DataFrame:
+        """Multiply the weights of the fitted rows by the weights of their classes."""
         f, request = self._f, self._request
-        if request.class_weights is None or made.classes is None:
+        if request.class_weights is None or sample.classes is None:
             return frame
         if request.class_weights == "balanced":
             fitted = frame.where(~f.col(HELD)).groupBy(LABEL).count().collect()
@@ -343,14 +353,14 @@ class SparkRows:
             total = sum(counts.values())
             weights = [total / (len(counts) * counts[k]) for k in range(len(counts))]
         else:
-            weights = [float(w) for w in class_weights(request, made)]
-        own = f.element_at(f.array(*map(f.lit, weights)), f.col(LABEL).cast("int") + 1)
-        held = f.col(WEIGHT)
-        return frame.withColumn(WEIGHT, f.when(~f.col(HELD), held * own).otherwise(held))
+            weights = [float(w) for w in class_weights(request, sample)]
+        factor = f.element_at(f.array(*map(f.lit, weights)), f.col(LABEL).cast("int") + 1)
+        weight = f.col(WEIGHT)
+        return frame.withColumn(WEIGHT, f.when(~f.col(HELD), weight * factor).otherwise(weight))
 
 
 def _columns(rows: DataFrame, request: Request) -> TrainingColumns:
-    """The columns that a model learns from, and those that it does not."""
+    """Divide the columns into those that a model learns from, and the others."""
     described = columns_of(rows.schema)
     roles: dict[str, Role | None] = {c.name: _role(c.type) for c in described}
     listed = [TrainingColumn(c.name, c.type, roles[c.name]) for c in described]
@@ -371,5 +381,5 @@ def _role(kind: str) -> Role | None:
 
 
 def _quoted(name: str) -> str:
-    """A name as `col` takes it."""
+    """Quote a name for `col`."""
     return "`" + name.replace("`", "``") + "`"

@@ -1,16 +1,14 @@
-"""The command line: `sqlml [DATABASE] [SQL | -f FILE]`, a prompt, and other commands."""
+"""The command line: `sqlml [DATABASE] [SQL | -f FILE]`, the prompt, and other commands."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 
 import duckdb
 
@@ -18,30 +16,16 @@ from sqlml import __version__
 from sqlml.open_session import connect
 from sqlml.suggestions import closest
 from sqlml.terminal import escaped_on_terminals
+from sqlml.tools.commands import COMMANDS
 from sqlml.tools.shell.dot_commands import Leave
 from sqlml.tools.shell.output_modes import MODES, Display
 from sqlml.tools.shell.prompt import prompt
 from sqlml.tools.shell.shell import Shell
 
-Command = Callable[[Sequence[str]], int]
-"""Takes the arguments after its name; returns the exit status."""
-
-COMMANDS: Mapping[str, str] = MappingProxyType(
-    {
-        "calibrate": "sqlml.tools.commands.calibrate",
-        "dbt": "sqlml.tools.commands.dbt",
-        "demo": "sqlml.tools.demo",
-        "native": "sqlml.tools.commands.native",
-        "report": "sqlml.tools.commands.report",
-        "warm": "sqlml.tools.commands.warm",
-    }
-)
-"""The modules of the other commands, imported where they are called."""
-
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments of `sqlml`."""
-    made = argparse.ArgumentParser(
+    """Return the parser of the arguments of `sqlml`."""
+    command_line = argparse.ArgumentParser(
         prog="sqlml",
         allow_abbrev=False,
         description="Run SQL on a DuckDB database, with statements and functions for models.",
@@ -49,17 +33,17 @@ def parser() -> argparse.ArgumentParser:
         "2013 in one run, `sqlml calibrate` measures "
         "this machine for the choice of backends, `sqlml native` says whether DuckDB calls models "
         "without Python, `sqlml warm` compiles kernels ahead of time, `sqlml dbt` adds models to a "
-        "project of dbt; see their --help.",
+        "dbt project; see their --help.",
     )
-    made.add_argument(
+    command_line.add_argument(
         "database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)"
     )
-    made.add_argument("sql", nargs="?", metavar="SQL", help="run this SQL and exit")
-    source = made.add_mutually_exclusive_group()
+    command_line.add_argument("sql", nargs="?", metavar="SQL", help="run this SQL and exit")
+    source = command_line.add_mutually_exclusive_group()
     source.add_argument("-c", "-s", "--command", metavar="SQL", help="the same")
     source.add_argument("-f", "--file", metavar="FILE", help="run the SQL of this file and exit")
     for name, mode in MODES.items():
-        made.add_argument(
+        command_line.add_argument(
             f"-{name}",
             f"--{name}",
             dest="mode",
@@ -67,50 +51,52 @@ def parser() -> argparse.ArgumentParser:
             const=name,
             help=f"write results as {mode.about}",
         )
-    made.add_argument(
-        "-noheader", "--noheader", action="store_true", help="write no names of columns"
+    command_line.add_argument(
+        "-noheader", "--noheader", action="store_true", help="write no column names"
     )
-    made.add_argument("-o", "--output", metavar="FILE", help="write results to this file")
-    made.add_argument(
+    command_line.add_argument("-o", "--output", metavar="FILE", help="write results to this file")
+    command_line.add_argument(
         "-readonly", "--read-only", action="store_true", help="open the database read-only"
     )
-    made.add_argument(
+    command_line.add_argument(
         "--allow-pickle",
         action="store_true",
         help="let CREATE MODEL read pickles, which execute code",
     )
-    made.add_argument("--version", action="version", version=f"sqlml {__version__}")
-    return made
+    command_line.add_argument("--version", action="version", version=f"sqlml {__version__}")
+    return command_line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0, 1 after an error, 2 for usage or a file
-    of SQL that cannot be read, 130 after an interruption."""
+    """Run the command line.
+
+    Returns:
+        The exit status: 0, 1 after an error, 2 for usage or unreadable SQL, 130 after an interrupt.
+    """
     with escaped_on_terminals():
         return _run(arguments)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
     """Run a command or the shell; return the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given and given[0] in COMMANDS:
-        command: Command = import_module(COMMANDS[given[0]]).main
-        return command(given[1:])
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] in COMMANDS:
+        return COMMANDS[words[0]](words[1:])
     usage = parser()
-    options = usage.parse_intermixed_args(given)
-    wrong = _suggest_command(options.database)
-    if wrong is not None:
-        usage.error(wrong)
+    options = usage.parse_intermixed_args(words)
+    misspelling = _suggest_command(options.database)
+    if misspelling is not None:
+        usage.error(misspelling)
     sql = options.sql or options.command
     if options.sql is not None and (options.command or options.file) is not None:
         usage.error("SQL is given twice")
     if options.file is not None:
-        sql = _read(options.file)
+        sql = _read_sql(options.file)
         if sql is None:
             return 2
     open_session = partial(connect, read_only=options.read_only, allow_pickle=options.allow_pickle)
     if sql is None and not sys.stdin.isatty():
-        sql = _read(None)
+        sql = _read_sql(None)
         if sql is None:
             return 2
     display = Display(mode=options.mode or "box", header=not options.noheader)
@@ -130,7 +116,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             return prompt(shell) if sql is None else shell.run(sql, options.file or "")
         except Leave as leave:
             return leave.status
-        except BrokenPipeError:  # as `| head` leaves it; what is left in the buffer goes nowhere
+        except BrokenPipeError:  # For example, by `| head`. The buffer's rest is discarded.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
 
@@ -143,13 +129,12 @@ def _suggest_command(database: str) -> str | None:
         return None
     return (
         f"there is no command or file {database!r}; did you mean sqlml {near}? "
-        f"A new database of that name is opened by ./{database}"
+        f"To open a new database of that name, write ./{database}"
     )
 
 
-def _read(path: str | None) -> str | None:
-    """The text of a file, or of standard input; None, once the reason is printed, when it cannot be
-    read."""
+def _read_sql(path: str | None) -> str | None:
+    """Return the text of a file or of standard input; None, with the reason printed, on failure."""
     try:
         content = sys.stdin.buffer.read() if path is None else Path(path).read_bytes()
         return content.decode("utf-8-sig")

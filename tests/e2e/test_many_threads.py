@@ -272,12 +272,14 @@ def test_a_function_is_found_while_its_model_is_dropped(monkeypatch: pytest.Monk
         con.create_model("m", model(1), inputs=NAMES, verify=False)
         con.execute(query).fetchall()
         (name,) = con.plan(query).functions
-        function = functions_by_name.found(name)
+        function = functions_by_name.find_function(name)
         con.execute("DROP MODEL m")
         functions_by_name._dropped.take(lambda key: key == name)
-        functions_by_name.ready(name, function)
+        functions_by_name.cache_function(name, function)
         found: list[Any] = []
-        finder = threading.Thread(target=lambda: found.append(functions_by_name.found(name)))
+        finder = threading.Thread(
+            target=lambda: found.append(functions_by_name.find_function(name))
+        )
         put = functions_by_name._dropped.put
 
         def late(*kept: Any) -> None:

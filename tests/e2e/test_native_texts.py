@@ -178,14 +178,14 @@ def test_they_are_those_of_scikit_learn(con: sqlml.Session, name: str) -> None:
 def blocks_of_python(con: sqlml.Session, asked: str, patch: pytest.MonkeyPatch) -> list[int]:
     """The rows of each block that Python scores for a query."""
     blocks: list[int] = []
-    given = functions._given
+    given = functions._read_block
 
     def noted(function: Any, width: int, at: int, rows: int, texts: int) -> Any:
         blocks.append(rows)
         return given(function, width, at, rows, texts)
 
     with patch.context() as own:
-        own.setattr(functions, "_given", noted)
+        own.setattr(functions, "_read_block", noted)
         con.execute(asked).fetchall()
     return blocks
 

@@ -145,8 +145,8 @@ def test_a_column_that_is_not_there_is_named(con: sqlml.Session, option: str, sa
             duckdb.InvalidInputException,
             "halfway",
         ),
-        ("DELETE FROM t RETURNING *", errors.ParseError, "training takes a query"),
-        ("SELEC * FROM t", errors.ParseError, "training takes one query"),
+        ("DELETE FROM t RETURNING *", errors.ParseError, "training needs a query"),
+        ("SELEC * FROM t", errors.ParseError, "training needs exactly one query"),
         ("SELECT predict('nobody', *) AS p, y FROM t", errors.UnknownModelError, "nobody"),
     ],
 )

@@ -264,12 +264,12 @@ def test_a_program_that_is_damaged_or_gone_is_told(con: Any, spark: Any, tmp_pat
 
 def test_a_directory_that_cannot_be_written(spark: Any, value: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
-    with pytest.raises(errors.CatalogError, match=r"cannot read .*catalog=\.\.\)"):
+    with pytest.raises(errors.CatalogError, match=r"cannot read .*catalog=\.\.\.\)"):
         sqlml.attach(spark, catalog=tmp_path / "file")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "programs").write_text("no directory")
     with sqlml.attach(spark, catalog=tmp_path / "models") as con:
-        with pytest.raises(errors.CatalogError, match=r"cannot write .*catalog=\.\.\)"):
+        with pytest.raises(errors.CatalogError, match=r"cannot write .*catalog=\.\.\.\)"):
             con.create_model("value", value, verify=False)
 
 

@@ -214,7 +214,7 @@ def test_errors_show_what_the_user_wrote(con: Any, spark: Any) -> None:
         with pytest.raises(kind, match=says) as caught:
             con.sql(query)
         assert "sqlml_" not in str(caught.value) and caught.value.getCondition()
-    with pytest.raises(Exception, match="SELECT DISTINCT `plan` FROM .. WHERE `plan` NOT IN"):
+    with pytest.raises(Exception, match="SELECT DISTINCT `plan` FROM ... WHERE `plan` NOT IN"):
         strict = make_pipeline(
             make_column_transformer((OneHotEncoder(), ["plan"]), ("passthrough", NUMBERS)),
             RandomForestRegressor(3),

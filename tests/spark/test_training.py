@@ -162,7 +162,7 @@ def test_an_estimator_of_pythons_trains_in_the_driver(con: Any) -> None:
         ),
         (
             "CREATE MODEL n OPTIONS (model_type = 'kmeans') AS SELECT a, x FROM trained",
-            "KMeans trains in the driver, which fetches 100 rows at most",
+            "KMeans trains in the driver, which fetches at most 100 rows",
         ),
         (
             f"CREATE MODEL n OPTIONS (model_type = 'boosted_tree_classifier', {SPLIT}) AS "

@@ -1,7 +1,7 @@
-"""`DuckDBEngine`: binding, registration and execution on one connection of DuckDB (`Engine`).
+"""Binding, registration and execution on one connection of DuckDB.
 
-Functions are made on the registry's cursor; only a transaction that cannot see one gets a twin of
-it under another name.
+Functions are registered on the registry's cursor. A transaction that cannot see one gets a twin
+under another name.
 """
 
 from __future__ import annotations
@@ -32,18 +32,16 @@ from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.program.named_function import NamedFunction
 from sqlml.types import fold
 from sqlml.udfs.duckdb.function_registry import Registry, create
-from sqlml.udfs.duckdb.functions_by_name import batches, callee
-from sqlml.udfs.duckdb.named_functions import named_function
+from sqlml.udfs.duckdb.functions_by_name import bind_by_name, count_batches
+from sqlml.udfs.duckdb.named_functions import make_named_function
 from sqlml.udfs.duckdb.native.needs_python import needs_python
 from sqlml.udfs.duckdb.user_frame import call_from
-from sqlml.udfs.duckdb.view_query import declared_keys, view_query
+from sqlml.udfs.duckdb.view_query import expand_view, find_unique_keys
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
 
-# How DuckDB reports a Ctrl-C: by words of its own, since it may come before the first line of a
-# function of ours.
-
-
+# DuckDB reports a Ctrl-C with its own texts, since it may arrive before the first line of a Python
+# function.
 _INTERRUPTED = re.compile(
     r"\AQuery interrupted\Z|\AKeyboardInterrupt: <EMPTY MESSAGE>"
     r"|executing the UDF: KeyboardInterrupt\b"
@@ -51,12 +49,13 @@ _INTERRUPTED = re.compile(
 
 
 def is_interrupt(error: BaseException, stopped: bool = False) -> bool:
-    """Whether `error` is how DuckDB reports a Ctrl-C: a RuntimeError between the functions of a
-    query, an InvalidInputException within one, and on 1.5 an Error where rows become Python
-    objects.
+    """Return whether `error` is how DuckDB reports a Ctrl-C.
+
+    That is a RuntimeError between the functions of a query, an InvalidInputException within one,
+    and on 1.5 an Error where rows become Python objects.
 
     Args:
-        stopped: a Ctrl-C made us stop the engine, so that an InterruptException is one, too.
+        stopped: sqlml stopped the engine after a Ctrl-C, so an InterruptException counts too.
     """
     if stopped and isinstance(error, duckdb.InterruptException):
         return True
@@ -64,23 +63,28 @@ def is_interrupt(error: BaseException, stopped: bool = False) -> bool:
 
 
 def pass_interrupt(error: BaseException) -> None:
-    """Raise KeyboardInterrupt if the engine's error is a Ctrl-C; else do nothing."""
+    """Raise KeyboardInterrupt if the engine's error is a Ctrl-C."""
     if is_interrupt(error):
         raise KeyboardInterrupt from None
 
 
 _TWINS = 10**9
-"""The numbers of twins are drawn from so many: a view of the file may call one of another process,
-and a name that is taken would end the user's transaction."""
+"""Range of the random numbers of twins.
+
+A view of the file may call a twin of another process, and a name that is taken would abort the
+user's transaction.
+"""
 
 
 class DuckDBEngine:
-    """One connection of a database, as planning and running use it.
+    """One connection of a database (`Engine`).
 
-    `native` is DuckDB's own object, and `connection` what the catalog reads and writes by.
-    `frame` is the user's frame while one of their calls is carried out (`user_frame.py`).
-    `about_models` is whether the statement that was run last, whose result may be open, says so,
-    and `is_read` whether a row of that was fetched.
+    Attributes:
+        native: DuckDB's own connection.
+        connection: reads and writes the catalog.
+        frame: the user's frame during one of their calls (`user_frame.py`).
+        about_models: the last statement, whose result may still be open, uses models.
+        is_read: a row of that result was fetched.
     """
 
     def __init__(self, native: duckdb.DuckDBPyConnection, registry: Registry) -> None:
@@ -95,24 +99,24 @@ class DuckDBEngine:
         self._twins: dict[str, str] = {}
 
     def begin(self, about_models: bool) -> None:
-        """Another call of the user's begins."""
-        self.about_models, self.is_read, self._batches = about_models, False, batches()
+        """Start another call of the user."""
+        self.about_models, self.is_read, self._batches = about_models, False, count_batches()
 
     def is_interrupt(self, error: BaseException, stopped: bool = False) -> bool:
-        """Whether it is a Ctrl-C during a statement that is about models, or scores by a view."""
-        return is_interrupt(error, stopped) and (self.about_models or batches() > self._batches)
-
-    # -- questions of the planner
+        """Return whether `error` is a Ctrl-C in a statement that uses models or such a view."""
+        return is_interrupt(error, stopped) and (
+            self.about_models or count_batches() > self._batches
+        )
 
     def context(self, model: Callable[[str], Model]) -> Context:
-        """What the planner may ask: the engine, and `model` for the models that references mean."""
+        """Return the planner's view of the engine, with `model` to resolve model references."""
         return Context(
             describe=self.bind,
             model=model,
             is_user_function=self.has_function,
             function_type=self.function_type,
             is_steady=self.is_steady,
-            unique_keys=partial(declared_keys, self.connection.read),
+            unique_keys=partial(find_unique_keys, self.connection.read),
             view=self.view,
             rows=self.rows,
             column_name=self.registry.column_name,
@@ -123,21 +127,21 @@ class DuckDBEngine:
         )
 
     def bind(self, query: str) -> tuple[Column, ...]:
-        """Names and types of a query's result, without running it.
+        """Return the names and types of a query's columns, without running it.
 
         Raises:
             ProbeError: the query does not bind.
         """
-        relation = self._bound(query)
+        relation = self._bind_relation(query)
         return _columns(tuple(relation.columns), tuple(map(str, relation.types)))
 
     def rows(self, query: str) -> int | None:
-        """The engine's own estimate of the rows of a query, or None.
+        """Return the engine's estimate of the number of rows of a query, or None.
 
         Raises:
-            ProbeError: the query does not bind, and was not run: a transaction goes on.
+            ProbeError: the query does not bind. It was not run, so a transaction goes on.
         """
-        relation = self._bound(query)
+        relation = self._bind_relation(query)
         try:
             if IS_TWO:
                 plan = relation.explain(format="json")
@@ -147,20 +151,20 @@ class DuckDBEngine:
             return top_cardinality(plan)
         except duckdb.Error as error:
             pass_interrupt(error)
-            return None  # an unfinished result, say: it is but an estimate
+            return None  # For example, because a result is unfinished.
 
     def type_of(self, value: Any) -> str | None:
-        """The type of a parameter's value; None if the engine does not take such a value.
+        """Return the type of a parameter's value, or None if the engine rejects the value.
 
-        Another connection is asked, since an error would end the user's transaction.
+        This uses another connection, since an error would abort the user's transaction.
         """
-        with self.native.cursor() as own, suppress(duckdb.Error, TypeError, ValueError):
-            ((kind,),) = own.execute("SELECT system.main.typeof(?)", [value]).fetchall()
+        with self.native.cursor() as cursor, suppress(duckdb.Error, TypeError, ValueError):
+            ((kind,),) = cursor.execute("SELECT system.main.typeof(?)", [value]).fetchall()
             return str(kind)
         return None
 
     def has_function(self, name: str) -> bool:
-        """Whether a user's own function or macro has this name."""
+        """Return whether a user's function or macro has this name."""
         rows = self.connection.read(
             "SELECT 1 FROM system.main.duckdb_functions() "
             f"WHERE {folded('function_name')} = ? "
@@ -170,8 +174,10 @@ class DuckDBEngine:
         return bool(rows)
 
     def function_type(self, name: str) -> str | None:
-        """What a function of that name returns which DuckDB does not bring along; None if there is
-        none, or it is a macro, ours, or one with side effects."""
+        """Return the result type of a user's scalar function, or None.
+
+        None for built-in functions, macros, functions of sqlml, and functions with side effects.
+        """
         if fold(name) in _built_in() or fold(name).startswith("sqlml_"):
             return None
         rows = self.connection.read(
@@ -183,33 +189,38 @@ class DuckDBEngine:
         return str(rows[0][0]) if rows else None
 
     def view(self, table: str) -> str | None:
-        """The query of a view by its name in a query, if it can be written out; else None."""
-        return view_query(self.connection.read, self.is_steady, table)
+        """Return the query of a view by its name, or None if it cannot be inlined."""
+        return expand_view(self.connection.read, self.is_steady, table)
 
     def is_steady(self, name: str) -> bool:
-        """Whether functions of a name are the same for the same rows; of macros nobody knows, but
-        for two of the engine's own."""
-        (found,) = self.connection.read(
+        """Return whether all functions of a name are deterministic.
+
+        Macros count as not deterministic, except for two of the engine's own.
+        """
+        ((others,),) = self.connection.read(
             "SELECT count(*) FROM system.main.duckdb_functions() "
             f"WHERE {folded('function_name')} = ? AND function_type <> 'aggregate' "
             "AND (function_type <> 'scalar' OR stability = 'VOLATILE') "
             "AND NOT (database_name = 'system' AND function_name IN ('if', 'nullif'))",
             [fold(name)],
         )
-        return bool(found[0] == 0)
+        return bool(others == 0)
 
     def knows_function(self, name: str) -> bool:
-        """`has_function` after an error, when the transaction may answer no more (2.0)."""
+        """Call `has_function` after an error, when DuckDB 2.0 may have aborted the transaction."""
         try:
             return self.has_function(name)
         except (duckdb.Error, CatalogError):
             return False
 
-    def _bound(self, query: str) -> Any:
-        """The lazy relation of a probe. Raises ProbeError where the engine cannot bind it.
+    def _bind_relation(self, query: str) -> Any:
+        """Return the lazy relation of a probe.
 
-        What does not parse, or is not a query, goes only to the parser: on 2.0 either would end the
-        user's transaction.
+        Text that does not parse, or is not a query, only reaches the parser: otherwise 2.0 would
+        abort the user's transaction.
+
+        Raises:
+            ProbeError: the engine cannot bind the query.
         """
         try:
             (statement,) = self.native.extract_statements(query)
@@ -217,13 +228,13 @@ class DuckDBEngine:
             raise ProbeError(without_excerpt(error)) from None
         except ValueError:
             raise ProbeError(
-                "the engine makes several statements of it, as of a PIVOT without IN"
+                "the engine splits it into several statements, for example for a PIVOT without IN"
             ) from None
         if statement.type not in (StatementType.SELECT, StatementType.MULTI):
             raise ProbeError("not a query")
         try:
             if statement.type == StatementType.MULTI and self.connection.in_transaction():
-                self._try_beside(statement)
+                self._try_on_cursor(statement)
             relation = call_from(self.frame, partial(self.native.sql, statement))
         except duckdb.Error as error:
             pass_interrupt(error)
@@ -232,31 +243,31 @@ class DuckDBEngine:
             raise ProbeError("not a query")
         return relation
 
-    def _try_beside(self, statement: duckdb.Statement) -> None:
-        """Let a PIVOT, which is carried out to be bound, fail on another connection first.
+    def _try_on_cursor(self, statement: duckdb.Statement) -> None:
+        """Bind a PIVOT, which runs in order to bind, on another connection first, where it may
+        fail.
 
-        What that one lacks may be a table of the open transaction.
+        Errors about missing entries are ignored: these may be tables of the open transaction.
         """
-        with self.native.cursor() as own, suppress(duckdb.CatalogException):
-            own.sql(statement)
-
-    # -- functions
+        with self.native.cursor() as cursor, suppress(duckdb.CatalogException):
+            cursor.sql(statement)
 
     def registered(self, name: str) -> str | None:
-        """The name to call a function by that was registered for good; None: register it."""
+        """Return `name` if the function is permanently registered, or None."""
         return name if name in self._visible else None
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
-        """Make what `spec` asks of a Program callable, compiled now; returns the name to call.
+        """Compile the Program parts that `spec` selects, and return the name to call.
 
         Raises:
-            ConfigError, BackendError: it cannot be compiled.
+            ConfigError, BackendError: the function cannot be compiled.
         """
         return self.add(engine_function(spec, program))
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Make a function callable that scores each row with the model that it names; returns the
-        name to call. Each model is compiled when its first row comes.
+        """Register a function that scores each row with the model named in it.
+
+        Returns the name to call. Each model is compiled when its first row arrives.
 
         Raises:
             ConfigError, BackendError: a model cannot be compiled.
@@ -264,11 +275,11 @@ class DuckDBEngine:
         example = None
         for scorer in function.scorers.values():
             example = engine_function(scorer.spec, program(scorer.spec.program), on_use=True)
-            callee(example)
-        return self.add(named_function(function, example))
+            bind_by_name(example)
+        return self.add(make_named_function(function, example))
 
     def add(self, function: EngineFunction) -> str:
-        """Make a function callable in the user's transaction; returns the name to call."""
+        """Make a function callable in the user's transaction, and return the name to call."""
         self.registry.add(function)
         if function.name in self._visible or self._sees(function.name, function):
             self._visible.add(function.name)
@@ -287,46 +298,46 @@ class DuckDBEngine:
             return False
         return True
 
-    # -- running
-
     def execute(self, sql: str, parameters: Any = None) -> Any:
-        """Run a statement; DuckDB's connection, which has the result, or None for an empty text."""
+        """Run a statement, and return the connection with its result; None for an empty text."""
         arguments = (sql,) if parameters is None else (sql, parameters)
         return call_from(self.frame, partial(self.native.execute, *arguments))
 
     def executemany(self, sql: str, parameters: Any) -> Any:
-        """A statement once for each of the sets of parameters."""
+        """Run a statement once for each set of parameters."""
         return call_from(self.frame, partial(self.native.executemany, sql, parameters))
 
     def relation(self, sql: str, parameters: Any = None, alias: str = "") -> Any:
-        """The lazy relation of a query; None for a statement without a result."""
+        """Return the lazy relation of a query; None for a statement without a result."""
         options: dict[str, Any] = {} if parameters is None else {"params": parameters}
         if alias:
             options["alias"] = alias
         return call_from(self.frame, partial(self.native.sql, sql, **options))
 
     def finish(self) -> None:
-        """Let go of an unfinished result, as DuckDB's own next execute() does.
+        """Release an unfinished result, as DuckDB's own next execute() does.
 
-        2.0 streams results and refuses planning's own reads meanwhile. The result is run to its
-        end and not cancelled, since cancelling an INSERT .. RETURNING fails its transaction. It may
-        have failed long ago, by a Ctrl-C even, and fails again here: only a signal of now counts.
+        2.0 streams results and rejects other reads of the connection meanwhile. The result runs to
+        its end and is not cancelled, since cancelling an INSERT ... RETURNING fails its
+        transaction. A result that has failed before, even by a Ctrl-C, fails here again; only a new
+        signal counts.
         """
         if IS_TWO:
             with interruption_after(stops=True):
                 try:
                     self.native.complete()
-                except (duckdb.Error, RuntimeError):  # RuntimeError: "Query interrupted", of then
-                    pass  # errors are for who read it, and had or left them
+                except (duckdb.Error, RuntimeError):  # RuntimeError: an earlier "Query interrupted"
+                    pass  # Errors concern whoever reads the result.
 
     def catch_up(self) -> bool:
-        """Let go of what `finish` leaves open on 1.5, so that all that is committed is in sight.
+        """Release the result that `finish` leaves open on 1.5, to see all committed changes.
 
-        There a query is bound in the transaction of a result that was not read to its end. It
-        takes a statement, which shows in the user's log: only for queries with models.
+        There a query is bound in the transaction of a result that was not read to its end.
+        Releasing it takes a statement, which shows in the user's log, so this is only for queries
+        with models.
 
         Returns:
-            Whether there may be more in sight now.
+            Whether more changes may be visible now.
         """
         if IS_TWO:
             return False
@@ -337,7 +348,7 @@ class DuckDBEngine:
 
 @cache
 def _built_in() -> frozenset[str]:
-    """The names of the functions that DuckDB brings along, folded."""
+    """Return the folded names of DuckDB's built-in functions."""
     with duckdb.connect() as fresh:
         rows = fresh.execute("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()
     return frozenset(fold(str(name)) for (name,) in rows)
@@ -345,14 +356,14 @@ def _built_in() -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _columns(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]:
-    """Cached, since a known plan asks each time for the columns that it had before."""
+    """Build the columns of a result. A cached plan asks for the same columns again and again."""
     return tuple(map(Column, names, types))
 
 
 def top_cardinality(plan: str) -> int | None:
-    """The estimate of the top operator in a plan of JSON; None if it has none.
+    """Return the estimated rows of the top operator in a JSON plan, or None.
 
-    Of several plans (SET explain_output = 'all') the last one, which is what would run.
+    Of several plans (SET explain_output = 'all'), the last one is the plan that would run.
 
     >>> top = '{"name": "PROJECTION", "extra_info": {"Estimated Cardinality": "500"}}'
     >>> top_cardinality(f'[{{}}]\\n[{top}]'), top_cardinality('[{"extra_info": {}}]')

@@ -1,9 +1,10 @@
-"""`Registry`: the functions of a database, registered once for all its connections.
+"""The functions of a database, registered once for all its connections.
 
-A function of a closed cursor may run another's code (seen on 1.5.6 and 2.0.0; a crash in
-https://github.com/duckdb/duckdb-python/issues/530), so ours stays open. A function registered
-inside a transaction goes with its ROLLBACK, after which the connection refuses the name for ever
-(https://github.com/duckdb/duckdb/pull/13462), so our cursor registers them, which commits at once.
+DuckDB may run the code of another function for a function of a closed cursor (seen on 1.5.6 and
+2.0.0; a crash in https://github.com/duckdb/duckdb-python/issues/530), so the registry's cursor
+stays open. A function registered inside a transaction disappears with its ROLLBACK, after which the
+connection rejects the name forever (https://github.com/duckdb/duckdb/pull/13462), so this cursor
+registers them all, which commits at once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.catalog.connection import IS_TWO, sound_tables
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError
-from sqlml.udfs.duckdb.functions_by_name import add_source, callee, found
+from sqlml.udfs.duckdb.functions_by_name import add_source, bind_by_name, find_function
 from sqlml.udfs.duckdb.native import functions as native
 from sqlml.udfs.duckdb.native.connection import NativeConnection, native_connection
 from sqlml.udfs.duckdb.native.functions import register_named
@@ -30,12 +31,13 @@ from sqlml.udfs.duckdb.native.named_models import register_routed
 from sqlml.udfs.engine_function import EngineFunction
 
 _ALIVE: dict[str, Callable[..., Any]] = {}
-"""Strong references for the life of the process: the engine calls functions it does not keep."""
+"""Strong references for the life of the process, since DuckDB does not keep the callables."""
 
 _OF_CONNECTIONS: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Registry] = (
     weakref.WeakKeyDictionary()
 )
-"""Functions read their models through the registry, also where only the connection is left."""
+"""Registries by connection: functions read their models through the registry, even if only the
+connection is left."""
 
 
 class Registry:
@@ -54,7 +56,7 @@ class Registry:
 
     @property
     def _cursor(self) -> duckdb.DuckDBPyConnection:
-        """Our own connection, made when it is first needed: the engine counts and shows them."""
+        """Return the registry's connection, opened late because DuckDB counts and lists it."""
         with self.lock:
             if self._made is None:
                 connection = self._connection()
@@ -64,16 +66,16 @@ class Registry:
             return self._made
 
     def add(self, function: EngineFunction) -> None:
-        """Register once; a second database object on the same instance may have been faster."""
+        """Register a function once; another database object of the instance may have done so."""
         with self.lock:
-            call = _call(function.name, function)
+            call = _keep_call(function.name, function)
             if function.name not in self.names:
-                if not self._is_native(function):
+                if not self._register_native(function):
                     self._create(function, call)
                 self.names.add(function.name)
 
     def no_native_functions(self) -> str | None:
-        """Why functions need Python to be called; None if they do not."""
+        """Return why functions need Python, or None if they do not."""
         with self.lock:
             if self._native is None and self._no_native is None:
                 try:
@@ -84,16 +86,16 @@ class Registry:
             return self._no_native
 
     def no_columns(self, wait: bool) -> str | None:
-        """Why functions cannot take columns; None if they can.
+        """Return why functions cannot take columns, or None if they can.
 
         Args:
-            wait: for their machine code, if it is being compiled.
+            wait: wait for machine code that is being compiled.
         """
-        why = self.no_native_functions()
-        return native.not_ready(wait) if why is None else why
+        reason = self.no_native_functions()
+        return native.not_ready(wait) if reason is None else reason
 
-    def _is_native(self, function: EngineFunction) -> bool:
-        """Whether the function was registered as one that needs no Python to be called."""
+    def _register_native(self, function: EngineFunction) -> bool:
+        """Register a function that DuckDB calls without Python, and return whether that worked."""
         if function.models is not None:
             register = register_routed
         elif function.named:
@@ -106,7 +108,7 @@ class Registry:
             return False
         try:
             with nullcontext() if function.models is None else no_wait():
-                return register(self._native.pointer, function, found)
+                return register(self._native.pointer, function, find_function)
         except (Unavailable, NotReady):
             return False
 
@@ -114,26 +116,26 @@ class Registry:
         try:
             _create(self._cursor, function.name, call, function)
         except duckdb.CatalogException:
-            # A macro of the file has this name: on our own cursor it is out of sight then.
+            # A macro of the file has this name. This hides it from the registry's cursor.
             self._cursor.execute("SET search_path = 'system.main'")
             _create(self._cursor, function.name, call, function)
 
     def stored_program(self, digest: str) -> bytes | None:
-        """The content of a stored Program by the beginning of its hash, read on a new connection.
+        """Read a stored Program by the beginning of its hash, on a new connection.
 
-        A function that runs may not use the connection that runs it.
+        A running function must not use the connection that runs it.
         """
-        with self._cursor.cursor() as own:
-            found = own.execute(
+        with self._cursor.cursor() as cursor:
+            databases = cursor.execute(
                 "SELECT database_name FROM system.main.duckdb_tables() "
                 "WHERE schema_name = 'sqlml' AND table_name = 'catalog_programs'"
             ).fetchall()
-            for (database,) in found:
+            for (database,) in databases:
                 try:
-                    sound_tables(lambda *q: own.execute(*q).fetchall(), database, IS_TWO)
+                    sound_tables(lambda *q: cursor.execute(*q).fetchall(), database, IS_TWO)
                 except CatalogError:
-                    continue  # the next may have it too
-                rows = own.execute(
+                    continue  # Another database may have it too.
+                rows = cursor.execute(
                     f"SELECT content FROM {DUCKDB.quote_name(database)}.sqlml.catalog_programs "
                     "WHERE system.main.starts_with(hash, ?)",
                     [digest],
@@ -143,9 +145,9 @@ class Registry:
         return None
 
     def column_name(self, expression: str) -> str | None:
-        """How the engine names the column of an expression; None if it does not parse by itself.
+        """Return the engine's name for the column of an expression, or None if it does not parse.
 
-        It is asked on our cursor: a failure would end a transaction of the user's.
+        This uses the registry's cursor, since a failure would abort a transaction of the user.
         """
         query = f"SELECT {expression}"
         with self.lock:
@@ -161,7 +163,7 @@ class Registry:
         return str(text).removeprefix("SELECT ")
 
     def close(self) -> None:
-        """Close our connections; only when the whole database closes."""
+        """Close the registry's connections, when the whole database closes."""
         self._end()
         self._native, self._no_native = None, "the database is closed"
         if self._made is not None:
@@ -169,17 +171,17 @@ class Registry:
 
 
 def _nothing() -> None:
-    """How a connection ends that was never made."""
+    """Close nothing, since no native connection was opened."""
 
 
 def create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction) -> None:
-    """Register a function on a connection; nothing where one of its name is there."""
-    _create(connection, name, _call(name, function), function)
+    """Register a function on a connection, unless one of its name exists."""
+    _create(connection, name, _keep_call(name, function), function)
 
 
-def _call(name: str, function: EngineFunction) -> Callable[..., Any]:
-    """What the engine calls: each name has one for ever, since functions outlive connections."""
-    call = callee(function).function
+def _keep_call(name: str, function: EngineFunction) -> Callable[..., Any]:
+    """Return the callable of a name, one forever, since functions outlive connections."""
+    call = bind_by_name(function).function
     assert call is not None
     return _ALIVE.setdefault(name, call)
 

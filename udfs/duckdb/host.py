@@ -1,4 +1,4 @@
-"""`DuckDBHost`: files and rows as DuckDB reads and writes them, under its own access settings."""
+"""Files and rows as DuckDB reads and writes them, under its own access settings."""
 
 from __future__ import annotations
 
@@ -16,35 +16,30 @@ from sqlml.planner.syntax.parameters import with_values
 from sqlml.regular_files import check_regular, local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 
-# `drop_pages`: the engine forgets pages of tables that it has read, so that others may have the
-# memory.
-
-
 _COLUMNS = 32
-"""Integers in a row of the table that takes the pages' place."""
+"""Columns of the temporary table that takes the memory of the pages."""
 
 _LEAST = 0.5
-"""Of memory_limit that pages take before it is worth while."""
+"""Share of memory_limit that pages must fill before dropping them is worthwhile."""
 
 _SPARE = 48 << 20
-"""Bytes of the limit that are left alone, so that the table fits in any case."""
+"""Bytes of the limit to leave free, so that the table always fits."""
 
 
 def drop_pages(native: duckdb.DuckDBPyConnection, limit: float) -> None:
-    """Let go of pages that the engine keeps in case that they are read again.
+    """Make DuckDB forget the table pages that it caches, to free memory for others.
 
-    There is no statement for that but to lower memory_limit, which is the user's and holds for all
-    connections. A temporary table of a connection of its own needs the room, and gets it from pages
-    first.
+    The only statement for this would lower memory_limit, which belongs to the user and holds for
+    all connections. Instead, a temporary table on a separate connection evicts the pages first.
 
     Args:
         limit: memory_limit in bytes.
     """
-    with native.cursor() as own:
-        found = own.execute(
+    with native.cursor() as cursor:
+        usage = cursor.execute(
             "SELECT tag, memory_usage_bytes FROM system.main.duckdb_memory()"
         ).fetchall()
-        used = {str(tag): int(nbytes) for tag, nbytes in found}
+        used = {str(tag): int(nbytes) for tag, nbytes in usage}
         pages = sum(used.get(tag, 0) for tag in ("BASE_TABLE", "EXTERNAL_FILE_CACHE"))
         room = int(limit) - (sum(used.values()) - pages) - _SPARE
         if pages < _LEAST * limit or room <= 0:
@@ -52,20 +47,20 @@ def drop_pages(native: duckdb.DuckDBPyConnection, limit: float) -> None:
         listed = ", ".join(f"range + {n} AS c{n}" for n in range(_COLUMNS))
         rows = room // (8 * _COLUMNS)
         try:
-            own.execute(
+            cursor.execute(
                 f"CREATE TEMP TABLE sqlml_room AS SELECT {listed} FROM system.main.range({rows})"
             )
-            own.execute("DROP TABLE temp.main.sqlml_room")
-        except (duckdb.OutOfMemoryException, duckdb.IOException):  # others need it as well
+            cursor.execute("DROP TABLE temp.main.sqlml_room")
+        except (duckdb.OutOfMemoryException, duckdb.IOException):  # Others need the memory as well.
             return
-        # the allocator gives memory back to the system at the end of the next query
-        own.execute("SELECT system.main.count(*) FROM system.main.range(1000000)").fetchall()
+        # The allocator returns memory to the system at the end of the next query.
+        cursor.execute("SELECT system.main.count(*) FROM system.main.range(1000000)").fetchall()
 
 
 _UNITS: Mapping[str, int] = MappingProxyType(
     {unit: 1 << 10 * n for n, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB"))}
 )
-"""Units in which the engine tells sizes."""
+"""Units in which DuckDB formats sizes."""
 
 
 class DuckDBHost:
@@ -76,7 +71,7 @@ class DuckDBHost:
         self._connection = engine.connection
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Names and sizes of the files that `path` means, as the engine sees them.
+        """Return the names and sizes of the files that match `path`, as DuckDB sees them.
 
         Raises:
             ArtifactError: one of them is not a regular file.
@@ -86,10 +81,10 @@ class DuckDBHost:
         return [(str(name), int(size)) for name, size in self.read(ask, [path])]
 
     def file_content(self, path: str) -> bytes:
-        """The bytes of one file.
+        """Return the bytes of one file.
 
         Raises:
-            ArtifactError: it is not a regular file.
+            ArtifactError: the file is not a regular file.
         """
         self._check_regular(path)
         ask = "SELECT content FROM system.main.read_blob(?)"
@@ -102,43 +97,43 @@ class DuckDBHost:
         Raises:
             ArtifactError: the path holds something other than a regular file.
         """
-        self._check_regular(path)  # which first asks whether the engine may look there
-        check_regular(path)  # the path itself: a target is never a pattern
+        self._check_regular(path)  # This also asks whether DuckDB may read there.
+        check_regular(path)  # A target is a path and never a pattern.
         self._connection.write(
             f"COPY (SELECT ?::BLOB AS content) TO {DUCKDB.quote_string(path)} (FORMAT BLOB)",
             [content],
         )
 
     def check_access(self, path: str) -> None:
-        """Check that the engine's settings allow a file at `path`, which need not exist.
+        """Check that DuckDB's settings allow a file at `path`, which need not exist.
 
         Raises:
-            duckdb.PermissionException: they do not.
+            duckdb.PermissionException: the settings forbid it.
         """
         self.read("SELECT filename FROM system.main.read_blob(?)", [os.path.abspath(path)])
 
     def columns(self, query: str) -> list[str]:
-        """The names of a query's columns.
+        """Return the names of a query's columns.
 
         Raises:
-            ProbeError: the engine cannot bind it.
+            ProbeError: the engine cannot bind the query.
         """
         return [column.name for column in self._engine.bind(query)]
 
     def function_type(self, name: str) -> str | None:
-        """What a function that the user has made returns; None for any other."""
+        """Return the result type of a user's scalar function, or None for any other function."""
         return self._engine.function_type(name)
 
     def view(self, table: str) -> str | None:
-        """The query of a view by its name in a query, if it can be written out; else None."""
+        """Return the query of a view by its name, or None if it cannot be inlined."""
         return self._engine.view(table)
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
-        """The rows of a query of ours over what the user has.
+        """Return the rows of a query over the user's data.
 
         Raises:
-            duckdb.Error: the engine's own, without the place in our query: it is the user's data or
-                expression that fails, and never the model catalog.
+            duckdb.Error: the user's data or expression fails. The message has no excerpt of the
+                query, which sqlml wrote.
         """
         try:
             return self._engine.native.sql(query, params=list(parameters)).fetchall()
@@ -146,84 +141,83 @@ class DuckDBHost:
             raise type(error)(without_excerpt(error)) from None
 
     def describe(self, query: str) -> list[tuple[str, str]]:
-        """Name and type of each column of a query, duplicates included.
+        """Return the name and type of each column of a query, duplicates included.
 
         Raises:
-            ParseError: it is not one query.
-            duckdb.Error: the engine cannot bind it.
+            ParseError: the text is not one query.
+            duckdb.Error: the engine cannot bind the query.
         """
         try:
             (statement,) = self._engine.native.extract_statements(query)
         except (duckdb.ParserException, ValueError) as error:
-            raise ParseError(f"training takes one query: {error}") from None
+            raise ParseError(f"training needs exactly one query: {error}") from None
         if statement.type != duckdb.StatementType.SELECT:
-            raise ParseError("training takes a query, such as SELECT * FROM customers")
+            raise ParseError("training needs a query, such as SELECT * FROM customers")
         relation = self._engine.relation(query)
         return list(zip(relation.columns, map(str, relation.types), strict=True))
 
     def estimated_rows(self, query: str) -> int | None:
-        """How many rows the engine expects of a query; None if it does not say."""
+        """Return the number of rows that the engine expects of a query, or None."""
         return self._engine.rows(query)
 
     def memory_limit(self) -> float:
-        """The bytes of memory that the user lets the engine use."""
-        ((told,),) = self._connection.read("SELECT system.main.current_setting('memory_limit')")
-        number, _, unit = str(told).partition(" ")
+        """Return the user's memory limit of DuckDB in bytes."""
+        ((limit,),) = self._connection.read("SELECT system.main.current_setting('memory_limit')")
+        number, _, unit = str(limit).partition(" ")
         return float(number) * _UNITS.get(unit, 1)
 
     def drop_pages(self) -> None:
-        """Let the engine forget pages of tables, where they take much of its memory."""
+        """Make DuckDB forget cached table pages if they fill much of its memory."""
         drop_pages(self._engine.native, self.memory_limit())
 
     def temporary_folder(self) -> str | None:
-        """Where the engine puts what does not fit into memory; None: the system's own folder."""
+        """Return a writable folder near DuckDB's spill files, or None for the system's own."""
         ((folder,),) = self._connection.read("SELECT system.main.current_setting('temp_directory')")
         parent = os.path.dirname(os.path.abspath(folder)) if folder else ""
-        place = folder if folder and os.path.isdir(folder) else parent
-        return place if place and os.access(place, os.W_OK) else None
+        path = folder if folder and os.path.isdir(folder) else parent
+        return path if path and os.access(path, os.W_OK) else None
 
     def with_values(self, query: str, values: Any) -> str:
-        """The query with values in place of its parameters: `?`, `$1` or `$name`."""
+        """Return the query with values instead of its parameters `?`, `$1` or `$name`."""
         return with_values(query, values, self.literal)
 
     def literal(self, value: Any) -> str:
-        """A value of Python as the engine's SQL writes it, with its type."""
+        """Return a Python value as a literal of DuckDB's SQL, with its type."""
         if value is None or isinstance(value, bool):
             return "NULL" if value is None else str(value).lower()
         if type(value) is int and abs(value) < 1 << 63:
             return str(value)
         if isinstance(value, str) and "\0" not in value:
             return DUCKDB.quote_string(value)
-        with self._engine.native.cursor() as own:
+        with self._engine.native.cursor() as cursor:
             ask = "SELECT CAST(? AS VARCHAR), system.main.typeof(?)"
-            ((text, kind),) = own.execute(ask, [value, value]).fetchall()
+            ((text, kind),) = cursor.execute(ask, [value, value]).fetchall()
         return f"CAST({DUCKDB.text(text)} AS {kind})"
 
     def batches(self, query: str, rows: int) -> Iterator[Any]:
-        """Yield the rows of a query as pyarrow RecordBatches of so many rows, as the engine makes
-        them.
+        """Yield the rows of a query as pyarrow RecordBatches of `rows` rows while the engine runs.
 
         Raises:
-            ConfigError: the texts of a batch have more bytes than Arrow takes.
+            ConfigError: the texts of a batch exceed Arrow's limit.
             duckdb.Error: the query fails.
         """
         try:
             yield from self._engine.relation(query).to_arrow_reader(rows)
-        except (OSError, ValueError) as error:  # Arrow's, for an error of the engine in a batch
+        except (OSError, ValueError) as error:  # Arrow wraps an error of the engine.
             message = str(error)
             if "Arrow Appender" in message:
                 raise ConfigError(
-                    f"the texts of {rows:,} rows take more than 2 GiB: shorten them in the query, "
-                    "as in left(text, 1000)"
+                    f"the texts of {rows:,} rows exceed 2 GiB: shorten them in the query, for "
+                    "example with left(text, 1000)"
                 ) from None
             name = message.partition(" Error: ")[0].title().replace(" ", "")
             raise getattr(duckdb, f"{name}Exception", duckdb.Error)(message) from None
 
     def fetch_frame(self, query: str) -> Any:
-        """The rows of a query as a pandas frame.
+        """Return the rows of a query as a pandas DataFrame.
 
         Raises:
-            ParseError: not a query that can be a subquery.
+            ParseError: the text cannot be a subquery.
         """
         try:
             return self._engine.relation(f"FROM (\n{query}\n)").df()
@@ -231,7 +225,7 @@ class DuckDBHost:
             raise ParseError(str(error)) from None
 
     def _check_regular(self, path: str) -> None:
-        """The engine says what `path` means, if it may look there, and opens nothing for that."""
+        """Check the files that DuckDB resolves `path` to, without opening them."""
         if local_path(path) is None:
             return
         ask = "SELECT filename FROM system.main.read_blob(?)"

@@ -1,4 +1,4 @@
-"""`named_function`: scores the rows of a batch, each with the model that it names."""
+"""Score each row of a batch with the model that the row names, in DuckDB."""
 
 from __future__ import annotations
 
@@ -10,52 +10,55 @@ import pyarrow as pa
 from sqlml.errors import SqlmlError
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import text_input
-from sqlml.planner.program.named_function import NamedFunction, Scorer
+from sqlml.planner.program.named_function import NamedFunction
 from sqlml.types import Array
 from sqlml.udfs.batch_function import arrow_of, arrow_type, matrix_of, park
-from sqlml.udfs.duckdb.functions_by_name import found
-from sqlml.udfs.engine_function import EngineFunction, scored_by_name, taking
+from sqlml.udfs.duckdb.functions_by_name import find_function
+from sqlml.udfs.engine_function import EngineFunction, score_by_name, with_signature
 
 
-def named_function(function: NamedFunction, example: EngineFunction | None) -> EngineFunction:
-    """The function as the engine registers it: of a name, numbers (DOUBLE), and texts.
+def make_named_function(function: NamedFunction, example: EngineFunction | None) -> EngineFunction:
+    """Build the function to register: it takes a name, numbers (DOUBLE), and texts.
 
     Args:
-        example: the function of one of its models, which returns what all return.
+        example: the function of one of the models, since all return the same type. None builds a
+            function that returns the kind of each row's model.
     """
     models = function if function.by_column else None
     if example is None:
         kinds = partial(_kinds, function)
         return EngineFunction(function.name, kinds, ("VARCHAR",), "INTEGER", models=models)
-    taken = ("VARCHAR", *("DOUBLE",) * function.numbers, *("VARCHAR",) * function.texts)
+    argument_types = ("VARCHAR", *("DOUBLE",) * function.numbers, *("VARCHAR",) * function.texts)
     result = example.result_type
-    call = taking(len(taken), partial(_scored, function, arrow_type(result)))
-    return EngineFunction(function.name, call, taken, result, example.volatile, models=models)
+    call = with_signature(len(argument_types), partial(_score_rows, function, arrow_type(result)))
+    return EngineFunction(
+        function.name, call, argument_types, result, example.volatile, models=models
+    )
 
 
 def _kinds(function: NamedFunction, names: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The number of the kind of each row's model."""
+    """Return the number of the kind of each row's model."""
 
     def kind_of(name: str, rows: Array) -> pa.Array | None:
-        known = function.kinds.get(name)
-        if known is not None:
-            return arrow_of(np.full(len(rows), known, np.int32), pa.int32())
+        kind = function.kinds.get(name)
+        if kind is not None:
+            return arrow_of(np.full(len(rows), kind, np.int32), pa.int32())
         _refuse(function, name)
         return None
 
-    return scored_by_name(names, pa.int32(), kind_of)
+    return score_by_name(names, pa.int32(), kind_of)
 
 
-def _scored(
+def _score_rows(
     function: NamedFunction,
     kind: pa.DataType,
     names: pa.Array | pa.ChunkedArray,
     *columns: pa.Array | pa.ChunkedArray,
 ) -> pa.Array:
-    """What each row's model makes of it.
+    """Score each row with its model.
 
     Raises:
-        ParkedFailure: stands for the typed error that `parked_errors.claim` gives back.
+        ParkedFailure: with the token of the typed error, which `claim` returns.
     """
     try:
         matrix = matrix_of(columns[: function.numbers], "float64")
@@ -63,29 +66,24 @@ def _scored(
     except SqlmlError as error:
         raise park(error) from None
 
-    def scored(name: str, rows: Array) -> pa.Array | None:
+    def score(name: str, rows: Array) -> pa.Array | None:
         scorer = function.scorers.get(name)
         if scorer is None:
             _refuse(function, name)
             return None
         try:
-            return _by(scorer, matrix, texts, rows)
+            batch = find_function(scorer.spec.name)
+            numbers = matrix[rows][:, list(scorer.numbers)].astype(batch.dtype)
+            selected = {text_input(k): texts[t][rows] for k, t in enumerate(scorer.texts)}
+            return batch.score_in_parts(np.ascontiguousarray(numbers), selected)
         except Exception as error:
             raise park(error) from None
 
-    return scored_by_name(names, kind, scored)
-
-
-def _by(scorer: Scorer, matrix: Array, columns: list[Texts], rows: Array) -> pa.Array:
-    """What one model makes of some rows."""
-    batch = found(scorer.spec.name)
-    given = matrix[rows][:, list(scorer.numbers)].astype(batch.dtype)
-    texts = {text_input(k): columns[place][rows] for k, place in enumerate(scorer.texts)}
-    return batch.in_parts(np.ascontiguousarray(given), texts)
+    return score_by_name(names, kind, score)
 
 
 def _refuse(function: NamedFunction, name: str) -> None:
-    """Raises ParkedFailure where a name without a model is an error; else its rows have NULL."""
+    """Raise ParkedFailure if a name without a model is an error; otherwise its rows are NULL."""
     error = function.error(name)
     if error is not None:
         raise park(type(error)(error.message))

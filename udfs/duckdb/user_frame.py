@@ -1,8 +1,8 @@
 """Run an engine call as if the user's own frame made it.
 
-DuckDB finds `SELECT * FROM my_frame` by looking my_frame up in the innermost Python frame. With a
-Session in between that would be a frame of ours, so the call is made from a small evaluated
-frame that has the user's locals and globals, and their file and line, which DuckDB's errors name.
+DuckDB resolves `SELECT * FROM my_frame` in the innermost Python frame. Behind a Session that would
+be a frame of sqlml. So the call is made from a small evaluated frame with the user's locals and
+globals, and with their file and line, which DuckDB's errors show.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _CODE = compile("__sqlml_call__()", "<sqlml>", "eval")
 _SNAPSHOTS = sys.version_info < (3, 13)
-"""Before 3.13, `frame.f_locals` of a function leaves a copy in the frame, which keeps objects."""
+"""Before 3.13, `frame.f_locals` leaves a copy in a function's frame, which keeps objects alive."""
 
 
 class Wrapper:
-    """An object of ours around one of DuckDB's, `native`, which DuckDB shall see in its place."""
+    """An sqlml object around a DuckDB object, `native`, which DuckDB must see instead."""
 
     native: Any
 
@@ -34,7 +34,7 @@ _alive: weakref.WeakSet[Wrapper] = weakref.WeakSet()
 
 
 def user_frame() -> FrameType | None:
-    """The innermost frame that is not sqlml's own."""
+    """Return the innermost frame that is not sqlml's own."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):
         frame = frame.f_back
@@ -46,13 +46,14 @@ def _is_ours(module: str) -> bool:
 
 
 def call_from(frame: FrameType | None, function: Callable[[], T]) -> T:
-    """`function()` (a C-level callable) with `frame`'s names in sight."""
+    """Return the result of `function()`, a C-level callable, with `frame`'s names visible to it."""
     if frame is None:
         return function()
-    seen = frame.f_locals
-    names = {} if seen is frame.f_globals else dict(seen)
+    local_names = frame.f_locals
+    names = {} if local_names is frame.f_globals else dict(local_names)
     if _SNAPSHOTS and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        seen.clear()  # or `del big` in the user's function would free nothing until it returns
+        # Otherwise `del big` in the user's function would free nothing until it returns.
+        local_names.clear()
     if _alive:
         for space in (frame.f_globals, names):
             natives = {k: v.native for k, v in space.items() if isinstance(v, Wrapper)}

@@ -1,4 +1,4 @@
-"""Spark as an engine: binding, registration and execution on one SparkSession."""
+"""Binding, registration and execution on one SparkSession."""
 
 from __future__ import annotations
 
@@ -27,23 +27,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 
-# `require_live`: a SparkSession that has been stopped is refused.
-
-
 def require_live(spark: SparkSession) -> None:
-    """Refuse a session that has been stopped.
+    """Reject a session that has been stopped.
 
     Raises:
-        BackendError: it has.
+        BackendError: the session has been stopped.
     """
     if getattr(spark.sparkContext, "_jsc", None) is None:
         raise BackendError(
             "the SparkSession has been stopped; create another one and attach it: the models are "
             "still in their directory"
         )
-
-
-# Spark's types by the names that the planner knows, which are DuckDB's.
 
 
 _NAMES = {
@@ -61,13 +55,13 @@ _NAMES = {
     "timestamp_ntz": "TIMESTAMP",
     "void": '"NULL"',
 }
-"""Spark's own names (`DataType.typeName`) -> the planner's."""
+"""Spark's type names (`DataType.typeName`) -> the planner's, which are DuckDB's."""
 
 _RESULTS = {"INTEGER": "int", "DOUBLE": "double"}
 
 
 def columns_of(schema: StructType) -> tuple[Column, ...]:
-    """The columns of a DataFrame; a collated string says so, since it compares otherwise."""
+    """Return the columns of a DataFrame; the type of a collated string includes its collation."""
     return tuple(
         Column(f.name, type_name(f.dataType) + _collation(f.dataType)) for f in schema.fields
     )
@@ -79,7 +73,7 @@ def _collation(kind: DataType) -> str:
 
 
 def type_name(kind: DataType) -> str:
-    """The planner's name of a type."""
+    """Return the planner's name of a Spark type."""
     from pyspark.sql import types
 
     if isinstance(kind, types.ArrayType):
@@ -98,7 +92,7 @@ def type_name(kind: DataType) -> str:
 
 
 def result_type(name: str) -> str:
-    """The type that a function of ours returns, as Spark writes it: a value, or an error.
+    """Return the Spark type of a function's result: a struct of a value and an error.
 
     >>> result_type("DOUBLE[][]")
     'struct<value: array<array<double>>, error: string>'
@@ -111,7 +105,7 @@ def _value_type(name: str) -> str:
 
 
 class SparkEngine:
-    """One SparkSession. Programs travel to its workers by broadcast, each once."""
+    """One SparkSession (`Engine`). Each Program is broadcast to the workers once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -119,19 +113,19 @@ class SparkEngine:
         self._registered: set[str] = set()
 
     def context(self, model: Callable[[str], Model]) -> Context:
-        """What the planner may ask: the engine, and `model` for the models that references mean.
+        """Return the planner's view of the engine, with `model` to resolve model references.
 
-        Spark's estimate of rows is not asked for, which would analyse the query once more;
-        parameters are written into the text as literals (`host.py`).
+        Spark's row estimates are not used, since they would analyze the query again. Parameters are
+        literals of the text (`host.py`).
         """
         return Context(
             describe=self.bind, model=model, is_user_function=self.has_function, dialect=SPARK
         )
 
     def bind(self, query: str) -> tuple[Column, ...]:
-        """Names and types of a query's result, without running it.
+        """Return the names and types of a query's columns, without running it.
 
-        In brackets, since Spark runs a statement that is not a query immediately: WITH .. INSERT ..
+        The query stands in brackets: Spark runs other statements at once, such as WITH ... INSERT.
 
         Raises:
             ProbeError: the query does not bind.
@@ -139,30 +133,30 @@ class SparkEngine:
         from pyspark.errors import AnalysisException, ParseException
 
         try:
-            with _quiet():
+            with _without_log():
                 return columns_of(self.spark.sql(f"SELECT * FROM (\n{query}\n\n)").schema)
         except (AnalysisException, ParseException) as error:
             raise ProbeError(_first_line(str(error))) from None
 
     def has_function(self, name: str) -> bool:
-        """Whether a user's own function has this name."""
+        """Return whether a user's own function has this name."""
         return bool(self.spark.catalog.functionExists(name))
 
     def drop_function(self, name: str, owner: str) -> None:
-        """Take a temporary function away, if there is one that `owner` has made."""
+        """Drop a temporary function if `owner` has created it."""
         if self._owner(name) == owner:
             self._try(f"DROP TEMPORARY FUNCTION IF EXISTS {SPARK.quote_name(name)}")
 
     def make_function(
         self, name: str, signature: str, body: str, owner: str, replaces: Callable[[str], bool]
     ) -> bool:
-        """Create a function in Spark's SQL: `(parameters) RETURNS type`, and its body.
+        """Create a function in Spark's SQL from `(parameters) RETURNS type` and a body.
 
-        False if there is one whose owner `replaces` does not accept, or Spark refuses it, perhaps
-        for its name. A function of the user has the owner "".
+        Returns False if `replaces` rejects the owner of an existing function ("" for the user), or
+        if Spark rejects the statement, for example because of the name.
         """
-        there = self._owner(name)
-        if there is not None and not replaces(there):
+        existing_owner = self._owner(name)
+        if existing_owner is not None and not replaces(existing_owner):
             return False
         return self._try(
             f"CREATE OR REPLACE TEMPORARY FUNCTION {SPARK.quote_name(name)}{signature} "
@@ -170,55 +164,58 @@ class SparkEngine:
         )
 
     def _owner(self, name: str) -> str | None:
-        """The creator of a function, or "" if unknown; None if there is no such function."""
+        """Return the creator of a function, "" if unknown, or None if the function is missing."""
         quoted = SPARK.quote_name(name)
         if not self.spark.catalog.functionExists(quoted):
             return None
         try:
-            told = json.loads(self.spark.catalog.getFunction(quoted).description or "")
+            description = json.loads(self.spark.catalog.getFunction(quoted).description or "")
         except ValueError:
             return ""
-        return str(told.get("sqlFunction.comment", "")) if isinstance(told, dict) else ""
+        if not isinstance(description, dict):
+            return ""
+        return str(description.get("sqlFunction.comment", ""))
 
     def _try(self, statement: str) -> bool:
         from pyspark.errors import PySparkException
 
         try:
-            with _quiet():
+            with _without_log():
                 self.spark.sql(statement)
         except PySparkException:
             return False
         return True
 
     def execute(self, sql: str) -> DataFrame:
-        """The DataFrame of a query; a statement is carried out."""
+        """Return the DataFrame of a query, or run a statement."""
         return self.spark.sql(sql)
 
     def registered(self, name: str) -> str | None:
-        """The name of a function if it is registered; None: register it."""
+        """Return `name` if the function is registered, or None."""
         return name if name in self._registered else None
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
-        """Make what `spec` asks of a Program callable; returns the name to call.
+        """Make the Program parts that `spec` selects callable, and return the name to call.
 
         Raises:
-            ConfigError, BackendError: the driver itself cannot compile it.
+            ConfigError, BackendError: the driver cannot compile the function.
         """
         from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
-        content = self._content(program)
+        content = self._broadcast(program)
         kind = engine_function(spec, program, on_use=True).result_type
-        made = arrow_udf(_scorer(spec.name, content, versions()), result_type(kind))
-        self.spark.udf.register(spec.name, made.asNondeterministic() if spec.once else made)
+        udf = arrow_udf(_scorer(spec.name, content, versions()), result_type(kind))
+        self.spark.udf.register(spec.name, udf.asNondeterministic() if spec.once else udf)
         self._registered.add(spec.name)
         return spec.name
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Make a function callable that scores each row with the model that it names; returns the
-        name to call.
+        """Register a function that scores each row with the model named in it.
+
+        Returns the name to call.
 
         Raises:
-            ConfigError, BackendError: the driver itself cannot compile a model.
+            ConfigError, BackendError: the driver cannot compile a model.
         """
         from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
@@ -226,21 +223,21 @@ class SparkEngine:
         scorers: dict[str, tuple[Any, ...]] = {}
         for name, scorer in function.scorers.items():
             spec = scorer.spec
-            made = program(spec.program)
-            content = self._content(made)
-            kind, once = engine_function(spec, made, on_use=True).result_type, spec.once
+            stored = program(spec.program)
+            content = self._broadcast(stored)
+            kind, once = engine_function(spec, stored, on_use=True).result_type, spec.once
             scorers[name] = spec.name, content, scorer.numbers, scorer.texts
         rows = scorers, dict(function.kinds), function.numbers, kind
         errors: dict[str, str | None] = dict.fromkeys(function.nulls)
         errors |= {name: error.message for name, error in function.errors.items()}
-        told = errors, None if function.skips_unknown else UNKNOWN
-        udf = arrow_udf(_by_name(rows, told, versions()), result_type(kind))
+        messages = errors, None if function.skips_unknown else UNKNOWN
+        udf = arrow_udf(_scorer_by_name(rows, messages, versions()), result_type(kind))
         self.spark.udf.register(function.name, udf.asNondeterministic() if once else udf)
         self._registered.add(function.name)
         return function.name
 
-    def _content(self, program: Program) -> Any:
-        """The broadcast of a Program."""
+    def _broadcast(self, program: Program) -> Any:
+        """Return the broadcast of a Program."""
         content = self._programs.get(program.hash)
         if content is None:
             content = self.spark.sparkContext.broadcast(store.dumps(program))
@@ -248,21 +245,21 @@ class SparkEngine:
         return content
 
 
-def _by_name(rows: Any, errors: Any, wanted: Mapping[str, str]) -> Any:
-    """The function that travels for rows that name their models, by value as `_scorer` says."""
+def _scorer_by_name(rows: Any, errors: Any, wanted: Mapping[str, str]) -> Any:
+    """Return the function to pickle for rows that name their models (see `_scorer`)."""
 
-    def scored(*columns: pa.Array) -> pa.Array:
+    def score_batch(*columns: pa.Array) -> pa.Array:
         from sqlml.udfs.spark.named_functions import score
 
         return score(rows, errors, wanted, columns)
 
-    return scored
+    return score_batch
 
 
 def _scorer(name: str, program: Any, wanted: Mapping[str, str]) -> Any:
-    """The function that travels: by value, with no name of sqlml that unpickling would import."""
+    """Return the function to pickle: by value, without names of sqlml that unpickling imports."""
 
-    def scored(*columns: pa.Array) -> pa.Array:
+    def score_batch(*columns: pa.Array) -> pa.Array:
         try:
             from sqlml.udfs.spark.worker import score
         except ModuleNotFoundError as error:
@@ -276,26 +273,26 @@ def _scorer(name: str, program: Any, wanted: Mapping[str, str]) -> Any:
             ) from None
         return score(name, program, wanted, columns)
 
-    scored.__name__ = name
-    return scored
+    score_batch.__name__ = name
+    return score_batch
 
 
-_AT = re.compile(r"; line \d+ pos \d+| \(line \d+, pos \d+\)")
+_POSITION = re.compile(r"; line \d+ pos \d+| \(line \d+, pos \d+\)")
 
 
 def _first_line(message: str) -> str:
-    """Spark's message without its plan, its class of errors and the place in our probe.
+    """Return Spark's message without its plan, its error class, and the position in the probe.
 
     >>> _first_line("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'a'. SQLSTATE: 42601 (line 1, pos 7)")
     "Syntax error at 'a'."
     """
-    line = _AT.sub("", message.strip().split("\n")[0]).rstrip(";")
+    line = _POSITION.sub("", message.strip().split("\n")[0]).rstrip(";")
     return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+", "", line).strip()
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """pyspark logs a query that does not bind as an error; a probe's is an answer."""
+def _without_log() -> Iterator[None]:
+    """Silence pyspark's log, since a probe that does not bind is no error."""
     from pyspark.logger import PySparkLogger
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")

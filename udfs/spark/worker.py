@@ -1,7 +1,7 @@
-"""What runs in Spark's Python workers: a Program, which came by broadcast, over Arrow columns.
+"""Score Arrow columns in Spark's Python workers.
 
-A worker process lives through many tasks and is given the Program once; it is compiled when the
-first batch comes, and kept by the name of its function.
+A worker process lives through many tasks and gets each Program once, by broadcast. The Program is
+compiled when the first batch arrives, and cached by the name of its function.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sqlml.udfs.batch_function import BatchFunction, rows_of
 from sqlml.udfs.make_function import engine_function
 
 _LIBRARIES = ("sqlml", "numpy", "numba", "pyarrow")
-"""What the numbers of a model may depend on, and what must read its Program."""
+"""Libraries that a model's numbers may depend on, or that read its Program."""
 
 _ready: Recent[str, BatchFunction] = Recent()
 _making = threading.Lock()
@@ -36,44 +36,45 @@ _settled: set[str] = set()
 
 
 def versions() -> dict[str, str]:
-    """The libraries of this process that score: name -> version."""
-    found = {}
+    """Return the versions of this process's libraries that score, by name."""
+    versions = {}
     for name in _LIBRARIES:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "none"
-    return found
+            versions[name] = "none"
+    return versions
 
 
 def score(
     name: str, program: Any, wanted: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.StructArray:
-    """Score one batch: for each row its value, or why the model refuses it.
+    """Score one batch: return for each row its value, or why the model rejects it.
 
-    Spark calls a function for all rows, also for those that a CASE around the call leaves out; so a
-    row is refused where its value is used (`Dialect.checked`), not here.
+    Spark calls a function for all rows, even for those that a CASE around the call excludes. So a
+    row fails where its value is used (`Dialect.checked`), not here.
 
     Args:
-        name: of the function (`planner.program.function_names`).
+        name: name of the function (`planner.program.function_names`).
         program: Spark's broadcast of the stored Program, as bytes.
         wanted: the `versions` of the driver.
-        columns: (n,) each: lists of the numbers, maybe several times; then the texts.
+        columns: (n,) each: lists of the numbers, maybe several times, then the texts.
 
     Raises:
-        BackendError: the worker's libraries differ from the driver's, or it lacks the Program.
+        BackendError: the worker's libraries differ from the driver's, or the Program is missing.
     """
     if columns[0].null_count:
-        return _of_rows_that_are(name, program, wanted, columns)
-    batch = _ready.get(name) or _made(name, program, wanted)
-    matrix = matrix_of(columns[0], batch.given, batch.dtype)
+        return _score_valid_rows(name, program, wanted, columns)
+    batch = _ready.get(name) or _compile(name, program, wanted)
+    matrix = matrix_of(columns[0], batch.packed, batch.dtype)
     texts = columns[len(columns) - batch.texts :]
 
     def value_of(rows: Array | slice) -> pa.Array:
-        own = [c[rows] if isinstance(rows, slice) else c.take(pa.array(rows)) for c in texts]
-        held = {text_input(k): Texts.of(column) for k, column in enumerate(own)}
-        with waiting():  # many workers share a machine, and there are many rows
-            return batch.of_matrix(matrix[rows], held)
+        taken = [c[rows] if isinstance(rows, slice) else c.take(pa.array(rows)) for c in texts]
+        inputs = {text_input(k): Texts.of(column) for k, column in enumerate(taken)}
+        # Waiting for kernels pays off: many workers share a machine, and there are many rows.
+        with waiting():
+            return batch.score_matrix(matrix[rows], inputs)
 
     most = batch.most or max(1, len(matrix))
     parts = [slice(k, k + most) for k in range(0, max(1, len(matrix)), most)]
@@ -86,21 +87,21 @@ def score(
     return pa.StructArray.from_arrays([values, errors], names=["value", "error"])
 
 
-def _of_rows_that_are(
+def _score_valid_rows(
     name: str, program: Any, wanted: Mapping[str, str], columns: Sequence[pa.Array]
 ) -> pa.StructArray:
-    """NULL, and no error, for rows without numbers: Spark makes some to count several DISTINCTs."""
-    there = columns[0].is_valid()
-    found = score(name, program, wanted, [column.filter(there) for column in columns])
-    kept = there.to_numpy(zero_copy_only=False)
-    return found.take(pa.array(np.cumsum(kept) - 1, mask=~kept))
+    """Return NULL for rows without numbers, which Spark adds to count several DISTINCTs."""
+    valid = columns[0].is_valid()
+    scores = score(name, program, wanted, [column.filter(valid) for column in columns])
+    mask = valid.to_numpy(zero_copy_only=False)
+    return scores.take(pa.array(np.cumsum(mask) - 1, mask=~mask))
 
 
 def _settle(name: str) -> None:
-    """Keep all objects out of garbage collections, once a function has scored and so is compiled.
+    """Exclude all objects from garbage collections, once a function has scored and so is compiled.
 
-    Spark's daemon collects garbage after each task, which with the compiler's objects would take 25
-    ms more.
+    Spark's daemon collects garbage after each task, which the compiler's objects would slow by 25
+    ms.
     """
     if name not in _settled:
         _settled.add(name)
@@ -109,18 +110,18 @@ def _settle(name: str) -> None:
 
 
 def row_by_row(matrix: Array, value_of: Callable[[Array], pa.Array]) -> tuple[pa.Array, pa.Array]:
-    """Values, and the errors of rows that have none.
+    """Return the values of rows, and the errors of those that have none.
 
-    Rows that lack the same values are refused alike: one of them is asked. What is refused for
-    another reason is found by halves.
+    Rows that lack the same values fail alike, so only one of them is tried. Other failing rows are
+    found by bisection.
     """
     values: list[pa.Array] = []
-    places: list[Array] = []
+    positions: list[Array] = []
     errors: dict[int, str] = {}
 
     def keep(rows: Array) -> None:
         values.append(value_of(rows))
-        places.append(rows)
+        positions.append(rows)
 
     def halve(rows: Array) -> None:
         if not len(rows):
@@ -135,9 +136,9 @@ def row_by_row(matrix: Array, value_of: Callable[[Array], pa.Array]) -> tuple[pa
             halve(rows[:middle])
             halve(rows[middle:])
 
-    odd = np.where(np.isnan(matrix), 1, np.where(np.isinf(matrix), 2, 0)).astype(np.int8)
-    kinds, kind = np.unique(odd, axis=0, return_inverse=True)
-    taken: list[Array] = []
+    non_finite = np.where(np.isnan(matrix), 1, np.where(np.isinf(matrix), 2, 0)).astype(np.int8)
+    kinds, kind = np.unique(non_finite, axis=0, return_inverse=True)
+    candidates: list[Array] = []
     for k in range(len(kinds)):
         rows = np.flatnonzero(kind.ravel() == k)
         if kinds[k].any():
@@ -148,23 +149,24 @@ def row_by_row(matrix: Array, value_of: Callable[[Array], pa.Array]) -> tuple[pa
                 continue
             except SqlmlError:
                 pass
-        taken.append(rows)
-    halve(np.sort(np.concatenate(taken)) if taken else np.empty(0, np.int64))
-    place = np.full(len(matrix), -1)
-    if places:
-        place[np.concatenate(places)] = np.arange(sum(map(len, places)))
-    made = pa.concat_arrays(values) if values else value_of(np.empty(0, np.int64))
-    index = pa.array(place, mask=place < 0)
-    return made.take(index), pa.array([errors.get(k) for k in range(len(matrix))], pa.string())
+        candidates.append(rows)
+    halve(np.sort(np.concatenate(candidates)) if candidates else np.empty(0, np.int64))
+    position = np.full(len(matrix), -1)
+    if positions:
+        position[np.concatenate(positions)] = np.arange(sum(map(len, positions)))
+    scores = pa.concat_arrays(values) if values else value_of(np.empty(0, np.int64))
+    index = pa.array(position, mask=position < 0)
+    messages = pa.array([errors.get(k) for k in range(len(matrix))], pa.string())
+    return scores.take(index), messages
 
 
-def _made(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunction:
+def _compile(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunction:
     with _making:
-        known = _ready.get(name)
-        if known is not None:
-            return known
-        own = versions()
-        others = [f"{k} {own[k]} (driver: {v})" for k, v in wanted.items() if own.get(k) != v]
+        cached = _ready.get(name)
+        if cached is not None:
+            return cached
+        ours = versions()
+        others = [f"{k} {ours[k]} (driver: {v})" for k, v in wanted.items() if ours.get(k) != v]
         if others:
             raise BackendError(
                 f"the libraries of a Spark worker differ from the driver's: {', '.join(others)}; "
@@ -172,24 +174,24 @@ def _made(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunction:
             )
         spec = parse_name(name)
         assert spec is not None
-        made = engine_function(spec, store.loads(_content(program)), dialect=SPARK).function
-        assert isinstance(made, BatchFunction)
-        _ready.put(name, made, made.nbytes)
-        return made
+        function = engine_function(spec, store.loads(_content(program)), dialect=SPARK).function
+        assert isinstance(function, BatchFunction)
+        _ready.put(name, function, function.nbytes)
+        return function
 
 
 def _content(program: Any) -> bytes:
     try:
         return bytes(program.value)
-    except Exception as error:  # whatever kept it from coming
+    except Exception as error:  # pyspark may raise any exception here.
         raise BackendError(
-            f"the model has not reached a Spark worker: {error}; attach the SparkSession again, "
-            "which sends it again"
+            f"the model has not reached a Spark worker: {error}; attach the SparkSession again to "
+            "send it again"
         ) from error
 
 
 def matrix_of(lists: pa.ListArray, width: int, dtype: str) -> Array:
-    """Lists of `width` numbers as rows (n, width); NULL becomes NaN."""
+    """Unpack lists of `width` numbers to rows (n, width); NULL becomes NaN."""
     values = lists.flatten()
     assert len(values) == len(lists) * width, (
         "the planner packs as many numbers as there are columns"

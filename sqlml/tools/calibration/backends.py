@@ -1,7 +1,7 @@
-"""`backend_costs`: what `backends.costs` ships of the backends, measured on this machine.
+"""Measure the costs of the backends that `backends.costs` ships.
 
-Every coefficient is the slope between two runs that differ only in one thing: deeper trees, more
-columns, more values per leaf. Runs are short, and the shortest of some counts.
+Every coefficient is the slope between two runs that differ in one thing: the depth of trees, the
+number of columns, or the values per leaf. Runs are short, and the shortest of several counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROWS, COLUMNS, TREES = 4_096, 16, 64
 ROUNDS = 5
 
 PADDED = 1.2
-"""What nodes of a grown tree take, of those of the full trees here: some triples lack a child."""
+"""Cost of a node of a grown tree, relative to full trees: some triples lack a child."""
 
 
 def backend_costs() -> dict[str, float]:
@@ -50,7 +50,7 @@ def backend_costs() -> dict[str, float]:
 def perfect_trees(
     depth: int, trees: int, columns: int, thresholds: int, values: int = 1, seed: int = 0
 ) -> Ensemble:
-    """Trees that are full to `depth`, with random tests at so many thresholds of each column."""
+    """Build trees that are full to `depth`, with random tests at some thresholds per column."""
     rng = np.random.default_rng(seed)
     size, leaves = (1 << depth) - 1, 1 << depth
     left, right = np.zeros(size, np.int64), np.zeros(size, np.int64)
@@ -170,7 +170,7 @@ def _backend(backend: str, device: str, owner: str) -> dict[str, float]:
 
 
 def _numbers(backend: str, device: str, owner: str) -> dict[str, float]:
-    """What a call, a number and a product take."""
+    """Return the costs of a call, a number and a product."""
     strategy = "traverse" if backend != "torch" else "tt"
 
     def run(width: int, outputs: int, rows: int, steps: int) -> float:
@@ -194,7 +194,7 @@ def _numbers(backend: str, device: str, owner: str) -> dict[str, float]:
 
 
 def _byte(backend: str, device: str) -> float:
-    """What a byte takes to the device and back."""
+    """Return the cost of copying a byte to the device and back."""
     b = Builder()
     run = _compiled(
         b.build({"score": b.op("cast", b.input("x", "float64", 64), dtype="float32")}),
@@ -220,7 +220,7 @@ def _batch(rows: int, columns: int) -> Array:
 
 
 def _time(run: Callable[[Array], Any] | None, x: Array) -> float:
-    """Nanoseconds per row, the best of some rounds."""
+    """Return nanoseconds per row, the best of several rounds."""
     assert run is not None
     run(x)
     best = math.inf

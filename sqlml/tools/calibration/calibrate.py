@@ -1,4 +1,4 @@
-"""`calibrate`: measure on this machine what `backends.costs` ships for another."""
+"""Measure on this machine the costs that `backends.costs` ships for another."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from sqlml.tools.calibration.backends import backend_costs
 from sqlml.tools.calibration.duckdb import engine_costs
 
 FARTHEST = 50.0
-"""A slope that noise has made so many times smaller or larger than the shipped one is not kept."""
+"""Slopes are dropped if noise has made them this many times smaller or larger than shipped ones."""
 
 
 def calibrate() -> dict[str, float]:
-    """Measure DuckDB and each backend that is installed, and keep the costs for later choices.
+    """Measure DuckDB and each installed backend, and save the costs for later choices.
 
     Takes about two seconds of measuring, besides loading libraries and, the first time, compiling
     kernels.
@@ -26,12 +26,12 @@ def calibrate() -> dict[str, float]:
     """
     with waiting(), long_work("measuring this machine"):
         stage("backends")
-        found = dict(backend_costs())
+        costs = dict(backend_costs())
         stage("DuckDB")
-        found |= engine_costs()
+        costs |= engine_costs()
     measured = {
         name: round(value, 6)
-        for name, value in found.items()
+        for name, value in costs.items()
         if SHIPPED[name] / FARTHEST < value < SHIPPED[name] * FARTHEST
     }
     keep(measured)

@@ -1,7 +1,8 @@
-"""`engine_costs`: what `backends.costs` ships of the engine's part, measured on this machine.
+"""Measure DuckDB's part of the costs that `backends.costs` ships.
 
-Every coefficient is the slope between two queries over the same rows that differ in one thing:
-more columns in a sum, more in a function's argument, deeper trees, more categories.
+Every coefficient is the slope between two queries over the same rows that differ in one thing: the
+number of columns in a sum or in a function's argument, the depth of trees, or the number of
+categories.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from sqlml.udfs.make_function import engine_function
 
 ROWS, COLUMNS, FEW = 61_440, 16, 4
 SOME, MANY = 16, 256
-"""Categories."""
+"""Numbers of categories."""
 ROUNDS = 5
 
 
 def engine_costs() -> dict[str, float]:
-    """Nanoseconds by name: columns and trees as expressions, and what a function's calls take."""
+    """Return nanoseconds by name: for columns and trees as expressions, and for function calls."""
     names = [f"c{k}" for k in range(COLUMNS)]
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1")
@@ -42,7 +43,7 @@ def engine_costs() -> dict[str, float]:
         connection.execute(f"CREATE TABLE t AS SELECT {values}, {category} FROM range({ROWS})")
 
         def row(value: str) -> float:
-            """Nanoseconds per row for an expression; all columns are read in any case."""
+            """Return nanoseconds per row for an expression; all columns are read in any case."""
             return _time(connection, f"SELECT sum({value}), {', '.join(map(_sum, names))} FROM t")
 
         def packed(count: int) -> float:
@@ -67,7 +68,7 @@ def engine_costs() -> dict[str, float]:
             direct = {"column.number": max(column, 0.1), "column.call": max(begin, 100.0)}
             native.close()
         low, high = row(_full(names[:3])), row(_full(names[:5]))
-        level = (high - row(_chain(names, 31))) / 3  # of 31 tests, a row passes 5, and here 2
+        level = (high - row(_chain(names, 31))) / 3  # A row passes 5 levels there, 2 tests here.
         test = (high - low - 2 * level) / 24
 
         few_known, known = row(_code(SOME)), row(_code(MANY))
@@ -98,12 +99,12 @@ def _categories(count: int) -> list[str]:
 
 
 def _code(count: int) -> str:
-    """The code of a category among so many, as `backends.sql` writes it."""
+    """Write the code of a category among `count` as `backends.sql` does."""
     return DUCKDB.place_of("c", [DUCKDB.quote_string(name) for name in _categories(count)])
 
 
 def _lookup(connection: duckdb.DuckDBPyConnection) -> str:
-    """A function that looks up a category among many; its name."""
+    """Create a function that looks up a category among many, and return its name."""
     b = Builder()
     names = np.array(_categories(MANY), object)
     code = b.op("encode", b.input("c", "string"), categories=names, missing=-1)
@@ -120,13 +121,13 @@ def _sum(name: str) -> str:
 
 
 def _weighted(names: Sequence[str]) -> str:
-    """A weighted sum of columns, as `backends.sql` writes one."""
+    """Write a weighted sum of columns as `backends.sql` does."""
     terms = (f"CAST({name} AS DOUBLE) * '0.{k + 1}'::DOUBLE" for k, name in enumerate(names))
     return " + ".join(terms)
 
 
 def _full(names: Sequence[str], leaf: int = 1) -> str:
-    """A tree that asks one column a level, with a value of its own in each leaf.
+    """Write a tree that tests one column per level, with a different value in each leaf.
 
     >>> _full(["a"])
     'CASE WHEN a <= 0.0 THEN 2.0 ELSE 3.0 END'
@@ -138,23 +139,23 @@ def _full(names: Sequence[str], leaf: int = 1) -> str:
 
 
 def _chain(names: Sequence[str], tests: int) -> str:
-    """A tree of so many tests, each of which ends the way for half of the rows that come to it.
+    """Write a tree of `tests` tests, at each of which half of the remaining rows end.
 
     >>> _chain(["a"], 2)
     'CASE WHEN a <= 0.0 THEN 1.0 ELSE CASE WHEN a <= 0.5 THEN 2.0 ELSE 0.0 END END'
     """
-    made = "0.0"
+    expression = "0.0"
     for k in reversed(range(tests)):
-        bound = 1 - 0.5 ** (k // len(names))
-        made = f"CASE WHEN {names[k % len(names)]} <= {bound} THEN {k + 1}.0 ELSE {made} END"
-    return made
+        bound, test = 1 - 0.5 ** (k // len(names)), names[k % len(names)]
+        expression = f"CASE WHEN {test} <= {bound} THEN {k + 1}.0 ELSE {expression} END"
+    return expression
 
 
 def _function(connection: duckdb.DuckDBPyConnection, columns: int) -> str:
-    """A function of so many columns, which adds them up; its name."""
-    made = engine_function(*_sum_of(columns))
-    create(connection, made.name, made)
-    return made.name
+    """Create a function that adds columns, and return its name."""
+    function = engine_function(*_sum_of(columns))
+    create(connection, function.name, function)
+    return function.name
 
 
 def _sum_of(columns: int, by_column: bool = False) -> tuple[FunctionSpec, Program]:
@@ -174,16 +175,16 @@ def _native(connection: duckdb.DuckDBPyConnection) -> NativeConnection | None:
 
 
 def _native_function(native: NativeConnection, columns: int) -> str:
-    """The function of `_function` as a native one; its name."""
-    made = engine_function(*_sum_of(columns, by_column=True))
-    scores = made.function
-    assert isinstance(scores, BatchFunction)
-    functions.register(native.pointer, made, lambda _: scores)
-    return made.name
+    """Register `_function` as a native function, and return its name."""
+    function = engine_function(*_sum_of(columns, by_column=True))
+    batch = function.function
+    assert isinstance(batch, BatchFunction)
+    functions.register(native.pointer, function, lambda _: batch)
+    return function.name
 
 
 def _time(connection: duckdb.DuckDBPyConnection, query: str) -> float:
-    """Nanoseconds per row, the best of some rounds."""
+    """Return nanoseconds per row, the best of several rounds."""
     best = math.inf
     for _ in range(ROUNDS + 1):
         start = time.perf_counter_ns()

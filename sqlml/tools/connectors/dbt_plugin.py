@@ -1,6 +1,6 @@
-"""`Plugin`: models in dbt: one line in profiles.yml, `plugins: [{module: sqlml}]`.
+"""The dbt-duckdb plugin, enabled in profiles.yml with `plugins: [{module: sqlml}]`.
 
-dbt-duckdb makes it by the name `sqlml.Plugin`. The macros that go with it are in `dbt_macros.sql`.
+dbt-duckdb creates it by the name `sqlml.Plugin`. Its macros are in `dbt_macros.sql`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from sqlml.open_session import attach
 from sqlml.session.session import Session
 
 MODULE = "sqlml"
-"""The name in profiles.yml."""
+"""The plugin's name in profiles.yml."""
 
 
 class Plugin(BasePlugin):
-    """Gives dbt's threads Sessions in place of cursors.
+    """Gives dbt's threads Sessions instead of cursors.
 
-    Its configuration has one setting: `allow_pickle`, false by default.
+    It has one setting: `allow_pickle`, false by default.
     """
 
     session: Session
@@ -42,9 +42,9 @@ _of_dbt = LocalEnvironment.initialize_cursor.__func__
 def _initialize_cursor(
     cls: Any, creds: Any, cursor: Any, plugins: Any = None, registered_df: Any = None
 ) -> Any:
-    """What dbt-duckdb does with a new cursor, done with one of the Session.
+    """Set up a cursor of the Session as dbt-duckdb sets up a new cursor.
 
-    Its plugins may change a cursor, but there is no hook that puts another in its place.
+    dbt-duckdb's plugins may change a cursor, but no hook can replace it.
     """
     for plugin in (plugins or {}).values():
         if isinstance(plugin, Plugin):

@@ -1,11 +1,11 @@
-"""`add_macros`: what a project of dbt needs to have models among its models."""
+"""Write the macros that a dbt project needs to have ML models among its models."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 MACROS = Path(__file__).with_name("dbt_macros.sql")
-"""The materialization `ml_model`, and macros."""
+"""The macros, including the materialization `ml_model`."""
 
 
 def add_macros(project: Path) -> Path:

@@ -1,7 +1,7 @@
-"""`SqlmlAdapter`: models in harlequin, the SQL editor of the terminal: `harlequin -a sqlml`.
+"""The adapter for harlequin, a SQL editor in the terminal: `harlequin -a sqlml`.
 
-Harlequin finds it by the entry point `harlequin.adapter`. It does on a Session what harlequin's
-adapter for DuckDB does on a connection; models stand in the catalog above the schemas.
+Harlequin finds it by the entry point `harlequin.adapter`. It works like harlequin's adapter for
+DuckDB, on a Session; the catalog shows models above the schemas.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sqlml.terminal import escape_controls
 from sqlml.tools.shell.completion import FUNCTIONS, KEYWORDS
 
 MODELS = "models"
-"""The label of the models of a database."""
+"""Label of a database's models."""
 
 ALLOW_PICKLE = FlagOption(
     name="allow-pickle", description="Let CREATE MODEL read pickles, which execute code."
@@ -46,7 +46,7 @@ ALLOW_PICKLE = FlagOption(
 
 
 class SqlmlAdapter(DuckDbAdapter):
-    """Harlequin's adapter for DuckDB, with a Session in place of the connection."""
+    """Harlequin's adapter for DuckDB, with a Session instead of the connection."""
 
     ADAPTER_OPTIONS = [*DUCKDB_OPTIONS, ALLOW_PICKLE]
     ADAPTER_DETAILS = "DuckDB with machine-learning models as statements and functions."
@@ -62,15 +62,15 @@ class SqlmlAdapter(DuckDbAdapter):
 
 
 class SqlmlCursor(DuckDbCursor):
-    """The result of a query, whose errors may be sqlml's."""
+    """The result of a query, which may raise errors of sqlml."""
 
     def fetchall(self) -> Any:
-        """All rows, as an Arrow table."""
+        """Return all rows as an Arrow table."""
         with _told():
             return super().fetchall()
 
     def fetchone(self) -> Any:
-        """The first row."""
+        """Return the first row."""
         with _told():
             return super().fetchone()
 
@@ -83,13 +83,13 @@ class SqlmlConnection(DuckDbConnection):
         self.session = session
 
     def execute(self, query: str) -> SqlmlCursor | None:
-        """Run a statement; None if it has no rows."""
+        """Run a statement; return None if it has no rows."""
         with _told():
             made = super().execute(query)
         return None if made is None else SqlmlCursor(self, made.relation)
 
     def validate_sql(self, text: str) -> str:
-        """The text itself; empty if it is not a statement."""
+        """Return the text, or an empty text if it is not a statement."""
         try:
             statements = parse(text)
         except SqlmlError:
@@ -100,14 +100,14 @@ class SqlmlConnection(DuckDbConnection):
         return ""
 
     def get_catalog(self) -> Catalog:
-        """The databases; the models of each stand above its schemas."""
+        """Return the databases; the models of each stand above its schemas."""
         labels = [str(label) for (label,) in self._get_databases()]
         return Catalog([DatabaseItem.from_label(label, self) for label in labels])
 
     def search_catalog(
         self, term: str, kind: CatalogSearchKind = "all"
     ) -> list[CatalogSearchResult]:
-        """What has the term in its name; models are found among relations."""
+        """Find entries with the term in their name; models are among the relations."""
         found = super().search_catalog(term, kind)
         if kind == "columns":
             return found
@@ -119,7 +119,7 @@ class SqlmlConnection(DuckDbConnection):
         ]
 
     def get_completions(self) -> list[HarlequinCompletion]:
-        """DuckDB's keywords, functions and settings, those of models, and the models."""
+        """Return completions: DuckDB's and sqlml's words, and the names of the models."""
         made = super().get_completions()
         made += [HarlequinCompletion(name, "model fn", name, 500, None) for name in FUNCTIONS]
         made += [HarlequinCompletion(word, "kw", word.lower(), 1000, None) for word in KEYWORDS]
@@ -129,7 +129,7 @@ class SqlmlConnection(DuckDbConnection):
         return made
 
     def models(self, database: str) -> list[ModelItem]:
-        """The models of a database; none where they cannot be read."""
+        """Return the models of a database; empty where they cannot be read."""
         with suppress(duckdb.Error, SqlmlError):
             own = self.session.cursor()
             (current,) = own.execute("SELECT system.main.current_database()").fetchall()[0]
@@ -140,7 +140,7 @@ class SqlmlConnection(DuckDbConnection):
 
 
 class _told:
-    """sqlml's errors as harlequin's, which it shows instead of ending."""
+    """Raise sqlml's errors as harlequin's, which it shows instead of exiting."""
 
     def __enter__(self) -> None:
         return None
@@ -167,7 +167,7 @@ def score(item: ModelItem, driver: HarlequinDriver) -> None:
 
 
 def drop(item: ModelItem, driver: HarlequinDriver) -> None:
-    """Drop the model, once the user has agreed."""
+    """Drop the model after the user has confirmed."""
 
     def dropping() -> None:
         if item.connection is not None:
@@ -193,7 +193,7 @@ class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
 
     @classmethod
     def of(cls, name: str, database: str | None, connection: SqlmlConnection) -> ModelItem:
-        """A model of a database; of the current one, which is not named, if that is None."""
+        """Return the catalog item of a model; a database of None is the current one."""
         parts = [name] if database is None else [database, name]
         reference = ".".join(parts)
         return cls(
@@ -207,7 +207,7 @@ class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
         )
 
     def fetch_children(self) -> Sequence[CatalogItem]:
-        """The columns that the model reads, with their types."""
+        """Return the input columns of the model with their types."""
         if self.connection is None:
             return []
         with suppress(duckdb.Error, SqlmlError):
@@ -231,7 +231,7 @@ class DatabaseItem(DatabaseCatalogItem):
     """A database in the catalog."""
 
     def fetch_children(self) -> list[Any]:
-        """Its models, if there are any, and its schemas."""
+        """Return the database's models, if any, and its schemas."""
         schemas = super().fetch_children()
         assert isinstance(self.connection, SqlmlConnection)
         models = self.connection.models(self.label)

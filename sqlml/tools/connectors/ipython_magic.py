@@ -1,4 +1,4 @@
-"""`SqlmlMagics`: `%sqlml` and `%%sqlml` in notebooks, once `%load_ext sqlml` has run."""
+"""The magics `%sqlml` and `%%sqlml` for notebooks, after `%load_ext sqlml`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sqlml.tools.shell.shell import answered, pieces, progress_bar
 
 @magics_class
 class SqlmlMagics(Magics):
-    """The magics, and the session that they share; it begins in memory."""
+    """The magics and their shared session, which starts in memory."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
@@ -63,7 +63,7 @@ class SqlmlMagics(Magics):
         return result
 
     def _opened(self, database: str) -> Session:
-        """A session on a variable of this name, or else on a file."""
+        """Return a session on the variable of this name, or else on a file."""
         held = held_by(self.shell.user_ns.get(database))
         if held is None:
             return connect(database)
@@ -74,7 +74,7 @@ class SqlmlMagics(Magics):
             raise UsageError(f"{database}: {error}") from None
 
     def _ran(self, session: Session, sql: str) -> Any:
-        """The relation of a statement; None, once it is said what was done, if it has no rows."""
+        """Run a statement; return its relation, or None after printing what was done."""
         with progress_bar(session, sql):
             found = answered(session, sql, partial(self._run, session))
         if not isinstance(found, str):
@@ -84,7 +84,7 @@ class SqlmlMagics(Magics):
         return None
 
     def _run(self, session: Session, sql: str) -> Any:
-        """A statement, run among the user's names, where DuckDB looks for frames."""
+        """Run a statement with the user's names in scope, where DuckDB finds data frames."""
         return eval("__sqlml__()", self.shell.user_ns, {"__sqlml__": partial(session.sql, sql)})
 
 

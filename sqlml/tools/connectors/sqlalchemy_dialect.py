@@ -1,8 +1,8 @@
-"""`SqlmlDialect`: models through SQLAlchemy: `create_engine("sqlml:///shop.duckdb")`.
+"""The dialect for SQLAlchemy: `create_engine("sqlml:///shop.duckdb")`.
 
 SQLAlchemy finds it by the entry point `sqlalchemy.dialects`. It is duckdb_engine's dialect with
-Sessions for connections, and asks DuckDB's own tables what a table looks like: PostgreSQL's, which
-duckdb_engine asks, are not all there in DuckDB 2.0.
+Sessions as connections. It reads tables from DuckDB's own catalog, since DuckDB 2.0 lacks some of
+PostgreSQL's tables that duckdb_engine reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORDS = {
     "timestamp with time zone": types.TIMESTAMP,
     "time with time zone": types.TIME,
 }
-"""DuckDB's names of types that duckdb_engine knows by other names."""
+"""DuckDB's type names -> the names that duckdb_engine knows."""
 
 _CONSTRAINTS = """
     SELECT constraint_name, constraint_column_names, referenced_table, referenced_column_names,
@@ -72,13 +72,13 @@ class SqlmlDialect(Dialect):
     # -- what there is
 
     def get_table_names(self, connection: Any, schema: str | None = None, **kw: Any) -> Any:
-        """The tables of a schema; of the current database's `main` if that is None."""
+        """Return the tables of a schema; None is `main` of the current database."""
         return self._names(connection, "table", schema)
 
     def get_view_names(
         self, connection: Any, schema: str | None = None, include: Any = None, **kw: Any
     ) -> Any:
-        """The views of a schema; of the current database's `main` if that is None."""
+        """Return the views of a schema; None is `main` of the current database."""
         return self._names(connection, "view", schema)
 
     def _names(self, connection: Any, kind: str, schema: str | None) -> list[str]:
@@ -88,7 +88,7 @@ class SqlmlDialect(Dialect):
     def get_columns(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """The columns of a table or view."""
+        """Return the columns of a table or view."""
         asked = """
             SELECT column_name, data_type, is_nullable, column_default, comment
             FROM system.main.duckdb_columns() WHERE true
@@ -111,7 +111,7 @@ class SqlmlDialect(Dialect):
     def get_pk_constraint(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """The primary key of a table."""
+        """Return the primary key of a table."""
         for name, columns, *_ in self._constraints(connection, "PRIMARY KEY", table_name, schema):
             return {"constrained_columns": list(columns), "name": name}
         return {"constrained_columns": [], "name": None}
@@ -119,7 +119,7 @@ class SqlmlDialect(Dialect):
     def get_foreign_keys(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """The foreign keys of a table."""
+        """Return the foreign keys of a table."""
         return [
             {
                 "name": name,
@@ -137,21 +137,21 @@ class SqlmlDialect(Dialect):
     def get_unique_constraints(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """The unique constraints of a table."""
+        """Return the unique constraints of a table."""
         found = self._constraints(connection, "UNIQUE", table_name, schema)
         return [{"name": name, "column_names": list(columns)} for name, columns, *_ in found]
 
     def get_check_constraints(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """The check constraints of a table."""
+        """Return the check constraints of a table."""
         found = self._constraints(connection, "CHECK", table_name, schema)
         return [{"name": name, "sqltext": sql} for name, _, _, _, sql in found]
 
     def get_table_comment(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """The comment on a table or view."""
+        """Return the comment on a table or view."""
         found: list[Any] = []
         for kind in ("table", "view"):
             asked = f"SELECT comment FROM system.main.duckdb_{kind}s() WHERE true"
@@ -161,7 +161,7 @@ class SqlmlDialect(Dialect):
     def get_table_options(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """Tables have none."""
+        """Return no options, since tables have none."""
         return {}
 
     get_multi_columns = DefaultDialect.get_multi_columns
@@ -210,7 +210,7 @@ class SqlmlDialect(Dialect):
         return found
 
     def _type(self, kind: str) -> Any:
-        """DuckDB's name of a type as a type of SQLAlchemy."""
+        """Return the SQLAlchemy type of a DuckDB type name."""
         if kind.endswith("]"):
             return ARRAY(self._type(kind[: kind.rindex("[")]))
         decimal = _DECIMAL.fullmatch(kind)

@@ -1,6 +1,8 @@
-"""`sqlml demo`: three models score the flights of New York City, next to their own libraries."""
+"""`sqlml demo`: three models score the flights of New York City, next to their own libraries.
 
-from sqlml.tools.demo.command import main
+`job.py` fits, scores and compares the models; `models.py` defines them.
+"""
+
 from sqlml.tools.demo.job import run
 
-__all__ = ["main", "run"]
+__all__ = ["run"]

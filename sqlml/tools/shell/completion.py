@@ -24,9 +24,6 @@ from sqlml.training.options.estimator_parameters import parameter_names
 from sqlml.training.options.sqlml_options import ALIASES, OWN
 from sqlml.types import fold
 
-# The words of sqlml's statements and functions, which the prompt completes and colours.
-
-
 FUNCTIONS = frozenset(
     {"predict", "predict_proba", "predict_score", "transform", "explain"}
     | {f"ml_{name}" for name in FORMS}
@@ -44,7 +41,7 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _QUOTED = r'"(?:[^"]|"")*"'
 _NAME = rf"({_QUOTED}|\w+)"
 _BEFORE_QUOTE = re.compile(rf"(?:[^'\"]|'(?:[^']|'')*'|{_QUOTED})*")
-"""The longest beginning of a text in which all quotes are closed."""
+"""Matches the longest beginning of a text in which all quotes are closed."""
 _WORD = re.compile(r"\w*$")
 _QUALIFIER = re.compile(rf"{_NAME}\.$")
 _OF_FUNCTION = re.compile(r"\b(\w+)\s*\(\s*$")
@@ -61,7 +58,7 @@ _SETTING = re.compile(
 _MODEL_TYPE = re.compile(r"\bmodel_type\s*:?=\s*'(\w+)'", re.IGNORECASE)
 
 _COLUMN_OPTIONS = ("label", "weight", "group", "split_column")
-"""Options whose value is the name of a column."""
+"""Options whose value is a column name."""
 
 _VALUES: Mapping[str, Sequence[str]] = {
     **SETTINGS,
@@ -76,7 +73,7 @@ _VALUES: Mapping[str, Sequence[str]] = {
     "on_null": ("error", "null"),
     "on_missing_column": ("error", "null"),
 }
-"""Option or setting -> the words that it takes."""
+"""Words that an option or setting accepts."""
 
 _BOOLEAN = frozenset(
     {name for name, (types, _) in OWN.items() if types == (bool,)} | {"allow_pickle", "approximate"}
@@ -84,12 +81,12 @@ _BOOLEAN = frozenset(
 """Options that are true or false, without quotes."""
 
 Candidate = tuple[str, str]
-"""A text that may stand at the cursor, and what it is."""
+"""A completion and its kind."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """What a session has names for, when they were last read.
+    """The names that a session knew when they were last read.
 
     Attributes:
         tables: table or view -> its columns.
@@ -108,7 +105,7 @@ class Names:
     settings: Sequence[str] = ()
 
     def quoted(self, name: str) -> str:
-        """Return a name as SQL needs it: in quotes where it is no plain word, or reserved."""
+        """Return a name as SQL needs it: quoted if it is reserved or not a plain word."""
         is_plain = _PLAIN.fullmatch(fold(name)) and fold(name) not in self.reserved
         return name if is_plain else DUCKDB.quote_name(name)
 
@@ -152,7 +149,7 @@ def _models(session: Any) -> Iterator[str]:
 
 
 def versions_of(session: Any, model: str) -> list[str]:
-    """References to the versions of a model, such as `churn/3`; empty if there is no such model."""
+    """Return references to the versions of a model, such as `churn/3`; empty if it is unknown."""
     try:
         listed = session.sql(f"SHOW VERSIONS IN MODEL {DUCKDB.quote_name(model)}")
     except (duckdb.Error, SqlmlError):
@@ -171,11 +168,11 @@ class ModelCompleter(Completer):
         self._names: Names | None = None
 
     def forget(self) -> None:
-        """Read the names again: a statement may have changed them."""
+        """Read the names again later, since a statement may have changed them."""
         self._names = None
 
     def get_completions(self, document: Document, _: object) -> Iterable[Completion]:
-        """What may stand at the cursor."""
+        """Yield completions for the cursor."""
         before = document.text_before_cursor
         if self._names is None:
             self._names = names_of(self.session)
@@ -207,7 +204,7 @@ def _of_command(before: str) -> Iterator[Completion]:
 
 
 def _bare(name: str) -> str:
-    """Return a name as it is compared with what is typed: folded and without quotes."""
+    """Return a name in the form to compare with typed text: folded and without quotes."""
     return fold(name.strip("\"'")).replace('""', '"')
 
 

@@ -1,4 +1,4 @@
-"""`COMMANDS`: what begins with a dot, by the names of DuckDB's shell; psql's words lead there."""
+"""Commands that begin with a dot, named as in DuckDB's shell, and psql's words for them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class UsageError(Exception):
-    """A dot command that does not exist, or cannot be done as it is written."""
+    """Raised for a dot command that does not exist or has wrong arguments."""
 
 
 class Leave(Exception):
-    """`.exit`: the shell ends with this status."""
+    """Raised by `.exit`: the shell ends with this status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -73,7 +73,7 @@ def run_command(shell: Shell, line: str) -> None:
 
 
 def _words(line: str) -> list[str]:
-    """The words of a line; quotes hold words together, and a backslash is a backslash."""
+    """Split a line into words; quotes hold words together, and a backslash is a plain character."""
     made = shlex.shlex(line, posix=True, punctuation_chars=False)
     made.escape, made.commenters, made.whitespace_split = "", "", True
     return list(made)
@@ -102,7 +102,7 @@ def _tables(shell: Shell, given: Sequence[str]) -> None:
 
 
 def _like(column: str, given: Sequence[str]) -> tuple[str, list[str]]:
-    """A condition for names that are like a pattern, whatever their case."""
+    """Return a condition for names that match a pattern, ignoring case."""
     if not given:
         return "true", []
     return f"{builtin('~~')}({folded(column)}, {folded('?')})", [given[0]]
@@ -148,7 +148,7 @@ def _mode(shell: Shell, given: Sequence[str]) -> None:
 
 
 def _switch(setting: str, word: str) -> Callable[[Shell, Sequence[str]], None]:
-    """A command that turns a setting on or off; alone, it turns it over."""
+    """Return a command that turns a setting on or off, or toggles it without an argument."""
 
     def run(shell: Shell, given: Sequence[str]) -> None:
         is_on = not getattr(shell.display, setting)
@@ -267,4 +267,4 @@ _OTHER_WORDS = MappingProxyType(
         "\\o": "output",
     }
 )
-"""Other words for dot commands, psql's among them."""
+"""Other words for dot commands, such as psql's."""

@@ -1,4 +1,4 @@
-"""`editor`: the prompt of prompt_toolkit: lines of a statement are edited together."""
+"""The prompt of prompt_toolkit, which edits the lines of a statement together."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from pygments.token import Keyword, Name
 from sqlml.tools.shell.completion import FUNCTIONS, KEYWORDS, ModelCompleter
 from sqlml.tools.shell.shell import FIRST, NEXT, Shell, is_command, is_complete
 
-# `ModelSqlLexer`: the colours of SQL in the prompt, our statements and functions among them.
-
 
 class ModelSqlLexer(SqlLexer):  # type: ignore[misc]  # Pygments has no types
-    """SQL as Pygments knows it, and the words of sqlml."""
+    """Pygments' SQL lexer, extended by sqlml's words."""
 
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
-        """Places, kinds and texts of a statement's tokens."""
+        """Yield positions, kinds and texts of a statement's tokens."""
         for place, kind, word in super().get_tokens_unprocessed(text):
             if kind in Name or kind in Keyword:
                 if word.lower() in FUNCTIONS:
@@ -35,7 +33,7 @@ class ModelSqlLexer(SqlLexer):  # type: ignore[misc]  # Pygments has no types
 
 
 def editor(shell: Shell, kept: Path) -> Callable[[], str]:
-    """What asks for a statement.
+    """Return the prompt that asks for a statement.
 
     Args:
         kept: the file of earlier statements; its folder is made. Where that cannot be, they are
@@ -75,7 +73,7 @@ def _history(kept: Path) -> History:
 
 
 def _keys() -> KeyBindings:
-    """Enter runs what is complete; in the middle of a statement it begins a line."""
+    """Run a complete statement on Enter, or start a new line in the middle of one."""
     keys = KeyBindings()
 
     @keys.add("enter", filter=~completion_is_selected)

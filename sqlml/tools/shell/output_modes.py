@@ -1,7 +1,7 @@
-"""`MODES`: the ways to write a result, and what writes it.
+"""The ways to write a result (`MODES`).
 
-All values are made into text by the engine, so that a number, a date or a list is written as DuckDB
-writes it, to its last digit.
+DuckDB converts all values to text, so numbers, dates and lists look as in DuckDB, to the last
+digit.
 """
 
 from __future__ import annotations
@@ -25,12 +25,10 @@ from sqlml.dialects.duckdb import builtin
 from sqlml.session.relation import Relation
 from sqlml.terminal import escape_controls
 
-# `Display`: how results are written; `.mode`, `.headers` and their like replace it.
-
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """How results are written.
+    """The settings for writing results.
 
     Attributes:
         mode: a name in `output_modes.MODES`.
@@ -47,22 +45,20 @@ class Display:
     pager: bool = True
 
 
-# What a terminal shows of a result: DuckDB's own box, fitted to the screen or for the pager.
-
-
 MOST_ROWS = 10_000
-"""Rows that a pager gets; DuckDB's own limit for a box."""
+"""Maximum rows for a pager; DuckDB's own limit for a box."""
 
 FEW_ROWS = 40
-"""The most rows that a box shows where there is no pager."""
+"""Maximum rows of a box without a pager."""
 
 _WIDE = 1_000_000
-"""Characters that no box is wide."""
+"""A width in characters that no box reaches."""
 
 
 def box(relation: Relation, most_rows: int, width: int) -> str:
-    """DuckDB's box of a relation; with more rows or columns than fit, those in the middle are left
-    out, and counted below."""
+    """Return DuckDB's box of a relation, with middle rows and columns left out if there are too
+    many.
+    """
     made = StringIO()
     with redirect_stdout(made):
         relation.show(max_rows=most_rows, max_width=width)
@@ -70,7 +66,7 @@ def box(relation: Relation, most_rows: int, width: int) -> str:
 
 
 def drawn(relation: Relation, pages: bool) -> str:
-    """The box of a result: whole where a pager can show it, else as much as the screen holds."""
+    """Return the box of a result: all of it for a pager, otherwise what fits the screen."""
     if pages and pager_of() is not None:
         return box(relation, MOST_ROWS, _WIDE)
     return box(relation, FEW_ROWS, shutil.get_terminal_size().columns)
@@ -96,19 +92,16 @@ def _fits(text: str, columns: int, lines: int) -> bool:
 
 
 def pager_of() -> list[str] | None:
-    """The command of the user's pager (SQLML_PAGER, PAGER, or less); None without one."""
+    """Return the command of the user's pager (SQLML_PAGER, PAGER, or less), or None."""
     words = shlex.split(os.environ.get("SQLML_PAGER") or os.environ.get("PAGER") or "less")
     return words if words and shutil.which(words[0]) else None
 
 
 def page(pager: list[str], text: str) -> None:
-    """Give a text to a pager, and wait until the user leaves it."""
+    """Show a text in a pager until the user leaves it."""
     options = {"LESS": "-SRFX"}  # long lines are scrolled, not folded
     with suppress(KeyboardInterrupt):
         subprocess.run(pager, input=text, text=True, env={**options, **os.environ}, check=False)
-
-
-# `plan_tree`: the engine's plan as a tree that fits a terminal, where its own boxes do not.
 
 
 _PLAIN_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?!ANALYZE\b|\()", re.IGNORECASE)
@@ -117,19 +110,18 @@ _ROWS = "Estimated Cardinality"
 
 
 def as_json(sql: str) -> str | None:
-    """The EXPLAIN that gives the same plan as JSON; None for EXPLAIN ANALYZE and with options."""
+    """Return the EXPLAIN for the plan as JSON; None for EXPLAIN ANALYZE and with options."""
     found = _PLAIN_EXPLAIN.match(sql)
     return None if found is None else "EXPLAIN (FORMAT json) " + sql[found.end() :]
 
 
 def plan_tree(plan: str, width: int) -> str:
-    """A plan that the engine gave as JSON, an operator above what it reads, in lines of `width`
-    characters at most."""
+    """Draw a JSON plan as a tree, each operator above its inputs, in lines of at most `width`."""
     return "".join(f"{line}\n" for node in json.loads(plan) for line in _lines(node, "", width))
 
 
 def folded_lines(text: str, width: int) -> str:
-    """A text whose long lines go on below, under the column of values of the plan of models."""
+    """Wrap the long lines of a text below the value column of a model plan."""
     return "\n".join(
         folded
         for line in text.splitlines()
@@ -169,7 +161,7 @@ def _text(value: Any) -> str:
 
 
 BATCH = 2048
-"""Rows that are fetched at a time."""
+"""Number of rows to fetch at a time."""
 
 Row = Sequence[str | None]
 
@@ -188,7 +180,7 @@ class Mode:
 
 
 def texts(relation: Relation) -> Iterator[Row]:
-    """The rows of a relation, each value as the engine's text for it; None for NULL."""
+    """Yield the rows of a relation as texts of the engine; None for NULL."""
     return _rows(relation.project("CAST(COLUMNS(*) AS VARCHAR)"))
 
 
@@ -205,7 +197,7 @@ def _csv(relation: Relation, display: Display, out: TextIO) -> None:
 
 
 def _field(text: str) -> str:
-    """A field of CSV (RFC 4180); an empty text is quoted, which NULL is not."""
+    """Write a CSV field (RFC 4180); an empty text is quoted, unlike NULL."""
     if text and not any(c in text for c in '",\r\n') and text == text.strip():
         return text
     return '"' + text.replace('"', '""') + '"'
@@ -240,8 +232,7 @@ def _jsonlines(relation: Relation, display: Display, out: TextIO) -> None:
 
 
 def _objects(relation: Relation) -> Iterator[str]:
-    """The rows as JSON objects; numbers in the engine's digits, NaN and infinity, which JSON lacks,
-    as texts."""
+    """Write the rows as JSON objects: numbers in the engine's digits, NaN and infinity as texts."""
     names = [json.dumps(name, ensure_ascii=False) + ":" for name in relation.columns]
     numbers = _are_numbers(relation)
     encoded = relation.project(
@@ -260,7 +251,7 @@ _NO_NUMBERS = ("nan", "inf", "-inf")
 
 
 def _valid(text: str) -> str:
-    """A value as DuckDB makes JSON of it, NaN and infinity as texts."""
+    """Return a value as DuckDB's JSON, with NaN and infinity as texts."""
     if "NaN" not in text and "Infinity" not in text:
         return text
     return json.dumps(json.loads(text, parse_constant=str), ensure_ascii=False)
@@ -295,7 +286,7 @@ def _markdown(relation: Relation, display: Display, out: TextIO) -> None:
 
 
 def _box(relation: Relation, display: Display, out: TextIO) -> None:
-    """A box of all rows; `output_modes.py` has the one that a terminal shows."""
+    """Write a box of all rows, unlike the box that fits a terminal."""
     shown = (["NULL" if v is None else v.replace("\n", "\\n") for v in r] for r in texts(relation))
     rows = [list(relation.columns), *shown]
     widths, right = _widths(rows), _are_numbers(relation)
@@ -331,7 +322,7 @@ def _padded(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def _width(text: str) -> int:
-    """The columns of a terminal that a text takes."""
+    """Return the number of terminal columns that a text needs."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(c) else 1 + (east_asian_width(c) in "WF") for c in text)
@@ -349,4 +340,4 @@ MODES: Mapping[str, Mode] = MappingProxyType(
         "tabs": Mode("values between tabs", _tabs),
     }
 )
-"""Modes by the names that `.mode` and the options of `sqlml` give them."""
+"""Modes by the names for `.mode` and for the options of `sqlml`."""

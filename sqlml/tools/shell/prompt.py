@@ -1,6 +1,6 @@
-"""`prompt`: statements typed in a terminal, with history, completion and colours (prompt_toolkit).
+"""Read statements from a terminal, with history, completion and colors (prompt_toolkit).
 
-Without the extra `cli` it is a plain prompt.
+Without the extra `cli` this is a plain prompt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ask = Callable[[], str]
 
 
 def prompt(shell: Shell) -> int:
-    """Run what is typed until the user leaves; returns the exit status."""
+    """Run what is typed until the user leaves; return the exit status."""
     print(f"sqlml {__version__} on DuckDB {duckdb.__version__}")
     print("Statements end with a semicolon; .help lists commands; Ctrl-D leaves.")
     ask = _editor(shell)
@@ -41,8 +41,7 @@ def prompt(shell: Shell) -> int:
 
 
 def history_file() -> Path:
-    """Where statements are kept between sessions: SQLML_HISTORY, or the user's folder for such
-    things (XDG_STATE_HOME)."""
+    """Return the history file: SQLML_HISTORY, or a file in the state folder (XDG_STATE_HOME)."""
     named = os.environ.get("SQLML_HISTORY")
     if named:
         return Path(named)
@@ -62,7 +61,7 @@ def _editor(shell: Shell) -> Ask:
 
 
 def _plain() -> str:
-    """A statement by `input`, line by line."""
+    """Read a statement with `input`, line by line."""
     with suppress(ImportError):
         import_module("readline")  # from now on `input` edits lines
     text = ""

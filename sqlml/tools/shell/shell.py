@@ -1,4 +1,4 @@
-"""`Shell`: one session, how its results are written, and where to."""
+"""The shell: runs texts of statements and dot commands on one session, and writes the results."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ from sqlml.tools.shell import output_modes
 from sqlml.tools.shell.dot_commands import UsageError, run_command
 from sqlml.tools.shell.output_modes import MODES, Display, as_json, folded_lines, plan_tree
 
-# `answered`: runs a statement; one without rows answers with what it has done.
-
 
 def answered(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
     """The relation of a statement that has rows; of another one a text, which may be empty.
@@ -50,7 +48,7 @@ def answered(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
 
 
 def _changes_rows(session: Session, sql: str) -> bool:
-    """Whether a statement's result is the number of rows that it changed."""
+    """Return whether a statement's result is the number of changed rows."""
     if "returning" in sql.lower():
         return False
     try:
@@ -61,7 +59,7 @@ def _changes_rows(session: Session, sql: str) -> bool:
 
 
 def _done(sql: str) -> str:
-    """What a statement about a model has done; empty for others."""
+    """Describe what a statement about a model has done; empty for other statements."""
     made = text_of(sql).statements
     if len(made) != 1 or not isinstance(made[0], statements.OfModel):
         return ""
@@ -79,17 +77,14 @@ _DONE = {
 }
 
 
-# `pieces`: a text cut into statements and dot commands, as the shell reads them.
-
-
 FIRST, NEXT = "sqlml> ", "   ..> "
-"""What stands before the first line of a statement, and before the others."""
+"""Prompts for the first line of a statement, and for the others."""
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
-"""A line; `splitlines` would also cut names and values at other characters, such as a form feed."""
+"""Matches a line; `splitlines` would also split at other characters, such as a form feed."""
 
 WORDS = frozenset({"exit", "quit", "help"})
-"""What people type to leave or to find out; no statement of SQL."""
+"""Words that people type to leave or to get help; they are no SQL statements."""
 
 
 class Piece(NamedTuple):
@@ -125,19 +120,19 @@ def pieces(text: str) -> Iterator[Piece]:
 
 
 def _statements(text: str, first: int) -> Iterator[Piece]:
-    """The statements of a text that begins in line `first`."""
+    """Yield the statements of a text that begins in line `first`."""
     for piece in pieces_of(text, "duckdb"):
         start = piece.tokens[0].start
         yield Piece(text[start : piece.tokens[-1].end + 1], first + text.count("\n", 0, start))
 
 
 def is_command(line: str) -> bool:
-    """Whether a line that begins a statement is a dot command, one of psql's, or a word for one."""
+    """Return whether a first line is a dot command, one of psql's, or a word for one."""
     return line.startswith((".", "\\")) or line.strip().rstrip(";").lower() in WORDS
 
 
 def is_complete(text: str) -> bool:
-    """Whether a statement ends here: its last token is a semicolon, outside of quotes.
+    """Return whether a statement ends here: its last token is a semicolon, outside of quotes.
 
     >>> is_complete("SELECT 1;  -- done"), is_complete("SELECT ';"), is_complete("SELECT 1")
     (True, False, False)
@@ -149,14 +144,11 @@ def is_complete(text: str) -> bool:
     return bool(tokens) and tokens[-1].token_type == TokenType.SEMICOLON
 
 
-# Draw how far a query is, where a person waits for it.
-
-
 PATIENCE = 2.0
-"""Seconds that a query takes before its bar appears."""
+"""Seconds before the progress bar of a query appears."""
 
 _LOOK = 0.2
-"""Seconds from one look at the engine to the next."""
+"""Seconds between two updates of the progress."""
 
 
 @contextmanager
@@ -199,7 +191,7 @@ def _watch(connection: duckdb.DuckDBPyConnection, done: threading.Event, make_ba
 
 
 def _percentage(connection: duckdb.DuckDBPyConnection) -> float:
-    """What the engine knows to be done; 0 where it does not know."""
+    """Return the engine's progress in percent; 0 if unknown."""
     try:
         return max(0.0, float(connection.query_progress()))
     except (duckdb.Error, TypeError):
@@ -207,11 +199,11 @@ def _percentage(connection: duckdb.DuckDBPyConnection) -> float:
 
 
 INTERRUPTED = 130
-"""The exit status after Ctrl-C."""
+"""Exit status after Ctrl-C."""
 
 
 class Shell:
-    """What runs statements and dot commands, and writes what they give.
+    """Runs statements and dot commands, and writes their results.
 
     Args:
         session: what statements run on; `.open` replaces it.
@@ -270,8 +262,7 @@ class Shell:
         return 0
 
     def run_all(self, text: str, file: str = "") -> None:
-        """Run each statement and dot command of a text; the first error is raised, with a note
-        where in the file the text went wrong."""
+        """Run each statement of a text; raise the first error, with a note on its file and line."""
         for piece in pieces(text):
             try:
                 if is_command(piece.text):
@@ -293,17 +284,19 @@ class Shell:
             self.say(f"{seconds:.3f} s")
 
     def _ran(self, sql: str) -> str:
-        """What a terminal is to show of a statement; empty where all is written already."""
+        """Return the text for the terminal about a statement; empty if everything is written
+        already.
+        """
         with self._progress(sql):
             found = answered(self.session, sql, self.session.sql)
         return self._answer(found) if isinstance(found, str) else self._result(found, sql)
 
     def write(self, relation: Any) -> None:
-        """Write a result as `.mode` says, to where `.output` and `.once` say."""
+        """Write a result in the mode and to the target that the user has set."""
         self._show(self._result(relation))
 
     def _result(self, relation: Any, sql: str = "") -> str:
-        """What a terminal is to show of a result; one that goes elsewhere is written."""
+        """Return the text for the terminal of a result; a result with another target is written."""
         out, self.once = self.once or self.out, None
         relation = Relation(unwrap(relation), self.session.connection.interrupt)
         is_shown = self.is_watched and out is self._usual
@@ -334,7 +327,9 @@ class Shell:
             output_modes.show(text, self.display.pager, self._usual)
 
     def _plans(self, found: Sequence[tuple[str, str]], sql: str) -> str:
-        """The texts of EXPLAIN; the engine's plan as a tree, if the screen is narrower than it."""
+        """Return the texts of EXPLAIN, with the engine's plan as a tree if the screen is too
+        narrow.
+        """
         width = shutil.get_terminal_size().columns
         again = as_json(sql)
         made = []
@@ -350,25 +345,25 @@ class Shell:
         return "".join(made)
 
     def say(self, text: str) -> None:
-        """Print a message: to the terminal, or to standard error where results are piped."""
+        """Print a message to the terminal, or to standard error where results are piped."""
         print(text, file=self._usual if self.is_watched else sys.stderr)
 
     def _answer(self, text: str) -> str:
         return f"{text}\n" if self.is_watched and text else ""
 
     def change(self, **settings: Any) -> None:
-        """Write results in another way from now on."""
+        """Change how results are written."""
         self.display = replace(self.display, **settings)
 
     def redirect(self, path: str | None) -> None:
-        """Write results to a file from now on, or (None) again to where they went first."""
+        """Write results to a file from now on; None restores the first target."""
         made = self._usual if path is None else open(path, "w", encoding="utf-8", newline="")
         if self.out is not self._usual:
             self.out.close()
         self.out = made
 
     def open(self, database: str) -> None:
-        """Leave this database and open another."""
+        """Close this database and open another."""
         made = self._connect(database)  # if that fails, this one stays open
         self.session.close()
         self.session = made
@@ -382,12 +377,12 @@ class Shell:
 
 
 def _places(error: BaseException) -> list[str]:
-    """The files and lines in which a text went wrong, the innermost first."""
+    """Return the files and lines in which a text failed, the innermost first."""
     return getattr(error, "__notes__", [])
 
 
 def _is_interruption(error: BaseException) -> bool:
-    """Ctrl-C, in whatever error the engine wraps it."""
+    """Raise KeyboardInterrupt for a Ctrl-C, whatever error the engine wraps it in."""
     if isinstance(error, KeyboardInterrupt | duckdb.InterruptException):
         return True
     text = str(error)

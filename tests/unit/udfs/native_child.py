@@ -24,7 +24,7 @@ from sqlml.udfs.batch_function import BatchFunction, claim
 from sqlml.udfs.duckdb.native import functions
 from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform
 from sqlml.udfs.duckdb.native.connection import native_connection
-from sqlml.udfs.duckdb.native.plan_words import obstacle
+from sqlml.udfs.duckdb.native.plan_words import find_obstacle
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
 
@@ -87,14 +87,14 @@ def main(folder: Path) -> None:
         targets = np.column_stack([y, y > 0]) if isinstance(model, MultiOutputClassifier) else y
         model.fit(x[:500], targets[:500])
         for name, function, types, result in functions_of(model):
-            assert obstacle(function) is None, name
+            assert find_obstacle(function) is None, name
             held[name] = function
             made = EngineFunction(name, function, types, result, by_column=True)
             assert functions.register(native.pointer, made, find)
             assert functions.register(native.pointer, made, find)  # once more
             columns = ", ".join(f"{n}::{types[0]}" for n in NAMES)
             matrix = x.astype(function.dtype)
-            want = function.of_matrix(matrix, {}).to_pylist()
+            want = function.score_matrix(matrix, {}).to_pylist()
             for rows in (0, 1, 5, ROWS):
                 query = f"SELECT {name}({columns}) FROM t WHERE id <= {rows} ORDER BY id"
                 assert [v for (v,) in con.execute(query).fetchall()] == want[:rows], (name, rows)

@@ -1,1 +1,15 @@
-"""Functions of models that DuckDB calls as machine code, without Python's lock."""
+"""Functions of models that DuckDB calls as machine code, without Python's lock (DuckDB 2.0).
+
+Comes in: an `EngineFunction` whose arguments are columns, and a connection of DuckDB's C API. Goes
+out: a registered scalar function, or False where Python must score.
+
+Read first:
+
+* `functions.py`: registers functions, and builds and drops their plans.
+* `row_path.py`: the kernel that DuckDB calls for each vector of rows; it follows a plan.
+* `plan_words.py`: writes a compiled Program as a plan, a table of integers.
+
+`memory_layout.py` defines the memory that Python and the kernels share. `rows_by_model.py` and
+`named_models.py` score rows that name their models. `build_shim.py`, `install.py` and
+`connection.py` build, install and load the extension that gives sqlml a connection of the C API.
+"""

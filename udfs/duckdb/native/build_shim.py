@@ -1,7 +1,7 @@
-"""`build_shim`: compile `shim.c`, and sign it as an extension that DuckDB trusts.
+"""Compile `shim.c`, and sign it as an extension that DuckDB trusts.
 
-It runs while the package is built (`hatch_build.py`). The key is made for one file and thrown away:
-nobody, we included, can ever sign another file that passes for it.
+This runs while the package is built (`hatch_build.py`). The key is generated for one file and then
+discarded, so nobody can ever sign another file with it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 SOURCE = Path(__file__).parent / "shim.c"
 
 EXTENSION, PUBLIC_KEY = "sqlml.duckdb_extension", "public_key.txt"
-"""The files that are built."""
+"""Names of the built files."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What Zig calls a platform, and the tag of wheels for it."""
+    """Zig's name of a platform, and its wheel tag."""
 
     zig: str
     wheel: str
@@ -39,14 +39,14 @@ TARGETS = {
     "windows_amd64": Target("x86_64-windows-gnu", "win_amd64"),
     "windows_arm64": Target("aarch64-windows-gnu", "win_arm64"),
 }
-"""By DuckDB's names of platforms."""
+"""Targets by DuckDB's platform names."""
 
 _SYSTEMS = {"linux": "linux", "darwin": "osx", "win32": "windows"}
 _PROCESSORS = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
 def this_platform() -> str | None:
-    """DuckDB's name of this platform; None if it has none here."""
+    """Return DuckDB's name of this platform, or None if it is not supported."""
     system = _SYSTEMS.get(sys.platform)
     processor = _PROCESSORS.get(platform.machine().lower())
     name = f"{system}_{processor}"
@@ -55,18 +55,18 @@ def this_platform() -> str | None:
 
 
 def own_compiler(target: str) -> str | None:
-    """The system's own C compiler, if it makes code for a platform."""
+    """Return the system's C compiler if it compiles for a platform, or None."""
     return shutil.which("cc") if target == this_platform() else None
 
 
 def compiler(target: str) -> list[str] | None:
-    """The C compiler for a platform, as the beginning of a command line; None if there is none.
+    """Return the start of a C compiler's command line for a platform, or None.
 
-    That is the system's own, else the one in the package `ziglang`.
+    This is the system's own compiler, or else the one in the package `ziglang`.
     """
-    own = own_compiler(target)
-    if own is not None:
-        return [own]
+    system_compiler = own_compiler(target)
+    if system_compiler is not None:
+        return [system_compiler]
     if importlib.util.find_spec("ziglang") is None:
         return None
     return [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[target].zig]
@@ -76,10 +76,10 @@ def build_shim(folder: Path, target: str) -> bool:
     """Write the signed extension for a platform, and the public key, to a folder.
 
     Returns:
-        Whether there is a compiler.
+        Whether a compiler was found.
 
     Raises:
-        subprocess.CalledProcessError: it fails.
+        subprocess.CalledProcessError: the compiler fails.
     """
     command = compiler(target)
     if command is None:
@@ -90,7 +90,7 @@ def build_shim(folder: Path, target: str) -> bool:
     options += [] if target.startswith("windows") else ["-fPIC", "-fvisibility=hidden"]
     subprocess.run([*command, *options], check=True, capture_output=True)
     content = library.read_bytes() + _metadata(target)
-    signature, public_key = _signed(content)
+    signature, public_key = _sign(content)
     (folder / EXTENSION).write_bytes(content + signature)
     (folder / PUBLIC_KEY).write_text(public_key + "\n")
     for path in folder.glob("shim.*"):
@@ -99,18 +99,18 @@ def build_shim(folder: Path, target: str) -> bool:
 
 
 def _metadata(target: str) -> bytes:
-    """Eight fields of 32 bytes, the last of them first."""
+    """Return the extension's metadata: eight fields of 32 bytes, the last one first."""
     fields = ("", "", "", "C_STRUCT", "1", "v1.2.0", target, "4")
     return b"".join(field.encode().ljust(32, b"\0") for field in fields)
 
 
-def _signed(content: bytes) -> tuple[bytes, str]:
-    """RSA's signature, 256 bytes, of the digest of the digests of each MiB; and the public key."""
+def _sign(content: bytes) -> tuple[bytes, str]:
+    """Sign the digest of the digests of each MiB with RSA; return 256 bytes and the public key."""
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
 
-    parts = (content[i : i + 2**20] for i in range(0, len(content), 2**20))
-    digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
+    pieces = (content[i : i + 2**20] for i in range(0, len(content), 2**20))
+    digest = hashlib.sha256(b"".join(hashlib.sha256(p).digest() for p in pieces)).digest()
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     signature = key.sign(digest, padding.PKCS1v15(), utils.Prehashed(hashes.SHA256()))
     public = key.public_key().public_bytes(

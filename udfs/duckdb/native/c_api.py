@@ -1,4 +1,4 @@
-"""DuckDB's C API as its Python wheel has it: what ctypes calls, and what LLVM finds by name."""
+"""DuckDB's C API in its Python wheel, for ctypes and for LLVM."""
 
 from __future__ import annotations
 
@@ -45,44 +45,41 @@ _FORMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "duckdb_destroy_client_context": (None, (_POINTER,)),
     "duckdb_register_scalar_function": (_INT, (_POINTER, _POINTER)),
 }
-"""Result and arguments of the functions that are called from Python."""
+"""Result and argument types of the functions that Python calls."""
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """The library of the Python package.
+    """Load the library of DuckDB's Python package.
 
     Raises:
-        ImportError, OSError: it is elsewhere.
-        AttributeError: it lacks one of the functions.
+        ImportError, OSError: the library is not there.
+        AttributeError: the library lacks one of the functions.
     """
     import _duckdb
 
-    made = ctypes.CDLL(_duckdb.__file__)
+    api = ctypes.CDLL(_duckdb.__file__)
     for name, (result, arguments) in _FORMS.items():
-        function = getattr(made, name)
+        function = getattr(api, name)
         function.restype, function.argtypes = result, list(arguments)
-    return made
+    return api
 
 
 def address(name: str) -> int:
-    """Where a function of the library lies."""
-    found = ctypes.cast(getattr(library(), name), ctypes.c_void_p).value
-    assert found is not None
-    return found
-
-
-# `with_type`: a type of DuckDB's by its name, for the C API.
+    """Return the address of a function of the library."""
+    pointer = ctypes.cast(getattr(library(), name), ctypes.c_void_p).value
+    assert pointer is not None
+    return pointer
 
 
 _KINDS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
-"""DuckDB's numbers of types (`duckdb_type`)."""
+"""DuckDB's type numbers (`duckdb_type`)."""
 
 
 def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
-    """Call `use` with a logical type: DOUBLE, INTEGER[][], DOUBLE[28], STRUCT(a INTEGER, b DOUBLE).
+    """Call `use` with a logical type, and free the type afterwards.
 
-    It is freed after that.
+    Types are, for example, DOUBLE, INTEGER[][], DOUBLE[28] and STRUCT(a INTEGER, b DOUBLE).
     """
     api = library()
     if name.startswith("STRUCT("):
@@ -91,21 +88,21 @@ def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
     element, bracket, size = name.removesuffix("]").rpartition("[")
     if bracket:
 
-        def listed(inner: ctypes.c_void_p) -> None:
+        def use_element(inner: ctypes.c_void_p) -> None:
             if size:
                 _with(ctypes.c_void_p(api.duckdb_create_array_type(inner, int(size))), use)
             else:
                 _with(ctypes.c_void_p(api.duckdb_create_list_type(inner)), use)
 
-        with_type(element, listed)
+        with_type(element, use_element)
         return
     _with(ctypes.c_void_p(api.duckdb_create_logical_type(_KINDS[name])), use)
 
 
 def _with_struct(fields: list[str], use: Callable[[ctypes.c_void_p], Any]) -> None:
-    """Call `use` with the logical type of a struct, and free it after that.
+    """Call `use` with the logical type of a struct, and free the type afterwards.
 
-    fields: a name and a type each, as in "label INTEGER".
+    fields: a name and a type each, for example "label INTEGER".
     """
     api = library()
     names, kinds = zip(*(field.split(" ") for field in fields), strict=True)
@@ -113,10 +110,10 @@ def _with_struct(fields: list[str], use: Callable[[ctypes.c_void_p], Any]) -> No
     listed = (ctypes.c_void_p * len(types))(*types)
     texts = (ctypes.c_char_p * len(types))(*(name.encode() for name in names))
     _with(ctypes.c_void_p(api.duckdb_create_struct_type(listed, texts, len(types))), use)
-    for made in types:
-        api.duckdb_destroy_logical_type(ctypes.byref(made))
+    for kind in types:
+        api.duckdb_destroy_logical_type(ctypes.byref(kind))
 
 
-def _with(made: ctypes.c_void_p, use: Callable[[ctypes.c_void_p], Any]) -> None:
-    use(made)
-    library().duckdb_destroy_logical_type(ctypes.byref(made))
+def _with(logical_type: ctypes.c_void_p, use: Callable[[ctypes.c_void_p], Any]) -> None:
+    use(logical_type)
+    library().duckdb_destroy_logical_type(ctypes.byref(logical_type))

@@ -1,8 +1,8 @@
-"""`NativeConnection`: the connection of the C API on which native functions are registered.
+"""The connection of DuckDB's C API on which native functions are registered.
 
-DuckDB gives an extension the database that loads it, and that is the one way to it from outside: so
-the shim (`shim.c`) opens a connection while it is loaded, which happens once in the life of a
-database. The connection keeps the database open; the last session closes it.
+DuckDB gives an extension the database that loads it, and there is no other way to that database
+from outside. So the shim (`shim.c`) opens a connection while it is loaded, which happens once per
+database. The connection keeps the database open until the last session closes it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from sqlml.udfs.duckdb.native.functions import mark
 from sqlml.udfs.duckdb.native.install import BUILT, NAME, Installed, Unavailable, installed
 
 MARK = "sqlml_native_"
-"""What the name of a function begins with that says which connection its database has."""
+"""Prefix of the marker function whose name says which connection a database has."""
 
 _LOCK = threading.Lock()
 _OPEN: dict[int, NativeConnection] = {}
 _ended: deque[NativeConnection] = deque()
 _numbers = itertools.count(1)
 
-if hasattr(os, "register_at_fork"):  # a child must not wait for a thread that it does not have
+# A forked child must not wait for a thread that it does not have.
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
     )
@@ -47,20 +48,20 @@ class NativeConnection:
 
     @property
     def pointer(self) -> int:
-        """duckdb_connection, for functions of the C API.
+        """Return the duckdb_connection for functions of the C API.
 
         Raises:
-            Unavailable: this process was forked from the one that opened it.
+            Unavailable: this process was forked from the one that opened the connection.
         """
         if os.getpid() != self._process or self._pointer.value is None:
             raise Unavailable("the database was opened by another process")
         return self._pointer.value
 
     def close(self) -> None:
-        """End one use of the connection; with the last one it is closed.
+        """End one use of the connection, and close it after the last one.
 
-        The garbage collector calls this at any moment, maybe while this thread holds the lock: then
-        it is done when that is free.
+        The garbage collector may call this at any moment, even while this thread holds the lock.
+        Then the connection is closed when the lock is free.
         """
         _ended.append(self)
         _end()
@@ -84,13 +85,13 @@ def _end() -> None:
 def native_connection(
     connection: duckdb.DuckDBPyConnection, built: Path = BUILT
 ) -> NativeConnection:
-    """The connection of the C API to the database of `connection`, to be closed after use.
+    """Return the connection of the C API to the database of `connection`; close it after use.
 
     Args:
-        built: see `installed`.
+        built: folder of the signed extension (`installed`).
 
     Raises:
-        Unavailable: there is none.
+        Unavailable: native functions are not available here.
     """
     try:
         c_api.library()
@@ -99,41 +100,41 @@ def native_connection(
     shim = installed(connection, built)
     try:
         with _LOCK:
-            made = _loaded(connection, shim)
-            made.users += 1
-            return made
+            native = _load(connection, shim)
+            native.users += 1
+            return native
     finally:
         _end()
 
 
-def _loaded(connection: duckdb.DuckDBPyConnection, shim: Installed) -> NativeConnection:
-    """The connection that the shim opens, or has opened before."""
-    opened = _variable(shim.path, "sqlml_connection")
+def _load(connection: duckdb.DuckDBPyConnection, shim: Installed) -> NativeConnection:
+    """Return the connection that the shim opens now or has opened before."""
+    opened = _shim_variable(shim.path, "sqlml_connection")
     opened.value = None
     try:
         connection.execute(f"LOAD {NAME} FROM {shim.repository}")
     except duckdb.Error as error:
         first = str(error).partition("\n")[0]
-        raise Unavailable(f"DuckDB did not load them: {first}") from None
+        raise Unavailable(f"DuckDB did not load their extension: {first}") from None
     if opened.value is None:
-        return _marked(connection)
-    made = NativeConnection(next(_numbers), opened.value)
-    _OPEN[made.number] = made
-    mark(made.pointer, f"{MARK}{made.number}")
-    return made
+        return _find_marked(connection)
+    native = NativeConnection(next(_numbers), opened.value)
+    _OPEN[native.number] = native
+    mark(native.pointer, f"{MARK}{native.number}")
+    return native
 
 
-def _variable(path: Path, name: str) -> ctypes.c_void_p:
-    """A global of the shim, which is in this process once, however many databases load it."""
+def _shim_variable(path: Path, name: str) -> ctypes.c_void_p:
+    """Return a global of the shim, which is loaded once per process for all databases."""
     shim = ctypes.CDLL(str(path))
     ctypes.c_void_p.in_dll(shim, "sqlml_connect").value = c_api.address("duckdb_connect")
     return ctypes.c_void_p.in_dll(shim, name)
 
 
-def _marked(connection: duckdb.DuckDBPyConnection) -> NativeConnection:
-    """The connection that a database has already."""
-    for made in reversed(_OPEN.values()):
+def _find_marked(connection: duckdb.DuckDBPyConnection) -> NativeConnection:
+    """Return the existing connection of a database."""
+    for native in reversed(_OPEN.values()):
         with suppress(duckdb.Error):
-            connection.execute(f"EXPLAIN SELECT {builtin(f'{MARK}{made.number}')}()").fetchall()
-            return made
+            connection.execute(f"EXPLAIN SELECT {builtin(f'{MARK}{native.number}')}()").fetchall()
+            return native
     raise Unavailable("the sessions on this database were closed; open the database again")

@@ -1,11 +1,10 @@
-"""`installed`: the shim as an extension that DuckDB trusts, installed once on a machine.
+"""Install the shim once per machine, as an extension that DuckDB trusts.
 
-DuckDB 2.0 trusts an extension of a repository whose public key it was given. So in a database of
-our own, in memory, a temporary folder with the one signed file is named as the repository
-`sqlml_<digest>`, with its public key, and the file is installed, which copies it into DuckDB's home
-folder. Users' connections load it from there under their default settings; none of these is
-changed. Each build of sqlml has a repository of its own, so that several may be installed on a
-machine.
+DuckDB 2.0 trusts an extension from a repository whose public key it has. So a separate in-memory
+database declares a temporary folder with the one signed file as the repository `sqlml_<digest>`,
+with its public key, and installs the file, which copies it into DuckDB's home folder. Users'
+connections load it from there under their default settings, none of which changes. Each build of
+sqlml has a repository of its own, so several builds can be installed on a machine.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from sqlml.dialects import DUCKDB
 from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, this_platform
 
 NAME = "sqlml"
-"""Of the extension; the names of repositories begin with it."""
+"""Name of the extension, and prefix of the repositories."""
 
 OFF = "SQLML_NATIVE_FUNCTIONS"
-"""The environment variable that keeps native functions off where it is 0."""
+"""Environment variable that turns native functions off if it is 0."""
 
 BUILT = Path(__file__).parent / "built"
-"""Where the package has the signed file, and its public key."""
+"""Folder of the package with the signed file and its public key."""
 
 
 class Unavailable(Exception):
-    """Native functions cannot be had; the text says why, as part of a sentence."""
+    """Raised where native functions are not available; the text is part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +50,30 @@ class Installed:
 
 
 def installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
-    """The installed file, installed now if it is missing or damaged.
+    """Return the installed file, after installing it if it is missing or damaged.
 
     Args:
-        connection: it is asked for the folders of its database.
-        built: the folder of the signed file and its public key.
+        connection: gives the folders of its database.
+        built: folder of the signed file and its public key.
 
     Raises:
-        Unavailable: it cannot be had here.
+        Unavailable: the file cannot be installed here.
     """
-    place, shim = where(connection, built), built / EXTENSION
+    target, shim = where(connection, built), built / EXTENSION
     try:
-        if not place.path.is_file() or place.path.read_bytes() != shim.read_bytes():
-            with duckdb.connect(config=_folders(connection)) as own:
-                _install(own, shim, place.repository)
+        if not target.path.is_file() or target.path.read_bytes() != shim.read_bytes():
+            with duckdb.connect(config=_folders(connection)) as installer:
+                _install(installer, shim, target.repository)
     except (duckdb.Error, OSError) as error:
         raise Unavailable(f"DuckDB could not install them: {_first_line(error)}") from None
-    return place
+    return target
 
 
 def where(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
-    """Where the file is once it is installed (`installed`).
+    """Return where `installed` puts the file.
 
     Raises:
-        Unavailable: it cannot be had here.
+        Unavailable: the file cannot be installed here.
     """
     if os.environ.get(OFF) == "0":
         raise Unavailable(f"{OFF} is 0")
@@ -112,12 +111,12 @@ def uninstall() -> list[Path]:
     Returns:
         The removed folders, below DuckDB's own folder.
     """
-    with duckdb.connect() as own:
-        base = _repositories(own, {})
+    with duckdb.connect() as connection:
+        base = _repositories(connection, {})
         folders = [path for path in sorted(base.glob(f"{NAME}_*")) if _OURS.fullmatch(path.name)]
         for folder in folders:
             with suppress(duckdb.Error):
-                own.execute(f"DROP EXTENSION REPOSITORY {folder.name}")
+                connection.execute(f"DROP EXTENSION REPOSITORY {folder.name}")
             shutil.rmtree(folder, ignore_errors=True)
     return folders
 
@@ -125,29 +124,29 @@ def uninstall() -> list[Path]:
 _OURS = re.compile(rf"{NAME}_[0-9a-f]{{16}}")
 
 
-def _install(own: duckdb.DuckDBPyConnection, shim: Path, name: str) -> None:
+def _install(connection: duckdb.DuckDBPyConnection, shim: Path, name: str) -> None:
     key = (shim.parent / PUBLIC_KEY).read_text().strip()
-    with tempfile.TemporaryDirectory() as made:
-        repository = Path(made) / _version(own) / (this_platform() or "")
+    with tempfile.TemporaryDirectory() as prefix:
+        repository = Path(prefix) / _version(connection) / (this_platform() or "")
         repository.mkdir(parents=True)
         (repository / f"{EXTENSION}.gz").write_bytes(gzip.compress(shim.read_bytes()))
-        own.execute("SET allow_extension_repositories = 'allowed'")
-        own.execute(
+        connection.execute("SET allow_extension_repositories = 'allowed'")
+        connection.execute(
             f"CREATE OR REPLACE EXTENSION REPOSITORY {name} "
-            f"WITH PREFIX {DUCKDB.quote_string(made)} PUBLIC KEY {DUCKDB.quote_string(key)}"
+            f"WITH PREFIX {DUCKDB.quote_string(prefix)} PUBLIC KEY {DUCKDB.quote_string(key)}"
         )
-        own.execute(f"FORCE INSTALL {NAME} FROM {name}")
+        connection.execute(f"FORCE INSTALL {NAME} FROM {name}")
 
 
 def _folders(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """The settings of a database that say where its extensions are, by name."""
-    made: dict[str, Any] = {}
+    """Return a database's settings of extension folders by name."""
+    folders: dict[str, Any] = {}
     for name in ("home_directory", "extension_directory", "extension_repository_directory"):
         ask = "SELECT system.main.current_setting(?)"
         ((value,),) = connection.execute(ask, [name]).fetchall()
         if value:
-            made[name] = str(value)
-    return made
+            folders[name] = str(value)
+    return folders
 
 
 def _repositories(connection: duckdb.DuckDBPyConnection, folders: Mapping[str, Any]) -> Path:
@@ -157,10 +156,10 @@ def _repositories(connection: duckdb.DuckDBPyConnection, folders: Mapping[str, A
 
 
 def _version(connection: duckdb.DuckDBPyConnection) -> str:
-    ((found,),) = connection.execute(
+    ((version,),) = connection.execute(
         "SELECT library_version FROM system.main.pragma_version()"
     ).fetchall()
-    return str(found)
+    return str(version)
 
 
 def _first_line(error: Exception) -> str:

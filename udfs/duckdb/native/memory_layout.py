@@ -1,4 +1,4 @@
-"""Layout of the memory that the row path shares with Python: a function's state, and its plan."""
+"""Layout of the memory that machine code shares with Python, as indices of 64-bit integers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ STATE = 12
     ROWS_OF,
     NULL_ROW,
 ) = range(STATE)
-"""Words of a function's state, which is never freed: the address of its plan or 0, how many threads
-may follow one, how many batches came, the function's number, and the addresses of four functions of
-Python's (`functions._make`, `_ask`, `_measure` or 0, `_died`), of the text of an error, and of the
-number of batches that came to any function; how rows come to it (COLUMNS_ALONE, PACKED_ROWS or
-NAMED), and the address of the text of another error."""
+"""A function's state, which is never freed.
+
+In order: the address of its plan or 0; the count of threads that may follow a plan; the count of
+its batches; its number; the addresses of the Python functions `functions._make_plan`,
+`_score_in_python`, `_measure` or 0, and `report_interrupt`; the address of an error text; the
+address of the count of all batches; how rows arrive (COLUMNS_ALONE, PACKED_ROWS or NAMED); and the
+address of another error text.
+"""
 
 COLUMNS_ALONE, PACKED_ROWS, NAMED = range(3)
-"""How rows come to a function: each column as an argument; after its name, as an array of numbers
-(`DOUBLE[n]`); the same, where the name is known only when a call of it is bound."""
+"""How rows arrive: one argument per column; a name and an array of numbers (`DOUBLE[n]`); or the
+same with a name that is only known when a call is bound."""
 
 HEAD = 16
 (
@@ -46,33 +49,37 @@ HEAD = 16
     LEVELS,
     GROUPS,
 ) = range(HEAD)
-"""Words of a plan. After them stand the place of each of the COLUMNS of numbers in the rows of the
-matrix, or -1, the bytes a row of each of the PLACES between, of which the TEXTS come first, and the
-ends of the GROUPS, or the bytes of each field of a struct. Python is asked about each block of rows
-where there are no calls."""
+"""The head of a plan.
+
+It is followed by the matrix column of each of the COLUMNS of numbers, or -1; by the bytes per row
+of each of the PLACES, which are intermediate buffers, those of the TEXTS first; and by the ends of
+the GROUPS, or the bytes of each field of a struct. Without calls, Python scores each block of rows.
+"""
 
 STRUCT = -1
-"""LEVELS of a plan whose results are the fields of a struct; else how deep their lists are."""
+"""LEVELS of a plan whose results are structs. Other values are the nesting depth of lists."""
 
 NOT_MADE = -1
-"""A number of calls: the plan lacks them still, and Python makes another one."""
+"""Marks calls that the plan does not have yet; Python builds another plan with them."""
 
 TEXT_BYTES = 16
-"""Of a text of DuckDB's (`plan_words.py`)."""
+"""Bytes of a DuckDB text (`plan_words.py`)."""
 
 ROUTER = 8
 (SLOTS_AT, LAST_SLOT, MODELS_AT, MODELS, MOST_TAKEN, REFUSE, DIES, OUT_OF_MEMORY) = range(ROUTER)
-"""Words of a function whose rows name their models (`rows_by_model.py`), never freed: the addresses
-of its names, their last slot, the address of its models, how many these are, and the most columns
-that one takes; the addresses of `named_models._refuse`, of `functions._died`, and of the text of an
-error."""
+"""The state of a function whose rows name their models (`rows_by_model.py`); never freed.
+
+In order: the address of the slots of its names, the number of the last slot, the address and count
+of its models, the most columns that a model uses, and the addresses of `named_models._refuse`, of
+`functions.report_interrupt`, and of an error text.
+"""
 
 SLOT = 4
 (HASH, NAME_AT, NAME_BYTES, MODEL) = range(SLOT)
-"""Words of a slot: the hash of a name, its address, 0 in a slot without one, its bytes, and the
-number of its model, -1 if its rows have NULL."""
+"""A slot of a name: its hash, its address or 0, its bytes, and the number of its model, or -1 if
+its rows are NULL."""
 
 MODEL_WORDS = 4
 (STATE_AT, KIND, TAKEN_AT, TAKEN) = range(MODEL_WORDS)
-"""Words of a model: the address of its function's state, or 0 if each of its rows has the number
-KIND; and which columns of a chunk it takes, and how many these are."""
+"""A model: the address of its function's state, or 0 if each of its rows has the result KIND; and
+the address and count of the columns of a chunk that it uses."""

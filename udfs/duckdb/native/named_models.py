@@ -1,4 +1,4 @@
-"""`register_routed`: functions whose rows name their models, which DuckDB calls without Python."""
+"""Functions whose rows name their models, which DuckDB calls without Python."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sqlml.udfs.duckdb.native.functions import (
     LOCK,
     NO_MEMORY_TEXT,
     Find,
+    compile_row_path,
     create,
-    died,
-    row_path_at,
+    report_error,
+    report_interrupt,
     state_of,
-    tell,
 )
 from sqlml.udfs.duckdb.native.memory_layout import (
     DIES,
@@ -47,31 +47,31 @@ def register_routed(connection: int, function: EngineFunction, find: Find) -> bo
     """Register a function of names, columns of numbers and of texts on a connection of the C API.
 
     Args:
-        connection: its address.
-        function: its result is an INTEGER or a DOUBLE.
-        find: finds what scores a model's rows, by the name of its function.
+        connection: address of the connection.
+        function: returns an INTEGER or a DOUBLE.
+        find: finds the function that scores a model's rows by its name.
 
     Returns:
-        Whether DuckDB took it; never where numba itself would have to run the machine code.
+        Whether DuckDB accepted it; False where numba itself would have to run the machine code.
 
     Raises:
         NotReady: the machine code is being compiled, and the caller need not wait.
     """
     assert function.models is not None
-    code = route_at()
+    code = compile_route()
     if code is None or function.result_type not in ("INTEGER", "DOUBLE"):
         return False
     with LOCK:
         router = _routers.get(function.name)
         if router is None:
             router = _routers[function.name] = _Router(function.models, find)
-            _by_address[router.words.ctypes.data] = router
-    return create(connection, function, router.words.ctypes.data, code)
+            _by_address[router.memory.ctypes.data] = router
+    return create(connection, function, router.memory.ctypes.data, code)
 
 
 @cache
-def route_at() -> int | None:
-    """Where `rows_by_model.route` lies; None where numba itself would have to run it.
+def compile_route() -> int | None:
+    """Return the address of `rows_by_model.route`; None where numba itself would have to run it.
 
     Raises:
         NotReady: it is being compiled, and the caller need not wait.
@@ -81,7 +81,7 @@ def route_at() -> int | None:
     from sqlml.backends.native.jit.specialise import entry_of, specialise
     from sqlml.udfs.duckdb.native import rows_by_model
 
-    if row_path_at() is None:
+    if compile_row_path() is None:
         return None
     for name in rows_by_model.CALLED:
         llvm.add_symbol(name, c_api.address(name))
@@ -90,57 +90,57 @@ def route_at() -> int | None:
 
 
 class _Router:
-    """What DuckDB holds of a function whose rows name their models: `layout.ROUTER` words."""
+    """The part of such a function that DuckDB holds: `memory_layout.ROUTER` integers."""
 
     def __init__(self, function: NamedFunction, find: Find) -> None:
         self.function = function
-        known: dict[str, Scorer | int | None] = {**function.scorers, **function.kinds}
-        known |= dict.fromkeys(function.nulls)
-        scorers = [scorer for scorer in known.values() if isinstance(scorer, Scorer)]
+        models: dict[str, Scorer | int | None] = {**function.scorers, **function.kinds}
+        models |= dict.fromkeys(function.nulls)
+        scorers = [scorer for scorer in models.values() if isinstance(scorer, Scorer)]
         texts = 1 + function.numbers
-        self._taken = [
+        self._columns = [
             np.array([*(1 + k for k in s.numbers), *(texts + k for k in s.texts)], np.int64)
             for s in scorers
         ]
-        taken = iter(self._taken)
-        self._models = np.zeros((max(1, len(known)), MODEL_WORDS), np.int64)
-        for words, found in zip(self._models, known.values(), strict=False):
-            if isinstance(found, Scorer):
-                own = next(taken)
-                state = state_of(found.spec.name, find)
-                words[:] = state.address, 0, own.ctypes.data, own.size
-            elif found is not None:
-                words[:] = 0, found, 0, 0
-        self._names, self._slots = _slots(known)
-        self.words = np.zeros(ROUTER, np.int64)
-        self.words[SLOTS_AT] = self._slots.ctypes.data
-        self.words[LAST_SLOT] = self._slots.size // SLOT - 1
-        self.words[MODELS_AT] = self._models.ctypes.data
-        self.words[MODELS] = len(self._models)
-        self.words[MOST_TAKEN] = max((own.size for own in self._taken), default=0)
-        self.words[REFUSE], self.words[DIES] = id(_refuse), id(died)
-        self.words[OUT_OF_MEMORY] = ctypes.addressof(NO_MEMORY_TEXT)
+        columns_of_scorers = iter(self._columns)
+        self._models = np.zeros((max(1, len(models)), MODEL_WORDS), np.int64)
+        for words, model in zip(self._models, models.values(), strict=False):
+            if isinstance(model, Scorer):
+                columns = next(columns_of_scorers)
+                state = state_of(model.spec.name, find)
+                words[:] = state.address, 0, columns.ctypes.data, columns.size
+            elif model is not None:
+                words[:] = 0, model, 0, 0
+        self._names, self._slots = _slots(models)
+        self.memory = np.zeros(ROUTER, np.int64)
+        self.memory[SLOTS_AT] = self._slots.ctypes.data
+        self.memory[LAST_SLOT] = self._slots.size // SLOT - 1
+        self.memory[MODELS_AT] = self._models.ctypes.data
+        self.memory[MODELS] = len(self._models)
+        self.memory[MOST_TAKEN] = max((columns.size for columns in self._columns), default=0)
+        self.memory[REFUSE], self.memory[DIES] = id(_refuse), id(report_interrupt)
+        self.memory[OUT_OF_MEMORY] = ctypes.addressof(NO_MEMORY_TEXT)
 
 
-def _slots(known: Mapping[str, Any]) -> tuple[Array, Array]:
-    """The bytes of all names, and the slots that point to them (`layout.SLOT` words each)."""
+def _slots(models: Mapping[str, Any]) -> tuple[Array, Array]:
+    """Return the bytes of all names, and the hash table of slots that point to them."""
     from sqlml.backends.native.jit.specialise import COUNT, reads, specialise, writes
     from sqlml.udfs.duckdb.native import rows_by_model
 
-    texts = [name.encode() for name in known]
+    texts = [name.encode() for name in models]
     data = np.frombuffer(b"".join(texts) + b"\0", np.uint8)
     slots = np.zeros(SLOT << max(1, (2 * len(texts)).bit_length()), np.int64)
     kinds = (reads(np.uint8, 1, "C"), COUNT, writes(np.int64, 1), COUNT)
     put = specialise(rows_by_model.put_name, kinds)
     ends = [0, *accumulate(map(len, texts))]
-    for number, found in enumerate(known.values()):
+    for number, model in enumerate(models.values()):
         name = data[ends[number] : ends[number + 1]]
-        put(name, -1 if found is None else number, slots, slots.size // SLOT - 1)
+        put(name, -1 if model is None else number, slots, slots.size // SLOT - 1)
     return data, slots
 
 
 def _refuse(at: int, info: int, name_at: int, length: int) -> int:
-    """Say what is wrong with a row of a name without a model; 1 if nothing is: it has NULL."""
+    """Report the error of a row that names no model; return 1 if the row is NULL instead."""
     try:
         name = ctypes.string_at(name_at, length).decode("utf-8", "replace")
         error = _by_address[at].function.error(name)
@@ -148,5 +148,5 @@ def _refuse(at: int, info: int, name_at: int, length: int) -> int:
             return 1
         raise park(type(error)(error.message))
     except BaseException as error:
-        tell(info, error)
+        report_error(info, error)
         return 0

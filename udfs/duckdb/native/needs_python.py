@@ -1,4 +1,4 @@
-"""`needs_python`: why Python scores the batches of a function that takes columns, if it does."""
+"""Decide whether Python must score the batches of a function that takes columns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sqlml.udfs.make_function import engine_function
 
 
 def needs_python(spec: FunctionSpec, program: Program) -> str | None:
-    """Why Python scores the batches of a function; None if machine code does.
+    """Return why Python scores the batches of a function, or None if machine code does.
 
     Raises:
-        ConfigError, BackendError: it cannot be compiled.
+        ConfigError, BackendError: the function cannot be compiled.
     """
     try:
         with no_wait():
@@ -26,10 +26,10 @@ def needs_python(spec: FunctionSpec, program: Program) -> str | None:
 
 @words_of_programs
 def _needs_python(program: Program, spec: FunctionSpec) -> str | None:
-    from sqlml.udfs.duckdb.native import plan_words  # it imports LLVM
+    from sqlml.udfs.duckdb.native import plan_words  # Imported late, since it imports LLVM.
 
     if spec.backend != "native":
-        return f"backend {spec.backend} is Python's"
-    made = engine_function(spec, program).function
-    assert isinstance(made, BatchFunction)
-    return plan_words.obstacle(made)
+        return f"backend {spec.backend} runs in Python"
+    function = engine_function(spec, program).function
+    assert isinstance(function, BatchFunction)
+    return plan_words.find_obstacle(function)

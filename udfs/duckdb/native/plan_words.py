@@ -1,4 +1,10 @@
-"""`PlanWords`: a compiled Program as the table of numbers that the row path follows."""
+"""Write a compiled Program as a plan: the table of integers that the row path follows.
+
+Categories are looked up in DuckDB's own texts. Such a text has 16 bytes (`duckdb_string_t`): its
+length as uint32, then all of its bytes padded with zeros if they are up to 12, or else 4 of them
+and the address of the whole text. So a short text is two 64-bit integers, which are compared as
+such; a long one is hashed byte by byte. NULL has the length `NULL`.
+"""
 
 from __future__ import annotations
 
@@ -23,35 +29,28 @@ from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, Lookup
 from sqlml.udfs.duckdb.native.memory_layout import HEAD, NOT_MADE, STRUCT, TEXT_BYTES
 
-# Codes of categories, looked up in DuckDB's own texts: `Lookup` as calls of a kernel.
-#
-# A text is 16 bytes, `duckdb_string_t`: its length as uint32, then all of its bytes and zeros if
-# they are up to 12, else 4 of them and the address of the whole. So a short text is two words,
-# which are compared as such; a long one is hashed byte by byte. NULL has the length `NULL`.
-
-
 INLINE = 12
-"""The most bytes of a short text."""
+"""Maximum number of bytes of a short text."""
 
 NULL = (1 << 32) - 1
-"""The length of a text that is missing."""
+"""The length that marks a missing text."""
 
 _U = np.uint64
 _LENGTH, _NULL, _INLINE = _U((1 << 32) - 1), _U(NULL), _U(INLINE)
 _EMPTY = _U((1 << 64) - 1)
-"""The first word of a slot without a text: no text is so long and short."""
+"""The first integer of a slot without a text: no text is both that long and short."""
 
 _MIX, _MIX_2 = _U(0x9E3779B97F4A7C15), _U(0xC2B2AE3D27D4EB4F)
 
 
 def code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
-    """The calls that write the codes of a block's texts to columns of its matrix (n, width).
+    """Yield the calls that write the codes of a block's texts to its matrix (n, width).
 
-    Text k of a function lies at the place `text_place(k)`.
+    Text k of a function is buffer `text_place(k)`.
     """
     program, dtype = lookup.compiled.program, np.dtype(lookup.dtype)
     places = {name: lookup.first + k for k, name in enumerate(lookup.inputs)}
-    for column, output in zip(lookup.found, lookup.outputs, strict=True):
+    for column, output in zip(lookup.looked_up, lookup.outputs, strict=True):
         name, keys = _keys(program, output)
         codes = _codes(lookup, output, name, keys).astype(dtype)
         strings = Rows(text_place(places[name]), np.dtype(np.uint64), 2, flat=True)
@@ -70,9 +69,9 @@ def code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
 
 
 def text_ends(k: int, start: Rows, stop: Rows) -> Call:
-    """The call that writes the addresses between which the texts of argument k lie.
+    """Return the call that writes the start and end addresses of the texts of argument k.
 
-    It ends with the first text that is NULL.
+    It stops at the first NULL.
     """
     strings = Rows(text_place(k), np.dtype(np.uint64), 2, flat=True)
     address = writes(np.int64, 1)
@@ -81,24 +80,24 @@ def text_ends(k: int, start: Rows, stop: Rows) -> Call:
 
 
 def text_place(k: int) -> int:
-    """The place of a block's texts in argument k of those that are texts."""
+    """Return the buffer number of text argument k."""
     return 2 + k
 
 
 def _keys(program: Program, output: str) -> tuple[str, list[str]]:
-    """The input that makes an output, and the texts that the steps between know."""
+    """Return the input behind an output, and the texts that the steps between recognize."""
     keys: dict[str, None] = {}
     i = program.outputs[output]
     while program.nodes[i].op != "input":
         attrs = program.nodes[i].attrs
-        known = attrs["categories"] if program.nodes[i].op == "encode" else [attrs.get("missing")]
-        keys.update(dict.fromkeys(text for text in known if isinstance(text, str)))
+        texts = attrs["categories"] if program.nodes[i].op == "encode" else [attrs.get("missing")]
+        keys.update(dict.fromkeys(text for text in texts if isinstance(text, str)))
         (i,) = program.nodes[i].inputs
     return str(program.nodes[i].attrs["name"]), list(keys)
 
 
 def _codes(lookup: Lookup, output: str, name: str, keys: list[str]) -> Array:
-    """The codes of the keys, then of a text that is none of them, then of NULL."""
+    """Return the codes of the keys, then of an unknown text, then of NULL."""
     longest = max(map(len, keys), default=0)
     texts = np.array([*keys, "?" * (longest + 1), None], object).reshape(-1, 1)
     others = {other: texts for other in lookup.inputs if other != name}
@@ -107,23 +106,23 @@ def _codes(lookup: Lookup, output: str, name: str, keys: list[str]) -> Array:
 
 
 def _tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Array]:
-    """Slots of short texts (2**k, 2) and their codes, then the table of long ones and theirs."""
+    """Return slots of short texts (2**k, 2) and their codes, a table of long ones, and theirs."""
     size = np.array([len(key.encode("utf-8", CODEC)) for key in keys], np.int64)
     short, long = np.flatnonzero(size <= INLINE), np.flatnonzero(size > INLINE)
     count = 1 << max(1, int(2 * short.size).bit_length())
     slots = np.full((count, 2), _EMPTY)
-    found = np.zeros(count, codes.dtype)
+    slot_codes = np.zeros(count, codes.dtype)
     data, ends = pack([keys[i] for i in short])
     kinds = kinds_of(data, ends, codes[short].copy())
     specialise(fill_slots, (*kinds, writes(np.uint64, 2), writes(codes.dtype, 1)))(
-        data, ends, codes[short].copy(), slots, found
+        data, ends, codes[short].copy(), slots, slot_codes
     )
-    return slots, found, table(*pack([keys[i] for i in long])), codes[long].copy()
+    return slots, slot_codes, table(*pack([keys[i] for i in long])), codes[long].copy()
 
 
 @called
-def _slot(first: Any, second: Any, slots: Any) -> Any:
-    """Where a short text is, or would be."""
+def _find_slot(first: Any, second: Any, slots: Any) -> Any:
+    """Return the slot of a short text, or the empty slot where it belongs."""
     h = (first * _MIX) ^ (second * _MIX_2)
     h = (h ^ (h >> _U(32))) * _MIX
     last = _U(slots.shape[0] - 1)
@@ -133,8 +132,8 @@ def _slot(first: Any, second: Any, slots: Any) -> Any:
     return slot
 
 
-def fill_slots(data: Any, ends: Any, codes: Any, slots: Any, found: Any) -> None:
-    """Put packed short texts and their codes into slots that are empty."""
+def fill_slots(data: Any, ends: Any, codes: Any, slots: Any, slot_codes: Any) -> None:
+    """Insert packed short texts and their codes into empty slots."""
     start = np.int64(0)
     for k in range(ends.size):
         first, second = _U(ends[k] - start), _U(0)
@@ -144,8 +143,8 @@ def fill_slots(data: Any, ends: Any, codes: Any, slots: Any, found: Any) -> None
                 first |= byte << _U(32 + 8 * i)
             else:
                 second |= byte << _U(8 * i - 32)
-        slot = _slot(first, second, slots)
-        slots[slot, 0], slots[slot, 1], found[slot] = first, second, codes[k]
+        slot = _find_slot(first, second, slots)
+        slots[slot, 0], slots[slot, 1], slot_codes[slot] = first, second, codes[k]
         start = ends[k]
 
 
@@ -161,15 +160,20 @@ def look_up(
 ) -> None:
     """Write the codes of texts to out (n, 1).
 
-    strings: uint64 (2 n,); short, long: codes of the slots, and of the words of the table; others:
-    those of a text that is unknown, and of NULL.
+    A kernel: its arguments are flat arrays, since numba compiles it for their types.
+
+    Args:
+        strings: uint64 (2 n,), DuckDB's texts.
+        short: codes of the slots.
+        long: codes of the entries of `table`.
+        others: codes of an unknown text and of NULL.
     """
     for r in range(out.shape[0]):
         first, second = strings[2 * r], strings[2 * r + 1]
         length = first & _LENGTH
         code = others[0]
         if length <= _INLINE:
-            slot = _slot(first, second, slots)
+            slot = _find_slot(first, second, slots)
             if slots[slot, 0] != _EMPTY:
                 code = short[slot]
         elif length == _NULL:
@@ -183,7 +187,10 @@ def look_up(
 
 
 def find_ends(strings: Any, start: Any, stop: Any) -> Any:
-    """Write where texts, uint64 (2 n,), begin and end in memory; the first of NULL, else -1."""
+    """Write the start and end addresses of texts, uint64 (2 n,).
+
+    Returns the row of the first NULL, or -1.
+    """
     for r in range(start.size):
         length = strings[2 * r] & _LENGTH
         if length == _NULL:
@@ -195,7 +202,7 @@ def find_ends(strings: Any, start: Any, stop: Any) -> Any:
 
 
 def texts_of(strings: Array) -> Texts:
-    """DuckDB's texts, uint64 (2 n,), with bytes of their own."""
+    """Copy DuckDB's texts, uint64 (2 n,), into a text column."""
     length = (strings[::2] & _LENGTH).astype(np.int64)
     missing = length == NULL
     stop = np.cumsum(np.where(missing, 0, length))
@@ -206,7 +213,7 @@ def texts_of(strings: Array) -> Texts:
 
 
 def copy_bytes(strings: Any, stop: Any, address: Any, data: Any) -> None:
-    """Copy the bytes of texts, which lie at an address, to where each of them ends."""
+    """Copy the bytes of the texts at an address to `data`, each up to its `stop`."""
     start = np.int64(0)
     for r in range(stop.size):
         size = stop[r] - start
@@ -218,20 +225,20 @@ def copy_bytes(strings: Any, stop: Any, address: Any, data: Any) -> None:
 
 
 VECTOR = 2048
-"""Most rows that DuckDB hands over at once."""
+"""Maximum number of rows in a vector of DuckDB."""
 
 BLOCK_BYTES, FEWEST_ROWS, FEWEST_BYTES = 4 << 20, 64, 16 << 20
-"""The most bytes of a block; FEWEST_ROWS may take more than BLOCK_BYTES, up to FEWEST_BYTES."""
+"""Bytes of a block at most. A block of FEWEST_ROWS may exceed BLOCK_BYTES, up to FEWEST_BYTES."""
 
 _BYTES = {"INTEGER": 4, "DOUBLE": 8}
-"""Of a field of a result."""
+"""Bytes of a struct's field by its type."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlanWords:
-    """A plan of the row path, whose matrix has `width` columns, and all that the plan points to.
+class Plan:
+    """A plan of the row path for a matrix of `width` columns, with all that the plan points to.
 
-    The calls for batches of few rows and of many are made when such a batch comes, since each has
+    The calls for small and for large batches are built when such a batch arrives, since each has
     kernels to compile.
     """
 
@@ -240,52 +247,52 @@ class PlanWords:
     lookups: tuple[Call, ...] = ()
     few: KernelCalls | None = None
     many: KernelCalls | None = None
-    kept: tuple[Any, ...] = ()
+    references: tuple[Any, ...] = ()
 
     @property
     def address(self) -> int:
-        """Where the plan lies."""
-        found: int = self.words.ctypes.data
-        return found
+        """Return the address of the plan."""
+        address: int = self.words.ctypes.data
+        return address
 
 
-def obstacle(function: BatchFunction) -> str | None:
-    """What keeps machine code from scoring a function's batches; None if nothing does."""
+def find_obstacle(function: BatchFunction) -> str | None:
+    """Return why machine code cannot score a function's batches, or None if it can."""
     if function.last is not None:
         return "it remembers rows that come again"
     return None if _filler(function) is not None else "some of the model's steps run in Python"
 
 
-def plan_words(function: BatchFunction, rows: int, before: PlanWords | None = None) -> PlanWords:
-    """The plan of a function, without calls where Python scores its batches.
+def build_plan(function: BatchFunction, rows: int, before: Plan | None = None) -> Plan:
+    """Build the plan of a function, without calls where Python scores its batches.
 
-    It has the calls for batches of `rows` rows, and those that the plan `before` has.
+    It has the calls for batches of `rows` rows, and those of the plan `before`.
 
     Raises:
         NotReady: a kernel is being compiled, and the caller need not wait.
     """
-    filler = None if obstacle(function) else _filler(function)
-    made = None if filler is None else _of_calls(function, filler, rows, before)
-    return python_scores(function) if made is None else made
+    filler = None if find_obstacle(function) else _filler(function)
+    plan = None if filler is None else _plan_calls(function, filler, rows, before)
+    return plan_for_python(function) if plan is None else plan
 
 
-def python_scores(function: BatchFunction) -> PlanWords:
-    """The plan of a function whose packed batches Python scores."""
-    texts, places = (TEXT_BYTES,) * function.texts, range(function.given)
-    return PlanWords(
-        _written(function, places, function.given, (0, 0, 0, 0, 0, 0), texts), len(places)
+def plan_for_python(function: BatchFunction) -> Plan:
+    """Return the plan of a function whose batches Python scores."""
+    texts, places = (TEXT_BYTES,) * function.texts, range(function.packed)
+    return Plan(
+        _write_plan(function, places, function.packed, (0, 0, 0, 0, 0, 0), texts), len(places)
     )
 
 
-def _whole_texts(function: BatchFunction) -> int:
-    """How many of a function's texts the model itself reads; the codes of others are looked up."""
+def _count_model_texts(function: BatchFunction) -> int:
+    """Count the texts that the model itself reads; the others are looked up."""
     return function.texts if function.lookup is None else function.lookup.first
 
 
 def _filler(function: BatchFunction) -> Any:
-    """The function's filler, if it can write its output as kernel calls; else None."""
+    """Return the function's filler if it can write its output with kernel calls, or None."""
     width = function.width
-    if _whole_texts(function):
+    if _count_model_texts(function):
         filler = text_filler_of(function.compiled, function.output)
     else:
         filler = filler_of(function.compiled, function.output, range(width), width)
@@ -293,20 +300,20 @@ def _filler(function: BatchFunction) -> Any:
     return filler if fits else None
 
 
-def _of_calls(
-    function: BatchFunction, filler: Any, rows: int, before: PlanWords | None
-) -> PlanWords | None:
-    """The plan; None where numba itself runs one of the kernels."""
+def _plan_calls(
+    function: BatchFunction, filler: Any, rows: int, before: Plan | None
+) -> Plan | None:
+    """Build the plan; None where numba itself runs one of the kernels."""
     lookup, width = function.lookup, function.width
     turn = min(int(np.ceil(filler.turn())) if hasattr(filler, "turn") else 0, VECTOR + 1)
     if before is None:
-        found = () if lookup is None else tuple(code_calls(lookup, width))
-        before = PlanWords(np.empty(0, np.int64), width, found)
+        lookups = () if lookup is None else tuple(code_calls(lookup, width))
+        before = Plan(np.empty(0, np.int64), width, lookups)
     few, many = before.few, before.many
     if rows < turn:
-        few = few or _calls(function, filler, before.lookups, 1)
+        few = few or _kernel_calls(function, filler, before.lookups, 1)
     else:
-        many = many or _calls(function, filler, before.lookups, VECTOR)
+        many = many or _kernel_calls(function, filler, before.lookups, VECTOR)
     both = [calls for calls in (few, many) if calls is not None]
     tables = {id(calls): calls.words() for calls in both}
     if any(table is None for table in tables.values()):
@@ -323,24 +330,27 @@ def _of_calls(
     pairs = itertools.zip_longest(*(calls.scratch() for calls in both), fillvalue=0)
     most = max(calls.most_words() for calls in both)
     head = (turn, *place(few), *place(many), most)
-    places: Sequence[int] = range(function.given)
+    places: Sequence[int] = range(function.packed)
     if lookup is not None:
-        places = lookup.given or (-1,)
-    words = _written(function, places, width, head, tuple(max(pair) for pair in pairs))
-    return PlanWords(words, width, before.lookups, few, many, (tables, filler))
+        places = lookup.packed or (-1,)
+    words = _write_plan(function, places, width, head, tuple(max(pair) for pair in pairs))
+    return Plan(words, width, before.lookups, few, many, (tables, filler))
 
 
-def _written(
+def _write_plan(
     function: BatchFunction,
     places: Sequence[int],
     width: int,
     calls: tuple[int, int, int, int, int, int],
     sizes: tuple[int, ...],
 ) -> Array:
-    """A plan for rows (n, width), where column k of numbers stands at `places[k]`, or (-1) not.
+    """Write a plan for rows (n, width).
 
-    calls: from how many rows on a batch has many, where the calls for few lie and how many they
-    are, the same for many, and the most words of a call. sizes: bytes a row of the places between.
+    Args:
+        places: column of the matrix for each number, or -1.
+        calls: the row count from which a batch is large, the address and count of the calls for
+            small batches, the same for large ones, and the most integers of a call.
+        sizes: bytes per row of the intermediate buffers.
     """
     number = np.dtype(function.dtype).itemsize
     row = width * number + sum(sizes)
@@ -348,11 +358,11 @@ def _written(
     levels = STRUCT if function.fields else levels
     groups = (function.groups or (function.columns,)) if levels > 0 else ()
     head = (
-        function.given,
+        function.packed,
         function.texts,
         width,
         number,
-        min(_block(row), function.most or VECTOR),
+        min(_block_rows(row), function.most or VECTOR),
         *calls,
         len(sizes),
         function.columns,
@@ -365,8 +375,8 @@ def _written(
     return np.array([*head, *places, *sizes, *ends], np.int64)
 
 
-def _block(row: int) -> int:
-    """How many rows of so many bytes are scored together.
+def _block_rows(row: int) -> int:
+    """Return how many rows of `row` bytes to score together.
 
     >>> [_block(row) for row in (8, 4096, 1 << 17, 1 << 20, 1 << 25)]
     [2048, 1024, 64, 16, 1]
@@ -375,27 +385,27 @@ def _block(row: int) -> int:
     return min(VECTOR, max(fewest, BLOCK_BYTES // row))
 
 
-def _calls(
+def _kernel_calls(
     function: BatchFunction, filler: Any, before: tuple[Call, ...], rows: int
 ) -> KernelCalls:
     dtype = np.dtype(np.int32 if function.integer else np.float64)
     places = itertools.count(text_place(function.texts))
     x = Rows(INPUT, np.dtype(function.dtype), function.width)
     result = Rows(RESULT, dtype, function.columns)
-    made = result if filler.dtype == dtype else Rows(next(places), filler.dtype, function.columns)
+    output = result if filler.dtype == dtype else Rows(next(places), filler.dtype, function.columns)
     with_rows = (rows,) if hasattr(filler, "turn") else ()
-    ends = [_ends(places) for _ in range(_whole_texts(function))]
+    ends = [_ends(places) for _ in range(_count_model_texts(function))]
     with_texts = {"texts": ends} if ends else {}
     before += tuple(text_ends(k, *pair) for k, pair in enumerate(ends))
-    calls: Sequence[Call] = filler.calls(x, made, places, *with_rows, **with_texts)
+    calls: Sequence[Call] = filler.calls(x, output, places, *with_rows, **with_texts)
     if function.shifts:
-        calls = (*calls, shifted(made, np.array(function.shifts, np.int64), result))
-    elif made is not result:
-        calls = (*calls, converted(made.line(), result.line()))
+        calls = (*calls, shifted(output, np.array(function.shifts, np.int64), result))
+    elif output is not result:
+        calls = (*calls, converted(output.line(), result.line()))
     return KernelCalls((*before, *calls))
 
 
 def _ends(places: Iterator[int]) -> tuple[Rows, Rows]:
-    """Rows for the addresses where each text of a column begins, and where it ends."""
+    """Return the buffers for the start and end addresses of a column's texts."""
     start, stop = (Rows(next(places), np.dtype(np.int64), 1, flat=True) for _ in range(2))
     return start, stop

@@ -1,16 +1,17 @@
-"""The row path: what DuckDB calls for each vector of rows, on any thread, without Python's lock.
+"""The row path: the kernel that DuckDB calls for each vector of rows, without Python's lock.
 
     score(info, chunk, out):
-        take the plan of the function, or let Python make one
+        take the plan of the function, or let Python build one
         for each block of rows: gather the columns into a matrix, make the calls of the plan
 
-The columns are FLOAT or DOUBLE, where NULL becomes NaN, and then VARCHAR. A plan is a table of
-plain numbers (`plan_words.py`), whose calls are kernels (`backends/native/kernel_calls.py`).
-Where it has no calls, or a row is refused, Python is asked (`functions._ask`). A function of
-packed rows takes their matrix as DuckDB has it, and the state of the function that it was bound to
-(`named_functions.py`).
+The columns are FLOAT or DOUBLE, where NULL becomes NaN, followed by VARCHAR. A plan is a table of
+integers (`plan_words.py`), whose calls are kernels (`backends/native/kernel_calls.py`). Where it
+has no calls, or a row is rejected, Python scores (`functions._score_in_python`). A function of
+packed rows reads the matrix as DuckDB stores it, and uses the state of the function that it was
+bound to (`functions.py`).
 
-A function of DuckDB's C API is called by its name, which `c_api.py` gives LLVM.
+Functions of DuckDB's C API are called by name; `c_api.py` gives LLVM their addresses. The
+intrinsics of numba below emit LLVM IR: they call Python, and count atomically.
 """
 
 from __future__ import annotations
@@ -73,36 +74,31 @@ from sqlml.udfs.duckdb.native.memory_layout import (
     WIDTH,
 )
 
-# What the row path does besides arithmetic and reading memory: call Python, and count.
-#
-# Each is an intrinsic of numba: a function that emits LLVM IR.
-
 
 def _exchange(typing: Any, address: Any, number: Any) -> Any:
-    """Put a word at an address; the word that was there. All threads agree what came before."""
+    """Store an integer at an address atomically, and return the previous one."""
 
     def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-        place = b.inttoptr(arguments[0], LONG.as_pointer())
-        return b.atomic_rmw("xchg", place, arguments[1], "seq_cst")
+        pointer = b.inttoptr(arguments[0], LONG.as_pointer())
+        return b.atomic_rmw("xchg", pointer, arguments[1], "seq_cst")
 
     return integers(2), generate
 
 
 def _add(typing: Any, address: Any, number: Any) -> Any:
-    """Add to the word at an address atomically, whatever other threads do; the word that was
-    there."""
+    """Add to the integer at an address atomically, and return the previous one."""
 
     def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-        place = b.inttoptr(arguments[0], LONG.as_pointer())
-        return b.atomic_rmw("add", place, arguments[1], "seq_cst")
+        pointer = b.inttoptr(arguments[0], LONG.as_pointer())
+        return b.atomic_rmw("add", pointer, arguments[1], "seq_cst")
 
     return integers(2), generate
 
 
 def _python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """What a Python function returns for four numbers, called under the GIL; 0 if it raises.
+    """Call a Python function with four integers under the GIL; returns 0 if it raises.
 
-    A signal handler may raise at its first instruction, before any `try`: then `died` is called,
+    A signal handler may raise at its first instruction, before any `try`. Then `died` is called
     with b and the class of the exception.
     """
     return integers(6), _call_python
@@ -113,37 +109,37 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
 
     cgutils: Any = numba.core.cgutils
 
-    def api(name: str, result: Any, *given: Any) -> Any:
-        return b.call(declared(b.module, name, result, *given), given)
+    def api(name: str, result: Any, *values: Any) -> Any:
+        return b.call(declared(b.module, name, result, *values), values)
 
     def call(function: Any, items: list[Any]) -> Any:
-        held = cgutils.alloca_once(b, ir.ArrayType(POINTER, len(items)))
-        for place, item in enumerate(items):
-            b.store(item, cgutils.gep_inbounds(b, held, 0, place))
-        first = b.bitcast(held, POINTER.as_pointer())
-        called = b.inttoptr(function, POINTER)
-        made = api("PyObject_Vectorcall", POINTER, called, first, long(len(items)), nothing)
+        array = cgutils.alloca_once(b, ir.ArrayType(POINTER, len(items)))
+        for index, item in enumerate(items):
+            b.store(item, cgutils.gep_inbounds(b, array, 0, index))
+        first = b.bitcast(array, POINTER.as_pointer())
+        callee = b.inttoptr(function, POINTER)
+        result = api("PyObject_Vectorcall", POINTER, callee, first, long(len(items)), nothing)
         for item in items:
             api("Py_DecRef", ir.VoidType(), item)
-        return made
+        return result
 
     nothing = ir.Constant(POINTER, None)
     function, died, *numbers = arguments
     result = cgutils.alloca_once_value(b, long(0))
     state = api("PyGILState_Ensure", INT)
-    made = call(function, [api("PyLong_FromLongLong", POINTER, n) for n in numbers])
-    with b.if_else(b.icmp_unsigned("==", made, nothing)) as (failed, returned):
+    returned_object = call(function, [api("PyLong_FromLongLong", POINTER, n) for n in numbers])
+    with b.if_else(b.icmp_unsigned("==", returned_object, nothing)) as (failed, returned):
         with failed:
             kind = api("PyErr_Occurred", POINTER)
             api("Py_IncRef", ir.VoidType(), kind)
             api("PyErr_Clear", ir.VoidType())
-            told = call(died, [api("PyLong_FromLongLong", POINTER, numbers[1]), kind])
+            reply = call(died, [api("PyLong_FromLongLong", POINTER, numbers[1]), kind])
             api("PyErr_Clear", ir.VoidType())
-            with b.if_then(b.icmp_unsigned("!=", told, nothing)):
-                api("Py_DecRef", ir.VoidType(), told)
+            with b.if_then(b.icmp_unsigned("!=", reply, nothing)):
+                api("Py_DecRef", ir.VoidType(), reply)
         with returned:
-            b.store(api("PyLong_AsLongLong", LONG, made), result)
-            api("Py_DecRef", ir.VoidType(), made)
+            b.store(api("PyLong_AsLongLong", LONG, returned_object), result)
+            api("Py_DecRef", ir.VoidType(), returned_object)
     api("PyGILState_Release", ir.VoidType(), state)
     return b.load(result)
 
@@ -153,14 +149,14 @@ add, exchange = intrinsic(_add), intrinsic(_exchange)
 
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
-"""`score` takes addresses: of the call, the columns, and the result."""
+"""Argument types of `score`: the addresses of the call, the chunk, and the result."""
 
-TOLD = 4
-"""Words that `functions._ask` is given: where the rows lie, how many, where results go, and where
-the addresses of the columns of texts stand."""
+BLOCK_ARGUMENTS = 4
+"""Number of integers that `functions._score_in_python` gets: the address of the rows, their count,
+the address of the results, and that of the addresses of the text columns."""
 
 TILE = 64
-"""Rows whose columns are gathered together: a block of the matrix stays in the nearest cache."""
+"""Rows whose columns are gathered together, to keep their part of the matrix in the L1 cache."""
 
 _U = np.uint64
 
@@ -202,12 +198,10 @@ NULL = (1 << 32) - 1
 
 @helper
 def _lists(vector: Any, rows: Any, ends: Any) -> Any:
-    """Make each row of a vector of lists as long as `ends` says, and return the vector of parts.
+    """Set the lists of all rows of a vector, and return its child vector, which has room already.
 
-    There is room for the parts already (`_reserve_lists`).
-
-    ends int64 (groups + 1,): where the lists of a row begin and end. One row of the vector has one
-    list of each.
+    ends int64 (groups + 1,): where the lists of a row begin and end. A row of the vector has one
+    list per group.
     """
     lists = ends.size - 1
     duckdb_list_vector_set_size(vector, rows * ends[lists])
@@ -222,10 +216,10 @@ def _lists(vector: Any, rows: Any, ends: Any) -> Any:
 
 @helper
 def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
-    """x (rows * width,) = the columns' numbers from row `first` on, NaN for NULL.
+    """Gather the columns' numbers from row `first` on into x (rows * width,), with NaN for NULL.
 
-    columns, masks int64 (k,): addresses of the numbers, and of the bits of those that are not NULL,
-    or 0. to int64 (k,): where they stand in a row, or -1.
+    columns, masks int64 (k,): addresses of the numbers, and of the validity masks or 0. to int64
+    (k,): their columns in x, or -1.
     """
     for begin in range(0, rows, TILE):
         end = min(begin + TILE, rows)
@@ -240,18 +234,19 @@ def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any
                 bits = bits_at(masks[c], (first + rows + 63) // 64)
                 for r in range(_U(begin), _U(end)):
                     at = _U(first) + r
-                    held = (bits[at >> _U(6)] >> (at & _U(63))) & _U(1)
-                    x[r * _U(width) + _U(to[c])] = column[at] if held else np.nan
+                    is_valid = (bits[at >> _U(6)] >> (at & _U(63))) & _U(1)
+                    x[r * _U(width) + _U(to[c])] = column[at] if is_valid else np.nan
 
 
 @helper
 def _gather_packed(
     numbers_at: Any, mask: Any, to: Any, first: Any, rows: Any, width: Any, x: Any
 ) -> None:
-    """x (rows * width,) = packed rows from row `first` on, NaN for NULL.
+    """Gather packed rows from row `first` on into x (rows * width,), with NaN for NULL.
 
-    numbers_at, mask: addresses of the numbers (.., k), and of the bits of those that are not NULL,
-    or 0. to int64 (k,): where they stand in a row, or -1.
+    numbers_at, mask: addresses of the numbers (..., k), and of the validity mask or 0. to int64
+        (k,):
+    their columns in x, or -1.
     """
     k = to.size
     numbers = alike(x, numbers_at, (first + rows) * k)
@@ -260,13 +255,13 @@ def _gather_packed(
         for c in range(k):
             if to[c] >= 0:
                 at = _U((first + r) * k + c)
-                held = mask == 0 or (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(1)
-                x[r * width + to[c]] = numbers[at] if held else np.nan
+                is_valid = mask == 0 or (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(1)
+                x[r * width + to[c]] = numbers[at] if is_valid else np.nan
 
 
 @helper
 def _has_null(mask: Any, rows: Any) -> Any:
-    """Whether a mask of validity says that one of the first rows is NULL."""
+    """Return whether the validity mask marks one of the first rows as NULL."""
     if mask != 0:
         bits = bits_at(mask, (rows + 63) // 64)
         for r in range(rows):
@@ -277,7 +272,7 @@ def _has_null(mask: Any, rows: Any) -> Any:
 
 @helper
 def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any) -> None:
-    """Copy DuckDB's texts from row `first` on; NULL becomes one of the length `NULL`."""
+    """Copy DuckDB's texts from row `first` on; NULL gets the length `NULL`."""
     strings, out = bits_at(strings_at, 2 * (first + rows)), bits_at(out_at, 2 * rows)
     for r in range(rows):
         out[2 * r], out[2 * r + 1] = strings[2 * (first + r)], strings[2 * (first + r) + 1]
@@ -290,28 +285,28 @@ def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any
 
 
 @helper
-def _scatter(made_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) -> None:
-    """Write a block's numbers (rows, fields) to a struct, from row `first` on.
+def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) -> None:
+    """Write a block's numbers (rows, fields) to a struct vector, from row `first` on.
 
     sizes int64 (fields,): bytes of an INTEGER or a DOUBLE.
     """
     width = sizes.size
-    made = doubles_at(made_at, rows * width)
+    results = doubles_at(results_at, rows * width)
     for c in range(width):
         field = duckdb_vector_get_data(duckdb_struct_vector_get_child(struct, c))
         if sizes[c] == 4:
-            whole = whole_at(field, first + rows)
+            integers_of = whole_at(field, first + rows)
             for r in range(rows):
-                whole[first + r] = np.int32(made[r * width + c])
+                integers_of[first + r] = np.int32(results[r * width + c])
         else:
             numbers = doubles_at(field, first + rows)
             for r in range(rows):
-                numbers[first + r] = made[r * width + c]
+                numbers[first + r] = results[r * width + c]
 
 
 @called
 def _pick(columns: Any, masks: Any, to: Any, picked: Any, width: Any, x: Any) -> None:
-    """x (rows * width,) = the DOUBLEs of the rows that are picked, NaN for NULL.
+    """Gather the DOUBLEs of the picked rows into x (rows * width,), with NaN for NULL.
 
     columns, masks, to: as in `_gather`.
     """
@@ -324,13 +319,13 @@ def _pick(columns: Any, masks: Any, to: Any, picked: Any, width: Any, x: Any) ->
             bits = bits_at(masks[c], 1 << 40)
             for r in range(_U(begin), _U(end)):
                 at = _U(picked[r])
-                held = masks[c] == 0 or (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(1)
-                x[r * _U(width) + _U(to[c])] = column[at] if held else np.nan
+                is_valid = masks[c] == 0 or (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(1)
+                x[r * _U(width) + _U(to[c])] = column[at] if is_valid else np.nan
 
 
 @called
 def _pick_texts(strings_at: Any, mask: Any, picked: Any, out_at: Any) -> None:
-    """Copy DuckDB's texts of the rows that are picked, as `_gather_texts` does."""
+    """Copy DuckDB's texts of the picked rows like `_gather_texts`."""
     strings, out = bits_at(strings_at, 1 << 40), bits_at(out_at, 2 * picked.size)
     bits = bits_at(mask, 1 << 40)
     for r in range(picked.size):
@@ -341,16 +336,16 @@ def _pick_texts(strings_at: Any, mask: Any, picked: Any, out_at: Any) -> None:
 
 
 @called
-def _put(made_at: Any, picked: Any, size: Any, out: Any) -> None:
-    """Write INTEGERs or DOUBLEs of so many bytes to the rows that are picked."""
+def _put(results_at: Any, picked: Any, size: Any, out: Any) -> None:
+    """Write INTEGERs or DOUBLEs, by their size in bytes, to the picked rows."""
     if size == 4:
-        whole, wholes = whole_at(made_at, picked.size), whole_at(out, 1 << 40)
+        result_integers, out_integers = whole_at(results_at, picked.size), whole_at(out, 1 << 40)
         for r in range(picked.size):
-            wholes[picked[r]] = whole[r]
+            out_integers[picked[r]] = result_integers[r]
     else:
-        number, numbers = doubles_at(made_at, picked.size), doubles_at(out, 1 << 40)
+        results, out_numbers = doubles_at(results_at, picked.size), doubles_at(out, 1 << 40)
         for r in range(picked.size):
-            numbers[picked[r]] = number[r]
+            out_numbers[picked[r]] = results[r]
 
 
 @helper
@@ -359,25 +354,25 @@ def _calls(plan: Any, rows: Any) -> Any:
 
 
 def put_plan(state_at: Any, plan_at: Any) -> Any:
-    """Exchange a function's plan; how many threads may still follow the one before.
+    """Exchange a function's plan; return how many threads may still follow the previous one.
 
-    A thread counts itself before it reads the plan, so that none follows what this has taken away
-    once the count is 0.
+    A thread counts itself before it reads the plan. So no thread follows the previous plan once the
+    count is 0.
     """
     exchange(state_at, plan_at)
     return add(state_at + 8 * USERS, 0)
 
 
 def same(address: Any) -> Any:
-    """DuckDB's copy of what a call was bound to: states are never freed."""
+    """Copy a call's bind data, which is the address of a state and is never freed."""
     return address
 
 
 @called
 def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
-    """Return the address of a plan that has calls for so many rows, and count this thread.
+    """Return the address of a plan with calls for `rows` rows, and count this thread as its user.
 
-    Python makes the plan if it is missing. Returns 0, and counts nothing, where that fails.
+    Python builds the plan if it is missing. Returns 0, and counts nothing, if that fails.
     """
     state = words_at(state_at, STATE)
     add(state_at + 8 * USERS, 1)
@@ -393,10 +388,10 @@ def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
 
 @called
 def _reserve_lists(vector: Any, rows: Any, levels: Any, lists: Any, parts: Any) -> None:
-    """Make room in a vector for the lists of so many rows.
+    """Reserve room in a vector for the lists of `rows` rows.
 
     DuckDB throws an exception when memory runs out. It unwinds this machine code, which has no
-    handlers: so the caller may hold no memory yet, and must not be counted as a user of a plan.
+    handlers. So the caller must not hold memory yet, and must not be counted as a user of a plan.
     """
     if levels > 1:
         duckdb_list_vector_reserve(vector, rows * lists)
@@ -407,7 +402,7 @@ def _reserve_lists(vector: Any, rows: Any, levels: Any, lists: Any, parts: Any) 
 
 @helper
 def _parts(plan_at: Any) -> Any:
-    """Return how many numbers the lists of one row have together."""
+    """Return the total length of one row's lists."""
     plan = words_at(plan_at, HEAD)
     ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[PLACES])
     return words_at(ends_at, plan[GROUPS] + 1)[plan[GROUPS]]
@@ -425,14 +420,18 @@ def score_rows(
     lists: Any,
     parts: Any,
 ) -> Any:
-    """Write a function's results to `out`. Returns False where DuckDB was told of an error.
+    """Write a function's results to `out`. Returns False after an error, which DuckDB gets.
 
-    columns, masks int64 (k,): addresses of its columns, numbers first, and of the bits of what is
-    not NULL, or 0; or of an array with all numbers, where `state_at` says so.
-    picked int64 (rows,): the rows to score, whose numbers are DOUBLE; each has one number as its
-    result, written where it stands from the address `out` on. Or (0,): the rows of a chunk,
-    whose result is the vector `out`.
-    lists, parts: how many lists of a row, and numbers in these, there is room for in `out`.
+    One long kernel with flat arguments: it owns the memory of a block, which every exit must free,
+    and numba compiles it for integers and arrays only.
+
+    Args:
+        columns, masks: int64 (k,), addresses of the columns, numbers first, and of their validity
+            masks or 0; or of one array with all numbers if the state says so.
+        picked: int64 (rows,), the rows to score, whose numbers are DOUBLE. Each has one number as
+            its result, written to its position from the address `out` on. If (0,), all rows of a
+            chunk are scored, and `out` is the result vector.
+        lists, parts: number of lists per row, and of numbers in them, that `out` has room for.
     """
     state = words_at(state_at, STATE)
     add(state_at + 8 * BATCHES, 1)
@@ -442,7 +441,7 @@ def score_rows(
         return False
     plan = words_at(plan_at, HEAD)
     if plan[LEVELS] > 0 and (plan[GROUPS] > lists or _parts(plan_at) > parts):
-        # Room was made for another plan, whose results were smaller.
+        # Room was reserved for an earlier plan, whose results were smaller.
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
         add(state_at + 8 * USERS, -1)
         return False
@@ -455,53 +454,54 @@ def score_rows(
     count, groups, levels = plan[PLACES], plan[GROUPS], plan[LEVELS]
     to = words_at(plan_at + 8 * HEAD, k)
     sizes = words_at(plan_at + 8 * (HEAD + k), count)
-    # One piece of memory for a block: words of calls, addresses, and numbers.
-    most, taken = plan[MOST_WORDS], ALIGN
+    # One allocation for a block: integers of the calls, addresses, and numbers.
+    most, scratch_bytes = plan[MOST_WORDS], ALIGN
     for i in range(count):
-        taken += aligned(sizes[i] * block)
-    made_bytes = plan[WIDTH] * plan[RESULT_BYTES]
-    between = levels == STRUCT or picked.size > 0
-    if between:
-        taken += made_bytes * block
-    room = most + count + 2 + TOLD
-    held_at = malloc(8 * room + aligned(width * size * block) + taken)
-    if held_at == 0:
+        scratch_bytes += aligned(sizes[i] * block)
+    result_row_bytes = plan[WIDTH] * plan[RESULT_BYTES]
+    has_result_buffer = levels == STRUCT or picked.size > 0
+    if has_result_buffer:
+        scratch_bytes += result_row_bytes * block
+    room = most + count + 2 + BLOCK_ARGUMENTS
+    memory_at = malloc(8 * room + aligned(width * size * block) + scratch_bytes)
+    if memory_at == 0:
         if state[MEASURE] != 0:
             python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
         add(state_at + 8 * USERS, -1)
         return False
-    held = words_at(held_at, room)
-    words, told, places = held[:most], held[most:][:TOLD], held[most + TOLD :]
-    at = aligned(held_at + 8 * room)
-    places[0] = at
+    memory = words_at(memory_at, room)
+    words, block_arguments = memory[:most], memory[most:][:BLOCK_ARGUMENTS]
+    buffers = memory[most + BLOCK_ARGUMENTS :]
+    at = aligned(memory_at + 8 * room)
+    buffers[0] = at
     at += aligned(width * size * block)
     for i in range(count):
-        places[2 + i] = at
+        buffers[2 + i] = at
         at += aligned(sizes[i] * block)
     is_packed = state[ROWS_OF] == PACKED_ROWS
     vector = out
     if levels > 0:
         ends = words_at(plan_at + 8 * (HEAD + k + count), groups + 1)
         if levels > 1:
-            told[0], told[1] = 0, groups
-            vector = _lists(vector, rows, told[:2])
+            block_arguments[0], block_arguments[1] = 0, groups
+            vector = _lists(vector, rows, block_arguments[:2])
         vector = _lists(vector, rows, ends)
-    result = at if between else duckdb_vector_get_data(vector)
-    works = True
+    result = at if has_result_buffer else duckdb_vector_get_data(vector)
+    succeeded = True
     for first in range(0, rows, block):
         here = min(block, rows - first)
         if is_packed:
-            z = doubles_at(places[0], here * width)
+            z = doubles_at(buffers[0], here * width)
             _gather_packed(columns[0], masks[0], to, first, here, width, z)
         elif size == 4:
-            x = floats_at(places[0], here * width)
+            x = floats_at(buffers[0], here * width)
             if picked.size > 0:
                 _pick(columns[:k], masks, to, picked[first : first + here], width, x)
             else:
                 _gather(columns[:k], masks, to, first, here, width, x)
         else:
-            y = doubles_at(places[0], here * width)
+            y = doubles_at(buffers[0], here * width)
             if picked.size > 0:
                 _pick(columns[:k], masks, to, picked[first : first + here], width, y)
             else:
@@ -509,31 +509,31 @@ def score_rows(
         for t in range(texts):
             if picked.size > 0:
                 some = picked[first : first + here]
-                _pick_texts(columns[k + t], masks[k + t], some, places[2 + t])
+                _pick_texts(columns[k + t], masks[k + t], some, buffers[2 + t])
             else:
-                _gather_texts(columns[k + t], masks[k + t], first, here, places[2 + t])
-        places[1] = result if between else result + first * made_bytes
-        if calls == 0 or follow(table, calls, here, places, words) != -1:
-            told[0], told[1], told[2] = places[0], here, places[1]
-            told[3] = places.ctypes.data + 16
-            told_at = told.ctypes.data
-            if python(state[ASK], state[DIED], state[NUMBER], info, told_at, plan_at) == 0:
-                works = False
+                _gather_texts(columns[k + t], masks[k + t], first, here, buffers[2 + t])
+        buffers[1] = result if has_result_buffer else result + first * result_row_bytes
+        if calls == 0 or follow(table, calls, here, buffers, words) != -1:
+            block_arguments[0], block_arguments[1] = buffers[0], here
+            block_arguments[2], block_arguments[3] = buffers[1], buffers.ctypes.data + 16
+            block_at = block_arguments.ctypes.data
+            if python(state[ASK], state[DIED], state[NUMBER], info, block_at, plan_at) == 0:
+                succeeded = False
                 break
         if picked.size > 0:
             _put(result, picked[first : first + here], plan[RESULT_BYTES], out)
         elif levels == STRUCT:
             sizes_of = words_at(plan_at + 8 * (HEAD + k + count), plan[WIDTH])
             _scatter(result, first, here, sizes_of, out)
-    free(held_at)
+    free(memory_at)
     if state[MEASURE] != 0:
         python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
     add(state_at + 8 * USERS, -1)
-    return works
+    return succeeded
 
 
 def score(info: Any, chunk: Any, out: Any) -> Any:
-    """Write the results of a chunk of rows to the vector `out`; see the module."""
+    """Write the results of a chunk of rows to the vector `out` (see the module)."""
     state_at = duckdb_scalar_function_get_extra_info(info)
     state = words_at(state_at, STATE)
     rows = duckdb_data_chunk_get_size(chunk)
@@ -546,7 +546,7 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
         state_at = bound_at
         state = words_at(state_at, STATE)
     is_packed = state[ROWS_OF] == PACKED_ROWS
-    given = 1 if is_packed else duckdb_data_chunk_get_column_count(chunk)
+    column_count = 1 if is_packed else duckdb_data_chunk_get_column_count(chunk)
     plan_at = _enter_plan(info, state_at, rows)
     if plan_at == 0:
         return np.int64(0)
@@ -555,18 +555,18 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
         lists, parts = words_at(plan_at, HEAD)[GROUPS], _parts(plan_at)
     add(state_at + 8 * USERS, -1)
     _reserve_lists(out, rows, levels, lists, parts)
-    held_at = malloc(16 * given)
-    if held_at == 0:
+    memory_at = malloc(16 * column_count)
+    if memory_at == 0:
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
         return np.int64(0)
-    held = words_at(held_at, 2 * given)
-    columns, masks = held[:given], held[given:]
-    for c in range(given):
+    memory = words_at(memory_at, 2 * column_count)
+    columns, masks = memory[:column_count], memory[column_count:]
+    for c in range(column_count):
         column = duckdb_data_chunk_get_vector(chunk, c)
         if is_packed:
             column = duckdb_array_vector_get_child(duckdb_data_chunk_get_vector(chunk, 1))
         columns[c] = duckdb_vector_get_data(column)
         masks[c] = duckdb_vector_get_validity(column)
-    score_rows(info, state_at, columns, masks, held[:0], rows, out, lists, parts)
-    free(held_at)
+    score_rows(info, state_at, columns, masks, memory[:0], rows, out, lists, parts)
+    free(memory_at)
     return np.int64(0)

@@ -1,11 +1,11 @@
-"""What DuckDB calls for rows that name their models, without Python's lock: those of one together.
+"""The kernel that DuckDB calls for rows that name their models, without Python's lock.
 
     route(info, chunk, out):
         look up the model of each row
-        for each model: score its rows (`row_path.score_rows`), and write where they stood
+        for each model: score its rows (`row_path.score_rows`), and write them to their positions
 
-A chunk has the names (VARCHAR), columns of numbers (DOUBLE), and of texts (VARCHAR), of which each
-model takes some.
+A chunk has the names (VARCHAR), columns of numbers (DOUBLE) and of texts (VARCHAR). Each model uses
+some of these columns.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ from sqlml.udfs.duckdb.native.row_path import (
 )
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
-"""`route` takes addresses: of the call, the columns, and the result."""
+"""Argument types of `route`: the addresses of the call, the chunk, and the result."""
 
 NO_MODEL, UNKNOWN = -1, -2
-"""In place of a model's number: the row has NULL, or Python is asked what it has."""
+"""Special model numbers: the row is NULL, or Python decides."""
 
 _U = np.uint64
 _LENGTH = _U((1 << 32) - 1)
@@ -73,20 +73,20 @@ duckdb_vector_ensure_validity_writable = process_function_1(
 )
 
 CALLED = (*row_path.CALLED, "duckdb_vector_ensure_validity_writable")
-"""Functions of the C API that are called."""
+"""Functions of the C API that `route` calls."""
 
 
 @called
 def find_slot(name: Any, slots: Any, last: Any) -> Any:
-    """Where a name's slot begins, or an empty one where it would stand."""
+    """Return where the slot of a name begins, or the empty slot where it belongs."""
     h = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
     slot = h & last
     while slots[slot * SLOT + NAME_AT] != 0:
         at = slot * SLOT
         if slots[at + HASH] == h and slots[at + NAME_BYTES] == name.size:
-            known = bytes_at(slots[at + NAME_AT], name.size)
+            candidate = bytes_at(slots[at + NAME_AT], name.size)
             k = 0
-            while k < name.size and known[k] == name[k]:
+            while k < name.size and candidate[k] == name[k]:
                 k += 1
             if k == name.size:
                 break
@@ -95,7 +95,7 @@ def find_slot(name: Any, slots: Any, last: Any) -> Any:
 
 
 def put_name(name: Any, model: Any, slots: Any, last: Any) -> None:
-    """Put a name uint8 (n,) that is kept, and its model, into slots that have room."""
+    """Insert a name uint8 (n,), which must stay alive, and its model into the slots."""
     at = find_slot(name, slots, last)
     slots[at + HASH] = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
     slots[at + NAME_AT] = np.int64(name.ctypes.data)
@@ -105,7 +105,7 @@ def put_name(name: Any, model: Any, slots: Any, last: Any) -> None:
 
 @called
 def _model_of(text_at: Any, first: Any, second: Any, slots: Any, last: Any) -> Any:
-    """The model of a text of DuckDB's, two words at an address."""
+    """Return the model of a DuckDB text, two 64-bit integers at an address."""
     length = np.int64(first & _LENGTH)
     name = bytes_at(text_at + 4 if length <= INLINE else np.int64(second), length)
     at = find_slot(name, slots, last)
@@ -129,30 +129,30 @@ def _set_null(vector: Any, row: Any) -> None:
 
 @called
 def _chained(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any) -> Any:
-    """Look up the models of all rows; how many there are, or -1 where DuckDB was told of an error.
+    """Chain the rows of each model; return the number of models, or -1 after an error.
 
-    chains int64 (models + 2 rows,): the first row of each model, -1 before and for none; the next
-    row of the same model, or -1; and the models that there are.
+    chains int64 (models + 2 rows,): the first row of each model, or -1; the next row of the same
+    model, or -1; and the models that occur.
     """
     models = state[MODELS]
-    first, after, found = chains[:models], chains[models:][:rows], chains[models + rows :]
+    first, after, occurring = chains[:models], chains[models:][:rows], chains[models + rows :]
     slots, last = words_at(state[SLOTS_AT], (state[LAST_SLOT] + 1) * SLOT), state[LAST_SLOT]
     texts_at, mask = duckdb_vector_get_data(names), duckdb_vector_get_validity(names)
     texts = bits_at(texts_at, 2 * rows)
     count, model = 0, np.int64(UNKNOWN)
-    known, known_2 = _U(0), _U(0)
-    for row in range(rows - 1, -1, -1):  # so that each chain has its rows in order
+    last_first, last_second = _U(0), _U(0)
+    for row in range(rows - 1, -1, -1):  # Backwards, so that each chain has its rows in order.
         if _is_null(mask, row):
             _set_null(out, row)
             continue
-        # Two texts of the same words are equal: short ones hold all bytes, long ones lie together.
-        if model == UNKNOWN or texts[2 * row] != known or texts[2 * row + 1] != known_2:
-            known, known_2 = texts[2 * row], texts[2 * row + 1]
+        # Texts of equal integers are equal: short ones hold all bytes, long ones share an address.
+        if model == UNKNOWN or texts[2 * row] != last_first or texts[2 * row + 1] != last_second:
+            last_first, last_second = texts[2 * row], texts[2 * row + 1]
             text_at = np.int64(texts_at + 16 * row)
-            model = _model_of(text_at, known, known_2, slots, last)
+            model = _model_of(text_at, last_first, last_second, slots, last)
             if model == UNKNOWN:
-                length = np.int64(known & _LENGTH)
-                name_at = text_at + 4 if length <= INLINE else np.int64(known_2)
+                length = np.int64(last_first & _LENGTH)
+                name_at = text_at + 4 if length <= INLINE else np.int64(last_second)
                 number = np.int64(state.ctypes.data)
                 if python(state[REFUSE], state[DIES], number, info, name_at, length) == 0:
                     return -1
@@ -160,7 +160,7 @@ def _chained(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any
             _set_null(out, row)
             continue
         if first[model] < 0:
-            found[count] = model
+            occurring[count] = model
             count += 1
         after[row] = first[model]
         first[model] = row
@@ -169,7 +169,7 @@ def _chained(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any
 
 @called
 def _taken(taken: Any, chunk: Any, columns: Any, masks: Any) -> None:
-    """The addresses of the columns that a model takes, and of the bits of what is not NULL."""
+    """Write the addresses of the columns that a model uses, and of their validity masks."""
     for c in range(taken.size):
         column = duckdb_data_chunk_get_vector(chunk, taken[c])
         columns[c] = duckdb_vector_get_data(column)
@@ -177,41 +177,47 @@ def _taken(taken: Any, chunk: Any, columns: Any, masks: Any) -> None:
 
 
 def route(info: Any, chunk: Any, out: Any) -> Any:
-    """Write the results of a chunk of rows to the vector `out`; see the module."""
+    """Write the results of a chunk of rows to the vector `out` (see the module)."""
     state = words_at(duckdb_scalar_function_get_extra_info(info), ROUTER)
     rows, models = duckdb_data_chunk_get_size(chunk), state[MODELS]
     room = models + 3 * rows + 2 * state[MOST_TAKEN]
-    held_at = malloc(8 * room)
-    if held_at == 0:
+    memory_at = malloc(8 * room)
+    if memory_at == 0:
         duckdb_scalar_function_set_error(info, state[OUT_OF_MEMORY])
         return np.int64(0)
-    held = words_at(held_at, room)
-    chains, rest = held[: models + 2 * rows], held[models + 2 * rows :]
+    memory = words_at(memory_at, room)
+    chains, rest = memory[: models + 2 * rows], memory[models + 2 * rows :]
     picked, columns = rest[:rows], rest[rows:][: state[MOST_TAKEN]]
     masks = rest[rows + state[MOST_TAKEN] :]
     chains[:models] = -1
-    found = chains[models + rows :]
+    occurring = chains[models + rows :]
     values = duckdb_vector_get_data(out)
     count = _chained(info, state, duckdb_data_chunk_get_vector(chunk, 0), rows, out, chains)
     for k in range(count - 1, -1, -1):
-        model = words_at(state[MODELS_AT] + 8 * MODEL_WORDS * found[k], MODEL_WORDS)
-        row, own = chains[found[k]], 0
+        model = words_at(state[MODELS_AT] + 8 * MODEL_WORDS * occurring[k], MODEL_WORDS)
+        row, count_of_model = chains[occurring[k]], 0
         while row >= 0:
-            picked[own] = row
-            own += 1
+            picked[count_of_model] = row
+            count_of_model += 1
             row = chains[models + row]
         if model[STATE_AT] == 0:
-            wholes = whole_at(values, rows)
-            for i in range(own):
-                wholes[picked[i]] = np.int32(model[KIND])
+            integers = whole_at(values, rows)
+            for i in range(count_of_model):
+                integers[picked[i]] = np.int32(model[KIND])
             continue
         taken = words_at(model[TAKEN_AT], model[TAKEN])
         _taken(taken, chunk, columns, masks)
-        own_columns, own_masks, own_rows = columns[: taken.size], masks[: taken.size], picked[:own]
-        state_at = model[STATE_AT]
         if not score_rows(
-            info, state_at, own_columns, own_masks, own_rows, own, values, np.int64(0), np.int64(0)
+            info,
+            model[STATE_AT],
+            columns[: taken.size],
+            masks[: taken.size],
+            picked[:count_of_model],
+            count_of_model,
+            values,
+            np.int64(0),
+            np.int64(0),
         ):
             break
-    free(held_at)
+    free(memory_at)
     return np.int64(0)
