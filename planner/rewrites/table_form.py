@@ -25,11 +25,16 @@ from sqlml.errors import BindError, SqlmlError
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.rewrites.cascaded_calls import called_models
-from sqlml.planner.rewrites.draft import Draft, Piece, ExpandedStatement
+from sqlml.planner.rewrites.draft import Draft, ExpandedStatement, Piece
 from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.parameters import Parameters
 from sqlml.planner.syntax.read_outline import outline_of
-from sqlml.planner.syntax.table_form import TableForm, find_defined_names, find_names, find_table_forms
+from sqlml.planner.syntax.table_form import (
+    TableForm,
+    find_defined_names,
+    find_names,
+    find_table_forms,
+)
 from sqlml.planner.table_functions.table_function_call import ColumnTypes, TableFunctionCall
 from sqlml.planner.table_functions.table_function_registry import write_table_function
 from sqlml.types import fold

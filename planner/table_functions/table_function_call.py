@@ -11,7 +11,7 @@ from sqlml.dialects import Dialect
 from sqlml.errors import BindError, UnknownModelError
 from sqlml.planner.binding.context import Context
 from sqlml.planner.syntax.forms import FORMS
-from sqlml.planner.syntax.table_form import TableForm, defined_names, names_in
+from sqlml.planner.syntax.table_form import TableForm, find_defined_names, find_names
 
 ColumnTypes = Mapping[str, str] | None
 """Name -> type of columns; None if the engine cannot tell yet, as for a query of a WITH clause."""
@@ -110,7 +110,7 @@ class TableFunctionCall:
                 f"ml_{self.name}(MODEL m, TABLE t{label})"
             )
         dialect = self.dialect.name
-        redefined = defined_names(self.sql, dialect) & names_in(rows, dialect)
+        redefined = find_defined_names(self.sql, dialect) & find_names(rows, dialect)
         if redefined:
             raise self.error(
                 f"the query that trained model {self.model.label} reads {min(redefined)!r}, which "

@@ -152,7 +152,7 @@ def write_table_function(call: TableFunctionCall) -> tuple[str, ...]:
         UnknownModelError: there is no such model.
     """
     function = TABLE_FUNCTIONS[call.name]
-    takes_no_rows = FORMS[call.name].tables == (0, 0)
+    takes_no_rows = FORMS[call.name].table_range == (0, 0)
     if call.rows or takes_no_rows:
         return function.write(call)
     if function.write_stored and not call.form.options and call.training is not None:

@@ -9,18 +9,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sqlml.catalog.read import Lookup
+from sqlml.catalog.lookup import Lookup
 from sqlml.catalog.stored_programs import Programs
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError, UnknownModelError
 from sqlml.host import RowHost
+from sqlml.planner.plan.explain_plan import Analysis, Measured
 from sqlml.planner.plan.plan import Plan, with_rows
-from sqlml.planner.plan.text import Analysis, Measured
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.engine_errors import reworded_errors
 from sqlml.session.registered_functions import Functions
 from sqlml.statements.planner_callbacks import explained_by_rows, names_in_rows
-from sqlml.training.reading.shaped_rows import held_out_query
+from sqlml.training.rows.estimator_input import held_out_query
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.engine_function import EngineFunction

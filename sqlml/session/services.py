@@ -9,13 +9,13 @@ from functools import partial
 
 import duckdb
 
-from sqlml.catalog.changes import ModelChanges, VersionChanges
+from sqlml.catalog.lookup import Catalog, Lookup
 from sqlml.catalog.model import NewVersion, Reference
-from sqlml.catalog.plain_macros import Macros, ModelCall
-from sqlml.catalog.read import Catalog, Lookup
+from sqlml.catalog.model_changes import ModelChanges, VersionChanges
+from sqlml.catalog.scoring_macros import Macros, ModelCall
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, SqlmlError
-from sqlml.planner.model_sql.plain_macros import HELPERS, model_bodies
+from sqlml.planner.model_sql.macro_bodies import HELPERS, model_bodies
 from sqlml.session.planned_queries import Explaining, Queries
 from sqlml.session.registered_functions import Arrivals, Functions
 from sqlml.statements.models import Models

@@ -21,7 +21,7 @@ from sqlml.dialects.duckdb import builtin
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.parsing.statements import DescribeModel, ExplainModel, ShowModels, ShowVersions
-from sqlml.planner.plan.text import explain_model as explain_program
+from sqlml.planner.plan.explain_plan import explain_model as explain_program
 from sqlml.statements.model_options import ESTIMATOR, user_options
 from sqlml.statements.models import Answer, Models, resolve_model, resolve_name, rows
 from sqlml.statements.show_create_model import sql_type

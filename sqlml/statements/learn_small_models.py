@@ -22,9 +22,8 @@ from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.binding.requested_output import index_of
 from sqlml.planner.program.result_sql import label_literal
 from sqlml.planner.rewrites.tentative_rules import without_views
-from sqlml.planner.syntax.feature_sources import feature_sources
 from sqlml.planner.syntax.joins import LeftJoin, left_joins
-from sqlml.planner.syntax.lineage import FeatureSource
+from sqlml.planner.syntax.lineage import FeatureSource, feature_sources
 from sqlml.planner.syntax.text import text_of
 from sqlml.scorer.input_table import program_inputs
 from sqlml.statements.describe_model import describe_group, describe_small_model

@@ -15,7 +15,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.refused_nulls import refused
 from sqlml.planner.binding.requested_output import index_of
 from sqlml.planner.binding.unknown_categories import check_takes_null
-from sqlml.planner.choice.choose import batch_rows, choose
+from sqlml.planner.program.choose import batch_rows, choose
 from sqlml.types import list_classes
 
 STORED = (

@@ -22,7 +22,7 @@ from sqlml.statements.train_model import (
     train_by_type,
 )
 from sqlml.training.model_types import MODEL_TYPES, metrics_of
-from sqlml.training.train import Trained
+from sqlml.training.train_model import Trained
 from sqlml.types import fold
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(

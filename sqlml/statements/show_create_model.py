@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from sqlml.catalog.lookup import Catalog
 from sqlml.catalog.model import Model, Reference, TrainingFacts
-from sqlml.catalog.read import Catalog
 from sqlml.catalog.small_models import CascadeFacts, SmallModel
 from sqlml.dialects import Dialect
 from sqlml.errors import ArtifactError, ParseError

@@ -19,8 +19,8 @@ from sqlml.statements.model_options import AT_CREATION, OUTPUT, STORED
 from sqlml.statements.models import Answer, Models, resolve_model, rows
 from sqlml.statements.show_create_model import as_json
 from sqlml.training.options.request import request_of
-from sqlml.training.train import Trained
 from sqlml.training.train_estimator import estimator_request
+from sqlml.training.train_model import Trained
 
 _MODEL_OPTIONS = (*STORED, "verify")
 """Options of a training statement that are stored with the model, or say how it is checked."""

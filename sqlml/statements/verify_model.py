@@ -23,7 +23,7 @@ from sqlml.statements.models import Answer, Models, resolve_name, typed_rows
 from sqlml.training.cascades.real_loss import loss_of_cascade, loss_of_filter
 from sqlml.types import fold
 from sqlml.verifying.source import Source, source_of
-from sqlml.verifying.verify import verify_rows
+from sqlml.verifying.verification import verify_rows
 
 _COLUMNS: Mapping[str, str] = MappingProxyType(
     {

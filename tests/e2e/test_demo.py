@@ -13,7 +13,8 @@ from sklearn.metrics import roc_auc_score
 
 import sqlml
 from sqlml.errors import ConfigError, ScoringError
-from sqlml.tools.demo import main, run
+from sqlml.tools.commands import demo as main
+from sqlml.tools.demo import run
 from sqlml.tools.demo.job import compare, query
 
 ROWS = 6000

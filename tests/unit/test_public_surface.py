@@ -15,8 +15,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import sqlml
 from sqlml.statements.model_options import AT_CREATION, STORED, ModelOptions, TrainingOptions
-from sqlml.training.options.own_options import ALIASES, OWN
 from sqlml.training.options.request import request_of
+from sqlml.training.options.sqlml_options import ALIASES, OWN
 
 X, Y = np.arange(8.0).reshape(4, 2), np.array([0.0, 1.0, 0.0, 2.0])
 
