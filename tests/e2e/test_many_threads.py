@@ -222,13 +222,13 @@ def dropped_and_created(seconds: float, threads: int) -> None:
 def test_a_model_that_is_dropped_and_created_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lookup, "PATIENCE", 30.0)  # whatever the machine's pace
+    monkeypatch.setattr(lookup, "RECREATION_TIMEOUT", 30.0)  # whatever the machine's pace
     dropped_and_created(2.0, 3)
 
 
 @pytest.mark.nightly
 def test_a_model_that_is_dropped_and_created_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "PATIENCE", 30.0)
+    monkeypatch.setattr(lookup, "RECREATION_TIMEOUT", 30.0)
     dropped_and_created(60.0, 24)
 
 
@@ -299,7 +299,7 @@ def test_a_model_that_is_gone_is_not_waited_for_in_vain(monkeypatch: pytest.Monk
     with sqlml.connect() as con, con.cursor() as other:
         con.create_model("m", model(1), inputs=NAMES, verify=False)
         assert con.execute(query).fetchall() == other.execute(query).fetchall() == [(1.0,)]
-        monkeypatch.setattr(lookup, "PATIENCE", 0.1)
+        monkeypatch.setattr(lookup, "RECREATION_TIMEOUT", 0.1)
         clock = SimpleNamespace(monotonic=time.monotonic, sleep=looks.append)
         monkeypatch.setattr(lookup, "time", clock)
         con.execute("DROP MODEL m")
