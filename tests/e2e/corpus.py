@@ -213,7 +213,7 @@ def check_only_calls_changed(plan: Plan) -> None:
     places = {token.start: i for i, token in enumerate(tokens)}
     own = {
         **{places[p.start]: r"\*(?: EXCLUDE \([^)]*\))?" for s in sources for p in s.stars},
-        **{places[p.start]: r"\((?:[^)]*, )?" for s in sources for p in s.lists},
+        **{places[p.start]: r"\((?:[^)]*, )?" for s in sources for p in s.exclude_lists},
         **{i: r" ?(?:\?|\$\w+) ?" for i, t in enumerate(tokens) if t.kind == "param"},
     }
     if any("compared in place of" in call.output for call in plan.calls):
