@@ -16,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 import sqlml
 from sqlml.catalog.connection import OUR_TABLES
 from sqlml.errors import CatalogError, ConfigError, ParseError, SqlmlError, UnsupportedModelError
+from tests.e2e.macro_checks import CONFIG
 
 X = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0]})
 LINEAR = LinearRegression().fit(X, X.a)
@@ -27,7 +28,7 @@ LONG = ["n" * 30_000, "x y" * 10_000]
 def file(tmp_path: Path) -> Path:
     """A database with a model, a table and a view."""
     path = tmp_path / "shop.duckdb"
-    with sqlml.connect(path) as con:
+    with sqlml.connect(path, config=CONFIG) as con:
         con.create_model("m", LINEAR)
         con.execute("CREATE TABLE t AS SELECT 1.0 AS a, 2.0 AS y FROM range(9)")
         con.execute("CREATE VIEW v AS SELECT predict('m', *) AS p FROM t")
