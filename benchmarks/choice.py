@@ -22,11 +22,11 @@ import numpy as np
 from benchmarks.compare import compare
 from benchmarks.results import Row, parser, row_of, save, status
 from benchmarks.rounds import best_calls
-from sqlml.backends.costs import current
+from sqlml.backends.costs import current_costs
 from sqlml.errors import SqlmlError
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.ir.trees import RawTrees, ensemble
+from sqlml.ir.trees import RawTrees, build_ensemble
 from sqlml.planner.program.choose import Choice, choose
 from sqlml.planner.program.cost import estimate_ways
 from sqlml.planner.program.prepare import compile_core
@@ -91,7 +91,7 @@ def program_of(cell: Cell, seed: int) -> Program:
         default_left=rng.random(count) < 0.5,
         value=rng.normal(size=(count, 1)),
     )
-    e = ensemble(raw, target=np.zeros(cell.trees), base=np.zeros(1), compare="le")
+    e = build_ensemble(raw, target=np.zeros(cell.trees), base=np.zeros(1), compare="le")
     b = Builder()
     x = b.input("x", "float32", cell.features)
     return b.build({"score": b.op("tree_ensemble", x, **e.attrs())})
@@ -117,7 +117,7 @@ def ways(program: Program, rows: int, budget: float) -> dict[str, Choice]:
     """Every way that is estimated to score the rows within `budget` seconds, by its name."""
     found = {
         f"{e.backend}/{e.strategy}": Choice(e.backend, e.strategy, e.device, "benchmark")
-        for e in estimate_ways(program, current(), rows)
+        for e in estimate_ways(program, current_costs(), rows)
         if e.seconds < budget
     }
     for strategy in FORCED:
@@ -181,7 +181,10 @@ def main(arguments: list[str] | None = None) -> int:
     left_out = 0
     for i, cell in enumerate(cells(options.cells, options.seed)):
         seed = options.seed + i
-        if estimate_ways(program_of(cell, seed), current(), cell.rows)[0].seconds > options.budget:
+        if (
+            estimate_ways(program_of(cell, seed), current_costs(), cell.rows)[0].seconds
+            > options.budget
+        ):
             left_out += 1
             continue
         rows = measure(cell, seed, options.budget, options.rounds)

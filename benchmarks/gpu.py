@@ -36,7 +36,7 @@ import numpy.typing as npt
 from benchmarks.machine import machine
 from benchmarks.operators import OPERATORS
 from benchmarks.rounds import seconds
-from sqlml.backends.devices import available
+from sqlml.backends.devices import is_available
 from sqlml.errors import SqlmlError
 from sqlml.importers.registry import import_model
 from sqlml.passes.split import PACKED
@@ -272,7 +272,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--skip-tests", action="store_true", help="time alone")
     parser.add_argument("--write", type=Path, metavar="FILE", help="keep the results as JSON")
     chosen = parser.parse_args(arguments)
-    if not available("cuda"):
+    if not is_available("cuda"):
         print("no GPU: torch sees none (no driver, no device, or torch is built for the CPU alone)")
         print("nothing was tested or timed; this needs a machine with an NVIDIA GPU")
         return

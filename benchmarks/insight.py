@@ -24,9 +24,9 @@ from benchmarks.compare import Difference
 from benchmarks.results import Row, row_of, with_ratios
 from benchmarks.rounds import best_calls
 from sqlml.backends.native import NativeBackend
-from sqlml.explaining.explained import OWN, sampled_blocks
+from sqlml.explaining.explained import OWN, estimate_blocks
 from sqlml.importers.registry import import_model
-from sqlml.ir.builder import Builder, Value, copy
+from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.program import Program
 
 COLUMNS = 10
@@ -182,8 +182,8 @@ def _estimating(program: Program, background: Mapping[str, Any]) -> Program:
     b = Builder()
     values: list[Value] = []
     for node in program.nodes:
-        values.append(copy(b, node, [values[i] for i in node.inputs]))
-    blocks = sampled_blocks(program, b, background, PERMUTATIONS)
+        values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
+    blocks = estimate_blocks(program, b, background, PERMUTATIONS)
     assert blocks is not None
     return b.build({OWN: blocks}, (), tuple(program.inputs))
 

@@ -37,9 +37,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from benchmarks.machine import machine
 from benchmarks.rounds import best_times
-from sqlml.backends.base import load
+from sqlml.backends.base import load_backend
 from sqlml.importers.registry import import_model
-from sqlml.passes import only, run
+from sqlml.passes import run, select_outputs
 
 NUMBERS, CATEGORIES = 89, 30
 PERCENTILES = (1, 2, 5, 10, 20, 40, 60, 80, 100)
@@ -106,9 +106,9 @@ def measure(key: tuple[str, float], model: Any, rows: int, rounds: int) -> Timin
         warnings.simplefilter("ignore")
         model.fit(train, labels)
     frame, _ = table(rows, seed=1)
-    program = only(import_model(model).program, ["proba"])
+    program = select_outputs(import_model(model).program, ["proba"])
     optimised = run(program)
-    backend = load("native")
+    backend = load_backend("native")
     before, after = backend.compile(program), backend.compile(optimised)
     inputs: Mapping[str, Array] = {name: frame[name].to_numpy(object) for name in frame}
     inputs = {n: v if n[0] == "c" else v.astype(np.float64) for n, v in inputs.items()}

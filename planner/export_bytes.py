@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlml.backends.base import load
+from sqlml.backends.base import load_backend
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir import store
 from sqlml.ir.program import Program
@@ -16,7 +16,7 @@ from sqlml.planner.model_sql.export_macros import export_macros
 FORMATS = ("ONNX", "SQLML", "SQL")
 
 
-def export(
+def export_to_bytes(
     program: Program,
     format: str,
     name: str = "model",
@@ -43,7 +43,7 @@ def export(
         return store.dumps(program, about)
     if format_name == "SQL":
         return export_macros(program, name, options).encode()
-    load("onnxruntime")  # Raises an error if it is not installed.
+    load_backend("onnxruntime")  # Raises an error if it is not installed.
     from sqlml.backends.onnxruntime import export_onnx
 
     has_category_sets = any(

@@ -65,8 +65,8 @@ class PlanCache:
             "keys": context.unique_keys or str,  # Without unique keys, this is never asked.
             "view": context.view,
             "function type": context.function_type,
-            "steady": context.is_steady,
-            "names": context.names,
+            "steady": context.is_repeatable,
+            "names": context.read_names,
         }
         self._settings: Mapping[str, str] = {}
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
@@ -152,8 +152,8 @@ class PlanCache:
             unique_keys=None if keys is None else partial(noted, "keys", keys),
             view=partial(noted, "view", context.view),
             function_type=partial(noted, "function type", context.function_type),
-            is_steady=partial(noted, "steady", context.is_steady),
-            names=partial(noted, "names", context.names),
+            is_repeatable=partial(noted, "steady", context.is_repeatable),
+            read_names=partial(noted, "names", context.read_names),
         )
 
 

@@ -16,9 +16,9 @@ from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.tentative_rules import rewritten
-from sqlml.planner.syntax.arguments import without_calls
+from sqlml.planner.syntax.arguments import replace_calls_with_null
 from sqlml.planner.syntax.parameters import Parameters
-from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.read_outline import read_outline
 
 
 def plan_statement(
@@ -39,7 +39,7 @@ def plan_statement(
     except ParseError as error:
         return _plan_unreadable(sql, error, context)
     draft = rewritten(read, without)
-    uses_models = draft.targets or draft.edits or draft.written_out is not None
+    uses_models = draft.targets or draft.edits or draft.expanded is not None
     return _build_plan(sql, draft) if uses_models else None
 
 
@@ -49,21 +49,21 @@ def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
     Raises:
         ParseError: sqlml cannot parse the statement.
     """
-    outline = outline_of(sql, context.dialect.name)
+    outline = read_outline(sql, context.dialect.name)
     cached_context = replace(
         context,
         model=cache(context.model),
         describe=cache(context.describe),
-        rows=cache(context.rows),
-        explained=cache(context.explained),
+        estimate_rows=cache(context.estimate_rows),
+        explain_against=cache(context.explain_against),
         known_columns={},
-        no_columns=partial(_wait_for_kernels, context.no_columns)
-        if outline.kept
-        else context.no_columns,
-        kept=outline.kept,
+        why_no_columns=partial(_wait_for_kernels, context.why_no_columns)
+        if outline.is_stored
+        else context.why_no_columns,
+        is_stored=outline.is_stored,
     )
     parameter_values = Parameters(outline.parameters, parameters, context.type_of)
-    return Draft(outline=outline, context=cached_context, given=parameter_values)
+    return Draft(outline=outline, context=cached_context, parameters=parameter_values)
 
 
 def _wait_for_kernels(no_columns: NoColumns, _: bool) -> str | None:
@@ -73,17 +73,17 @@ def _wait_for_kernels(no_columns: NoColumns, _: bool) -> str | None:
 
 def _build_plan(sql: str, draft: Draft) -> Plan:
     sql_text = draft.sql
-    remaining, dropped_names = draft.given.remaining()
+    remaining, dropped_names = draft.parameters.remaining_values()
     if draft.has_parameters_in_calls:
-        sql_text, remaining, dropped_names = draft.given.fitted(sql_text)
+        sql_text, remaining, dropped_names = draft.parameters.fit_to(sql_text)
     return Plan(
         statement=sql,
         sql=sql_text,
         calls=tuple(draft.planned.values()),
         parameters=remaining,
         dropped_names=dropped_names,
-        dropped_joins=tuple(" ".join(join.split()) for join in draft.joins),
-        kept=draft.outline.kept,
+        dropped_joins=tuple(" ".join(join.split()) for join in draft.removed_joins),
+        kept=draft.outline.is_stored,
     )
 
 
@@ -96,7 +96,7 @@ def _plan_unreadable(sql: str, error: ParseError, context: Context) -> Plan | No
         ParseError: the engine can parse the statement.
     """
     try:
-        without_models = without_calls(sql, context.dialect.name)
+        without_models = replace_calls_with_null(sql, context.dialect.name)
     except ParseError:
         return None
     if without_models is None:

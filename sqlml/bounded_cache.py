@@ -70,7 +70,7 @@ class Recent(Generic[K, V]):
 _results_of_arrays: dict[tuple[str | int, ...], tuple[Any, list[weakref.ref[Array]]]] = {}
 
 
-def while_alive(what: str, arrays: Sequence[Array], make: Callable[[], V]) -> V:
+def cache_by_arrays(what: str, arrays: Sequence[Array], make: Callable[[], V]) -> V:
     """Return `make()`, which depends on arrays, and cache it for as long as all of them live.
 
     Nothing is cached if one of the arrays is writeable.
@@ -91,7 +91,7 @@ def while_alive(what: str, arrays: Sequence[Array], make: Callable[[], V]) -> V:
     return result
 
 
-def of_programs(function: F) -> F:
+def cache_by_program(function: F) -> F:
     """Cache the results of a function whose first argument is a Program, while the Program lives.
 
     Each Program has a cache bounded by `PREPARED_BYTES`, in which a result counts as large as the
@@ -101,7 +101,7 @@ def of_programs(function: F) -> F:
     return _cache_with_programs(function, replace)
 
 
-def words_of_programs(function: F) -> F:
+def cache_text_by_program(function: F) -> F:
     """Cache as `of_programs` does, for a function whose results do not refer to the Program.
 
     The function receives the Program itself, so that intermediate results are cached, too.

@@ -43,11 +43,11 @@ _PR_SET_PDEATHSIG = 1
 """The option of prctl for a signal at the end of the parent."""
 
 
-class Ended(Exception):
+class ChildEnded(Exception):
     """A child ended, or was ended, without an answer; the message says how: "ends with ..."."""
 
 
-class Failed(Exception):
+class ChildFailed(Exception):
     """An exception in a child.
 
     Attributes:
@@ -89,7 +89,7 @@ class Child:
             Failed: it raises an exception.
         """
         if not sys.executable or getattr(sys, "frozen", False):
-            raise Ended("cannot be started: this program has no Python interpreter of its own")
+            raise ChildEnded("cannot be started: this program has no Python interpreter of its own")
         command = [sys.executable, "-I" if sys.flags.isolated else "-P", __file__]
         header = {
             "target": self._target,
@@ -109,7 +109,7 @@ class Child:
                 env={**os.environ, **folders, "CUDA_VISIBLE_DEVICES": "-1"},  # the CPU suffices
             )
         except OSError as error:
-            raise Ended(f"cannot be started ({error})") from None
+            raise ChildEnded(f"cannot be started ({error})") from None
         try:
             self.first: bytes = self._exchange(json.dumps(header).encode(), *self._inputs)
         except BaseException:
@@ -153,12 +153,12 @@ class Child:
                 _send(to_child, _ANSWER, frame)
             kind, content = _receive(from_child, MAX_ANSWER_BYTES)
         except (OSError, EOFError):
-            raise Ended(self._describe_end()) from None
+            raise ChildEnded(self._describe_end()) from None
         finally:
             timer.cancel()
         if kind == _ERROR:
             report = json.loads(content)
-            raise Failed(str(report["error"]), str(report["message"]))
+            raise ChildFailed(str(report["error"]), str(report["message"]))
         return content
 
     def _end(self) -> None:

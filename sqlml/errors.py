@@ -201,7 +201,7 @@ class TrainingWarning(UserWarning):
     """Something that may be unintended in the rows that a model was trained on."""
 
 
-def named(name: str, message: str) -> SqlmlError | None:
+def make_error(name: str, message: str) -> SqlmlError | None:
     """Return an error of the class `name`, raised in another process; None for other classes."""
     kind = globals().get(name)
     return kind(message) if isinstance(kind, type) and issubclass(kind, SqlmlError) else None

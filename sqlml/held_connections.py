@@ -21,7 +21,7 @@ INSIDE: Mapping[str, str] = MappingProxyType(
 """Class that wraps a connection -> the attribute with the connection or with another wrapper."""
 
 
-def held_by(holder: Any) -> Any:
+def unwrap_connection(holder: Any) -> Any:
     """Unwrap the connection inside an object of another tool; return other objects unchanged.
 
     Classes are recognized by their names, so that no tool is imported.

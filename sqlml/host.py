@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from sqlml.errors import ArtifactError
-from sqlml.regular_files import irregular, local_path, not_regular
+from sqlml.regular_files import irregular_file_error, irregular_kind, local_path
 
 
 class Files(Protocol):
@@ -44,9 +44,9 @@ class LocalFiles:
                 f"{path!r} is not a path of this machine; register the model in a session: "
                 f"CREATE MODEL m FROM '{path}'"
             )
-        kind = irregular(local)
+        kind = irregular_kind(local)
         if kind not in (None, "a directory"):
-            raise not_regular(path, kind)
+            raise irregular_file_error(path, kind)
         return [(local, os.path.getsize(local))] if os.path.isfile(local) else []
 
     def file_content(self, path: str) -> bytes:

@@ -24,7 +24,7 @@ Stop = Callable[[], object]
 _SIGINT = int(signal.SIGINT)
 
 
-def uninterrupted(work: Callable[[], T]) -> T:
+def run_uninterrupted(work: Callable[[], T]) -> T:
     """Run `work` to its end, and return its result or raise its error.
 
     Ctrl-C still raises at once, while the work continues in a thread of its own, to which Python

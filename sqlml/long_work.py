@@ -122,7 +122,7 @@ def long_work(what: str) -> Iterator[None]:
         line.clear()
 
 
-def stage(name: str) -> None:
+def show_stage(name: str) -> None:
     """Show what the long work around this call does from here on; without one, do nothing."""
     line = _LINE.get()
     if line is not None:

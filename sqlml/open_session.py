@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import duckdb
 
-from sqlml.held_connections import held_by
+from sqlml.held_connections import unwrap_connection
 from sqlml.session.session import Session
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def attach(
         return open_spark(connection, None if catalog is None else os.fspath(catalog), allow_pickle)
     if catalog is not None:
         raise TypeError("catalog is for a SparkSession; a DuckDB database stores its own models")
-    native = held_by(connection)
+    native = unwrap_connection(connection)
     if isinstance(native, Session):
         return native
     if not isinstance(native, duckdb.DuckDBPyConnection):

@@ -34,12 +34,12 @@ def local_path(path: str) -> str | None:
     return None if "://" in path else os.path.expanduser(path)
 
 
-def irregular(path: str) -> str | None:
+def irregular_kind(path: str) -> str | None:
     """Name the kind of file at a local path, such as "a pipe"; None for a regular file.
 
     The result is also None if there is no file, or the system does not allow to look.
 
-    >>> irregular("/")
+    >>> irregular_kind("/")
     'a directory'
     """
     try:
@@ -64,9 +64,9 @@ def check_regular(path: str) -> None:
         ArtifactError: the message says what the path leads to.
     """
     local = local_path(path)
-    kind = None if local is None else irregular(local)
+    kind = None if local is None else irregular_kind(local)
     if kind is not None:
-        raise not_regular(path, kind)
+        raise irregular_file_error(path, kind)
 
 
 def files_below(folder: str, most: int) -> dict[str, int]:
@@ -97,7 +97,7 @@ def _raise_unreadable(error: OSError) -> None:
     raise ArtifactError(f"{error.filename!r} cannot be read ({error.strerror})") from error
 
 
-def not_regular(path: str, kind: str) -> ArtifactError:
+def irregular_file_error(path: str, kind: str) -> ArtifactError:
     """Return the error for a path that leads to another kind of file."""
     return ArtifactError(
         f"{path!r} is {kind}; sqlml reads and writes models as regular files: name a file"

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from sqlml.backends.base import Compiled, Filler, filler_of
+from sqlml.backends.base import Compiled, Filler, find_filler
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import (
     InputTypeError,
@@ -36,8 +36,8 @@ from sqlml.errors import (
     SqlmlError,
     UnknownCategoryError,
 )
-from sqlml.ir.utf8_column import Texts
-from sqlml.passes.split import text_input
+from sqlml.ir.utf8_column import TextColumn
+from sqlml.passes.split import text_input_name
 from sqlml.planner.program.function_names import Field
 from sqlml.types import Array
 
@@ -114,14 +114,16 @@ class Lookup:
     looked_up: tuple[int, ...]
     dtype: str
 
-    def texts(self, texts: Mapping[str, Texts]) -> dict[str, Texts]:
+    def texts(self, texts: Mapping[str, TextColumn]) -> dict[str, TextColumn]:
         """Return the texts of a batch to look up, by column name."""
         positions = range(self.first, self.first + len(self.inputs))
-        return {name: texts[text_input(k)] for name, k in zip(self.inputs, positions, strict=True)}
+        return {
+            name: texts[text_input_name(k)] for name, k in zip(self.inputs, positions, strict=True)
+        }
 
-    def rest(self, texts: Mapping[str, Texts]) -> dict[str, Texts]:
+    def rest(self, texts: Mapping[str, TextColumn]) -> dict[str, TextColumn]:
         """Return the other texts, which the model itself reads."""
-        return {name: texts[name] for name in map(text_input, range(self.first))}
+        return {name: texts[name] for name in map(text_input_name, range(self.first))}
 
     def complete(self, matrix_columns: Array, texts: Mapping[str, Any]) -> Array:
         """Join the packed columns (n, columns) and the codes of `texts` to a matrix (n, all)."""
@@ -217,7 +219,7 @@ def find(known: Any, rows: Any, positions: Any) -> Any:
 
 
 Explain = Callable[
-    [UnknownCategoryError, Mapping[str, Any], Mapping[str, Texts]], UnknownCategoryError
+    [UnknownCategoryError, Mapping[str, Any], Mapping[str, TextColumn]], UnknownCategoryError
 ]
 """Improves an error, given the inputs of its batch and the texts that were looked up."""
 
@@ -296,11 +298,11 @@ class BatchFunction:
         try:
             if self.by_column:
                 matrix = matrix_of(arrays[: self.packed], self.dtype)
-                texts = [Texts.of(column) for column in arrays[self.packed :]]
+                texts = [TextColumn.from_values(column) for column in arrays[self.packed :]]
             else:
                 matrix = rows_of(arrays[0], self.packed, self.dtype)
                 texts = texts_of(arrays[1], self.texts) if self.texts else []
-            return self.score_matrix(matrix, {text_input(k): t for k, t in enumerate(texts)})
+            return self.score_matrix(matrix, {text_input_name(k): t for k, t in enumerate(texts)})
         except Exception as error:
             raise park(error) from None
 
@@ -342,7 +344,7 @@ class BatchFunction:
             return self._numbers(matrix, texts)
 
     def _numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        looked_up: dict[str, Texts] = {}
+        looked_up: dict[str, TextColumn] = {}
         if self.lookup is not None:
             looked_up = self.lookup.texts(texts)
             matrix, texts = self.lookup.complete(matrix, looked_up), self.lookup.rest(texts)
@@ -377,7 +379,7 @@ class BatchFunction:
 
     @cached_property
     def _filler(self) -> Filler | None:
-        filler = filler_of(self.compiled, self.output, range(self.width), self.width)
+        filler = find_filler(self.compiled, self.output, range(self.width), self.width)
         fits = filler is not None and filler.width == self.columns and filler.input == self.dtype
         return filler if fits else None
 
@@ -420,7 +422,7 @@ def arrow_type(result: str) -> pa.DataType:
     return kind
 
 
-def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[Texts]:
+def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[TextColumn]:
     """Split lists of `columns` texts (bytes or NULL) into columns, without copying a single chunk.
 
     Raises:
@@ -439,7 +441,7 @@ def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[Texts]:
     lengths = pa.compute.min_max(pa.compute.list_value_length(lists)).as_py()
     if lists.null_count or set(lengths.values()) - {columns, None}:
         raise InputTypeError(f"each row needs a list of {columns} texts")
-    flat = Texts.of(lists.flatten())
+    flat = TextColumn.from_values(lists.flatten())
     return [flat[k::columns] for k in range(columns)]
 
 

@@ -20,11 +20,11 @@ from sqlml.planner.program.named_function import NamedFunction
 class Engine(Protocol):
     """One connection of a SQL engine."""
 
-    def context(self, model: Callable[[str], Model]) -> Context:
+    def make_context(self, model: Callable[[str], Model]) -> Context:
         """Return the planner's view of the engine, with `model` to resolve model references."""
         ...
 
-    def registered(self, name: str) -> str | None:
+    def find_registered(self, name: str) -> str | None:
         """Return the name to call a permanently registered function by, or None."""
         ...
 
@@ -50,7 +50,7 @@ class Engine(Protocol):
         ...
 
 
-def names_to_call(
+def register_functions(
     engine: Engine, plan: Plan, program: Callable[[str], Program]
 ) -> Mapping[str, str]:
     """Register the functions of a plan, and return the name to call for each.
@@ -62,8 +62,10 @@ def names_to_call(
     for name, spec in plan.specs.items():
         # If the SQL does not contain the call, SQL alone computes all of its rows.
         if f"{name}(" in plan.sql:
-            names[name] = engine.registered(name) or engine.register(spec, program(spec.program))
-    for function in plan.named:
-        registered = engine.registered(function.name)
+            names[name] = engine.find_registered(name) or engine.register(
+                spec, program(spec.program)
+            )
+    for function in plan.functions_of_models:
+        registered = engine.find_registered(function.name)
         names[function.name] = registered or engine.register_named(function, program)
     return names

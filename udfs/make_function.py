@@ -20,24 +20,29 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pyarrow as pa
 
-from sqlml.backends.base import Filler, filler_of, text_filler_of
+from sqlml.backends.base import Filler, find_filler, find_text_filler
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import SqlmlError, UnknownCategoryError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.operators.categories import unknown_category
+from sqlml.ir.operators.categories import unknown_category_error
 from sqlml.ir.program import Program
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import PACKED
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.function_names import FunctionSpec, Part, refused_text_names, struct_of
+from sqlml.planner.program.function_names import (
+    FunctionSpec,
+    Part,
+    find_refused_text_names,
+    spell_struct,
+)
 from sqlml.planner.program.prepare import (
-    ALL,
+    ALL_PARTS,
     Prepared,
     compile_core,
-    fields_of,
-    is_listed,
+    is_list,
     prepare_parts,
+    struct_fields,
 )
 from sqlml.planner.program.result_sql import first_positions
 from sqlml.types import Array
@@ -52,7 +57,7 @@ Read = Callable[[str, int], tuple[Any] | None]
 """Maps a column and a row to the value there, in a tuple, or to None if it is unavailable."""
 
 
-def named(
+def name_refused_value(
     error: UnknownCategoryError,
     core: Program,
     inputs: Mapping[str, Any],
@@ -75,13 +80,13 @@ def named(
     except SqlmlError:  # An earlier check failed, or a column holds unexpected values.
         return error
     if value is not None:
-        return unknown_category(error.feature, error.step, format_value(value[0]))
+        return unknown_category_error(error.feature, error.step, format_value(value[0]))
     if encoders is None or error.feature not in encoders.inputs:
         return error
     refuses_null = _code_of_null(encoders, error.feature) < 0
     found = "a category (or NULL)" if refuses_null else "a category"
     query = _write_query(encoders, error.feature, refuses_null, dialect)
-    return unknown_category(error.feature, error.step, found, query)
+    return unknown_category_error(error.feature, error.step, found, query)
 
 
 def format_value(value: Any) -> str:
@@ -111,7 +116,7 @@ def _find_refused_row(
             and node.attrs["step"] == step
         ):
             codes[str(len(codes))] = before[0]
-        values.append(b.again(node, before))
+        values.append(b.copy_node(node, before))
     if not codes:
         return None
     results = reference.run(b.build(codes), inputs)
@@ -133,7 +138,7 @@ def _codes_of_feature(encoders: Program, feature: str) -> Program:
     b = Builder()
     values: list[Value] = []
     for node in encoders.nodes:
-        values.append(b.again(node, [values[i] for i in node.inputs]))
+        values.append(b.copy_node(node, [values[i] for i in node.inputs]))
     return b.build({n: values[encoders.outputs[n]] for n in outputs_of_feature(encoders, feature)})
 
 
@@ -209,14 +214,15 @@ def refused_text(code: float) -> tuple[str | None] | None:
     return None if text is None else (text,)
 
 
-def refused_text_functions(sql: str) -> list[EngineFunction]:
+def find_refused_text_functions(sql: str) -> list[EngineFunction]:
     """Return the helper functions for refused texts that `sql` calls, which may have several names.
 
-    >>> [f.name for f in refused_text_functions("f([system.main.sqlml_refused_text(a)])")]
+    >>> [f.name for f in find_refused_text_functions("f([system.main.sqlml_refused_text(a)])")]
     ['sqlml_refused_text']
     """
     return [
-        EngineFunction(n, _encode_texts, ("VARCHAR",), "INTEGER") for n in refused_text_names(sql)
+        EngineFunction(n, _encode_texts, ("VARCHAR",), "INTEGER")
+        for n in find_refused_text_names(sql)
     ]
 
 
@@ -238,14 +244,14 @@ class CompiledOnUse:
 
     def filler(self, output: str, columns: Sequence[int], width: int) -> Filler | None:
         """Return a filler that writes an output into given memory, or None."""
-        return filler_of(compile_core(self.program, self.choice), output, columns, width)
+        return find_filler(compile_core(self.program, self.choice), output, columns, width)
 
     def text_filler(self, output: str) -> Any:
         """Return a filler for a matrix and text columns, or None."""
-        return text_filler_of(compile_core(self.program, self.choice), output)
+        return find_text_filler(compile_core(self.program, self.choice), output)
 
 
-def engine_function(
+def make_engine_function(
     spec: FunctionSpec, program: Program, on_use: bool = False, dialect: Dialect = DUCKDB
 ) -> EngineFunction:
     """Compile the parts of `program` that `spec` selects.
@@ -258,23 +264,23 @@ def engine_function(
         ConfigError: the output or backend is unknown.
         BackendError: the backend cannot run the Program.
     """
-    prepared = prepare_parts(program, spec.parts, spec.layout, spec.constants, spec.lookup)
+    prepared = prepare_parts(program, spec.parts, spec.layout, spec.constants, spec.max_categories)
     core = prepared.split.core
     choice = Choice(spec.backend, spec.strategy, spec.device, "function name")
     compiled = CompiledOnUse(core, choice) if on_use else compile_core(core, choice)
     dtype, sql_type = _TYPES[spec.layout]
-    part = spec.parts[0] if len(spec.parts) == 1 else Part(ALL)
+    part = spec.parts[0] if len(spec.parts) == 1 else Part(ALL_PARTS)
     output_type = core.output_type(part.output)
     labels = program.labels
     integer = part.output == "label" and bool(labels)
     groups: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
-    if len(labels) > 1 and part.output == "proba" and not program.one_probability:
+    if len(labels) > 1 and part.output == "proba" and not program.has_one_probability_per_target:
         groups = tuple(map(len, labels))
     if len(labels) > 1 and integer:
         shifts = first_positions(labels)
-    listed = is_listed(part, output_type.width)
-    fields = fields_of(program, spec.parts, spec.by_column)
+    listed = is_list(part, output_type.width)
+    fields = struct_fields(program, spec.parts, spec.by_column)
     result = ("INTEGER" if integer else "DOUBLE") + "[]" * (listed + bool(groups))
     batch = BatchFunction(
         compiled=compiled,
@@ -292,7 +298,7 @@ def engine_function(
         nbytes=core.nbytes,
         most=spec.rows,
         lookup=_build_lookup(prepared, dtype, on_use),
-        texts=len(prepared.split.whole),
+        texts=len(prepared.split.text_inputs),
         by_column=spec.by_column,
         fields=fields,
     )
@@ -301,7 +307,7 @@ def engine_function(
     else:
         argument_types = (f"{sql_type}[{batch.packed}]",) + ("BLOB[]",) * bool(batch.texts)
     if fields:
-        result = struct_of(fields)
+        result = spell_struct(fields)
     return EngineFunction(spec.name, batch, argument_types, result, spec.once, spec.by_column)
 
 
@@ -328,9 +334,9 @@ def _build_lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None
         CompiledOnUse(split.lookup, choice) if on_use else compile_core(split.lookup, choice),
         len(split.texts),
         tuple(split.lookup.inputs),
-        tuple(c.name for c in split.columns if c.found),
-        tuple(k for k, c in enumerate(split.columns) if not c.found),
-        tuple(k for k, c in enumerate(split.columns) if c.found),
+        tuple(c.name for c in split.columns if c.is_looked_up),
+        tuple(k for k, c in enumerate(split.columns) if not c.is_looked_up),
+        tuple(k for k, c in enumerate(split.columns) if c.is_looked_up),
         dtype,
     )
 
@@ -338,11 +344,11 @@ def _build_lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None
 def _explainer(prepared: Prepared, dialect: Dialect) -> Explain:
     """Return a function that adds the refused value, or a query for it, to an error."""
     split = prepared.split
-    positions = {c.name: k for k, c in enumerate(split.columns) if not c.encoded}
-    codes = {c.name: k for k, c in enumerate(split.columns) if c.strict and not c.found}
+    positions = {c.name: k for k, c in enumerate(split.columns) if not c.is_encoded}
+    codes = {c.name: k for k, c in enumerate(split.columns) if c.is_strict and not c.is_looked_up}
 
     def explain(
-        error: UnknownCategoryError, inputs: Mapping[str, Any], looked_up: Mapping[str, Texts]
+        error: UnknownCategoryError, inputs: Mapping[str, Any], looked_up: Mapping[str, TextColumn]
     ) -> UnknownCategoryError:
         def read(feature: str, row: int) -> tuple[Any] | None:
             if feature in looked_up:
@@ -356,6 +362,6 @@ def _explainer(prepared: Prepared, dialect: Dialect) -> Explain:
             refused = (refused_text(inputs[PACKED][row, codes[name]]) for name in names)
             return next((text for text in refused if text is not None), None)
 
-        return named(error, split.core, inputs, read, split.encoders, dialect)
+        return name_refused_value(error, split.core, inputs, read, split.encoders, dialect)
 
     return explain

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from sqlml.planner.plan.explain_plan import Measured
+from sqlml.planner.plan.explain_plan import FunctionMeasurement
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.functions_by_name import find_function
 from sqlml.udfs.duckdb.native import functions as native
@@ -55,11 +55,11 @@ class Meter:
         """Return the seconds during which at least one thread was in a function."""
         return self._inside * 1e-9
 
-    def counts_of(self, name: str) -> Measured:
+    def counts_of(self, name: str) -> FunctionMeasurement:
         """Return the counts of the function `name`."""
         with self._lock:
             batches, rows, spent = self._done.get(name, (0, 0, 0))
-        return Measured(rows, batches, spent * 1e-9)
+        return FunctionMeasurement(rows, batches, spent * 1e-9)
 
 
 class _Twin:
@@ -114,7 +114,7 @@ class _Twin:
         if meter is not None:
             meter.leave(self.name, start, rows)
 
-    def counts(self) -> Measured:
+    def counts(self) -> FunctionMeasurement:
         """Return the counts since the analysis began."""
         assert self._now is not None
         meter, function = self._now
@@ -144,9 +144,11 @@ def _take_twin(name: str, make: Callable[[], EngineFunction], meter: Meter) -> _
 
 
 @contextmanager
-def metered(
+def meter_functions(
     functions: Mapping[str, Callable[[], EngineFunction]],
-) -> Iterator[tuple[Meter, Mapping[str, EngineFunction], Callable[[], Mapping[str, Measured]]]]:
+) -> Iterator[
+    tuple[Meter, Mapping[str, EngineFunction], Callable[[], Mapping[str, FunctionMeasurement]]]
+]:
     """Lend twins of functions to one query.
 
     Args:

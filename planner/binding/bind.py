@@ -231,7 +231,7 @@ def bind(
     return _bind_by_name(call, available, features, used, model, scope)
 
 
-def other_columns(
+def find_other_columns(
     call: ModelCall, features: Sequence[Feature], scope: Scope, fold_blanks: bool = False
 ) -> tuple[str, ...]:
     """Return the columns of the call's stars that are not features of its model."""

@@ -190,7 +190,7 @@ _FLOAT32_EXACT_TYPES = frozenset("TINYINT SMALLINT UTINYINT USMALLINT FLOAT BOOL
 """Types whose values are all exact in float32."""
 
 
-def fits_float(bounds: Mapping[str, Bound], program: Program) -> bool:
+def fits_float32(bounds: Mapping[str, Bound], program: Program) -> bool:
     """Return whether all numbers and category codes are exact in float32, which halves the bytes
     per row.
 

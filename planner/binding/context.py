@@ -26,12 +26,12 @@ from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.syntax.outline import Block, ModelCall
 from sqlml.planner.syntax.parameters import EngineTypeOf
 
-AskRows = Callable[[str], int | None]
+EstimateRows = Callable[[str], int | None]
 """A function that returns the engine's estimate of a query's rows, or None. Raises ProbeError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowEstimate:
     """The number of rows that reach a call, as the engine estimates it.
 
     An estimate costs several times as much as binding. It is asked for by EXPLAIN only, and if the
@@ -58,12 +58,12 @@ class Rows:
     def rounded(self) -> int:
         """The nearest power of ten, so that the choice is stable while a table grows slightly.
 
-        >>> [Rows(estimate=n).rounded for n in (1, 3, 4, 250_000, 400_000)]
+        >>> [RowEstimate(estimate=n).rounded for n in (1, 3, 4, 250_000, 400_000)]
         [1, 1, 10, 100000, 1000000]
         """
         return int(10 ** round(math.log10(max(1, self.count))))
 
-    def ask(self, ask: AskRows) -> Rows:
+    def ask_engine(self, ask: EstimateRows) -> RowEstimate:
         """Return the rows with the engine's estimate.
 
         An estimate of 0 is ignored. It means that nothing can match, perhaps because calls and
@@ -78,20 +78,20 @@ class Rows:
         return replace(self, asked=True)
 
 
-def find_row_queries(call: ModelCall, scope: Scope) -> Rows:
+def find_row_queries(call: ModelCall, scope: Scope) -> RowEstimate:
     """Return the queries that count the rows of a call.
 
     Returns none if FROM has a parameter, which is NULL in probes and so matches no row.
     """
     parameters = [parameter.span for parameter in scope.outline.parameters]
     if parameters and any(overlaps(span, parameters) for span in _spans_read(scope.block)):
-        return Rows()
+        return RowEstimate()
     where = None if scope.block is None else scope.block.where
     if where is not None and (
         overlaps(where, parameters) or overlaps(where, scope.outline.outer_calls)
     ):
         where = None
-    return Rows(partial(_write_row_queries, scope.block, scope.probed, where))
+    return RowEstimate(partial(_write_row_queries, scope.block, scope.probed, where))
 
 
 def _write_row_queries(block: Block | None, text: TextOf, where: Span | None) -> Iterator[str]:
@@ -194,21 +194,21 @@ class Context:
     is_user_function: Callable[[str], bool]
     models: Callable[[tuple[str, ...]], Mapping[str, object]] = _return_no_models
     function_type: Callable[[str], str | None] = _return_nothing
-    is_steady: Callable[[str], bool] = _return_false
+    is_repeatable: Callable[[str], bool] = _return_false
     unique_keys: UniqueKeys | None = None
     view: Callable[[str], str | None] = _return_nothing
     settings: Mapping[str, Any] = field(default_factory=dict)
-    rows: AskRows = _return_nothing
+    estimate_rows: EstimateRows = _return_nothing
     column_name: Callable[[str], str | None] = _return_nothing
     type_of: EngineTypeOf = _return_nothing
-    no_columns: NoColumns = _require_packing
-    needs_python: NeedsPython = _need_no_python
+    why_no_columns: NoColumns = _require_packing
+    why_python: NeedsPython = _need_no_python
     small_models: Callable[[Model], Mapping[str, SmallModel]] = _return_no_models
     training: Callable[[Model], TrainingFacts | None] = _return_nothing
     held_out: Callable[[TrainingFacts], str | None] = _return_nothing
-    explained: Callable[[Model, str, int | None], Program] = _reject_background
-    names: Callable[[str], Sequence[str]] = _reject_model_per_row
+    explain_against: Callable[[Model, str, int | None], Program] = _reject_background
+    read_names: Callable[[str], Sequence[str]] = _reject_model_per_row
     literal: Callable[[Any], str] = str
-    kept: bool = False
+    is_stored: bool = False
     known_columns: dict[str, Mapping[str, str] | None] = field(default_factory=dict)
     dialect: Dialect = DUCKDB

@@ -30,7 +30,7 @@ _MIN_SIMILARITY = 0.75
 """The least similarity (difflib's ratio) at which a name is taken for a misspelt one of sqlml."""
 
 
-def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | None:
+def suggest_fix(sql: str, message: str, is_function: Callable[[str], bool]) -> str | None:
     """Return a hint for the engine's `message` about `sql`; None if the cause is another one.
 
     A call is taken for one of sqlml if its name is similar and its first argument is a string. The
@@ -41,7 +41,7 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
         is_function: tells whether the engine has a function or macro of a name.
 
     >>> missing = "Catalog Error: Scalar Function with name predict_prob does not exist!"
-    >>> hint("SELECT predict_prob('m', a) FROM t", missing, lambda name: False)
+    >>> suggest_fix("SELECT predict_prob('m', a) FROM t", missing, lambda name: False)
     "did you mean predict_proba('m', ..)?"
     """
     if _NO_MODELS.search(message) is not None:

@@ -128,7 +128,7 @@ def _read_names(
     final_text = partial(splice, outline.sql, nulled_call, values)
     where = None if call.block is None else call.block.where
     if where is not None and (
-        any(where.holds(c.span) for c in outline.calls)
+        any(where.contains(c.span) for c in outline.calls)
         or _find_unrepeatable(where, outline, context) is not None
     ):
         where = None  # names of additional rows are harmless
@@ -151,7 +151,7 @@ def _read_names(
                 outline.sql,
                 offset,
             )
-        names = context.names(
+        names = context.read_names(
             f"SELECT DISTINCT CAST(sqlml_name AS {context.dialect.type('VARCHAR')}) FROM ({query}) "
             f"AS sqlml_names WHERE sqlml_name IS NOT NULL LIMIT {MOST_NAMES + 1}"
         )
@@ -179,7 +179,7 @@ def _check_place(call: ModelCall, column: ModelColumn, outline: Outline, context
     evaluations.
     """
     offset, sql = column.span.start, outline.sql
-    if outline.kept:
+    if outline.is_stored:
         name = sql[offset : column.span.end].split(".")[-1].strip('"')
         raise BindError(
             "a view, macro or prepared statement cannot have a model per row, since the models are "
@@ -191,7 +191,7 @@ def _check_place(call: ModelCall, column: ModelColumn, outline: Outline, context
     if call.has_local_names:
         raise BindError("a lambda cannot have a model per row; call it outside", sql, offset)
     block = call.block
-    if block is not None and any(p.holds(call.span) for p in (*block.sources, *block.joins)):
+    if block is not None and any(p.contains(call.span) for p in (*block.sources, *block.joins)):
         raise BindError(
             "the condition of a join cannot have a model per row; make the prediction in a "
             "subquery, as in FROM (SELECT *, predict(..) AS p FROM t) JOIN ..",
@@ -218,4 +218,4 @@ def _find_unrepeatable(span: Span, outline: Outline, context: Context) -> str | 
         and start not in models
         and outline.sql[start + len(word) : span.end].lstrip().startswith("(")
     )
-    return next((name for name in functions if not context.is_steady(name)), None)
+    return next((name for name in functions if not context.is_repeatable(name)), None)

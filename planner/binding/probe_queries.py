@@ -221,7 +221,9 @@ def write_value_queries(
         yield from _write_row_queries(item, block, text, text(where))
     yield from _write_row_queries(item, block, text)
     if block is not None:
-        named_items = [text(i.span) for i in block.items if i.is_named and not i.span.holds(value)]
+        named_items = [
+            text(i.span) for i in block.items if i.is_named and not i.span.contains(value)
+        ]
         yield from _write_row_queries(", ".join([*named_items, item]), block, text)
 
 

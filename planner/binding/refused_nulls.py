@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.sql import Linear, expressions, linear_sql
-from sqlml.bounded_cache import of_programs
+from sqlml.backends.sql import Linear, print_encoders, print_linear
+from sqlml.bounded_cache import cache_by_program
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import ConfigError, MissingValueError, SqlmlError, UnknownCategoryError
 from sqlml.ir import reference
@@ -23,29 +23,33 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.program.function_names import REFUSED_TEXT
 from sqlml.planner.program.prepare import Prepared
-from sqlml.planner.program.sample_rows import samples
+from sqlml.planner.program.sample_rows import make_sample_frames
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
 
 
-def texts(prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB) -> str:
+def write_text_argument(
+    prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB
+) -> str:
     """Return the argument after the numbers if the function takes whole texts."""
-    values = whole_texts(prepared, bounds)
+    values = find_whole_texts(prepared, bounds)
     return f", {dialect.text_arguments(values)}" if values else ""
 
 
-def whole_texts(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str]:
-    return [bounds[name].sql for name in prepared.split.whole]
+def find_whole_texts(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str]:
+    return [bounds[name].sql for name in prepared.split.text_inputs]
 
 
-def columns(prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect) -> str:
+def write_column_arguments(
+    prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect
+) -> str:
     """Return the arguments of a function that takes columns: numbers of one kind, then texts."""
-    text_columns = [_cast(bounds[name], "VARCHAR") for name in prepared.split.whole]
+    text_columns = [_cast(bounds[name], "VARCHAR") for name in prepared.split.text_inputs]
     # A cast of a parameter to its own type costs DuckDB 16 us to fold.
     uncast_parameters = {
         f"CAST({b.sql} AS {b.type})": b.sql for b in bounds.values() if _is_parameter(b.sql)
     }
-    arguments = [*numbers(prepared, bounds, kind, dialect), *text_columns]
+    arguments = [*list_numbers(prepared, bounds, kind, dialect), *text_columns]
     return ", ".join(uncast_parameters.get(argument, argument) for argument in arguments)
 
 
@@ -53,22 +57,22 @@ def _is_parameter(sql: str) -> bool:
     return re.fullmatch(r"\(\$\d+\)", sql) is not None
 
 
-def linear(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
+def find_linear_model(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
     """Return the model as an expression if it is a linear model of plain columns."""
-    if plain_columns(prepared, bounds) is None:
+    if find_plain_columns(prepared, bounds) is None:
         return None
-    columns = [_cast(bounds[c.name], "DOUBLE") for c in prepared.split.columns if not c.encoded]
-    return linear_sql(prepared.split.core, columns)
+    columns = [_cast(bounds[c.name], "DOUBLE") for c in prepared.split.columns if not c.is_encoded]
+    return print_linear(prepared.split.core, columns)
 
 
-def plain_columns(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str] | None:
+def find_plain_columns(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str] | None:
     """Return the columns of the packed matrix as SQL; None if one of them is not a plain column."""
-    columns = [bounds[c.name].sql for c in prepared.split.columns if not c.encoded]
-    are_plain = len(columns) == len(prepared.split.columns) and all(map(plain, columns))
+    columns = [bounds[c.name].sql for c in prepared.split.columns if not c.is_encoded]
+    are_plain = len(columns) == len(prepared.split.columns) and all(map(is_plain, columns))
     return columns if are_plain else None
 
 
-def plain(sql: str) -> bool:
+def is_plain(sql: str) -> bool:
     """Return whether an expression may be repeated, since it is cheap and always has the same
     value.
     """
@@ -83,14 +87,14 @@ _COLUMN = re.compile(
 """A column, a number as `bracket` writes it, or a field of `refused_nulls.Once`."""
 
 
-def packed(
+def write_packed_numbers(
     prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect = DUCKDB
 ) -> str:
     """Return the argument of an engine function that takes all columns as numbers of one kind."""
-    return dialect.number_arguments(numbers(prepared, bounds, kind, dialect), kind)
+    return dialect.number_arguments(list_numbers(prepared, bounds, kind, dialect), kind)
 
 
-def numbers(
+def list_numbers(
     prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect = DUCKDB
 ) -> list[str]:
     """Return all columns that the engine function reads, as numbers of one kind.
@@ -102,18 +106,20 @@ def numbers(
         strings = {n: bounds[n].sql for n in prepared.split.encoders.inputs}
         unknown = {}
         if dialect.lazy_calls:
-            names = {c.name for c in prepared.split.given if c.strict}
+            names = {c.name for c in prepared.split.packed_columns if c.is_strict}
             unknown = dict.fromkeys(names, dialect.scorer(REFUSED_TEXT))
-        encoded = expressions(prepared.split.encoders, strings, dialect, unknown)
+        encoded = print_encoders(prepared.split.encoders, strings, dialect, unknown)
     return [
-        f"CAST({encoded[c.name]} AS {kind})" if c.encoded else _cast(bounds[c.name], kind)
-        for c in prepared.split.given
+        f"CAST({encoded[c.name]} AS {kind})" if c.is_encoded else _cast(bounds[c.name], kind)
+        for c in prepared.split.packed_columns
     ] or [f"CAST(0 AS {kind})"]
 
 
 def _cast(bound: Bound, kind: str) -> str:
     """Cast a column to `kind`; one that already has the type stays as it is, which binds faster."""
-    is_column = plain(bound.sql) and not bound.sql.startswith("(") and bound.sql.upper() != "NULL"
+    is_column = (
+        is_plain(bound.sql) and not bound.sql.startswith("(") and bound.sql.upper() != "NULL"
+    )
     has_type = bound.type == kind and is_column
     return bound.sql if has_type else f"CAST({bound.sql} AS {kind})"
 
@@ -122,7 +128,7 @@ _MOST_TRIED_ROWS = 32
 """The number of rows to try until the model accepts one."""
 
 
-def refused(options: Mapping[str, Any], program: Program) -> frozenset[str]:
+def find_null_inputs(options: Mapping[str, Any], program: Program) -> frozenset[str]:
     """Return the inputs in which NULL yields NULL: those that reject it, if `on_null` is 'null'.
 
     Raises:
@@ -131,7 +137,7 @@ def refused(options: Mapping[str, Any], program: Program) -> frozenset[str]:
     return _find_required_inputs(program) if options.get("on_null") == "null" else frozenset()
 
 
-def any_missing(
+def test_missing(
     bounds: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
 ) -> str | None:
     """Return a SQL test whether one of these columns has no value; None without columns."""
@@ -144,7 +150,7 @@ def any_missing(
     return " OR ".join(tests) or None
 
 
-def no_row(call: ModelCall, sql: str) -> str | None:
+def test_no_row(call: ModelCall, sql: str) -> str | None:
     """Return a SQL test whether a row's result is discarded, in MERGE and in the SET of ON
     CONFLICT; None elsewhere.
 
@@ -159,13 +165,13 @@ def no_row(call: ModelCall, sql: str) -> str | None:
     return test
 
 
-def either(*tests: str | None) -> str | None:
+def combine_tests(*tests: str | None) -> str | None:
     """Return a SQL test whether one of the tests holds; None without tests."""
     return " OR ".join(test for test in tests if test is not None) or None
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class EvaluatedOnce:
     """Columns that include expressions, which are evaluated once and read as `fields`.
 
     Otherwise the test for NULL and the call itself would see two values of random(), and nested
@@ -177,9 +183,9 @@ class Once:
     dialect: Dialect
 
     @classmethod
-    def of(cls, bounds: dict[str, Bound], dialect: Dialect) -> Once | None:
+    def of(cls, bounds: dict[str, Bound], dialect: Dialect) -> EvaluatedOnce | None:
         """Return None if all columns may be repeated."""
-        if all(plain(bound.sql) for bound in bounds.values()):
+        if all(is_plain(bound.sql) for bound in bounds.values()):
             return None
         fields = {
             n: Bound(dialect.member("sqlml_n", f"c{k}"), b.type)
@@ -187,18 +193,18 @@ class Once:
         }
         return cls(bounds, fields, dialect)
 
-    def around(self, value: str) -> str:
+    def wrap(self, value: str) -> str:
         """Return `value`, written with the fields, as an expression of the columns."""
         values = {f"c{k}": b.sql for k, b in enumerate(self.bounds.values())}
         return self.dialect.let("sqlml_n", self.dialect.struct(values), value)
 
 
-def unless(missing: str | None, value: str) -> str:
+def null_if(missing: str | None, value: str) -> str:
     """Return `value`, with NULL for rows for which the test `missing` is true."""
     return value if missing is None else f"CASE WHEN {missing} THEN NULL ELSE {value} END"
 
 
-@of_programs
+@cache_by_program
 def _find_required_inputs(program: Program) -> frozenset[str]:
     """Return the inputs that must have a value, by running the reference backend on one row."""
     row = _find_accepted_row(program)
@@ -221,7 +227,7 @@ def _find_required_inputs(program: Program) -> frozenset[str]:
 
 def _find_accepted_row(program: Program) -> dict[str, Array] | None:
     """Return a row that the model accepts; None if none was found."""
-    for frame in islice(samples(program, program.features), 2):
+    for frame in islice(make_sample_frames(program, program.features), 2):
         for i in range(_MOST_TRIED_ROWS):
             row = {name: frame[name].to_numpy()[i : i + 1] for name in program.inputs}
             try:

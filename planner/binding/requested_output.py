@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError, MissingOutputError, SqlmlError, UnknownModelError
-from sqlml.explaining.explained import OWN, explained
+from sqlml.explaining.explained import OWN, explain_program
 from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.program.function_names import Output, Part
-from sqlml.planner.program.result_sql import Chosen, result_type
+from sqlml.planner.program.result_sql import ChosenClass, result_type
 from sqlml.planner.syntax.arguments import mentions_model_calls
 from sqlml.planner.syntax.outline import Literal, ModelCall, Parameter
 from sqlml.planner.syntax.parameters import Parameters
@@ -21,7 +21,7 @@ from sqlml.types import Labels, class_literal, fold, list_classes
 
 def find_chosen_class(
     call: ModelCall, model: Model, sql: str, parameters: Parameters
-) -> Chosen | None:
+) -> ChosenClass | None:
     """Return the class of `class := ...` as its index in each target; None if the call names none.
 
     The default is the model's `positive_class`, if it has one.
@@ -45,7 +45,7 @@ def find_chosen_class(
     return _find_class(model, value[0], sql, offset)
 
 
-def find_keyed_class(call: ModelCall, model: Model) -> Chosen | None:
+def find_keyed_class(call: ModelCall, model: Model) -> ChosenClass | None:
     """Return the class in `predict_proba(...)['yes']`, so that one number is computed instead of a
     MAP.
 
@@ -72,10 +72,10 @@ def _read_key(literal: Literal, kind: str) -> str | int | bool | None:
     return None
 
 
-def _find_class(model: Model, value: Any, sql: str, offset: int) -> Chosen:
+def _find_class(model: Model, value: Any, sql: str, offset: int) -> ChosenClass:
     """Return the index of a class among the labels of each target."""
     labels = model.program.labels
-    indices = tuple(index_of(classes, value) for classes in labels)
+    indices = tuple(find_label(classes, value) for classes in labels)
     if any(i is not None for i in indices):
         return indices
     all_values = dict.fromkeys(v for known in labels for v in known.values)
@@ -85,13 +85,13 @@ def _find_class(model: Model, value: Any, sql: str, offset: int) -> Chosen:
     )
 
 
-def index_of(labels: Labels, value: Any) -> int | None:
+def find_label(labels: Labels, value: Any) -> int | None:
     """Return the index of the label that equals a value, or else is spelled like it ('1' is 1,
     'true' is True).
 
     Macros search in the same order (`model_sql/plain_macros.py`).
     """
-    for is_same in (_is_equal, lambda a, b: spelled_class(a) == spelled_class(b), _is_spelled):
+    for is_same in (_is_equal, lambda a, b: spell_class(a) == spell_class(b), _is_spelled):
         for i, label in enumerate(labels.values):
             if is_same(label, value):
                 return i
@@ -102,10 +102,10 @@ def _is_equal(label: Any, value: Any) -> bool:
     return isinstance(label, str) == isinstance(value, str) and bool(label == value)
 
 
-def spelled_class(value: Any) -> str:
+def spell_class(value: Any) -> str:
     """Return a class as text that `class := ...` accepts.
 
-    >>> spelled_class(True), spelled_class(3)
+    >>> spell_class(True), spell_class(3)
     ('true', '3')
     """
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -129,7 +129,7 @@ _THREE_AXES = (
 )
 
 
-def why_none(output: str, program: Program) -> str:
+def explain_missing_output(output: str, program: Program) -> str:
     """Return an explanation for a missing output that the model's library may have; "" for other
     models.
     """
@@ -212,7 +212,7 @@ class Target:
 
     model: Model
     output: Output
-    chosen: Chosen | None
+    chosen: ChosenClass | None
     label: str = ""
     key: str = ""
 
@@ -244,7 +244,7 @@ class Target:
         if self.chosen is not None:
             t, k = next((t, k) for t, k in enumerate(self.chosen) if k is not None)
             text += f", class {class_literal(labels[t].values[k])}"
-        targets = self.model.program.targets
+        targets = self.model.program.target_count
         return text + (f", {targets} targets" if targets > 1 else "")
 
 
@@ -288,7 +288,8 @@ def find_target(
         others = [f"{f}(..)" for f in OUTPUTS_OF if _find_output(f, model.program) is not None]
         raise MissingOutputError(
             f"{call.function} does not fit model {model.name!r}: {_NO_OUTPUT[call.function]}"
-            f"{why_none(OUTPUTS_OF[call.function][0], model.program)}; use {' or '.join(others)}",
+            f"{explain_missing_output(OUTPUTS_OF[call.function][0], model.program)}; use "
+            f"{' or '.join(others)}",
             sql,
             call.span.start,
         )
@@ -315,9 +316,9 @@ def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Conte
         raise BindError("background := takes a query that calls no model", sql, background.start)
     try:
         if background is None:
-            explained(model.program)
+            explain_program(model.program)
             return model
-        program = context.explained(
+        program = context.explain_against(
             model, sql[background.start : background.end], call.permutations
         )
     except SqlmlError as error:

@@ -7,18 +7,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.backends.sql.expression import number, string_literal
-from sqlml.bounded_cache import of_programs
+from sqlml.backends.sql.expression import number_literal, string_literal
+from sqlml.bounded_cache import cache_by_program
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import ConfigError
 from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.program import Node, Program
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.refused_nulls import refused
+from sqlml.planner.binding.refused_nulls import find_null_inputs
 from sqlml.types import Array
 
 
-def known_categories(options: Mapping[str, Any], program: Program) -> Mapping[str, Array]:
+def find_known_categories(options: Mapping[str, Any], program: Program) -> Mapping[str, Array]:
     """Return the known categories of each input in which others count as NULL.
 
     There are none unless `on_unknown` is 'null'; then they are those that the model checks.
@@ -32,16 +32,16 @@ def known_categories(options: Mapping[str, Any], program: Program) -> Mapping[st
 _NONE: Mapping[str, Array] = MappingProxyType({})
 
 
-def check_takes_null(options: Mapping[str, Any], program: Program) -> None:
+def check_null_accepted(options: Mapping[str, Any], program: Program) -> None:
     """Reject the option if the model also rejects NULL, since the rows would still fail.
 
     Raises:
         ConfigError: the message names the column.
     """
-    categories = known_categories(options, program)
+    categories = find_known_categories(options, program)
     if not categories or options.get("on_null") == "null":
         return
-    columns = refused({"on_null": "null"}, program) & categories.keys()
+    columns = find_null_inputs({"on_null": "null"}, program) & categories.keys()
     if columns:
         raise ConfigError(
             "on_unknown = 'null' reads a category that the model has never seen as NULL, which it "
@@ -50,7 +50,7 @@ def check_takes_null(options: Mapping[str, Any], program: Program) -> None:
         )
 
 
-def nullified(
+def replace_unknown_with_null(
     bounds: Mapping[str, Bound], known_categories: Mapping[str, Array], dialect: Dialect = DUCKDB
 ) -> dict[str, Bound]:
     """Return the columns with NULL for each unknown category."""
@@ -68,15 +68,15 @@ def _null_unless_known(sql: str, categories: Array, dialect: Dialect) -> str:
     if categories.dtype == object:
         literals, compared = [string_literal(v, dialect) for v in values], sql
     else:
-        literals = [number(v, dialect=dialect) for v in values]
+        literals = [number_literal(v, dialect=dialect) for v in values]
         compared = f"CAST({sql} AS DOUBLE)"
     # DuckDB turns IN and list_contains into joins, which do not keep the order of rows.
     position = dialect.position(dialect.array(literals), compared)
     return f"(CASE WHEN {position} > 0 THEN {sql} END)"
 
 
-@of_programs
-def with_unknown_as_null(program: Program) -> Program:
+@cache_by_program
+def accept_unknown_as_missing(program: Program) -> Program:
     """Return a Program that treats an unknown category as a missing value."""
 
     def rule(b: Builder, node: Node, inputs: Any) -> Value | None:
@@ -90,7 +90,7 @@ def with_unknown_as_null(program: Program) -> Program:
     return rewrite(program, rule)
 
 
-@of_programs
+@cache_by_program
 def _find_checked_categories(program: Program) -> Mapping[str, Array]:
     categories_of: dict[str, Array] = {}
     for node in program.nodes:

@@ -18,7 +18,10 @@ from typing import Any
 
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.program import Program
-from sqlml.planner.binding.unknown_categories import known_categories, with_unknown_as_null
+from sqlml.planner.binding.unknown_categories import (
+    accept_unknown_as_missing,
+    find_known_categories,
+)
 from sqlml.planner.databases.prediction_queries import (
     Prediction,
     Queries,
@@ -64,12 +67,12 @@ def export_for(
         BackendError: the database's SQL cannot express the model; the message says why.
         ConfigError: the database or the form is unknown, or the form needs a table or takes none.
     """
-    database = database_of(dialect)
+    database = find_database(dialect)
     form = form or ("function" if table is None else "select")
     if form not in EXPORT_FORMS:
         raise ConfigError(f"unknown form {form!r}; forms: {', '.join(EXPORT_FORMS)}")
-    if known_categories(options or {}, program):
-        program = with_unknown_as_null(program)
+    if find_known_categories(options or {}, program):
+        program = accept_unknown_as_missing(program)
     outputs = list_predictions(program, options or {})
     subject = Subject(database, program, tuple(features), options or {}, frozenset(booleans))
     if form == "function":
@@ -103,7 +106,7 @@ def _raise_limit(database: Database, statements: Sequence[str]) -> list[str]:
     return [database.raised]
 
 
-def database_of(dialect: str) -> Database:
+def find_database(dialect: str) -> Database:
     """Return the database of a name behind DIALECT.
 
     Raises:

@@ -13,13 +13,13 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from sqlml.backends.sql.expression import Walked
-from sqlml.backends.sql.layers import Printed, print_layers
+from sqlml.backends.sql.layers import PrintedLayers, print_layers
 from sqlml.dialects import DUCKDB
 from sqlml.errors import BackendError
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
-from sqlml.planner.binding.refused_nulls import refused
-from sqlml.planner.binding.requested_output import index_of, spelled_class
+from sqlml.planner.binding.refused_nulls import find_null_inputs
+from sqlml.planner.binding.requested_output import find_label, spell_class
 from sqlml.planner.databases.targets import Database
 from sqlml.planner.databases.transpiled import quote_name, transpile
 from sqlml.planner.program.function_names import Output, Part
@@ -90,12 +90,12 @@ def _list_probabilities(program: Program, positive: Any) -> list[Prediction]:
 
     A model with `one_probability` returns that of the second class; the first has the rest.
     """
-    columns, first, has_one_probability = [], 0, program.one_probability
+    columns, first, has_one_probability = [], 0, program.has_one_probability_per_target
     for target, labels in enumerate(program.labels):
         suffix = _suffix(target, len(program.labels))
-        chosen = None if positive is None else index_of(labels, positive)
+        chosen = None if positive is None else find_label(labels, positive)
         for k, value in enumerate(labels.values):
-            name = f"probability{suffix}_{spelled_class(value)}"
+            name = f"probability{suffix}_{spell_class(value)}"
             column = target if has_one_probability else first + k
             if positive is None or chosen == k:
                 columns.append(
@@ -194,7 +194,7 @@ def build_queries(
     for k, feature in enumerate(reads):
         inputs[feature.name] = [f"sqlml_x{k}"]
         first[f"sqlml_x{k}"] = _read_feature(subject, feature, table)
-    nulls = refused(subject.options, program) & inputs.keys()
+    nulls = find_null_inputs(subject.options, program) & inputs.keys()
     missing = [f"{inputs[name][0]} IS NULL" for name in sorted(nulls)]
     if database.range_errors.overflow:
         limits = _find_limits(program_parts)
@@ -205,9 +205,9 @@ def build_queries(
     kept_columns = [f.name for f in reads] if columns is None else columns
     _check_names([*kept_columns, *(f.name for f in reads)])
     ((_, values),) = printed.values.items()
-    last = [*values, printed.refused]
+    last = [*values, printed.rejected]
     if table is None and database.merges is not None:
-        longest = max(map(printed.inlined, last))
+        longest = max(map(printed.inlined_size, last))
         if longest > database.merges:
             raise BackendError(
                 f"{database.name} would merge the queries of a function to an expression of "
@@ -226,7 +226,7 @@ def build_queries(
 
 
 def _write_predictions(
-    database: Database, printed: Printed, outputs: Sequence[Prediction], values: Sequence[str]
+    database: Database, printed: PrintedLayers, outputs: Sequence[Prediction], values: Sequence[str]
 ) -> dict[str, str]:
     """Return the expression of each prediction, by its quoted name; NULL for rejected rows."""
     expressions = {}
@@ -237,8 +237,8 @@ def _write_predictions(
             sql = transpile(_write_label(value, prediction.labels), database, shown=True)
         if prediction.kind == "number" and not database.has_infinity:
             sql = f"CASE WHEN abs({sql}) < {database.infinity} THEN {sql} END"
-        if printed.refused:
-            sql = f"CASE WHEN {transpile(printed.refused, database)} THEN NULL ELSE {sql} END"
+        if printed.rejected:
+            sql = f"CASE WHEN {transpile(printed.rejected, database)} THEN NULL ELSE {sql} END"
         expressions[quote_name(prediction.name, database)] = sql
     return expressions
 
@@ -325,7 +325,7 @@ def _read_feature(subject: Subject, feature: Feature, table: str | None) -> str:
 
 def _write_layers(
     database: Database,
-    printed: Printed,
+    printed: PrintedLayers,
     first: Mapping[str, str],
     kept_columns: Sequence[str],
     table: str | None,

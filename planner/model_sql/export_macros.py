@@ -17,12 +17,12 @@ from sqlml.errors import BackendError
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.refused_nulls import any_missing, refused, unless
-from sqlml.planner.binding.requested_output import index_of
+from sqlml.planner.binding.refused_nulls import find_null_inputs, null_if, test_missing
+from sqlml.planner.binding.requested_output import find_label
 from sqlml.planner.binding.unknown_categories import (
-    known_categories,
-    nullified,
-    with_unknown_as_null,
+    accept_unknown_as_missing,
+    find_known_categories,
+    replace_unknown_with_null,
 )
 from sqlml.planner.program.prepare import prepare
 from sqlml.planner.program.result_sql import decode_result
@@ -76,9 +76,9 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
         ConfigError: it is unknown for which columns on_null returns NULL.
     """
     options = options or {}
-    categories = known_categories(options, program)
+    categories = find_known_categories(options, program)
     if categories:
-        program = with_unknown_as_null(program)
+        program = accept_unknown_as_missing(program)
     if len(program.labels) > 1:
         raise BackendError("a model of several targets is not printed as SQL; export it as ONNX")
     statements = []
@@ -95,9 +95,9 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
         else:
             value = write_expression(program, output, positive)
         bounds = {f.name: _bind_parameter(f) for f in program.features if f.name in part.inputs}
-        bounds = nullified(bounds, categories)
-        value = unless(
-            any_missing(bounds, sorted(refused(options, program) & bounds.keys())), value
+        bounds = replace_unknown_with_null(bounds, categories)
+        value = null_if(
+            test_missing(bounds, sorted(find_null_inputs(options, program) & bounds.keys())), value
         )
         statements.append(f"CREATE OR REPLACE MACRO {macro}({inputs}) AS {value};\n")
     return "\n".join(statements)
@@ -113,4 +113,4 @@ def _bind_parameter(feature: Feature) -> Bound:
 def _find_positive_class(program: Program, options: Mapping[str, Any]) -> int | None:
     """Return the index of the model's positive_class among its labels; None if it has none."""
     positive = options.get("positive_class")
-    return None if positive is None else index_of(program.labels[0], positive)
+    return None if positive is None else find_label(program.labels[0], positive)

@@ -18,16 +18,25 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.model import Transform
-from sqlml.catalog.scoring_macros import helper
+from sqlml.catalog.scoring_macros import name_helper
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.type_names import DATETIMES, NUMBERS, UNTYPED
 from sqlml.errors import SqlmlError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.refused_nulls import any_missing, packed, refused, texts, unless
-from sqlml.planner.binding.requested_output import OUTPUTS_OF, index_of
-from sqlml.planner.binding.unknown_categories import known_categories, nullified
-from sqlml.planner.program.choose import batch_rows, choose
+from sqlml.planner.binding.refused_nulls import (
+    find_null_inputs,
+    null_if,
+    test_missing,
+    write_packed_numbers,
+    write_text_argument,
+)
+from sqlml.planner.binding.requested_output import OUTPUTS_OF, find_label
+from sqlml.planner.binding.unknown_categories import (
+    find_known_categories,
+    replace_unknown_with_null,
+)
+from sqlml.planner.program.choose import choose, read_batch_size
 from sqlml.planner.program.cost import count_inline_categories
 from sqlml.planner.program.function_names import FunctionSpec, Output, Part
 from sqlml.planner.program.prepare import prepare_parts
@@ -58,9 +67,11 @@ def _write_typed_macro(types: str, value: str, expected: str) -> str:
     )
 
 
-_NUMBER = helper("number", _write_typed_macro(NUMBERS.pattern, "CAST(x AS DOUBLE)", "numbers"))
-_TEXT = helper("text", _write_typed_macro(r"VARCHAR|ENUM\(.*\)", "CAST(x AS VARCHAR)", "strings"))
-_DATETIME = helper(
+_NUMBER = name_helper("number", _write_typed_macro(NUMBERS.pattern, "CAST(x AS DOUBLE)", "numbers"))
+_TEXT = name_helper(
+    "text", _write_typed_macro(r"VARCHAR|ENUM\(.*\)", "CAST(x AS VARCHAR)", "strings")
+)
+_DATETIME = name_helper(
     "datetime", _write_typed_macro(DATETIMES.pattern, DUCKDB.microseconds("x"), "dates")
 )
 HELPERS = (_NUMBER, _TEXT, _DATETIME)
@@ -81,7 +92,7 @@ class MacroBody:
     function: FunctionSpec | None
 
 
-def model_bodies(
+def write_bodies(
     features: Sequence[Feature],
     program: Program,
     options: Mapping[str, Any],
@@ -129,26 +140,25 @@ def _write_bodies(
         choice.backend,
         choice.strategy,
         choice.device,
-        rows=batch_rows(options),
-        lookup=None if prepared.split.lookup is None else count_inline_categories(),
+        rows=read_batch_size(options),
+        max_categories=None if prepared.split.lookup is None else count_inline_categories(),
     )
     is_wide = len(read) > MAX_SCANNED_COLUMNS and transform is None
     bounds = {f.name: _bind_wide_column(f) if is_wide else _bind_column(f, transform) for f in read}
-    bounds = nullified(bounds, known_categories(options, program))
-    missing = any_missing(bounds, sorted(refused(options, program) & bounds.keys()))
-    call = (
-        f"{DUCKDB.scorer(spec.name)}({packed(prepared, bounds, 'DOUBLE')}{texts(prepared, bounds)})"
-    )
+    bounds = replace_unknown_with_null(bounds, find_known_categories(options, program))
+    missing = test_missing(bounds, sorted(find_null_inputs(options, program) & bounds.keys()))
+    numbers = write_packed_numbers(prepared, bounds, "DOUBLE")
+    call = f"{DUCKDB.scorer(spec.name)}({numbers}{write_text_argument(prepared, bounds)})"
     result = decode_result(call, program, output, None)
     positive = options.get("positive_class")
     if kind == "proba" and positive is not None and len(program.labels) == 1:
-        place = index_of(program.labels[0], positive)
+        place = find_label(program.labels[0], positive)
         unknown = DUCKDB.quote_string(f"the model has no class {positive!r}, as its options say")
         result = _error(unknown) if place is None else DUCKDB.at(call, place + 1)
     values = {kind: result}
     if kind == "proba" and len(program.labels) == 1:
         values["class"] = _select_class(call, program.labels[0])
-    bodies = {kind: unless(missing, value) for kind, value in values.items()}
+    bodies = {kind: null_if(missing, value) for kind, value in values.items()}
     if is_wide:
         bodies = {kind: _check_row_types(value, read) for kind, value in bodies.items()}
     return [MacroBody(kind, value, spec) for kind, value in bodies.items()]
@@ -206,9 +216,9 @@ def _bind_column(feature: Feature, transform: Transform | None) -> Bound:
 
     A missing field does not bind, and the engine's error names it.
     """
-    if transform is not None and feature.name in transform.made:
+    if transform is not None and feature.name in transform.expressions:
         fields = {name: DUCKDB.field("r", name) for name in transform.columns}
-        return Bound(transform.sql(feature.name, fields), transform.made[feature.name].type)
+        return Bound(transform.sql(feature.name, fields), transform.expressions[feature.name].type)
     name, kind = _MACROS_BY_KIND.get(feature.kind, (_TEXT[0], "VARCHAR"))
     feature_name = DUCKDB.quote_string(feature.name)
     return Bound(f"sqlml.{name}({DUCKDB.field('r', feature.name)}, {feature_name})", kind)

@@ -11,23 +11,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from sqlml.backends.costs import current
+from sqlml.backends.costs import current_costs
 from sqlml.backends.sql import Linear
-from sqlml.backends.sql.expression import number
+from sqlml.backends.sql.expression import number_literal
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError, BindError
 from sqlml.ir.program import Program
-from sqlml.passes.one_tree import OneTree, one_tree
+from sqlml.passes.one_tree import OneTree, build_one_tree
 from sqlml.passes.split import Layout
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.probe_queries import Scope
-from sqlml.planner.binding.refused_nulls import linear, plain, plain_columns
+from sqlml.planner.binding.refused_nulls import find_linear_model, find_plain_columns, is_plain
 from sqlml.planner.model_sql.export_macros import write_expression
 from sqlml.planner.model_sql.tree_expression import write_tree
 from sqlml.planner.program.choose import SQL_BACKEND, Choice, allows_sql
 from sqlml.planner.program.cost import Estimate, estimate_sql
 from sqlml.planner.program.prepare import Prepared
-from sqlml.planner.program.result_sql import Chosen, decode_result, label_literal, label_type
+from sqlml.planner.program.result_sql import ChosenClass, decode_result, label_literal, label_type
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
 
@@ -86,7 +86,7 @@ class ModelExpression:
     program: Program
     output: str
     column: int | None
-    chosen: Chosen | None
+    chosen: ChosenClass | None
     dialect: Dialect
     prepared: Prepared
     bounds: Mapping[str, Bound]
@@ -105,7 +105,7 @@ class ModelExpression:
         linear_sum = self._sum
         if linear_sum is None and (self._one_tree is None or not function.estimates):
             return None
-        estimate = estimate_sql(self.prepared.split.core, current(), function.rows)
+        estimate = estimate_sql(self.prepared.split.core, current_costs(), function.rows)
         if linear_sum is None and not _is_worth_it(estimate, function, calls):
             return None
         kind = "small tree" if linear_sum is None else "weighted sum"
@@ -137,14 +137,14 @@ class ModelExpression:
 
     @cached_property
     def _sum(self) -> Linear | None:
-        return linear(self.prepared, self.bounds)
+        return find_linear_model(self.prepared, self.bounds)
 
     @cached_property
     def _one_tree(self) -> OneTree | None:
         if len(self.program.labels) > 1 or self.prepared.split.texts:
             return None
-        plain_ones = plain_columns(self.prepared, self.bounds)
-        return None if plain_ones is None else one_tree(self.prepared.split.core)
+        plain_ones = find_plain_columns(self.prepared, self.bounds)
+        return None if plain_ones is None else build_one_tree(self.prepared.split.core)
 
     def _write_sum_or_tree(
         self, estimate: Estimate | None, reason: str, guarded_reason: str
@@ -183,7 +183,7 @@ class ModelExpression:
                 class_labels.values[class_number], class_labels.kind, self.dialect
             )
             return f"CAST({literal} AS {kind})" if class_labels.sql_type else literal
-        numbers = [number(float(v)) for v in value.tolist()]
+        numbers = [number_literal(float(v)) for v in value.tolist()]
         is_list = self.output == "proba" and self.column is None
         if len(numbers) > 1 or is_list:
             return self._decode(self.dialect.array(numbers))
@@ -196,7 +196,7 @@ class ModelExpression:
             BackendError: SQL has no equivalent of an operator, or it would be too long.
         """
         names, dialect = list(self.prepared.program.inputs), self.dialect
-        reads_once = not all(plain(self.bounds[name].sql) for name in names)
+        reads_once = not all(is_plain(self.bounds[name].sql) for name in names)
         inputs = {
             name: dialect.member("sqlml_x", f"c{k}") if reads_once else self.bounds[name].sql
             for k, name in enumerate(names)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.backends.sql.expression import number
+from sqlml.backends.sql.expression import number_literal
 from sqlml.dialects.duckdb import builtin
 from sqlml.passes.one_tree import Leaf, OneTree, Range, Tree
 from sqlml.planner.binding.column_types import Bound
@@ -105,7 +105,7 @@ class _Column:
         sql, kind = self._as_float()
         dtype = np.dtype(_FLOATS[kind])
         if threshold != threshold:
-            return f"{sql} <= {number(np.inf, _FLOATS[kind])}"
+            return f"{sql} <= {number_literal(np.inf, _FLOATS[kind])}"
         with np.errstate(over="ignore"):
             low = np.nextafter(_floor(threshold, dtype), dtype.type(np.inf))
         return self._between(sql, kind, float(low), math.inf)
@@ -140,7 +140,7 @@ class _Column:
                 return self.column.sql, f"'{math.floor(threshold)}'::{self.column.type}"
         sql, kind = self._as_float()
         dtype = np.dtype(_FLOATS[kind])
-        return sql, number(float(_floor(threshold, dtype)), _FLOATS[kind])
+        return sql, number_literal(float(_floor(threshold, dtype)), _FLOATS[kind])
 
     def _as_float(self) -> tuple[str, str]:
         """Return the column as a float, and the type of this."""
@@ -150,7 +150,7 @@ class _Column:
 
     def _between(self, sql: str, kind: str, low: float, high: float) -> str:
         dtype = _FLOATS[kind]
-        return f"{sql} BETWEEN {number(low, dtype)} AND {number(high, dtype)}"
+        return f"{sql} BETWEEN {number_literal(low, dtype)} AND {number_literal(high, dtype)}"
 
 
 def _floor(value: float, dtype: np.dtype[np.floating]) -> np.floating:

@@ -19,24 +19,24 @@ from typing import Any
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.explaining.explained import OWN
-from sqlml.ir.operators.categories import HASHED
-from sqlml.ir.operators.opaque import OWNERS
-from sqlml.ir.operators.sparse_rows import ITEMS
-from sqlml.ir.operators.text import TEXT
+from sqlml.ir.operators.categories import HASHING_OPERATORS
+from sqlml.ir.operators.opaque import OWNING_BACKENDS
+from sqlml.ir.operators.sparse_rows import ITEM_OPERATORS
+from sqlml.ir.operators.text import TEXT_OPERATORS
 from sqlml.ir.program import Program
-from sqlml.passes.fold_arguments import refuses
+from sqlml.passes.fold_arguments import rejects_arguments
 from sqlml.passes.split import Layout
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.context import Context, Rows
+from sqlml.planner.binding.context import Context, RowEstimate
 from sqlml.planner.binding.probe_queries import Scope
-from sqlml.planner.binding.refused_nulls import Once
+from sqlml.planner.binding.refused_nulls import EvaluatedOnce
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.model_sql.sql_or_function import ModelExpression, ModelSql
 from sqlml.planner.program.choose import Choice, asks_for_sql, choose
 from sqlml.planner.program.cost import ROWS
 from sqlml.planner.program.function_names import Constants, admit_constants, spell_constants
 from sqlml.planner.program.named_function import Route
-from sqlml.planner.program.prepare import Prepared, Shared, prepare_parts
+from sqlml.planner.program.prepare import Prepared, SharedParts, prepare_parts
 from sqlml.planner.syntax.outline import Literal, ModelCall
 from sqlml.types import Feature, fold
 
@@ -51,12 +51,12 @@ MIN_SECONDS = 0.02
 
 _MAX_EXACT_INTEGER = 1 << 53
 
-_UNFOLDABLE_OPS = TEXT | ITEMS | HASHED | OWNERS.keys()
+_UNFOLDABLE_OPS = TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS | OWNING_BACKENDS.keys()
 """Operators that cannot be evaluated for a row of which only some columns are known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FromColumn:
     """A column that is added to FROM for a call.
 
     Attributes:
@@ -74,14 +74,14 @@ class Column:
     order: str | None = None
 
     @staticmethod
-    def of_row(packed: str, kind: str) -> Column:
+    def of_row(packed: str, kind: str) -> FromColumn:
         """Return the column of the packed numbers of a row, of type `kind`."""
-        return Column(f"sqlml_row_{_digest(packed)}", packed, packed, kind)
+        return FromColumn(f"sqlml_row_{_digest(packed)}", packed, packed, kind)
 
     @staticmethod
-    def of_models(sql: str, arguments: str, kind: str, model: str) -> Column:
+    def of_models(sql: str, arguments: str, kind: str, model: str) -> FromColumn:
         """Return the column of results of the models that the expression `model` names."""
-        return Column(f"sqlml_models_{_digest(sql)}", sql, arguments, kind, model)
+        return FromColumn(f"sqlml_models_{_digest(sql)}", sql, arguments, kind, model)
 
     def probe(self, dialect: Dialect) -> str:
         """Return a NULL of the same type, which binds wherever the function's arguments bind."""
@@ -119,10 +119,10 @@ class CallDraft:
 
     call: ModelCall
     target: Target
-    shared: Shared
+    shared: SharedParts
     scope: Scope
     context: Context
-    rows: Rows
+    rows: RowEstimate
     row_in_from: bool
     options: Mapping[str, Any]
     max_categories: int | None
@@ -136,7 +136,7 @@ class CallDraft:
     layout: Layout = "f64"
     null_where: tuple[str, ...] = ()
     unknown_as_null: tuple[str, ...] = ()
-    read_once: Once | None = None
+    read_once: EvaluatedOnce | None = None
     expression: ModelSql | None = None
 
     @property
@@ -206,7 +206,9 @@ def fold_literal_arguments(draft: CallDraft) -> CallDraft:
         return draft  # The call asks for the contributions of its arguments.
     transform = draft.model.transform
     untransformed = (
-        draft.used_features if transform is None else draft.used_features - transform.made.keys()
+        draft.used_features
+        if transform is None
+        else draft.used_features - transform.expressions.keys()
     )
     values = find_literals(draft.call, draft.model.columns, untransformed)
     constants_found = _choose_constants(draft, values) if values else ()
@@ -224,7 +226,7 @@ def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]
     has_trees = any(node.op == "tree_ensemble" for node in prepared.split.core)
     if not has_trees or prepared.split.texts or any(node.type.sparse for node in program.nodes):
         return ()
-    if not is_worth_folding(draft.choice, draft.rows.ask(draft.context.rows).count):
+    if not is_worth_folding(draft.choice, draft.rows.ask_engine(draft.context.estimate_rows).count):
         return ()
     candidates = select_constants(program, values)
     if not candidates:
@@ -289,7 +291,11 @@ def select_constants(program: Program, values: Mapping[str, float | str | None])
         node.op in _UNFOLDABLE_OPS or node.type.sparse for node in program.nodes
     ):
         return ()
-    return () if refuses(program, {names[place]: value for place, value in selected}) else selected
+    return (
+        ()
+        if rejects_arguments(program, {names[place]: value for place, value in selected})
+        else selected
+    )
 
 
 def is_worth_folding(choice: Choice, rows: int) -> bool:

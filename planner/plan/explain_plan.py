@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlml import html
-from sqlml.catalog.row_expressions import shown
+from sqlml.catalog.row_expressions import shorten_names
 from sqlml.catalog.small_models import FilterFacts
 from sqlml.ir.program import Program
 from sqlml.passes.order import MODEL_PASSES, run
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class FunctionMeasurement:
     """The measurements of one engine function, over all threads.
 
     Attributes:
@@ -39,7 +39,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Analysis:
+class Measurement:
     """The measurements of one run of a query.
 
     Attributes:
@@ -50,7 +50,7 @@ class Analysis:
 
     seconds: float
     function_seconds: float
-    functions: Mapping[str, Measured]
+    functions: Mapping[str, FunctionMeasurement]
 
 
 _LINE_WIDTH = 96
@@ -110,7 +110,10 @@ def _describe_plan_of_call(call: PlannedCall) -> list[tuple[str, str]]:
     strategy = f", strategy {call.choice.strategy}" if call.has_trees else ""
     folded = [f"{name} = {'NULL' if v is None else repr(v)}" for name, v in call.constants.items()]
     transformed = [
-        ("made in SQL", _join_items([f"{name} = {shown(sql)}" for name, sql in call.transformed]))
+        (
+            "made in SQL",
+            _join_items([f"{name} = {shorten_names(sql)}" for name, sql in call.transformed]),
+        )
     ]
     others = [("other columns", f"{_join_items(call.other_columns)}: no features of the model")]
     nulls = [("NULL where missing", f"{_join_items(call.null_where)}: as option on_null says")]
@@ -275,7 +278,7 @@ def _describe_estimates(choice: Choice) -> list[tuple[str, str]]:
     """List the estimated times of the ways to run the model, with the chosen one first."""
     if not choice.estimates:
         return []
-    times = [f"{e.name} {duration(e.start + e.seconds)}" for e in choice.estimates]
+    times = [f"{e.name} {format_duration(e.start + e.seconds)}" for e in choice.estimates]
     rows = "1 row" if choice.rows == 1 else f"{choice.rows:,} rows"
     lines = [("estimate", f"{times[0]} for {rows} on one thread")]
     return lines + ([("runners-up", _join_items(times[1:]))] if times[1:] else [])
@@ -296,7 +299,9 @@ def _describe_measurement(plan: Plan, index: int) -> list[tuple[str, str]]:
     return [("measured", text), *_describe_confidence(plan, plan.calls[index], measured)]
 
 
-def _describe_confidence(plan: Plan, call: PlannedCall, full: Measured) -> list[tuple[str, str]]:
+def _describe_confidence(
+    plan: Plan, call: PlannedCall, full: FunctionMeasurement
+) -> list[tuple[str, str]]:
     """Describe the share of rows for which the small model was confident."""
     if call.small is None or call.cascade is None or plan.analysis is None:
         return []
@@ -313,22 +318,22 @@ def _describe_confidence(plan: Plan, call: PlannedCall, full: Measured) -> list[
     ]
 
 
-def _describe_function(measured: Measured, is_sql: bool) -> str:
+def _describe_function(measured: FunctionMeasurement, is_sql: bool) -> str:
     if not measured.batches:
         return "no row went to the function" + (": all were scored in SQL" if is_sql else "")
     destination = " went to the function" if is_sql else ""
-    per_row = duration(measured.seconds / max(1, measured.rows))
+    per_row = format_duration(measured.seconds / max(1, measured.rows))
     remembered = f", {measured.again:,} of them remembered" if measured.again else ""
     return (
         f"{_format_count(measured.rows, 'row')}{destination} in "
         f"{_format_count(measured.batches, 'batch')}{remembered}, "
-        f"{duration(measured.seconds)} in the function on all threads ({per_row} a row)"
+        f"{format_duration(measured.seconds)} in the function on all threads ({per_row} a row)"
     )
 
 
-def _describe_total(analysis: Analysis) -> str:
+def _describe_total(analysis: Measurement) -> str:
     share = analysis.function_seconds / analysis.seconds if analysis.seconds else 0.0
-    text = duration(analysis.seconds)
+    text = format_duration(analysis.seconds)
     return f"{text}, {share:.0%} of it in functions of sqlml" if analysis.functions else text
 
 
@@ -341,9 +346,9 @@ def _format_count(count: int, what: str) -> str:
     return f"{count:,} {what if count == 1 else plural}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """
-    >>> [duration(s) for s in (3.12e-7, 0.0000042, 0.0123, 2.5, 2100.0, float("inf"))]
+    >>> [format_duration(s) for s in (3.12e-7, 0.0000042, 0.0123, 2.5, 2100.0, float("inf"))]
     ['312 ns', '4.2 us', '12 ms', '2.5 s', '2,100 s', 'not feasible']
     """
     if seconds == float("inf"):
@@ -431,5 +436,5 @@ def _describe_strategies(core: Program, options: Mapping[str, Any]) -> str:
     choice = choose(core, options)
     if not choice.estimates:
         return f"{choice.backend}/{choice.strategy} on {choice.device}: {choice.reason}"
-    times = [f"{e.name}: {duration(e.start + e.seconds)}" for e in choice.estimates]
+    times = [f"{e.name}: {format_duration(e.start + e.seconds)}" for e in choice.estimates]
     return "\n".join([f"{times[0]} for {choice.rows:,} rows on one thread", *times[1:]])

@@ -8,19 +8,19 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.bounded_cache import of_programs
+from sqlml.bounded_cache import cache_by_program
 from sqlml.catalog.small_models import CascadeFacts, FilterFacts
 from sqlml.ir.program import Program
 from sqlml.passes.order import MODEL_PASSES, run
 from sqlml.passes.selection import inject_selection
 from sqlml.planner.binding.column_types import Bound
-from sqlml.planner.binding.context import AskRows, Rows
-from sqlml.planner.plan.explain_plan import Analysis, draw_plan, format_plan
+from sqlml.planner.binding.context import EstimateRows, RowEstimate
+from sqlml.planner.plan.explain_plan import Measurement, draw_plan, format_plan
 from sqlml.planner.program.choose import SQL_BACKEND, Choice, estimate_choice
 from sqlml.planner.program.cost import BATCH
 from sqlml.planner.program.function_names import FunctionSpec, Part
 from sqlml.planner.program.named_function import ARROW, NamedFunction, Route
-from sqlml.planner.program.prepare import Shared, prepare_parts, select_parts
+from sqlml.planner.program.prepare import SharedParts, prepare_parts, select_parts
 
 SELECTION_PASSES = "inject_selection, push_selection"
 """The reason if no weight and no split uses the feature.
@@ -29,7 +29,7 @@ If push_selection is the only reason, a step of the model drops the feature.
 """
 
 
-@of_programs
+@cache_by_program
 def find_dropping_passes(program: Program, parts: tuple[Part, ...]) -> Mapping[str, str]:
     """Return the reason for each input of `program` that `parts` of its outputs do not need.
 
@@ -86,9 +86,9 @@ class PlannedCall:
     feature_count: int = 0
     texts: tuple[str, ...] = ()
     has_trees: bool = True
-    shared: Shared | None = None
+    shared: SharedParts | None = None
     source: Program | None = field(default=None, repr=False, compare=False)
-    rows: Rows = Rows()
+    rows: RowEstimate = RowEstimate()
     other_columns: tuple[str, ...] = ()
     null_where: tuple[str, ...] = ()
     unknown_as_null: tuple[str, ...] = ()
@@ -102,13 +102,13 @@ class PlannedCall:
     functions_of_models: tuple[NamedFunction, ...] = ()
     models: tuple[str, ...] = ()
 
-    def after(self, small: PlannedCall, facts: CascadeFacts) -> PlannedCall:
+    def with_cascade(self, small: PlannedCall, facts: CascadeFacts) -> PlannedCall:
         """Return this call for the rows of which `small`, a call of a small model, is unsure."""
         sql = f"coalesce({small.sql}, {self.sql})"
         return replace(self, sql=sql, small=small, cascade=facts)
 
     @property
-    def small_reads(self) -> tuple[tuple[str, Bound], ...]:
+    def small_model_reads(self) -> tuple[tuple[str, Bound], ...]:
         """The columns that the small model reads, if there is one."""
         return () if self.small is None else self.small.reads
 
@@ -197,7 +197,7 @@ class Plan:
     parameters: tuple[int, ...] | None = None
     dropped_names: frozenset[str] = frozenset()
     dropped_joins: tuple[str, ...] = ()
-    analysis: Analysis | None = None
+    analysis: Measurement | None = None
     kept: bool = False
 
     @property
@@ -223,7 +223,7 @@ class Plan:
         }
 
     @property
-    def named(self) -> tuple[NamedFunction, ...]:
+    def functions_of_models(self) -> tuple[NamedFunction, ...]:
         """The functions that score each row with the model that it names."""
         return tuple(function for call in self.calls for function in call.functions_of_models)
 
@@ -265,7 +265,7 @@ class Plan:
         return draw_plan(self)
 
 
-def with_rows(plan: Plan, ask: AskRows) -> Plan:
+def estimate_rows(plan: Plan, ask: EstimateRows) -> Plan:
     """Return `plan` with the engine's estimates of rows, and the estimated time for them.
 
     EXPLAIN asks for this; planning does not need it.
@@ -273,12 +273,16 @@ def with_rows(plan: Plan, ask: AskRows) -> Plan:
     return replace(plan, calls=tuple(_estimate_call_rows(call, ask) for call in plan.calls))
 
 
-def _estimate_call_rows(call: PlannedCall, ask: AskRows) -> PlannedCall:
-    rows = call.rows if call.rows.asked else call.rows.ask(ask)
+def _estimate_call_rows(call: PlannedCall, ask: EstimateRows) -> PlannedCall:
+    rows = call.rows if call.rows.asked else call.rows.ask_engine(ask)
     if call.source is None or rows.chosen_by:
         return replace(call, rows=rows)
     prepared = prepare_parts(
-        call.source, call.spec.parts, call.spec.layout, call.spec.constants, call.spec.lookup
+        call.source,
+        call.spec.parts,
+        call.spec.layout,
+        call.spec.constants,
+        call.spec.max_categories,
     )
     choice = estimate_choice(prepared.split.core, call.choice, rows.count, call.spec.by_column)
     return replace(call, rows=rows, choice=choice)

@@ -12,39 +12,42 @@ from typing import Any
 
 from sqlml.catalog.model import Transform
 from sqlml.errors import BackendError, BindError, ConfigError
-from sqlml.planner.binding.bind import bind, other_columns
-from sqlml.planner.binding.column_types import Bound, fits_float
-from sqlml.planner.binding.context import Context, Rows
+from sqlml.planner.binding.bind import bind, find_other_columns
+from sqlml.planner.binding.column_types import Bound, fits_float32
+from sqlml.planner.binding.context import Context, RowEstimate
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.refused_nulls import (
-    Once,
-    any_missing,
-    columns,
-    either,
-    no_row,
-    numbers,
-    packed,
-    refused,
-    texts,
-    unless,
-    whole_texts,
+    EvaluatedOnce,
+    combine_tests,
+    find_null_inputs,
+    find_whole_texts,
+    list_numbers,
+    null_if,
+    test_missing,
+    test_no_row,
+    write_column_arguments,
+    write_packed_numbers,
+    write_text_argument,
 )
 from sqlml.planner.binding.requested_output import Target
-from sqlml.planner.binding.unknown_categories import known_categories, nullified
+from sqlml.planner.binding.unknown_categories import (
+    find_known_categories,
+    replace_unknown_with_null,
+)
 from sqlml.planner.model_sql.sql_or_function import ModelSql, is_in_lambda, write_for_lambda
-from sqlml.planner.plan.call_draft import CallDraft, Column, fold_literal_arguments
+from sqlml.planner.plan.call_draft import CallDraft, FromColumn, fold_literal_arguments
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.choose import (
     allows_sql,
     asks_for_sql,
-    batch_rows,
     choose,
     depends_on_rows,
+    read_batch_size,
 )
 from sqlml.planner.program.cost import count_inline_categories
 from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.program.named_function import Route
-from sqlml.planner.program.prepare import Shared, prepare_parts, refuses_rows
+from sqlml.planner.program.prepare import SharedParts, can_reject_rows, prepare_parts
 from sqlml.planner.program.result_sql import decode_result
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import fold
@@ -54,7 +57,7 @@ ROW_PLACEHOLDER = "sqlml_row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedCall:
+class CallInFrom:
     """A planned call, with the columns that FROM needs for it.
 
     Attributes:
@@ -65,8 +68,8 @@ class PlacedCall:
     """
 
     planned: PlannedCall
-    column: Column | None
-    row: Column | None
+    column: FromColumn | None
+    row: FromColumn | None
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
 
@@ -75,14 +78,14 @@ def plan_call(
     *,
     call: ModelCall,
     target: Target,
-    shared: Shared,
+    shared: SharedParts,
     scope: Scope,
     context: Context,
-    rows: Rows,
+    rows: RowEstimate,
     row_in_from: bool,
     bounds: Mapping[str, Bound] | None = None,
     by_function: bool = False,
-) -> PlacedCall:
+) -> CallInFrom:
     """Plan one call.
 
     Args:
@@ -133,7 +136,7 @@ def _choose_route(options: Mapping[str, Any], row_in_from: bool, context: Contex
     setting = str(options.get("route", "auto"))
     if setting == "arrow":
         return Route(False, "asked for")
-    reason = "FROM packs the rows" if row_in_from else context.no_columns(setting == "native")
+    reason = "FROM packs the rows" if row_in_from else context.why_no_columns(setting == "native")
     if setting == "native" and reason is not None:
         raise BackendError(f"the native route cannot be taken: {reason}; RESET sqlml_route")
     return Route(reason is None, reason)
@@ -147,10 +150,10 @@ def bind_arguments(draft: CallDraft) -> CallDraft:
     columns = bind(
         draft.call,
         model.columns,
-        draft.used_features if transform is None else transform.reads(draft.used_features),
+        draft.used_features if transform is None else transform.find_columns(draft.used_features),
         f"model {model.name!r}",
         draft.scope,
-        model.origin.blanks,
+        model.origin.may_replace_blanks,
         draft.options.get("on_missing_column") == "null",
     )
     if transform is None:
@@ -166,8 +169,8 @@ def _transform_columns(
     """Return the expressions that feed the features, including those that TRANSFORM computes."""
     sql = {name: bound.sql for name, bound in columns.items()}
     return {
-        name: Bound(transform.sql(name, sql), transform.made[name].type)
-        if name in transform.made
+        name: Bound(transform.sql(name, sql), transform.expressions[name].type)
+        if name in transform.expressions
         else columns[name]
         for name in sorted(features)
     }
@@ -175,7 +178,7 @@ def _transform_columns(
 
 def choose_layout(draft: CallDraft) -> CallDraft:
     """Pack numbers as FLOAT instead of DOUBLE if this is exact for all of them."""
-    fits = fits_float(draft.bounds, draft.prepared.program)
+    fits = fits_float32(draft.bounds, draft.prepared.program)
     return replace(draft, layout="f32") if fits else draft
 
 
@@ -185,15 +188,15 @@ def test_values(draft: CallDraft) -> CallDraft:
     Each column is then evaluated once, since it is written several times.
     """
     inputs = draft.prepared.program.inputs.keys()
-    null_features = sorted(refused(draft.options, draft.model.program) & inputs)
-    categories = known_categories(draft.options, draft.model.program)
+    null_features = sorted(find_null_inputs(draft.options, draft.model.program) & inputs)
+    categories = find_known_categories(draft.options, draft.model.program)
     categories = {name: values for name, values in categories.items() if name in inputs}
     if not null_features and not categories:
         return draft
     can_read_once = draft.dialect.calls_in_lambdas and not draft.for_shared_sql
-    read_once = Once.of(draft.bounds, draft.dialect) if can_read_once else None
+    read_once = EvaluatedOnce.of(draft.bounds, draft.dialect) if can_read_once else None
     bounds = draft.bounds if read_once is None else read_once.fields
-    bounds = nullified(bounds, categories, draft.dialect)
+    bounds = replace_unknown_with_null(bounds, categories, draft.dialect)
     draft = replace(
         draft,
         null_where=tuple(null_features),
@@ -223,7 +226,7 @@ def _write_expression(draft: CallDraft) -> ModelSql | None:
     """Return the model as an expression if options demand it, or allow it and it is cheapest."""
     if asks_for_sql(draft.options):
         expression = draft.model_expression.write()
-        fails = expression.valid_rows is None and refuses_rows(draft.prepared_alone.program)
+        fails = expression.valid_rows is None and can_reject_rows(draft.prepared_alone.program)
         if fails and draft.dialect.lazy_calls and draft.call.in_try:
             raise ConfigError(
                 "backend 'sql' does not support TRY(...), which cannot contain error(): use "
@@ -268,7 +271,7 @@ def choose_backend(draft: CallDraft) -> CallDraft:
         return draft.without_sharing()  # The engine itself shares equal expressions.
     if not depends_on_rows(draft.prepared.split.core, draft.options):
         return draft
-    rows = replace(draft.rows.ask(draft.context.rows), chosen_by=True)
+    rows = replace(draft.rows.ask_engine(draft.context.estimate_rows), chosen_by=True)
     return replace(draft, rows=rows).choose_again(rows.rounded)
 
 
@@ -283,12 +286,12 @@ STAGES: tuple[Callable[[CallDraft], CallDraft], ...] = (
 )
 
 
-def _write_call(draft: CallDraft) -> PlacedCall:
+def _write_call(draft: CallDraft) -> CallInFrom:
     """Write the SQL of the call, and record what EXPLAIN shows."""
     dialect, target, model = draft.dialect, draft.target, draft.model
     spec = _name_function(draft)
-    discarded = no_row(draft.call, draft.scope.sql) if dialect.lazy_calls else None
-    missing = either(discarded, any_missing(draft.bounds, draft.null_where, dialect))
+    discarded = test_no_row(draft.call, draft.scope.sql) if dialect.lazy_calls else None
+    missing = combine_tests(discarded, test_missing(draft.bounds, draft.null_where, dialect))
     call_sql, column, row = _write_function_call(draft, spec, missing)
     result = _write_result(draft, call_sql, spec.by_column, missing)
     choice, expression = draft.choice, draft.expression
@@ -296,7 +299,7 @@ def _write_call(draft: CallDraft) -> PlacedCall:
         choice = expression.describe_choice(choice)
     route = draft.route
     if route.by_column and (expression is None or expression.valid_rows is not None):
-        route = replace(route, python_reason=draft.context.needs_python(spec, model.program))
+        route = replace(route, python_reason=draft.context.why_python(spec, model.program))
     bounds = draft.bounds if draft.read_once is None else draft.read_once.bounds
     split = draft.prepared.split
     planned = PlannedCall(
@@ -313,27 +316,29 @@ def _write_call(draft: CallDraft) -> PlacedCall:
         choice=choice,
         sql=result,
         type=target.type,
-        texts=split.whole,
+        texts=split.text_inputs,
         has_trees=any(node.op == "tree_ensemble" for node in split.core),
         shared=draft.shared,
         source=model.program,
         rows=draft.rows,
-        other_columns=other_columns(draft.call, model.columns, draft.scope, model.origin.blanks),
+        other_columns=find_other_columns(
+            draft.call, model.columns, draft.scope, model.origin.may_replace_blanks
+        ),
         null_where=draft.null_where,
         unknown_as_null=draft.unknown_as_null,
         route=route,
         is_temporary=draft.call.background is not None,
     )
     if draft.for_shared_sql:
-        return PlacedCall(
+        return CallInFrom(
             planned=planned,
             column=None,
             row=None,
-            numbers=tuple(numbers(draft.prepared, draft.bounds, "DOUBLE", dialect)),
-            texts=tuple(whole_texts(draft.prepared, draft.bounds)),
+            numbers=tuple(list_numbers(draft.prepared, draft.bounds, "DOUBLE", dialect)),
+            texts=tuple(find_whole_texts(draft.prepared, draft.bounds)),
         )
     reads_row = row is not None and (column is not None or row.name in result)
-    return PlacedCall(planned=planned, column=column, row=row if reads_row else None)
+    return CallInFrom(planned=planned, column=column, row=row if reads_row else None)
 
 
 def _write_result(draft: CallDraft, call_sql: str, by_column: bool, missing: str | None) -> str:
@@ -354,14 +359,16 @@ def _write_result(draft: CallDraft, call_sql: str, by_column: bool, missing: str
     result = dialect.checked(call_sql, result)
     if draft.expression is not None:
         result = draft.expression.or_else(result)
-    result = unless(missing, result)
-    return result if draft.read_once is None else draft.read_once.around(result)
+    result = null_if(missing, result)
+    return result if draft.read_once is None else draft.read_once.wrap(result)
 
 
 def _list_unread_columns(draft: CallDraft) -> tuple[str, ...]:
     """Return the columns that the model was trained on and this call does not need."""
     model, transform = draft.model, draft.model.transform
-    needed = draft.used_features if transform is None else transform.reads(draft.used_features)
+    needed = (
+        draft.used_features if transform is None else transform.find_columns(draft.used_features)
+    )
     return tuple(column.name for column in model.columns if column.name not in needed)
 
 
@@ -373,7 +380,7 @@ def _describe_transformed(
     if transform is None:
         return ()
     names = {c: draft.dialect.quote_name(c) for c in transform.columns}
-    return tuple((n, transform.sql(n, names)) for n in bounds if n in transform.made)
+    return tuple((n, transform.sql(n, names)) for n in bounds if n in transform.expressions)
 
 
 def _name_function(draft: CallDraft) -> FunctionSpec:
@@ -387,16 +394,16 @@ def _name_function(draft: CallDraft) -> FunctionSpec:
         again=draft.shared.again,
         once=draft.shared.once,
         constants=draft.constants,
-        rows=batch_rows(draft.options),
-        lookup=None if draft.prepared.split.lookup is None else draft.max_categories,
+        rows=read_batch_size(draft.options),
+        max_categories=None if draft.prepared.split.lookup is None else draft.max_categories,
         by_column=draft.route.by_column,
-        is_stored=draft.context.kept,
+        is_stored=draft.context.is_stored,
     )
 
 
 def _write_function_call(
     draft: CallDraft, spec: FunctionSpec, missing: str | None
-) -> tuple[str, Column | None, Column | None]:
+) -> tuple[str, FromColumn | None, FromColumn | None]:
     """Return the call of the function, and the columns that FROM needs: the result, and the row."""
     dialect = draft.dialect
     number_type = "FLOAT" if draft.layout == "f32" else "DOUBLE"
@@ -404,16 +411,16 @@ def _write_function_call(
     if draft.for_shared_sql:
         return f"{dialect.scorer(spec.name)}({ROW_PLACEHOLDER})", None, None
     if spec.by_column:
-        arguments = columns(draft.prepared, draft.bounds, number_type, dialect)
+        arguments = write_column_arguments(draft.prepared, draft.bounds, number_type, dialect)
     else:
-        packed_row = packed(draft.prepared, draft.bounds, number_type, dialect)
+        packed_row = write_packed_numbers(draft.prepared, draft.bounds, number_type, dialect)
         if draft.row_in_from:
-            row = Column.of_row(packed_row, dialect.type(f"{number_type}[]"))
+            row = FromColumn.of_row(packed_row, dialect.type(f"{number_type}[]"))
             packed_row = dialect.packed_arguments(row.name)
-        arguments = packed_row + texts(draft.prepared, draft.bounds, dialect)
+        arguments = packed_row + write_text_argument(draft.prepared, draft.bounds, dialect)
     call_sql = f"{dialect.scorer(spec.name)}({arguments})"
     if not draft.shared.in_from:
         return call_sql, None, row
     result_type = dialect.returned(draft.shared.type(draft.model.program, spec.by_column))
-    column = Column(spec.name, unless(missing, call_sql), arguments, result_type)
+    column = FromColumn(spec.name, null_if(missing, call_sql), arguments, result_type)
     return dialect.quote_name(spec.name), column, row

@@ -21,15 +21,15 @@ from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.models_of_rows import ModelsOfRows
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.requested_output import Target
-from sqlml.planner.plan.call_draft import Column
+from sqlml.planner.plan.call_draft import FromColumn
 from sqlml.planner.plan.plan import PlannedCall
-from sqlml.planner.plan.plan_call import ROW_PLACEHOLDER, PlacedCall
+from sqlml.planner.plan.plan_call import ROW_PLACEHOLDER, CallInFrom
 from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.named_function import NamedFunction, Scorer
+from sqlml.planner.program.named_function import ModelScorer, NamedFunction
 from sqlml.planner.syntax.outline import ModelCall, ModelColumn
 from sqlml.types import fold
 
-PlanSingleCall = Callable[..., PlacedCall]
+PlanSingleCall = Callable[..., CallInFrom]
 """`plan_call`, with all arguments bound except the call and its target."""
 
 
@@ -44,15 +44,15 @@ class _ModelGroup:
 
     sql: str
     example: PlannedCall
-    scorers: dict[str, Scorer] = field(default_factory=dict)
+    scorers: dict[str, ModelScorer] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     texts: dict[str, int] = field(default_factory=dict)
 
-    def add(self, name: str, spec: FunctionSpec, call: PlacedCall) -> None:
+    def add(self, name: str, spec: FunctionSpec, call: CallInFrom) -> None:
         """Add a model under the name that rows use."""
         numbers = tuple(self.numbers.setdefault(n, len(self.numbers)) for n in call.numbers)
         texts = tuple(self.texts.setdefault(t, len(self.texts)) for t in call.texts)
-        self.scorers[name] = Scorer(spec, numbers, texts)
+        self.scorers[name] = ModelScorer(spec, numbers, texts)
 
     def make_function(self, errors: Mapping[str, SqlmlError], skips_unknown: bool) -> NamedFunction:
         """Return the function of all models of the group."""
@@ -66,14 +66,14 @@ class _ModelGroup:
         )
 
 
-def plan_named(
+def plan_named_call(
     call: ModelCall,
     target: Target,
     named: ModelsOfRows,
     scope: Scope,
     plan: PlanSingleCall,
     sorts: bool,
-) -> PlacedCall:
+) -> CallInFrom:
     """Plan the call.
 
     Args:
@@ -103,13 +103,13 @@ def plan_named(
     else:
         group_numbers = {n: k for k, group in enumerate(groups) for n in group.scorers}
         group_function = NamedFunction(
-            kinds=group_numbers, errors=errors, nulls=named.nulls, by_column=by_column
+            groups=group_numbers, errors=errors, nulls=named.nulls, by_column=by_column
         )
         functions.append(group_function)
         group_number = f"{dialect.scorer(group_function.name)}({name})"
         whens = " ".join(f"WHEN {k} THEN {sql}" for k, sql in enumerate(branches))
         sql = f"(CASE {dialect.checked(group_number, dialect.value_of(group_number))} {whens} END)"
-    used_functions = [function for function in functions if function.kinds or function.name in sql]
+    used_functions = [function for function in functions if function.groups or function.name in sql]
     model_text = " ".join(scope.sql[call.model.span.start : call.model.span.end].split())
     reads: dict[str, Bound] = {model_text: Bound(name, "VARCHAR")}
     for single in planned:
@@ -124,11 +124,11 @@ def plan_named(
         models=tuple(sorted(n for group in groups for n in group.scorers)),
     )
     if not sorts:
-        return PlacedCall(planned=planned_call, column=None, row=None)
+        return CallInFrom(planned=planned_call, column=None, row=None)
     read_in_from = ", ".join(bound.sql for bound in reads.values())
-    column = Column.of_models(sql, read_in_from, dialect.type(target.type), name)
+    column = FromColumn.of_models(sql, read_in_from, dialect.type(target.type), name)
     planned_call = replace(planned_call, sql=dialect.quote_name(column.name))
-    return PlacedCall(planned=planned_call, column=column, row=None)
+    return CallInFrom(planned=planned_call, column=column, row=None)
 
 
 def _exclude_read(
@@ -152,7 +152,7 @@ def _group_models(
     """Return the groups of models, the errors of models that cannot be called, and all calls."""
     groups: dict[str, _ModelGroup] = {}
     errors = dict(named.errors)
-    calls: dict[object, PlacedCall] = {}
+    calls: dict[object, CallInFrom] = {}
     failures: dict[object, SqlmlError] = {}
     all_columns = frozenset[str]().union(*map(_fold_columns, named.targets.values()))
     for name, target in named.targets.items():

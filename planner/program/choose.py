@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.backends.base import BACKENDS, load
-from sqlml.backends.costs import current
-from sqlml.bounded_cache import of_programs
+from sqlml.backends.base import BACKENDS, load_backend
+from sqlml.backends.costs import current_costs
+from sqlml.bounded_cache import cache_by_program
 from sqlml.errors import BackendError, ConfigError, MissingDependencyError
-from sqlml.ir.operators.opaque import NATIVE_ALONE, OWNERS
+from sqlml.ir.operators.opaque import NATIVE_ONLY, OWNING_BACKENDS
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.lower import lower, refusal
+from sqlml.passes.lower import explain_refusal, lower
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.planner.program.cost import BATCH, ROWS, Estimate, estimate_ways
 
@@ -70,7 +70,7 @@ def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mappin
     return {**others, name: text}
 
 
-def batch_rows(options: Mapping[str, Any]) -> int | None:
+def read_batch_size(options: Mapping[str, Any]) -> int | None:
     """Return the option `batch_size`: the most rows to score at once; None for the engine's choice.
 
     Raises:
@@ -147,9 +147,9 @@ def choose(
     backend, strategy, device = _read_options(options)
     if backend == SQL_BACKEND:
         return choose(program, {**options, "backend": "auto"}, rows, batch, by_column)
-    if any(node.op in NATIVE_ALONE for node in program.nodes):
+    if any(node.op in NATIVE_ONLY for node in program.nodes):
         return Choice("native", "traverse", "cpu", "the one backend that explains")
-    owner = next((OWNERS[n.op] for n in program.nodes if n.op in OWNERS), None)
+    owner = next((OWNING_BACKENDS[n.op] for n in program.nodes if n.op in OWNING_BACKENDS), None)
     if backend == "auto" and owner is not None:
         name = _resolve_strategy(program, owner, strategy)
         reason = "the one backend that runs this kind of model"
@@ -213,14 +213,14 @@ def _choose_cheapest(program: Program, compared: tuple[Estimate, ...], rows: int
     return None
 
 
-@of_programs
+@cache_by_program
 def _estimate_ways(
     program: Program, rows: int, batch: int, by_column: bool
 ) -> tuple[Estimate, ...]:
-    return estimate_ways(program, current(), rows, batch, by_column)
+    return estimate_ways(program, current_costs(), rows, batch, by_column)
 
 
-@of_programs
+@cache_by_program
 def _is_supported(program: Program, way: Estimate) -> bool:
     """Tell whether an external backend supports all operators of the Program."""
     if way.seconds == float("inf"):
@@ -228,7 +228,7 @@ def _is_supported(program: Program, way: Estimate) -> bool:
     lowered = program
     if BACKENDS[way.backend].level == "tensor":
         lowered = run(lower(program, way.strategy), passes=TENSOR_PASSES)
-    return load(way.backend).supports(lowered) is None
+    return load_backend(way.backend).supports(lowered) is None
 
 
 def _resolve_device(device: str) -> str:
@@ -236,7 +236,7 @@ def _resolve_device(device: str) -> str:
 
 
 def _resolve_strategy(program: Program, backend: str, name: str) -> str:
-    load(backend)  # Raises an error if it is not installed.
+    load_backend(backend)  # Raises an error if it is not installed.
     strategies = BACKENDS[backend].strategies
     if name == "auto":
         return _choose_by_depth(program, strategies)
@@ -251,9 +251,9 @@ def _resolve_strategy(program: Program, backend: str, name: str) -> str:
     return name
 
 
-@of_programs
+@cache_by_program
 def _find_refusal(program: Program, strategy: str) -> str | None:
-    return refusal(program, strategy)
+    return explain_refusal(program, strategy)
 
 
 def _choose_by_depth(program: Program, strategies: tuple[str, ...]) -> str:
@@ -279,7 +279,7 @@ def depends_on_rows(program: Program, options: Mapping[str, Any]) -> bool:
     return "auto" in names and _depends_on_rows(program, names)
 
 
-@of_programs
+@cache_by_program
 def _depends_on_rows(program: Program, names: tuple[str, ...]) -> bool:
     options = dict(zip(OPTIONS, names, strict=True))
     choices = [choose(program, options, rows) for rows in (ROWS, FEW_ROWS, MANY_ROWS)]
@@ -290,7 +290,7 @@ def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool
     """Return a choice with its estimates for another number of rows."""
     if not choice.estimates or choice.rows == rows:
         return choice
-    new_estimates = estimate_ways(program, current(), rows, by_column=by_column)
+    new_estimates = estimate_ways(program, current_costs(), rows, by_column=by_column)
     by_way = {_identify_way(e): e for e in new_estimates}
 
     def rescale(e: Estimate) -> Estimate:

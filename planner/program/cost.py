@@ -15,13 +15,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.costs import Costs, current, tree_costs
-from sqlml.backends.devices import available, installed
-from sqlml.ir.operators.contributions import ensemble_of
+from sqlml.backends.costs import Costs, current_costs, estimate_tree_costs
+from sqlml.backends.devices import is_available, is_installed
+from sqlml.ir.operators.contributions import ensemble_of_attrs
 from sqlml.ir.program import Node, Program
-from sqlml.ir.tree_shape import TreeShape, tree_shape
+from sqlml.ir.tree_shape import TreeShape, measure_tree_shape
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.one_tree import OneTree, one_tree
+from sqlml.passes.one_tree import OneTree, build_one_tree
 
 ROWS = 100_000
 """The number of rows that is assumed if it is unknown."""
@@ -124,7 +124,7 @@ def _rank(e: Estimate) -> float:
 def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
     """Estimate a linear model or a small tree as an expression; infinite for a larger tree."""
     if any(node.op == "tree_ensemble" for node in program.nodes):
-        one = one_tree(program)
+        one = build_one_tree(program)
         nanoseconds = math.inf if one is None else _estimate_tree_sql(one, costs, rows)
     else:
         width = sum(_width(node) for node in program.nodes if node.op == "input")
@@ -137,20 +137,20 @@ def count_inline_categories() -> int:
 
     With more, passing the texts of `ROWS` rows to the function is faster.
     """
-    costs = current()
+    costs = current_costs()
     each = costs["sql.category"] + ROWS * costs["sql.lookup"]
     return max(1, round(ROWS * costs["udf.text"] / each))
 
 
 def _estimate_tree_sql(one: OneTree, costs: Costs, rows: int) -> float:
     checks = sum(r.limited for r in one.ranges)
-    per_row = one.levels * costs["sql.level"] + one.tests * costs["sql.test"]
+    per_row = one.mean_levels * costs["sql.level"] + one.tests * costs["sql.test"]
     return rows * (per_row + (1 + checks) * costs["sql.number"])
 
 
 def _is_available(way: Way) -> bool:
-    has_device = way.device == "cpu" or available(way.device)
-    return has_device and installed(way.library)
+    has_device = way.device == "cpu" or is_available(way.device)
+    return has_device and is_installed(way.library)
 
 
 def _estimate_way(
@@ -173,7 +173,7 @@ def _estimate_way(
             )
             nanoseconds += rows * per_row
         elif node.op == "tree_contributions":
-            e = ensemble_of(node.attrs)
+            e = ensemble_of_attrs(node.attrs)
             nanoseconds += rows * e.nodes * ((e.depth + 1) // 2) * CONTRIBUTION_NANOSECONDS
         else:
             nanoseconds += rows * (
@@ -213,11 +213,11 @@ def _count_products(node: Node) -> int:
 
 
 def _shape(node: Node) -> TreeShape:
-    return tree_shape(Ensemble.of(node.attrs))
+    return measure_tree_shape(Ensemble.of(node.attrs))
 
 
 def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
-    kernels = tree_costs(shape, rates.costs)
+    kernels = estimate_tree_costs(shape, rates.costs)
     blocks = min(kernels.cursor, kernels.descent) * max(1.0, BLOCK / max(rows, 1))
     blocks += kernels.batch / max(rows, 1)
     block_kernel = "cursor" if kernels.cursor <= kernels.descent else "descent"

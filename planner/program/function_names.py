@@ -88,17 +88,17 @@ def admit_constants(program: Program, constants: Constants) -> bool:
 
 Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
 PREFIX = "sqlml_"
-KEPT = "sqlml_open_a_session_first_"
+STORED_PREFIX = "sqlml_open_a_session_first_"
 """The prefix of functions in views and macros.
 
 An engine without sqlml shows the name of the missing function, so the name tells what to do.
 """
 
 HASH_DIGITS = 24
-REFUSED_TEXT = f"{KEPT}refused_text"
+REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
 """The function that records texts for an error's message (`udfs.refused_texts`)."""
 
-_REFUSED_TEXT = re.compile(rf"\b(?:{KEPT}|{PREFIX})refused_text(?:_t[1-9]\d{{0,9}})?\b")
+_REFUSED_TEXT = re.compile(rf"\b(?:{STORED_PREFIX}|{PREFIX})refused_text(?:_t[1-9]\d{{0,9}})?\b")
 _PART = r"(label|proba|score|samples|transform|contributions)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<kept>open_a_session_first_)?(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
@@ -155,18 +155,18 @@ class FunctionSpec:
     once: bool = False
     constants: Constants = ()
     rows: int | None = None
-    lookup: int | None = None
+    max_categories: int | None = None
     by_column: bool = False
     is_stored: bool = False
 
     @property
     def name(self) -> str:
         """The function's name in the engine."""
-        start = f"{KEPT if self.is_stored else PREFIX}{self.program[:HASH_DIGITS]}"
+        start = f"{STORED_PREFIX if self.is_stored else PREFIX}{self.program[:HASH_DIGITS]}"
         return (
             f"{start}_{'_'.join(map(str, self.parts))}_{self.layout}"
             f"_{self.backend}_{self.strategy}_{self.device}{spell_constants(self.constants)}"
-            + ("" if self.lookup is None else f"_l{self.lookup}")
+            + ("" if self.max_categories is None else f"_l{self.max_categories}")
             + ("" if self.rows is None else f"_r{self.rows}")
             + "_again" * self.again
             + "_once" * self.once
@@ -179,16 +179,16 @@ Field = tuple[str, str]
 """The name of a field of a function's result, and its SQL type."""
 
 
-def struct_of(fields: Sequence[Field]) -> str:
+def spell_struct(fields: Sequence[Field]) -> str:
     """Return the SQL type of a struct.
 
-    >>> struct_of([("label", "INTEGER"), ("proba1", "DOUBLE")])
+    >>> spell_struct([("label", "INTEGER"), ("proba1", "DOUBLE")])
     'STRUCT(label INTEGER, proba1 DOUBLE)'
     """
     return f"STRUCT({', '.join(map(' '.join, fields))})"
 
 
-def refused_text_names(text: str) -> frozenset[str]:
+def find_refused_text_names(text: str) -> frozenset[str]:
     """Return all names in `text` of the function `REFUSED_TEXT` and of its twins."""
     return frozenset(_REFUSED_TEXT.findall(text) if "refused_text" in text else ())
 

@@ -24,7 +24,7 @@ UNKNOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Scorer:
+class ModelScorer:
     """The function of one model, and the indices of the row's numbers and texts that it takes."""
 
     spec: FunctionSpec
@@ -46,10 +46,10 @@ class NamedFunction:
         by_column: rows reach the function as columns (`Route`).
     """
 
-    scorers: Mapping[str, Scorer] = field(default_factory=lambda: MappingProxyType({}))
+    scorers: Mapping[str, ModelScorer] = field(default_factory=lambda: MappingProxyType({}))
     numbers: int = 0
     texts: int = 0
-    kinds: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    groups: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     errors: Mapping[str, SqlmlError] = field(default_factory=lambda: MappingProxyType({}))
     nulls: frozenset[str] = frozenset()
     skips_unknown: bool = False
@@ -61,7 +61,7 @@ class NamedFunction:
         identity = [
             sorted((n, s.spec.name, s.numbers, s.texts) for n, s in self.scorers.items()),
             (self.numbers, self.texts),
-            sorted(self.kinds.items()),
+            sorted(self.groups.items()),
             sorted((name, type(e).__name__, e.message) for name, e in self.errors.items()),
             (sorted(self.nulls), self.skips_unknown, self.by_column),
         ]
@@ -72,7 +72,7 @@ class NamedFunction:
         """One of the functions, whose type is that of all; None if it only returns groups."""
         return next((scorer.spec for scorer in self.scorers.values()), None)
 
-    def error(self, name: str) -> SqlmlError | None:
+    def find_error(self, name: str) -> SqlmlError | None:
         """Return the error for rows of a name that has no scorer; None if their result is NULL."""
         error = self.errors.get(name)
         if error is not None or self.skips_unknown or name in self.nulls:

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.backends.base import BACKENDS, Compiled, load
-from sqlml.bounded_cache import of_programs
+from sqlml.backends.base import BACKENDS, Compiled, load_backend
+from sqlml.bounded_cache import cache_by_program
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError, ConfigError
-from sqlml.explaining.explained import BY_CLASS, OWN, holding
-from sqlml.ir.builder import Builder, Value, copy
+from sqlml.explaining.explained import BY_CLASS, OWN, ensure_explained
+from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.lower import lower
-from sqlml.passes.order import TENSOR_PASSES, only, run
+from sqlml.passes.order import TENSOR_PASSES, run, select_outputs
 from sqlml.passes.split import Layout, Split, split
 from sqlml.planner.program.choose import Choice
-from sqlml.planner.program.function_names import Constants, Field, Output, Part, struct_of
+from sqlml.planner.program.function_names import Constants, Field, Output, Part, spell_struct
 from sqlml.types import Array
 
 
@@ -74,12 +74,12 @@ def prepare_parts(
         return prepare(program, parts[0].output, parts[0].column, layout, lookup)
     for part in parts:
         _check_output(program, part.output, part.column)
-    return _prepare_output(_concatenate_parts(program, parts), ALL, None, layout, lookup)
+    return _prepare_output(_concatenate_parts(program, parts), ALL_PARTS, None, layout, lookup)
 
 
 def _check_output(program: Program, output: str, column: int | None) -> None:
     """Raise ConfigError unless a model has an output, and the output the column."""
-    explained = holding(program, output)
+    explained = ensure_explained(program, output)
     exists = output in explained.outputs
     if exists and column is not None:
         exists = column < (
@@ -102,7 +102,7 @@ def _width(program: Program, output: str) -> int:
 
 def part_width(program: Program, part: Part) -> int:
     """Return the number of numbers per row of a part."""
-    explained = holding(program, part.output)
+    explained = ensure_explained(program, part.output)
     is_single = part.column is not None and not _has_class_blocks(explained, part.output)
     return 1 if is_single else _width(explained, part.output)
 
@@ -115,18 +115,18 @@ def _locate_column(program: Program, output: str, column: int) -> tuple[str, Arr
     return BY_CLASS, np.arange(column * block, (column + 1) * block)
 
 
-def is_listed(part: Part, width: int) -> bool:
+def is_list(part: Part, width: int) -> bool:
     """Tell whether a part is a list: several numbers, or probabilities, even of one class."""
     return width > 1 or (part.output == "proba" and part.column is None)
 
 
-def fields_of(program: Program, parts: tuple[Part, ...], by_column: bool) -> tuple[Field, ...]:
+def struct_fields(program: Program, parts: tuple[Part, ...], by_column: bool) -> tuple[Field, ...]:
     """Return the fields of the struct that a function of several parts returns; none for a list.
 
     A field costs the engine nothing, and an element of a list 3 ns per row. But Arrow passes lists
     faster, and a struct cannot hold an output of several numbers.
     """
-    has_list = any(is_listed(part, part_width(program, part)) for part in parts)
+    has_list = any(is_list(part, part_width(program, part)) for part in parts)
     if len(parts) == 1 or has_list or not by_column:
         return ()
     has_class_labels = bool(program.labels)
@@ -136,7 +136,7 @@ def fields_of(program: Program, parts: tuple[Part, ...], by_column: bool) -> tup
     )
 
 
-@of_programs
+@cache_by_program
 def _fold_constants(program: Program, constants: Constants) -> Program:
     names = list(program.inputs)
     if constants[-1][0] >= len(names):
@@ -147,18 +147,18 @@ def _fold_constants(program: Program, constants: Constants) -> Program:
     return fold_arguments(program, values, sums=False)
 
 
-ALL: Output = "transform"
+ALL_PARTS: Output = "transform"
 """The output of several parts: numbers side by side, like those of transformers."""
 
 
-@of_programs
+@cache_by_program
 def _concatenate_parts(program: Program, parts: tuple[Part, ...]) -> Program:
     b = Builder()
     values: list[Value] = []
     for output_name in {part.output for part in parts}:
-        program = holding(program, output_name)
+        program = ensure_explained(program, output_name)
     for node in program.nodes:
-        values.append(copy(b, node, [values[i] for i in node.inputs]))
+        values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
     columns_of_parts = []
     for part in parts:
         value = values[program.outputs[part.output]]
@@ -169,22 +169,22 @@ def _concatenate_parts(program: Program, parts: tuple[Part, ...]) -> Program:
         columns_of_parts.append(
             value if dtype == "float64" else b.op("cast", value, dtype="float64")
         )
-    return b.build({ALL: b.op("concat", *columns_of_parts)})
+    return b.build({ALL_PARTS: b.op("concat", *columns_of_parts)})
 
 
 def select_parts(program: Program, parts: tuple[Part, ...]) -> Program:
     """Return `program` with only these parts, before all passes."""
     if len(parts) == 1:
         return _select_output(program, parts[0].output, parts[0].column)
-    return _select_output(_concatenate_parts(program, parts), ALL, None)
+    return _select_output(_concatenate_parts(program, parts), ALL_PARTS, None)
 
 
 def _select_output(program: Program, output: str, column: int | None) -> Program:
-    explained = holding(program, output)
+    explained = ensure_explained(program, output)
     if column is None:
-        return only(explained, [output])
+        return select_outputs(explained, [output])
     source, columns = _locate_column(explained, output, column)
-    return _select_columns(only(explained, [source]), source, columns, output)
+    return _select_columns(select_outputs(explained, [source]), source, columns, output)
 
 
 def _prepare_output(
@@ -196,13 +196,13 @@ def _prepare_output(
         raise BackendError(_TOO_DEEP_MESSAGE) from None
 
 
-@of_programs
+@cache_by_program
 def _run_model_passes(program: Program, output: str, column: int | None) -> Program:
     """Return one output after the model passes, which is the same for all layouts."""
     return run(_select_output(program, output, column))
 
 
-@of_programs
+@cache_by_program
 def _split(part: Program, layout: Layout, lookup: int | None) -> Prepared:
     return Prepared(part, split(part, layout, lookup))
 
@@ -213,7 +213,7 @@ def _select_columns(program: Program, source: str, columns: Array, output: str) 
     b = Builder()
     values: list[Value] = []
     for node in program.nodes:
-        values.append(copy(b, node, [values[i] for i in node.inputs]))
+        values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
     selected = b.op("select", values[last], indices=columns)
     return b.build({output: selected})
 
@@ -230,7 +230,7 @@ def compile_core(core: Program, choice: Choice) -> Compiled:
 _TOO_DEEP_MESSAGE = "the steps of this model are nested too deeply; fit it with fewer stages"
 
 
-@of_programs
+@cache_by_program
 def _compile(core: Program, backend: str, strategy: str, device: str) -> Compiled:
     if backend not in BACKENDS:
         raise ConfigError(f"unknown backend {backend!r}; backends: {', '.join(BACKENDS)}")
@@ -238,7 +238,7 @@ def _compile(core: Program, backend: str, strategy: str, device: str) -> Compile
         lowered = core
         if BACKENDS[backend].level == "tensor":
             lowered = run(lower(core, strategy), passes=TENSOR_PASSES)
-        engine = load(backend)
+        engine = load_backend(backend)
         reason = engine.supports(lowered)
         if reason is not None:
             raise BackendError(
@@ -250,7 +250,7 @@ def _compile(core: Program, backend: str, strategy: str, device: str) -> Compile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shared:
+class SharedParts:
     """The parts that several calls of one model on the same row compute with one function.
 
     Attributes:
@@ -266,19 +266,19 @@ class Shared:
     in_from: bool = False
     once: bool = False
 
-    def for_part(self, part: Part) -> Shared:
+    def for_part(self, part: Part) -> SharedParts:
         """Return the parts of one call that shares nothing."""
-        return Shared(parts=(part,), once=self.once)
+        return SharedParts(parts=(part,), once=self.once)
 
     def type(self, program: Program, by_column: bool) -> str:
         """Return the SQL type of the function's result."""
         part = self.parts[0]
-        if fields := fields_of(program, self.parts, by_column):
-            return struct_of(fields)
+        if fields := struct_fields(program, self.parts, by_column):
+            return spell_struct(fields)
         if len(self.parts) > 1:
             return "DOUBLE[]"
         number = "INTEGER" if part.output == "label" and program.labels else "DOUBLE"
-        return number + "[]" * is_listed(part, part_width(program, part))
+        return number + "[]" * is_list(part, part_width(program, part))
 
     def element(
         self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB
@@ -286,11 +286,11 @@ class Shared:
         """Return the expression of `part` in the result of `call`, the function of all parts."""
         if len(self.parts) == 1:
             return call
-        if fields_of(program, self.parts, by_column):
+        if struct_fields(program, self.parts, by_column):
             return dialect.field(call, str(part))
         first = 1 + sum(part_width(program, p) for p in self.parts[: self.parts.index(part)])
         width = part_width(program, part)
-        if is_listed(part, width):
+        if is_list(part, width):
             return dialect.part(call, first, first + width - 1)
         element = dialect.at(call, first)
         is_class_label = part.output == "label" and bool(program.labels)
@@ -300,7 +300,7 @@ class Shared:
 _REQUIREMENTS = frozenset({"require", "require_finite", "require_finite_stored", "require_known"})
 
 
-@of_programs
-def refuses_rows(program: Program) -> bool:
+@cache_by_program
+def can_reject_rows(program: Program) -> bool:
     """Tell whether the model may raise an error for a row."""
     return any(n.op in _REQUIREMENTS or OPS[n.op].group == "opaque" for n in program.nodes)

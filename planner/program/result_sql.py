@@ -14,17 +14,17 @@ import numpy as np
 
 from sqlml.backends.sql import string_literal
 from sqlml.dialects import DUCKDB, Dialect
-from sqlml.explaining.explained import OWN, block_of, holding
+from sqlml.explaining.explained import OWN, block_of, ensure_explained
 from sqlml.ir.program import Program
 from sqlml.types import Labels
 
-Chosen = tuple[int | None, ...]
+ChosenClass = tuple[int | None, ...]
 """The requested class, as its number in each target; None for a target that lacks it."""
 
 _LABEL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "bool": "BOOLEAN", "float64": "DOUBLE"}
 
 
-def result_type(program: Program, output: str, chosen: Chosen | None) -> str:
+def result_type(program: Program, output: str, chosen: ChosenClass | None) -> str:
     """Return the SQL type of a call that computes `output` of `program`."""
     labels = program.labels
     if output == OWN:
@@ -58,7 +58,7 @@ def decode_result(
     call: str,
     program: Program,
     output: str,
-    chosen: Chosen | None,
+    chosen: ChosenClass | None,
     dialect: Dialect = DUCKDB,
     baseline: bool = False,
     errors: bool = False,
@@ -85,7 +85,7 @@ def decode_result(
     if output == "proba" and len(labels) > 1:
         if chosen is not None:
             return _pick_class(call, program, chosen, dialect)
-        return _map_probabilities(call, labels, program.one_probability, dialect)
+        return _map_probabilities(call, labels, program.has_one_probability_per_target, dialect)
     return call
 
 
@@ -94,9 +94,9 @@ def baseline_key(program: Program) -> str:
     return "baseline" if "baseline" not in program.inputs else "(baseline)"
 
 
-def _count_explained(program: Program, chosen: Chosen | None) -> int:
+def _count_explained(program: Program, chosen: ChosenClass | None) -> int:
     """Return the number of explained values per row."""
-    explained = holding(program, OWN)
+    explained = ensure_explained(program, OWN)
     return 1 if chosen is not None else explained.output_type(OWN).width // block_of(explained)
 
 
@@ -105,7 +105,7 @@ def _map_contributions(
 ) -> str:
     """Return a MAP from each input to its contribution, or a list of MAPs for several values."""
     names = [*program.inputs, *([baseline_key(program)] if baseline else [])]
-    keys, block = dialect.texts(names), block_of(holding(program, OWN))
+    keys, block = dialect.texts(names), block_of(ensure_explained(program, OWN))
     if values == 1:
         is_whole_list = len(names) == block
         return dialect.map(keys, call if is_whole_list else dialect.part(call, 1, len(names)))
@@ -116,7 +116,7 @@ def _map_contributions(
 
 def _map_errors(call: str, program: Program, values: int, dialect: Dialect) -> str:
     """Return a MAP from each input to the standard error of its contribution, or a list of MAPs."""
-    inputs, block = len(program.inputs), block_of(holding(program, OWN))
+    inputs, block = len(program.inputs), block_of(ensure_explained(program, OWN))
     keys, zeros = dialect.texts(list(program.inputs)), dialect.array(["CAST(0 AS DOUBLE)"] * inputs)
     has_errors = block > inputs + 1
     maps = [
@@ -182,13 +182,13 @@ def _combine_targets(
     return _combine_in_struct(call, parts, dialect)
 
 
-def _pick_class(call: str, program: Program, chosen: Chosen, dialect: Dialect) -> str:
+def _pick_class(call: str, program: Program, chosen: ChosenClass, dialect: Dialect) -> str:
     parts = []
     for t, k in enumerate(chosen, 1):
         p = dialect.at("p", t)
         if k is None:
             parts.append("CAST(NULL AS DOUBLE)")
-        elif program.one_probability:
+        elif program.has_one_probability_per_target:
             parts.append(p if k else dialect.operator("-", "1", p))
         else:
             parts.append(dialect.at(p, k + 1))

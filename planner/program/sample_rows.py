@@ -32,7 +32,7 @@ _MICROSECONDS = (-(10**15), 2 * 10**15)
 _UNSEEN = "\N{SNOWMAN} never seen"
 
 
-def samples(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFrame]:
+def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFrame]:
     """Yield frames of `ROWS` rows with the columns `features`.
 
     They are plain rows, rows with the numbers 1, 2 and 3, rows with missing values, rows with
@@ -63,7 +63,7 @@ def samples(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFr
         yield pd.DataFrame(bits)
 
 
-def samples_suit(features: Sequence[Feature]) -> bool:
+def can_make_samples(features: Sequence[Feature]) -> bool:
     """Tell whether sample rows can be made: not for lists and maps."""
     return not any(f.kind in NESTED for f in features)
 

@@ -13,7 +13,7 @@ from sqlml.planner.binding.context import find_row_queries
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.plan.plan_call import plan_call
-from sqlml.planner.program.prepare import Shared
+from sqlml.planner.program.prepare import SharedParts
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.planned_calls import make_scope
 from sqlml.planner.syntax.outline import ModelCall
@@ -80,7 +80,7 @@ def plan_small_call(
             output=small.spec.parts[0].output,
             chosen=target.chosen if small.spec.parts[0].output == target.output else None,
         ),
-        shared=Shared(parts=small.spec.parts),
+        shared=SharedParts(parts=small.spec.parts),
         scope=scope,
         context=draft.context,
         rows=find_row_queries(call, scope),

@@ -35,9 +35,9 @@ def called_models(draft: Draft) -> Draft:
     Raises:
         BindError, UnknownModelError: a call has an unknown model, output or class.
     """
-    text, parameters, context = draft.text, draft.given, draft.context
+    text, parameters, context = draft.text, draft.parameters, draft.context
     for call in draft.outline.calls:
-        if call.background is not None and draft.outline.kept:
+        if call.background is not None and draft.outline.is_stored:
             raise BindError(
                 "a view, macro or prepared statement cannot have background rows, since they are "
                 "read at planning; put background := in the query that uses it",
@@ -55,7 +55,7 @@ def called_models(draft: Draft) -> Draft:
     if not result.targets:
         return result
     consumed = [parameter for call in result.targets for parameter in call.planning_parameters]
-    result = replace(result, given=parameters.consume(consumed))
+    result = replace(result, parameters=parameters.consume(consumed))
     return draft if _is_too_deep(result) else result
 
 
@@ -72,9 +72,11 @@ def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> D
     check_position(call, draft.text, context)
     models = None
     try:
-        models = read_models_of_rows(call, column, draft.outline, draft.given, context, draft.nulls)
+        models = read_models_of_rows(
+            call, column, draft.outline, draft.parameters, context, draft.nulls
+        )
     except MissingOutputError:
-        if draft.written_out is None or not draft.written_out.is_generated(call.span.start):
+        if draft.expanded is None or not draft.expanded.is_generated(call.span.start):
             raise
     if models is None:
         return replace(draft, edits={**draft.edits, call.span: "NULL"})

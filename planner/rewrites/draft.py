@@ -16,7 +16,7 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.models_of_rows import ModelsOfRows
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.plan import PlannedCall
-from sqlml.planner.program.prepare import Shared
+from sqlml.planner.program.prepare import SharedParts
 from sqlml.planner.rewrites.widened_from import WidenableSource, WidenedSource
 from sqlml.planner.syntax.outline import CALLS, PATCHES, Edits, ModelCall, Outline, splice
 from sqlml.planner.syntax.parameters import Parameters
@@ -107,8 +107,8 @@ class Draft:
 
     outline: Outline
     context: Context
-    given: Parameters
-    written_out: ExpandedStatement | None = None
+    parameters: Parameters
+    expanded: ExpandedStatement | None = None
     targets: Mapping[ModelCall, Target] = field(default_factory=dict)
     models_of_rows: Mapping[ModelCall, ModelsOfRows] = field(default_factory=dict)
     cascades: Mapping[ModelCall, Cascade] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Draft:
     exact_reasons: Mapping[ModelCall, str] = field(default_factory=dict)
     edits: Mapping[Span, str] = field(default_factory=dict)
     negated_calls: frozenset[ModelCall] = frozenset()
-    shared: Mapping[ModelCall, Shared] = field(default_factory=dict)
+    shared: Mapping[ModelCall, SharedParts] = field(default_factory=dict)
     models_from: Mapping[ModelCall, WidenableSource] = field(default_factory=dict)
     rows_from: Mapping[ModelCall, WidenableSource] = field(default_factory=dict)
     filters_first: bool = False
@@ -125,7 +125,7 @@ class Draft:
     call_sql: Mapping[ModelCall, str] = field(default_factory=dict)
     call_probes: Mapping[ModelCall, str] = field(default_factory=dict)
     column_aliases: Mapping[int, str] = field(default_factory=dict)
-    joins: tuple[str, ...] = ()
+    removed_joins: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -153,13 +153,13 @@ class Draft:
     def probe_edits(self) -> Edits:
         """Edits for probes: calls and parameters become NULLs of their types."""
         nulls = {call.span: text for call, text in self.nulls.items()}
-        return Edits(self.text, nulls, self.given.as_nulls())
+        return Edits(self.text, nulls, self.parameters.as_nulls())
 
     @cached_property
     def has_parameters_in_calls(self) -> bool:
         """Whether a parameter stands inside a call, whose arguments may change their order."""
         parameters = self.outline.parameters
-        return any(c.span.holds(p.span) for c in self.targets for p in parameters)
+        return any(c.span.contains(p.span) for c in self.targets for p in parameters)
 
     @cached_property
     def sql(self) -> str:
@@ -177,9 +177,9 @@ class Draft:
         alone = self.cascades.keys() | self.models_of_rows.keys()
         return {c: t for c, t in self.targets.items() if c not in alone}
 
-    def find_shared(self, call: ModelCall) -> Shared:
+    def find_shared(self, call: ModelCall) -> SharedParts:
         """Return what a call computes together with others; by default its own part only."""
-        return self.shared.get(call) or Shared(parts=(self.targets[call].part,))
+        return self.shared.get(call) or SharedParts(parts=(self.targets[call].part,))
 
     def write_part(self, place: Span, names: Mapping[int, str] = _NONE) -> str:
         """Return a part of the statement as it goes to the engine, with the calls planned so
@@ -201,7 +201,7 @@ class Draft:
         self, names: Mapping[int, str] = _NONE, edits: Mapping[Span, str] = _NONE
     ) -> str:
         """Return the user's statement as a probe."""
-        full_span, edits = Span(0, len(self.text)), {**self.given.as_nulls(), **edits}
+        full_span, edits = Span(0, len(self.text)), {**self.parameters.as_nulls(), **edits}
         return splice(self.text, self.nulls, edits, full_span, names)
 
     def write_widened_probe(self, edits: Mapping[Span, str]) -> str:
@@ -209,7 +209,7 @@ class Draft:
         sources = {
             source.span: m.probe(self.filters_first) for source, m in self.widened_sources.items()
         }
-        edits = {**self.given.as_nulls(), **self._collect_adjustments(), **edits}
+        edits = {**self.parameters.as_nulls(), **self._collect_adjustments(), **edits}
         full_span = Span(0, len(self.text))
         return splice(
             self.text,
@@ -222,7 +222,7 @@ class Draft:
 
     def remove_join(self, join: str) -> Draft:
         """Return the draft without a join, whose text occurs in it once."""
-        return replace(self, joins=(*self.joins, join))
+        return replace(self, removed_joins=(*self.removed_joins, join))
 
     def _collect_adjustments(self) -> dict[Span, str]:
         """Return the edits of stars and filters for the columns that FROM computes."""
@@ -232,6 +232,6 @@ class Draft:
         return edits
 
     def _remove_joins(self, sql: str) -> str:
-        for join in self.joins:
+        for join in self.removed_joins:
             sql = sql.replace(join, "", 1)
         return sql

@@ -45,7 +45,7 @@ from sqlml.planner.rewrites.asked_first import (
 )
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.unneeded_joins import has_one_partner
-from sqlml.planner.syntax.joins import FirstTable, LeftJoin, find_first_table, left_joins
+from sqlml.planner.syntax.joins import FirstTable, LeftJoin, find_first_table, find_left_joins
 from sqlml.planner.syntax.lineage import FeatureSource
 from sqlml.planner.syntax.outline import ModelCall, splice
 from sqlml.planner.syntax.top_k import IdleSource, find_idle_sources
@@ -60,10 +60,10 @@ TextOf = Callable[[Span], str]
 def find_rereadable_table(draft: Draft, text: str, block: Span) -> FirstTable | None:
     """Return the first table of a block if a WITH clause may read it instead; otherwise None."""
     table = find_first_table(text, block)
-    if table is None or not all(map(draft.context.is_steady, table.functions)):
+    if table is None or not all(map(draft.context.is_repeatable, table.functions)):
         return None
     spans = (table.span_without_alias, *table.conditions)
-    if any(place.holds(call.span) for place in spans for call in draft.outline.calls):
+    if any(place.contains(call.span) for place in spans for call in draft.outline.calls):
         return None
     return table
 
@@ -75,7 +75,7 @@ def grouped(draft: Draft, joins: Sequence[LeftJoin], block: Span) -> list[LeftJo
         for join in joins
         if join.grouped is not None
         and join.block == block
-        and all(map(draft.context.is_steady, join.grouped.functions))
+        and all(map(draft.context.is_repeatable, join.grouped.functions))
     ]
 
 
@@ -129,7 +129,7 @@ def gated_sources(draft: Draft) -> Draft:
     if not calls or text is None:
         return draft
     described = [
-        describe_cascaded_call(c, p, frozenset(name for name, _ in p.small_reads))
+        describe_cascaded_call(c, p, frozenset(name for name, _ in p.small_model_reads))
         for c, p in draft.planned.items()
         if c in calls
     ]
@@ -144,7 +144,7 @@ def gated_sources(draft: Draft) -> Draft:
         lambda query: columns_of(draft, query),
         draft.context.function_type,
     )
-    joins = left_joins(text) if idle_sources else []
+    joins = find_left_joins(text) if idle_sources else []
     gated_joins: dict[tuple[int, Span], list[IdleSource]] = {}
     for source in idle_sources:
         gated = _gate_source(draft, calls[source.call_index], source, joins)
@@ -154,7 +154,7 @@ def gated_sources(draft: Draft) -> Draft:
                 gated_joins.setdefault((source.call_index, source.source.block), []).append(source)
     for (number, _), sources in gated_joins.items():
         spans = [source.source.span for source in sources]
-        block_joins = [join for join in joins if any(join.span.holds(place) for place in spans)]
+        block_joins = [join for join in joins if any(join.span.contains(place) for place in spans)]
         draft = _restrict_groups(draft, text, calls[number], sources[0], block_joins)
     return draft
 
@@ -188,7 +188,7 @@ def _restrict_groups(
             table.span: f"{ROWS} AS {alias}",
         }
 
-    blanks = draft.given.as_nulls()
+    blanks = draft.parameters.as_nulls()
     probes = edits(
         write_stand_in(idle.features), lambda p: splice(draft.text, draft.nulls, blanks, p)
     )
@@ -203,15 +203,15 @@ def _gate_source(
 ) -> Draft | None:
     """Return the statement with one gated source; None if it cannot be gated."""
     source, planned = idle.source, draft.planned[call]
-    if any(source.span.holds(c.span) for c in draft.outline.calls):
+    if any(source.span.contains(c.span) for c in draft.outline.calls):
         return None
-    if any(source_clause.span.holds(source.span) for source_clause in draft.widened_sources):
+    if any(source_clause.span.contains(source.span) for source_clause in draft.widened_sources):
         return None  # this FROM clause is rewritten to compute columns of calls
     join: LeftJoin | None = None
     if source.kind == "join":
         keys, user_keys = draft.context.unique_keys, draft.cascades[call].facts.keys
-        join = next((j for j in joins if j.span.holds(source.span)), None)
-        if join is None or keys is None or draft.outline.kept:
+        join = next((j for j in joins if j.span.contains(source.span)), None)
+        if join is None or keys is None or draft.outline.is_stored:
             return None  # a view or macro outlives the current keys of its tables
         if join.is_using and join.using is None:
             return None
@@ -220,7 +220,7 @@ def _gate_source(
                 return None
         except ProbeError:
             return None
-    blanks, ask = draft.given.as_nulls(), write_stand_in(idle.features)
+    blanks, ask = draft.parameters.as_nulls(), write_stand_in(idle.features)
     probes = _gate_edits(source, join, ask, lambda p: splice(draft.text, draft.nulls, blanks, p))
     if planned.small is None or not binds(draft, probes):
         return None

@@ -35,7 +35,7 @@ from dataclasses import replace
 from typing import Any
 
 from sqlml.planner.binding.requested_output import Target
-from sqlml.planner.program.prepare import Shared
+from sqlml.planner.program.prepare import SharedParts
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.widened_from import WidenableSource, find_row_source, find_source
 from sqlml.planner.syntax.outline import ModelCall, Outline
@@ -49,11 +49,11 @@ def shared_calls(draft: Draft) -> Draft:
     it.
     """
     unshared = draft.targets.keys() - draft.shareable_calls.keys()
-    shared = {c: Shared(parts=(draft.targets[c].part,)) for c in unshared}
+    shared = {c: SharedParts(parts=(draft.targets[c].part,)) for c in unshared}
     for calls in group_sharing_calls(draft):
         parts = tuple(sorted({draft.targets[c].part for c in calls}, key=str))
         again = len({call.clause in _EARLY_CLAUSES for call in calls}) > 1
-        shared |= dict.fromkeys(calls, Shared(parts=parts, calls=len(calls), again=again))
+        shared |= dict.fromkeys(calls, SharedParts(parts=parts, calls=len(calls), again=again))
     return replace(draft, shared=shared)
 
 
@@ -108,7 +108,7 @@ def _group_by_key(keyed: Iterable[tuple[Any, ModelCall]]) -> list[list[ModelCall
 
 def models_in_from(draft: Draft) -> Draft:
     """Let FROM compute what calls in WHERE share with others."""
-    shared: dict[ModelCall, Shared] = {}
+    shared: dict[ModelCall, SharedParts] = {}
     sources: dict[ModelCall, WidenableSource] = {}
     for calls in group_sharing_calls(draft):
         common = draft.find_shared(calls[0])

@@ -66,6 +66,6 @@ def _apply(rule: Rule, draft: Draft) -> Draft:
     try:
         return rule(draft)
     except SqlmlError as error:
-        if draft.written_out is None:
+        if draft.expanded is None:
             raise
-        raise draft.written_out.locate_error(error) from None
+        raise draft.expanded.locate_error(error) from None

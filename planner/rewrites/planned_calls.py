@@ -8,13 +8,13 @@ from functools import partial
 from itertools import pairwise
 
 from sqlml.errors import SqlmlError, StatementError
-from sqlml.planner.binding.bind import other_columns
+from sqlml.planner.binding.bind import find_other_columns
 from sqlml.planner.binding.context import find_row_queries
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.requested_output import Target
-from sqlml.planner.plan.plan_call import PlacedCall, plan_call
-from sqlml.planner.plan.plan_named import plan_named
-from sqlml.planner.program.prepare import Shared
+from sqlml.planner.plan.plan_call import CallInFrom, plan_call
+from sqlml.planner.plan.plan_named import plan_named_call
+from sqlml.planner.program.prepare import SharedParts
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.table_form import check_new_column
 from sqlml.planner.rewrites.widened_from import WidenedSource
@@ -28,7 +28,7 @@ def planned_calls(draft: Draft) -> Draft:
         BindError: an argument of a call does not fit; also subclasses.
         ConfigError, BackendError: options of a model or of the session are impossible.
     """
-    numbers = draft.given.renumber(draft.has_parameters_in_calls)
+    numbers = draft.parameters.renumber(draft.has_parameters_in_calls)
     plans = _CallPlanner(replace(draft, edits={**numbers, **draft.edits}))
     for call in sort_inner_first(draft.targets):
         plans.add(call)
@@ -76,7 +76,7 @@ class _CallPlanner:
         self._parts.add({call.span: call_sql}, CALLS)
         self._widen_source(call, placed, scope)
 
-    def _widen_source(self, call: ModelCall, placed: PlacedCall, scope: Scope) -> None:
+    def _widen_source(self, call: ModelCall, placed: CallInFrom, scope: Scope) -> None:
         """Let FROM compute the columns that a call has there."""
         draft = self.draft
         source = draft.models_from.get(call) or draft.rows_from.get(call)
@@ -96,13 +96,13 @@ class _CallPlanner:
 def _find_nesting_calls(calls: Iterable[ModelCall]) -> frozenset[ModelCall]:
     """Return the calls that contain others."""
     ordered = sorted(calls, key=lambda call: (call.span.start, -call.span.end))
-    return frozenset(a for a, b in pairwise(ordered) if a.span.holds(b.span))
+    return frozenset(a for a, b in pairwise(ordered) if a.span.contains(b.span))
 
 
-def _plan(draft: Draft, call: ModelCall, scope: Scope) -> PlacedCall | None:
+def _plan(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None:
     """Plan a call; return None for one that the engine does not bind."""
-    if draft.written_out is not None and draft.written_out.is_generated(call.span.start):
-        check_new_column(draft.outline, call, other_columns(call, (), scope), draft.dialect)
+    if draft.expanded is not None and draft.expanded.is_generated(call.span.start):
+        check_new_column(draft.outline, call, find_other_columns(call, (), scope), draft.dialect)
     target, shared = draft.targets[call], draft.find_shared(call)
     plan = partial(
         plan_call,
@@ -115,7 +115,7 @@ def _plan(draft: Draft, call: ModelCall, scope: Scope) -> PlacedCall | None:
         models = draft.models_of_rows.get(call)
         if models is not None:
             plan_one = partial(_plan_function, plan, shared)
-            placed = plan_named(
+            placed = plan_named_call(
                 call, target, models, scope, plan_one, sorts=call in draft.models_from
             )
         else:
@@ -124,7 +124,7 @@ def _plan(draft: Draft, call: ModelCall, scope: Scope) -> PlacedCall | None:
         if (cascade := draft.cascades.get(call)) is not None:
             small_target = replace(target, model=replace(target.model, program=cascade.small))
             small = plan(target=small_target, shared=shared, row_in_from=False).planned
-            planned = planned.after(small, cascade.facts)
+            planned = planned.with_cascade(small, cascade.facts)
     except StatementError:
         if call.in_unused_cte:
             return None
@@ -135,8 +135,8 @@ def _plan(draft: Draft, call: ModelCall, scope: Scope) -> PlacedCall | None:
 
 
 def _plan_function(
-    plan: Callable[..., PlacedCall], shared: Shared, call: ModelCall, target: Target
-) -> PlacedCall:
+    plan: Callable[..., CallInFrom], shared: SharedParts, call: ModelCall, target: Target
+) -> CallInFrom:
     """Plan the call of one of several models that rows name."""
     own_parts = replace(shared, parts=(target.part,))
     return plan(call=call, target=target, shared=own_parts, row_in_from=False, by_function=True)
@@ -150,10 +150,10 @@ def make_scope(draft: Draft, call: ModelCall) -> Scope:
         block=call.block,
         text=draft.write_part,
         probed=partial(draft.probe_edits.apply, more=local),
-        untyped=draft.given.untyped() | frozenset(call.local_names),
+        untyped=draft.parameters.untyped() | frozenset(call.local_names),
         describe=draft.context.describe,
         dialect=draft.dialect,
-        types=draft.given.types,
+        types=draft.parameters.types,
     )
 
 
@@ -172,7 +172,7 @@ def _find_counted_scope(draft: Draft, scope: Scope) -> Scope:
 
 
 def _write_probe(
-    draft: Draft, call: ModelCall, placed: PlacedCall, call_sql: str, has_calls: bool
+    draft: Draft, call: ModelCall, placed: CallInFrom, call_sql: str, has_calls: bool
 ) -> str:
     """Return the replacement of a call in the probe that checks columns of FROM.
 

@@ -15,8 +15,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from sqlml.backends.sql.expression import number
-from sqlml.passes.float_order import Threshold, margin_threshold
+from sqlml.backends.sql.expression import number_literal
+from sqlml.passes.float_order import Threshold, find_margin_threshold
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.models_in_from import make_sharing_key
@@ -35,7 +35,8 @@ def probability_comparisons(draft: Draft) -> Draft:
     candidates = {
         call: bounds
         for call, target in draft.targets.items()
-        if call not in draft.models_of_rows and (bounds := _read_bounds(call, target, draft.given))
+        if call not in draft.models_of_rows
+        and (bounds := _read_bounds(call, target, draft.parameters))
     }
     for call, bounds in candidates.items():
         target, comparison = draft.targets[call], call.comparison
@@ -48,7 +49,7 @@ def probability_comparisons(draft: Draft) -> Draft:
         if not is_rising:
             negated.add(call)
         for (sign, bound, span), threshold in zip(comparison.bounds, thresholds, strict=True):
-            edits[span] = number(threshold.value if is_rising else -threshold.value)
+            edits[span] = number_literal(threshold.value if is_rising else -threshold.value)
             if isinstance(bound, Parameter):
                 consumed.append(bound)
             if comparison.sign is not None:
@@ -65,14 +66,14 @@ def probability_comparisons(draft: Draft) -> Draft:
         targets=targets,
         edits=edits,
         negated_calls=frozenset(negated),
-        given=draft.given.consume(consumed),
+        parameters=draft.parameters.consume(consumed),
     )
 
 
 def _find_thresholds(target: Target, bounds: Sequence[tuple[str, float]]) -> list[Threshold] | None:
     thresholds = []
     for sign, bound in bounds:
-        threshold = margin_threshold(target.model.program, target.column or 0, sign, bound)
+        threshold = find_margin_threshold(target.model.program, target.column or 0, sign, bound)
         if threshold is None:
             return None
         thresholds.append(threshold)

@@ -28,7 +28,7 @@ from sqlml.planner.rewrites.cascaded_calls import called_models
 from sqlml.planner.rewrites.draft import Draft, ExpandedStatement, Piece
 from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.parameters import Parameters
-from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.read_outline import read_outline
 from sqlml.planner.syntax.table_form import (
     TableForm,
     find_defined_names,
@@ -52,11 +52,11 @@ def table_form(draft: Draft) -> Draft:
     if expanded is None:
         return draft
     try:
-        outline = outline_of(expanded.sql, draft.dialect.name)
+        outline = read_outline(expanded.sql, draft.dialect.name)
     except SqlmlError as error:
         raise expanded.locate_error(error) from None
-    parameters = replace(draft.given, parameters=outline.parameters)
-    return replace(draft, outline=outline, given=parameters, written_out=expanded)
+    parameters = replace(draft.parameters, parameters=outline.parameters)
+    return replace(draft, outline=outline, parameters=parameters, expanded=expanded)
 
 
 def written_out(outline: Outline, context: Context) -> ExpandedStatement | None:
@@ -111,7 +111,7 @@ def check_new_column(
         )
 
 
-def parsable(sql: str) -> str:
+def replace_table_forms(sql: str) -> str:
     """Return the statement with plain rows instead of each table form, so that engines parse it."""
 
     def write_first_rows(form: TableForm) -> list[str]:
@@ -164,9 +164,11 @@ def _describe_rows(sql: str, context: Context, rows: str) -> ColumnTypes:
 
 def _describe(rows: str, context: Context) -> ColumnTypes:
     try:
-        outline = outline_of(f"SELECT * FROM {rows}", context.dialect.name)
+        outline = read_outline(f"SELECT * FROM {rows}", context.dialect.name)
         parameters = Parameters(outline.parameters, None)
-        draft = called_models(table_form(Draft(outline=outline, context=context, given=parameters)))
+        draft = called_models(
+            table_form(Draft(outline=outline, context=context, parameters=parameters))
+        )
         return {column.name: column.type for column in context.describe(draft.probe)}
     except (ProbeError, SqlmlError):
         # The rows read a query of a WITH clause, or contain an error that is reported later.

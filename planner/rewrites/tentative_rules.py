@@ -21,7 +21,7 @@ from sqlml.planner.rewrites.order import Rule, run
 from sqlml.planner.rewrites.rows_by_model import rows_by_model
 from sqlml.planner.syntax.named_queries import find_named_tables, inline_joined_cte
 from sqlml.planner.syntax.outline import splice
-from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.read_outline import read_outline
 
 DEEPEST = 8
 """The maximum depth of views of views that are expanded."""
@@ -44,18 +44,22 @@ def expand_views(draft: Draft) -> Draft:
     a joined CTE has no known keys. The same draft is returned if it reads none, or creates a view
     itself.
     """
-    text = draft.text if draft.outline.kept else without_views(draft.text, draft.context.view)
+    text = (
+        draft.text
+        if draft.outline.is_stored
+        else expand_views_in_text(draft.text, draft.context.view)
+    )
     if text == draft.text:
         return draft
     try:
-        outline = outline_of(text, draft.dialect.name)
+        outline = read_outline(text, draft.dialect.name)
     except SqlmlError:
         return draft
-    given = replace(draft.given, parameters=outline.parameters)
-    return replace(draft, outline=outline, given=given)
+    given = replace(draft.parameters, parameters=outline.parameters)
+    return replace(draft, outline=outline, parameters=given)
 
 
-def without_views(sql: str, view: Callable[[str], str | None]) -> str:
+def expand_views_in_text(sql: str, view: Callable[[str], str | None]) -> str:
     """Return a DuckDB statement with the queries of its views, and of joined CTEs, in their places.
 
     Args:
@@ -67,7 +71,7 @@ def without_views(sql: str, view: Callable[[str], str | None]) -> str:
         for table in find_named_tables(text):
             query = view(text[table.place.start : table.place.end])
             if query is not None:
-                called = f" AS {table.called}" if table.called else ""
+                called = f" AS {table.alias_sql}" if table.alias_sql else ""
                 edits[table.place] = f"({query}){called}"
         if not edits:
             break

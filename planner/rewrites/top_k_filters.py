@@ -25,7 +25,7 @@ from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.plan.plan_call import plan_call
 from sqlml.planner.program.function_names import Part
-from sqlml.planner.program.prepare import Shared
+from sqlml.planner.program.prepare import SharedParts
 from sqlml.planner.rewrites.asked_first import (
     binds,
     columns_of,
@@ -47,7 +47,7 @@ from sqlml.planner.rewrites.gated_sources import (
 )
 from sqlml.planner.rewrites.planned_calls import make_scope
 from sqlml.planner.rewrites.unneeded_joins import has_one_partner
-from sqlml.planner.syntax.joins import LeftJoin, left_joins
+from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
 from sqlml.planner.syntax.outline import ModelCall, splice
 from sqlml.planner.syntax.top_k import TopK, find_top_k
 
@@ -90,17 +90,17 @@ def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
         return top_k
     if top_k.k > facts.k:
         return f"it asks for {top_k.k} rows, and the top-K filter is for {facts.k} at most"
-    joins = left_joins(text) if top_k.joins else []
+    joins = find_left_joins(text) if top_k.joins else []
     if not _have_unique_keys(draft, joins, top_k, facts.keys):
         return (
             "a joined table has no key that is known to be unique; if it is, say so by option "
             "unique_keys of ADD TOP_K FILTER"
         )
-    if any(place.holds(c.span) for place in top_k.filters for c in draft.outline.calls):
+    if any(place.contains(c.span) for place in top_k.filters for c in draft.outline.calls):
         return "a condition calls a model"
-    if not all(map(draft.context.is_steady, top_k.functions)):
+    if not all(map(draft.context.is_repeatable, top_k.functions)):
         return "a condition may have another result when it is evaluated again"
-    blanks = draft.given.as_nulls()
+    blanks = draft.parameters.as_nulls()
     probe_texts = [
         splice(draft.text, draft.nulls, blanks, p)
         for p in (top_k.source_without_alias, *top_k.filters)
@@ -135,7 +135,7 @@ def _restrict_groups(
     if not joins or find_rereadable_table(draft, text, top_k.block) is None:
         return {}
     source = {top_k.source: f"{ROWS} AS {top_k.alias}"}
-    blanks = draft.given.as_nulls()
+    blanks = draft.parameters.as_nulls()
 
     def edits(query: str, part: TextOf) -> dict[Span, str]:
         needed = restrict_groups(joins, ROWS, top_k.alias, part)
@@ -155,7 +155,7 @@ def _plan_small_score(draft: Draft, call: ModelCall) -> PlannedCall:
     placed = plan_call(
         call=call,
         target=Target(replace(target.model, program=program), "score", None),
-        shared=Shared(parts=(Part("score", None),)),
+        shared=SharedParts(parts=(Part("score", None),)),
         scope=scope,
         context=draft.context,
         rows=find_row_queries(call, scope),
@@ -172,7 +172,7 @@ def _have_unique_keys(
     if not top_k.joins:
         return True
     filtered_joins = [
-        next((j for j in joins if j.span.holds(place)), None) for place in top_k.joins
+        next((j for j in joins if j.span.contains(place)), None) for place in top_k.joins
     ]
     describe = draft.context.describe
     try:

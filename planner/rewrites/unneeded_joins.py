@@ -18,7 +18,7 @@ from sqlml.planner.binding.context import UniqueKeys
 from sqlml.planner.binding.probe_queries import Describe, ProbeError
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.syntax.arguments import find_identifiers
-from sqlml.planner.syntax.joins import LeftJoin, left_joins
+from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
 from sqlml.types import fold
 
 _BITWISE = frozenset(
@@ -47,7 +47,7 @@ def _find_unneeded(
         rewritten: the statement as it goes to the engine.
         probe: the statement with NULLs for calls and parameters, which can be bound.
     """
-    for join in left_joins(probed):
+    for join in find_left_joins(probed):
         text = probed[join.span.start : join.span.end]
         if rewritten.count(text) != 1 or probed.count(text) != 1:
             continue

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlml.planner.program.prepare import refuses_rows
+from sqlml.planner.program.prepare import can_reject_rows
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.models_in_from import group_comparable_calls
 from sqlml.planner.syntax.outline import ModelCall
@@ -42,7 +42,7 @@ def _refuses_rows(draft: Draft, call: ModelCall) -> bool:
     """Return whether a model of the call may reject some row."""
     named = draft.models_of_rows.get(call)
     targets = [draft.targets[call]] if named is None else named.targets.values()
-    return any(refuses_rows(target.model.program) for target in targets)
+    return any(can_reject_rows(target.model.program) for target in targets)
 
 
 def _filters_rows(call: ModelCall, created: str) -> bool:

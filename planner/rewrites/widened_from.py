@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from sqlml.dialects import Dialect
 from sqlml.parsing.places import Span, overlaps
 from sqlml.planner.binding.probe_queries import TextOf
-from sqlml.planner.plan.call_draft import Column
+from sqlml.planner.plan.call_draft import FromColumn
 from sqlml.planner.syntax.outline import ADJUSTMENTS, SOURCES, ModelCall, Outline, SingleSource
 
 
@@ -118,8 +118,8 @@ class WidenedSource:
     dialect: Dialect
     final_text: _SourceText
     probe_text: _SourceText
-    rows: Mapping[str, Column] = field(default_factory=dict)
-    models: Mapping[str, Column] = field(default_factory=dict)
+    rows: Mapping[str, FromColumn] = field(default_factory=dict)
+    models: Mapping[str, FromColumn] = field(default_factory=dict)
 
     @classmethod
     def create(
@@ -131,7 +131,7 @@ class WidenedSource:
         )
         return cls(source, dialect, final_text, probe_text)
 
-    def with_columns(self, row: Column | None, model: Column | None) -> WidenedSource:
+    def with_columns(self, row: FromColumn | None, model: FromColumn | None) -> WidenedSource:
         """Return the source with a packed row and a model's column."""
         rows = {**self.rows, row.name: row} if row is not None else self.rows
         models = {**self.models, model.name: model} if model is not None else self.models
@@ -160,7 +160,9 @@ class WidenedSource:
             ADJUSTMENTS: self.adjustments(filters_first),
         }
 
-    def _write(self, written: _SourceText, of: Callable[[Column], str], filters_first: bool) -> str:
+    def _write(
+        self, written: _SourceText, of: Callable[[FromColumn], str], filters_first: bool
+    ) -> str:
         """Write the clause with rows below models, and filters below both."""
         where = written.filters if self._filters_inside(filters_first) else ()
         source_sql = written.source

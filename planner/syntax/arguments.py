@@ -195,14 +195,14 @@ def find_parameters(sql: str) -> tuple[Parameter, ...]:
 def mentions_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
     """Return whether the tokens of a text contain a model call, or an invalid attempt at one."""
     try:
-        return isinstance(sql, str) and without_calls(sql, dialect) is not None
+        return isinstance(sql, str) and replace_calls_with_null(sql, dialect) is not None
     except ParseError:
         return False
     except BindError:
         return True
 
 
-def without_calls(sql: str, dialect: str = "duckdb") -> str | None:
+def replace_calls_with_null(sql: str, dialect: str = "duckdb") -> str | None:
     """Return a text with NULL for each model call that its tokens show; None if there is none.
 
     Raises:
@@ -406,7 +406,7 @@ class Arguments:
             if not token.is_identifier or fold(token.text) != alias:
                 continue
             name_span = Span(token.start, token.end)
-            if source.holds(name_span) or overlaps(name_span, calls):
+            if source.contains(name_span) or overlaps(name_span, calls):
                 continue
             is_qualifier = i + 1 < len(tokens) and tokens[i + 1].is_symbol(".")
             if not is_qualifier and not (i and tokens[i - 1].is_symbol(".")):

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from sqlml.parsing.places import Kept, Span, span
+from sqlml.parsing.places import Span, WrappedStatement, span
 from sqlml.planner.syntax.outline import Block
 from sqlml.planner.syntax.outline_walk import (
     Reader,
@@ -234,6 +234,6 @@ RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
         exp.AlterColumn: _read_altered_column,
         exp.Create: _read_create,
         exp.MacroOverload: _read_macro_overload,
-        Kept: _read_prepare,
+        WrappedStatement: _read_prepare,
     }
 )

@@ -10,9 +10,9 @@ from functools import partial
 from sqlglot import exp
 
 from sqlml.errors import ParseError
-from sqlml.parsing.parse import trees
+from sqlml.parsing.parse import parse_trees
 from sqlml.parsing.places import Span, span
-from sqlml.parsing.tokens import deeply
+from sqlml.parsing.tokens import run_deeply
 from sqlml.planner.syntax.outline_walk import split_conjunction
 from sqlml.types import fold
 
@@ -111,19 +111,19 @@ class LeftJoin:
     grouped: GroupedSubquery | None = None
 
 
-def left_joins(sql: str) -> list[LeftJoin]:
+def find_left_joins(sql: str) -> list[LeftJoin]:
     """Return the LEFT JOINs by equations of a text that is one DuckDB query.
 
     Returns none if some join compares all columns (NATURAL) or none (POSITIONAL).
     """
     try:
-        return deeply(sql, "duckdb", partial(_find_left_joins, sql))
+        return run_deeply(sql, "duckdb", partial(_find_left_joins, sql))
     except ParseError:
         return []
 
 
 def _find_left_joins(sql: str) -> list[LeftJoin]:
-    statements = trees(sql)
+    statements = parse_trees(sql)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         return []
     joins = list(statements[0].find_all(exp.Join))
@@ -165,7 +165,7 @@ def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
         # Elsewhere the name could be that of a CTE, or the table could be joined again.
         names = {fold(table.name)}
         written = _table_name_sql(sql, table)
-    elif isinstance(table, exp.Table) and fold(table.this.name) in FILES:
+    elif isinstance(table, exp.Table) and fold(table.this.name) in FILE_FUNCTIONS:
         names, written = set[str](), _table_name_sql(sql, table)
     else:
         return None
@@ -223,7 +223,9 @@ def find_functions(node: exp.Expr) -> frozenset[str]:
     return frozenset(names)
 
 
-FILES = frozenset({"read_parquet", "parquet_scan", "read_csv", "read_csv_auto", "read_json"})
+FILE_FUNCTIONS = frozenset(
+    {"read_parquet", "parquet_scan", "read_csv", "read_csv_auto", "read_json"}
+)
 """Functions that read files, and return the same rows each time."""
 
 _GROUP_BY = re.compile(r"\bGROUP\s+BY\s*\Z", re.IGNORECASE)
@@ -422,13 +424,13 @@ def find_first_table(sql: str, block: Span) -> FirstTable | None:
     Returns None if the block is not supported.
     """
     try:
-        return deeply(sql, "duckdb", partial(_find_first_table, sql, block))
+        return run_deeply(sql, "duckdb", partial(_find_first_table, sql, block))
     except ParseError:
         return None
 
 
 def _find_first_table(sql: str, block: Span) -> FirstTable | None:
-    (tree,) = trees(sql)
+    (tree,) = parse_trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == block), None)
     if select is None or select.args.get("with_") is not None or select.args.get("from_") is None:
         return None

@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from sqlml.parsing.places import Span, span
-from sqlml.parsing.tokens import deeply
+from sqlml.parsing.tokens import run_deeply
 from sqlml.planner.syntax.correlated import (
     CorrelatedSubquery,
     find_correlated,
@@ -60,7 +60,7 @@ class FeatureSource:
     outer: tuple[Span, ...] = ()
     names: frozenset[str] = frozenset()
 
-    def idle(self, sql: str) -> str:
+    def idle_sql(self, sql: str) -> str:
         """Return the text that replaces the source in `sql` if it is not needed: no rows, or
         NULL.
         """
@@ -415,7 +415,7 @@ Sources = Mapping[str, frozenset[FeatureSource]]
 """The sources of a query's columns by folded column name."""
 
 
-def feature_sources(sql: str, columns: ColumnsOf, return_type: ReturnTypeOf) -> Sources:
+def find_feature_sources(sql: str, columns: ColumnsOf, return_type: ReturnTypeOf) -> Sources:
     """Return the sources of each column of a DuckDB query that are not computed for all of them.
 
     Sources are LEFT JOINs, which remove no rows, and calls of user functions and of functions over
@@ -423,7 +423,7 @@ def feature_sources(sql: str, columns: ColumnsOf, return_type: ReturnTypeOf) -> 
     empty if the query is not supported.
     """
     try:
-        return deeply(sql, "duckdb", partial(_feature_sources, sql, columns, return_type))
+        return run_deeply(sql, "duckdb", partial(_feature_sources, sql, columns, return_type))
     except Exception:  # sqlglot's optimizer may raise any exception
         return {}
 

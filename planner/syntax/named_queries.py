@@ -9,9 +9,9 @@ from functools import partial
 from sqlglot import exp
 
 from sqlml.errors import ParseError
-from sqlml.parsing.parse import trees
+from sqlml.parsing.parse import parse_trees
 from sqlml.parsing.places import Span, span
-from sqlml.parsing.tokens import deeply
+from sqlml.parsing.tokens import run_deeply
 from sqlml.planner.syntax.joins import find_functions, span_without_alias
 from sqlml.types import fold
 
@@ -28,7 +28,7 @@ class NamedTable:
 
     place: Span
     parts: tuple[str, ...]
-    called: str
+    alias_sql: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class ViewBody:
     functions: frozenset[str]
 
 
-def view_body(statement: str) -> ViewBody | None:
+def read_view(statement: str) -> ViewBody | None:
     """Return the query of a DuckDB CREATE VIEW; None if it cannot be parsed."""
     try:
-        return deeply(statement, "duckdb", partial(_read_view, statement))
+        return run_deeply(statement, "duckdb", partial(_read_view, statement))
     except ParseError:
         return None
 
@@ -57,7 +57,7 @@ def view_body(statement: str) -> ViewBody | None:
 def find_named_tables(sql: str) -> tuple[NamedTable, ...]:
     """Return the tables that a DuckDB query names, without CTEs; none if it cannot be parsed."""
     try:
-        return deeply(sql, "duckdb", partial(_read_named_tables, sql))
+        return run_deeply(sql, "duckdb", partial(_read_named_tables, sql))
     except ParseError:
         return ()
 
@@ -68,13 +68,13 @@ def inline_joined_cte(sql: str) -> dict[Span, str]:
     Returns nothing if there is no such CTE. The CTE itself remains with a meaningless query.
     """
     try:
-        return deeply(sql, "duckdb", partial(_inline_joined_cte, sql))
+        return run_deeply(sql, "duckdb", partial(_inline_joined_cte, sql))
     except ParseError:
         return {}
 
 
 def _inline_joined_cte(sql: str) -> dict[Span, str]:
-    statements = trees(sql)
+    statements = parse_trees(sql)
     if len(statements) != 1:
         return {}
     (tree,) = statements
@@ -105,12 +105,12 @@ def _inline_joined_cte(sql: str) -> dict[Span, str]:
 
 
 def _read_named_tables(sql: str) -> tuple[NamedTable, ...]:
-    statements = trees(sql)
+    statements = parse_trees(sql)
     return tuple(_iterate_named_tables(sql, statements[0])) if len(statements) == 1 else ()
 
 
 def _read_view(statement: str) -> ViewBody | None:
-    (tree,) = trees(statement)
+    (tree,) = parse_trees(statement)
     query = tree.args.get("expression") if isinstance(tree, exp.Create) else None
     place = None if query is None else span(query)
     if query is None or place is None:
@@ -122,7 +122,7 @@ def _read_view(statement: str) -> ViewBody | None:
     sql = "".join(text)[place.start : place.end]
     names = tree.this.expressions if isinstance(tree.this, exp.Schema) else []
     columns = ", ".join(name.sql("duckdb") for name in names)
-    (parsed,) = trees(sql)
+    (parsed,) = parse_trees(sql)
     return ViewBody(sql, columns, tuple(_iterate_named_tables(sql, parsed)), find_functions(parsed))
 
 

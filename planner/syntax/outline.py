@@ -15,7 +15,7 @@ from functools import cached_property
 
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError
-from sqlml.parsing.places import Span, outermost
+from sqlml.parsing.places import Span, find_outermost
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ class Outline:
 
     sql: str
     created: str
-    kept: bool
+    is_stored: bool
     prefix: Span | None
     calls: tuple[ModelCall, ...]
     scalar_forms: frozenset[int]
@@ -342,7 +342,7 @@ class Outline:
     @cached_property
     def outer_calls(self) -> list[Span]:
         """The spans of the `outermost` calls."""
-        return outermost(call.span for call in self.calls)
+        return find_outermost(call.span for call in self.calls)
 
 
 def sort_inner_first(calls: Iterable[ModelCall]) -> list[ModelCall]:

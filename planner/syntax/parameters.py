@@ -162,7 +162,7 @@ class Parameters:
         kind = self.type_of(_shorten_sample(value))
         return "NULL" if kind is None else f"CAST(NULL AS {kind})"
 
-    def remaining(self) -> tuple[tuple[int, ...] | None, frozenset[str]]:
+    def remaining_values(self) -> tuple[tuple[int, ...] | None, frozenset[str]]:
         """Return the indices of positional values that the engine still gets, and the names that it
         does not.
         """
@@ -176,14 +176,14 @@ class Parameters:
         count = len(self.values) if isinstance(self.values, Sequence) else 0
         return tuple(k for k in range(count) if k not in removed), names
 
-    def fitted(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
+    def fit_to(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
         """Return the rewritten text `sql` and the result of `remaining`, both without parameters
         that it no longer has.
 
         The text lacks arguments for features that the model does not read, and engines reject more
         values than a statement has parameters.
         """
-        indices, removed_names = self.remaining()
+        indices, removed_names = self.remaining_values()
         written = find_parameters(sql)
         names_in_sql = {fold(p.text[1:]) for p in written}
         if isinstance(self.values, Mapping):
@@ -210,7 +210,7 @@ class Parameters:
         `$n` moves up when one before it is consumed. `?` becomes `$n` if some `?` is `inside` a
         call, since the order of a call's arguments may change.
         """
-        indices, _ = self.remaining()
+        indices, _ = self.remaining_values()
         if isinstance(self.values, Mapping) or (indices is None and not inside):
             return {}
         remaining = indices

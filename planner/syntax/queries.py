@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from sqlglot import exp
 
-from sqlml.parsing.places import Piped, Span, hull, is_written, span
+from sqlml.parsing.places import PipedQuery, Span, hull, is_written, span
 from sqlml.planner.syntax.outline import Block, Cte
 from sqlml.planner.syntax.outline_walk import (
     Reader,
@@ -321,6 +321,6 @@ RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
         exp.Except: _read_set_operation,
         exp.Values: _read_values,
         exp.Pivot: _read_pivot,
-        Piped: _read_pipe,
+        PipedQuery: _read_pipe,
     }
 )

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from sqlml.errors import ParseError
-from sqlml.parsing.parse import trees
-from sqlml.parsing.places import Span, is_written, outermost, overlaps, span
-from sqlml.parsing.tokens import deeply, tokenize
+from sqlml.parsing.parse import parse_trees
+from sqlml.parsing.places import Span, find_outermost, is_written, overlaps, span
+from sqlml.parsing.tokens import run_deeply, tokenize
 from sqlml.planner.syntax import changes, expressions, queries
 from sqlml.planner.syntax.arguments import Arguments
 from sqlml.planner.syntax.outline import Outline, SingleSource
@@ -123,7 +123,7 @@ _RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
 )
 
 
-def outline_of(sql: str, dialect: str = "duckdb") -> Outline:
+def read_outline(sql: str, dialect: str = "duckdb") -> Outline:
     """Return the outline of one statement.
 
     Args:
@@ -133,17 +133,17 @@ def outline_of(sql: str, dialect: str = "duckdb") -> Outline:
         ParseError: sqlglot cannot read the statement.
         BindError: an argument of a call cannot be valid.
     """
-    return deeply(sql, dialect, partial(_read_outline, sql, dialect))
+    return run_deeply(sql, dialect, partial(_read_outline, sql, dialect))
 
 
 def _read_outline(sql: str, dialect: str) -> Outline:
     reader = Reader(sql, tokenize(sql, dialect), _RULES)
-    statements = trees(sql, dialect)
+    statements = parse_trees(sql, dialect)
     for tree in statements:
         if tree.find(exp.Command) is not None:
             raise ParseError(f"sqlglot cannot parse this kind of statement, {tree.name}", sql, 0)
         reader.walk(tree, WalkContext())
-    calls = outermost(call.span for call in reader.calls)
+    calls = find_outermost(call.span for call in reader.calls)
     single_sources = {
         span_of(n): find_single_source(n, reader.arguments, calls) for n in reader.selects
     }

@@ -15,7 +15,7 @@ from sqlglot import exp
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, build_scope, traverse_scope
 
-from sqlml.parsing.parse import trees
+from sqlml.parsing.parse import parse_trees
 from sqlml.parsing.places import Span, is_written, span
 from sqlml.types import fold
 
@@ -43,7 +43,7 @@ def resolve_query(
     Raises:
         ParseError, SqlglotError, ValueError: the query is not supported.
     """
-    (tree,) = trees(sql)
+    (tree,) = parse_trees(sql)
     _check_supported(tree)
     with _silence_sqlglot():
         return _resolve(sql, tree, columns, extra_items, ignored_calls)
@@ -122,7 +122,7 @@ def _add_items(tree: exp.Expr, place: Span, prefix: str, texts: Sequence[str]) -
         raise ValueError("a block that is not in the tree")
     names = tuple(f"{prefix}{n}" for n in range(len(texts)))
     for name, text in zip(names, texts, strict=True):
-        (query,) = trees(f"SELECT {text}")
+        (query,) = parse_trees(f"SELECT {text}")
         (item,) = query.expressions
         for node in item.walk():
             node.meta.clear()  # the node has no span in the statement

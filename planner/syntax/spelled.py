@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
-from sqlml.parsing.parse import trees
+from sqlml.parsing.parse import parse_trees
 
 _OPERATORS: Mapping[type[exp.Expr], str] = MappingProxyType(
     {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Neg: "-", exp.Mod: "%"}
@@ -41,19 +41,19 @@ _SPARK_NAMES: Mapping[str, str] = MappingProxyType(
 
 
 @lru_cache(maxsize=256)
-def spelled(template: str, dialect: str = "duckdb") -> str:
+def spell_for_engine(template: str, dialect: str = "duckdb") -> str:
     """Return a query template with the built-in names of an engine.
 
     Args:
         template: one query in DuckDB's SQL, without the user's names.
         dialect: the name of a `Dialect`.
 
-    >>> spelled("SELECT fsum(a * 2) AS b FROM rows_seen")
+    >>> spell_for_engine("SELECT fsum(a * 2) AS b FROM rows_seen")
     'SELECT system.main.fsum(system.main."*"(a, 2)) AS b FROM rows_seen'
-    >>> spelled("SELECT fsum(a * 2) AS b FROM rows_seen", "spark")
+    >>> spell_for_engine("SELECT fsum(a * 2) AS b FROM rows_seen", "spark")
     'SELECT sum(a * 2) AS b FROM rows_seen'
     """
-    (tree,) = trees(template, DUCKDB.name)
+    (tree,) = parse_trees(template, DUCKDB.name)
     for node in reversed(list(tree.walk())):  # innermost first
         replacement = _SPELLING_RULES[dialect](node)
         if replacement is not node:

@@ -46,7 +46,7 @@ class TableForm:
     options: Mapping[str, FormOption]
     column: Span | None = None
 
-    def whole(self, name: str, default: int, least: int, most: int, sql: str) -> int:
+    def whole_number(self, name: str, default: int, least: int, most: int, sql: str) -> int:
         """Return an option that is a whole number.
 
         Raises:

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from sqlml.errors import ParseError
-from sqlml.parsing.parse import cut, parse
+from sqlml.parsing.parse import parse, split_sql
 from sqlml.parsing.statements import Explain, Query, Statement
 from sqlml.planner.syntax.arguments import FUNCTIONS, mentions_model_calls
 from sqlml.types import fold, is_unicode
@@ -62,7 +62,7 @@ class Text:
 
     sql: str
     dialect: str = "duckdb"
-    is_the_engines: bool = False
+    is_engine_sql: bool = False
 
     @cached_property
     def concerns_models(self) -> bool:
@@ -92,7 +92,7 @@ class Text:
         if self.concerns_models and not is_unicode(self.sql):
             invalid = next(character for character in self.sql if not is_unicode(character))
             raise ParseError(f"the statement is not valid Unicode: it has {invalid!r}")
-        if self.is_the_engines or not self.concerns_models:
+        if self.is_engine_sql or not self.concerns_models:
             one_by_one = self.dialect == "spark" and ";" in self.sql
             return tuple(Query(piece) for piece in self.pieces) if one_by_one else ()
         try:
@@ -112,7 +112,7 @@ class Text:
     def pieces(self) -> tuple[str, ...]:
         """The texts of its statements without semicolons; the whole text if it cannot be split."""
         try:
-            return tuple(cut(self.sql, self.dialect)) or (self.sql,)
+            return tuple(split_sql(self.sql, self.dialect)) or (self.sql,)
         except ParseError:
             return (self.sql,)
 
@@ -128,12 +128,12 @@ class Text:
         return self._contains_any(_TRANSACTION_ENDS) and any(map(_END.fullmatch, self.pieces[-1:]))
 
     @cached_property
-    def brings_models(self) -> bool:
+    def may_add_models(self) -> bool:
         r"""Whether it has an ATTACH or IMPORT, which may add views that call models.
 
-        >>> Text("-- mine\nATTACH 'shop.db'").brings_models
+        >>> Text("-- mine\nATTACH 'shop.db'").may_add_models
         True
-        >>> Text("SELECT '; attach', import FROM attach; SELECT 1 AS attach").brings_models
+        >>> Text("SELECT '; attach', import FROM attach; SELECT 1 AS attach").may_add_models
         False
         """
         if not self._contains_any(_IMPORTING_WORDS) or _BRING.search(self.sql) is None:
@@ -147,14 +147,15 @@ class Text:
         >>> Text("SELECT 1; import database 'it''s'").imported_folder
         "it's"
         """
-        matches = map(_IMPORT.match, self.pieces if self.brings_models else ())
+        matches = map(_IMPORT.match, self.pieces if self.may_add_models else ())
         return next((match[1].replace("''", "'") for match in matches if match), None)
 
     @cached_property
-    def defines(self) -> tuple[str, ...]:
+    def defined_functions(self) -> tuple[str, ...]:
         """The names of sqlml's functions that it redefines in the user's main schema.
 
-        >>> Text("CREATE OR REPLACE MACRO main.predict(a) AS a; CREATE MACRO f(b) AS b").defines
+        >>> sql = "CREATE OR REPLACE MACRO main.predict(a) AS a; CREATE MACRO f(b) AS b"
+        >>> Text(sql).defined_functions
         ('predict',)
         """
         if not self._contains_any(_DEFINING_WORDS) or _DEFINE.search(self.sql) is None:
@@ -166,7 +167,7 @@ class Text:
         return any(word in lowered for word in words)
 
 
-ENGINE_SQL = Text("", is_the_engines=True)
+ENGINE_SQL = Text("", is_engine_sql=True)
 """The shared `Text` of all texts that the engine runs as they are; it holds no SQL."""
 
 
@@ -178,9 +179,9 @@ def text_of(sql: Any, dialect: str = "duckdb") -> Text:
     Args:
         dialect: the name of a `Dialect`.
 
-    >>> text_of("SELECT 42").is_the_engines
+    >>> text_of("SELECT 42").is_engine_sql
     True
-    >>> text_of("SELECT predict('m', *) FROM t").is_the_engines
+    >>> text_of("SELECT predict('m', *) FROM t").is_engine_sql
     False
     """
     if not isinstance(sql, str):

@@ -21,9 +21,9 @@ from functools import partial
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
-from sqlml.parsing.parse import trees
+from sqlml.parsing.parse import parse_trees
 from sqlml.parsing.places import Span, is_written, span
-from sqlml.parsing.tokens import deeply
+from sqlml.parsing.tokens import run_deeply
 from sqlml.planner.syntax.joins import find_functions
 from sqlml.planner.syntax.lineage import (
     FeatureSource,
@@ -86,7 +86,7 @@ def find_idle_sources(
         _find_idle_sources, sql, cascaded_calls, other_reads, calls, columns, return_type
     )
     try:
-        return deeply(sql, "duckdb", work)
+        return run_deeply(sql, "duckdb", work)
     except Exception:  # sqlglot's optimizer may raise any exception
         return []
 
@@ -374,7 +374,7 @@ def find_top_k(
     """
     work = partial(_find_top_k, sql, call, other_reads, calls, columns, return_type)
     try:
-        return deeply(sql, "duckdb", work)
+        return run_deeply(sql, "duckdb", work)
     except Exception:  # sqlglot's optimizer may raise any exception
         return "this statement is too complex to analyse"
 
@@ -437,7 +437,7 @@ def _read_limit(sql: str, call: CascadedCall) -> int | None:
     """Return the number of best rows by a call that its block returns; None if it returns other
     rows.
     """
-    (tree,) = trees(sql)
+    (tree,) = parse_trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == call.block), None)
     if select is None or any(select.args.get(k) for k in _CROSS_ROW_CLAUSES):
         return None

@@ -95,7 +95,7 @@ def _select_features(model: Model, names: Sequence[str], dialect: Dialect) -> di
     if model.transform is None:
         return items
     columns = {column: dialect.quote_name(column) for column in model.transform.columns}
-    transformed = items.keys() & model.transform.made.keys()
+    transformed = items.keys() & model.transform.expressions.keys()
     return items | {name: model.transform.sql(name, columns) for name in transformed}
 
 

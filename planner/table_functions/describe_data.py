@@ -10,7 +10,7 @@ from typing import Literal
 from sqlml.dialects.type_names import NUMBERS, STRINGS
 from sqlml.errors import BindError
 from sqlml.planner.binding.probe_queries import ProbeError
-from sqlml.planner.syntax.spelled import spelled
+from sqlml.planner.syntax.spelled import spell_for_engine
 from sqlml.planner.table_functions.table_function_call import ColumnTypes, TableFunctionCall
 
 Kind = Literal["number", "name", "time", "other"]
@@ -49,7 +49,7 @@ def write_description(call: TableFunctionCall) -> tuple[str, str]:
     )
     statistics = f"SELECT count(*) AS num_rows, {aggregates} FROM sqlml_rows"
     rows = " UNION ALL ".join(_select_row(n, c, top, quantiles) for n, c in enumerate(columns))
-    query = spelled(
+    query = spell_for_engine(
         f"WITH sqlml_rows AS (SELECT 1), statistics AS ({statistics}) {rows}", dialect.name
     ).removeprefix("WITH sqlml_rows AS (SELECT 1), ")
     items = ", ".join(f"{dialect.quote_name(c.name)} AS c{n}" for n, c in enumerate(columns))

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlml.dialects import Dialect
 from sqlml.planner.syntax.literal_table import literal_table
-from sqlml.planner.syntax.spelled import spelled
+from sqlml.planner.syntax.spelled import spell_for_engine
 from sqlml.planner.table_functions.curves import build_quantile_edges
 from sqlml.planner.table_functions.describe_data import DataColumn
 from sqlml.planner.table_functions.evaluated_model import Grouping
@@ -134,7 +134,7 @@ def _wrap_sides(
     """Return the SQL before and after the rows of both sides: `side`, `numbers` and `names`."""
     numbers, names = split_kinds(columns)
     ctes = _build_ctes(len(numbers), len(names), options.bins, training is not None)
-    query = spelled(
+    query = spell_for_engine(
         "WITH sqlml_both AS (SELECT 1), "
         + ", ".join(f"{name} AS ({query})" for name, query in ctes.items())
         + _RESULT,

@@ -12,20 +12,20 @@ from sqlml.dialects import Dialect
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import BindError
 from sqlml.ir.program import Program
-from sqlml.planner.binding.requested_output import index_of
+from sqlml.planner.binding.requested_output import find_label
 from sqlml.planner.program.result_sql import label_type
 from sqlml.planner.syntax.table_form import TableForm
 from sqlml.planner.table_functions.table_function_call import ColumnTypes, TableFunctionCall
 from sqlml.suggestions import closest
 from sqlml.types import Labels, fold, list_classes
 
-OF_CLASSES = (
+CLASSIFIER_METRICS = (
     *("precision", "recall", "accuracy", "f1_score", "log_loss", "roc_auc"),
     *("average_precision", "brier_score"),
 )
 """The metrics of a classifier, in the order of the result's columns."""
 
-OF_NUMBERS = (
+REGRESSOR_METRICS = (
     *("mean_absolute_error", "mean_squared_error", "mean_squared_log_error"),
     *("median_absolute_error", "max_error", "r2_score", "explained_variance"),
     "mean_absolute_percentage_error",
@@ -35,7 +35,7 @@ OF_NUMBERS = (
 Task = Literal["two classes", "classes", "numbers", "clusters"]
 
 
-def task_of(model: Model) -> Task | None:
+def find_task(model: Model) -> Task | None:
     """Return the kind of prediction that a model makes; None if it cannot be evaluated."""
     program = model.program
     if "label" not in program.outputs:
@@ -88,7 +88,7 @@ class EvaluatedModel:
         Raises:
             BindError: the model predicts nothing that could be evaluated.
         """
-        task = task_of(self.model)
+        task = find_task(self.model)
         if task is None:
             raise self.error(f"model {self.model.name!r} predicts nothing that could be evaluated")
         return task
@@ -160,7 +160,7 @@ class EvaluatedModel:
         (labels,) = self.model.program.labels
         if name is None:
             return len(labels) - 1
-        index = index_of(labels, name)
+        index = find_label(labels, name)
         if index is None:
             raise self.error(
                 f"model {self.model.name!r} has no class {name!r}; its classes are "
@@ -214,7 +214,7 @@ class EvaluatedModel:
         if self.columns_of_rows is None:
             return None
         try:
-            return check_column(name, self.columns_of_rows)
+            return find_column_type(name, self.columns_of_rows)
         except BindError as error:
             raise self.error(error.message, option) from None
 
@@ -243,7 +243,7 @@ class EvaluatedModel:
         return f"CAST({quoted} AS INTEGER)" if is_number_of_boolean else quoted
 
 
-def check_column(name: str, columns: Mapping[str, str]) -> str:
+def find_column_type(name: str, columns: Mapping[str, str]) -> str:
     """Return the type of a column.
 
     Args:

@@ -15,7 +15,11 @@ from sqlml.planner.table_functions.curves import (
     build_roc_curve,
     build_scores,
 )
-from sqlml.planner.table_functions.evaluated_model import OF_CLASSES, OF_NUMBERS, Grouping
+from sqlml.planner.table_functions.evaluated_model import (
+    CLASSIFIER_METRICS,
+    REGRESSOR_METRICS,
+    Grouping,
+)
 from sqlml.planner.table_functions.metric_queries import (
     CLUSTER_MATCH_METRICS,
     CLUSTER_METRICS,
@@ -45,10 +49,10 @@ def write_evaluation(call: TableFunctionCall) -> tuple[str, str]:
     Raises:
         BindError: the model does not fit the function, or an option does not fit the model.
     """
-    return written(ScoredRows.of(call))
+    return write_scored_rows(ScoredRows.of(call))
 
 
-def written(rows: ScoredRows) -> tuple[str, str]:
+def write_scored_rows(rows: ScoredRows) -> tuple[str, str]:
     """Return the SQL before and after rows that are scored in a way of their own.
 
     Raises:
@@ -61,11 +65,11 @@ def written(rows: ScoredRows) -> tuple[str, str]:
 
 def _write_metrics(rows: ScoredRows) -> tuple[str, str]:
     per_class = _read_flag(rows, "per_class")
-    metrics: Sequence[str] = OF_CLASSES
+    metrics: Sequence[str] = CLASSIFIER_METRICS
     if rows.task == "numbers":
         _reject_options(rows, ("threshold", "class", "per_class"), "predicts numbers")
         query = build_regression_metrics(rows.grouping)
-        metrics = OF_NUMBERS
+        metrics = REGRESSOR_METRICS
     elif rows.task == "clusters":
         _reject_options(rows, ("threshold", "class", "per_class"), "finds clusters")
         query = build_clustering_metrics(rows.grouping, bool(rows.labels))
@@ -237,7 +241,7 @@ def _read_flag(rows: ScoredRows, name: str) -> bool:
 
 def _read_integer(rows: ScoredRows, name: str, default: int, least: int) -> int:
     most = _MOST_BINS if name == "bins" else 10**9
-    return rows.form.whole(name, default, least, most, rows.sql)
+    return rows.form.whole_number(name, default, least, most, rows.sql)
 
 
 def _reject_options(rows: ScoredRows, options: Sequence[str], reason: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
-from sqlml.planner.binding.requested_output import index_of, spelled_class
+from sqlml.planner.binding.requested_output import find_label, spell_class
 from sqlml.planner.syntax.table_form import TableForm
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
@@ -122,7 +122,7 @@ def _class_argument(form: TableForm, dialect: Dialect) -> list[str]:
     if option is None:
         return []
     name = option.value
-    literal = dialect.quote_string(name) if isinstance(name, str) else spelled_class(name)
+    literal = dialect.quote_string(name) if isinstance(name, str) else spell_class(name)
     return [f"class := {literal}"]
 
 
@@ -135,9 +135,9 @@ def _call_predict_proba(form: TableForm, model: Model, dialect: Dialect) -> str:
     if not argument and positive is None and len(labels) > 2:
         return dialect.greatest(dialect.call("map_values", f"predict_proba({reference}, *)"))
     if not argument:
-        index = None if positive is None else index_of(labels, positive)
+        index = None if positive is None else find_label(labels, positive)
         label = labels.values[len(labels) - 1 if index is None else index]
-        argument = [f"class := {dialect.quote_string(spelled_class(label))}"]
+        argument = [f"class := {dialect.quote_string(spell_class(label))}"]
     return f"predict_proba({', '.join([reference, '*', *argument])})"
 
 

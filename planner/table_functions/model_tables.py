@@ -11,7 +11,7 @@ from typing import Any
 from sqlml.catalog.model import Model, TrainingFacts
 from sqlml.errors import BindError
 from sqlml.explaining.feature_facts import feature_facts, importances
-from sqlml.explaining.weights_and_trees import Weight, tree_nodes, trees_of, weights
+from sqlml.explaining.weights_and_trees import Weight, count_trees, tree_nodes, weights
 from sqlml.planner.syntax.literal_table import literal_table
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import class_text
@@ -34,7 +34,13 @@ def write_feature_importance(call: TableFunctionCall) -> tuple[str]:
     of_trees = importances(model.program, model.origin.source)
     if of_trees is not None:
         tree_rows = [
-            (i.feature, i.own, i.splits, _divide(i.gain, i.splits), _divide(i.cover, i.splits))
+            (
+                i.feature,
+                i.library_importance,
+                i.splits,
+                _divide(i.gain, i.splits),
+                _divide(i.cover, i.splits),
+            )
             for i in of_trees
         ]
         return _write_table(call, columns, _sort_by_importance(tree_rows))
@@ -114,7 +120,7 @@ def write_tree(call: TableFunctionCall) -> tuple[str]:
         BindError: the model has no trees, or none of that number.
     """
     model, option = call.model, call.form.options.get("tree")
-    count = trees_of(model.program)
+    count = count_trees(model.program)
     if not count:
         raise call.error(f"model {model.label} has no trees")
     number = 0 if option is None else option.value

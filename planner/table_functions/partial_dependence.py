@@ -8,7 +8,7 @@ inside the black box", 2015).
 from __future__ import annotations
 
 from sqlml.dialects import Dialect
-from sqlml.planner.binding.requested_output import index_of, spelled_class
+from sqlml.planner.binding.requested_output import find_label, spell_class
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import fold, list_classes
@@ -28,7 +28,7 @@ def write_partial_dependence(call: TableFunctionCall) -> tuple[str, str]:
     points = call.read_integer("points", _POINTS, 2, _MOST_POINTS)
     arguments = ", ".join(
         f"{quote(name)} := " + (f"g.{quote('value')}" if name == feature else f"r.{quote(name)}")
-        for name in call.model.read_columns
+        for name in call.model.used_columns
     )
     prediction = _call_model(evaluated, arguments)
     column = quote(feature)
@@ -61,7 +61,7 @@ def _find_feature(evaluated: EvaluatedModel) -> str:
         raise evaluated.error(
             "name the feature, as in ml_partial_dependence(MODEL m, TABLE t, 'tenure')"
         )
-    names = evaluated.model.read_columns
+    names = evaluated.model.used_columns
     feature = next((name for name in names if fold(name) == fold(option.value)), None)
     if feature is None:
         raise evaluated.error(
@@ -102,11 +102,11 @@ def _call_model(evaluated: EvaluatedModel, arguments: str) -> str:
         raise evaluated.error(
             "name the class, as in class := 'yes', since the model has more than two"
         )
-    index = len(labels) - 1 if name is None else index_of(labels, name)
+    index = len(labels) - 1 if name is None else find_label(labels, name)
     if index is None:
         raise evaluated.error(
             f"model {model.name!r} has no class {name!r}; its classes are "
             f"{list_classes(labels.values)}"
         )
-    label = dialect.quote_string(spelled_class(labels.values[index]))
+    label = dialect.quote_string(spell_class(labels.values[index]))
     return f"predict_proba({reference}, {arguments}, class := {label})"

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from sqlml.planner.binding.requested_output import spelled_class
+from sqlml.planner.binding.requested_output import spell_class
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.planner.table_functions.scored_rows import find_class
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
@@ -56,7 +56,7 @@ class ShuffledColumns(EvaluatedModel):
         Raises:
             BindError: there are too many.
         """
-        columns = self.model.read_columns
+        columns = self.model.used_columns
         if len(columns) > MOST_COLUMNS:
             raise self.error(
                 f"model {self.model.name!r} reads {len(columns)} columns, and "
@@ -169,7 +169,7 @@ class ShuffledColumns(EvaluatedModel):
             return self.dialect.call("map_values", self._call("predict_proba", shuffled))
         # With a positive class, a call returns the probability of one class.
         (labels,) = self.model.program.labels
-        names = [self.dialect.quote_string(spelled_class(value)) for value in labels.values]
+        names = [self.dialect.quote_string(spell_class(value)) for value in labels.values]
         calls = [self._call("predict_proba", shuffled, f"class := {name}") for name in names]
         return self.dialect.array(calls)
 

@@ -13,7 +13,7 @@ label.
 from __future__ import annotations
 
 from sqlml.errors import BindError
-from sqlml.planner.binding.requested_output import spelled_class
+from sqlml.planner.binding.requested_output import spell_class
 from sqlml.planner.program.result_sql import label_array
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
@@ -102,7 +102,7 @@ def _predict_above_threshold(evaluated: EvaluatedModel, reference: str) -> str:
             f"option threshold needs a model of two classes, and model {name!r} is none",
             "threshold",
         )
-    positive = dialect.quote_string(spelled_class(evaluated.class_labels.values[1]))
+    positive = dialect.quote_string(spell_class(evaluated.class_labels.values[1]))
     probability = f"predict_proba({reference}, *, class := {positive})"
     threshold = f"CAST({float(evaluated.form.options['threshold'].value)!r} AS DOUBLE)"
     classes = label_array(evaluated.class_labels, dialect)

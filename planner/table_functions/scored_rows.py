@@ -22,9 +22,9 @@ from functools import cached_property
 
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.dialects.type_names import NUMBERS
-from sqlml.planner.binding.requested_output import spelled_class
+from sqlml.planner.binding.requested_output import spell_class
 from sqlml.planner.program.result_sql import label_array
-from sqlml.planner.syntax.spelled import spelled
+from sqlml.planner.syntax.spelled import spell_for_engine
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.types import Labels
 
@@ -105,7 +105,7 @@ class ScoredRows(EvaluatedModel):
         if self._has_probability_map:
             return [*calls, f"predict_proba({name}, *) AS sqlml_p"]
         (labels,) = self.model.program.labels
-        classes = [self.dialect.quote_string(spelled_class(v)) for v in labels.values]
+        classes = [self.dialect.quote_string(spell_class(v)) for v in labels.values]
         return calls + [
             f"predict_proba({name}, *, class := {c}) AS sqlml_p{n}" for n, c in enumerate(classes)
         ]
@@ -250,7 +250,7 @@ class EvaluationQuery:
             items: the columns of the result, in terms of those of `select`.
         """
         ctes = ", ".join([_SCORED, *(f"{name} AS ({query})" for name, query in self.ctes)])
-        query = spelled(f"WITH {ctes} {self.select}", rows.dialect.name)
+        query = spell_for_engine(f"WITH {ctes} {self.select}", rows.dialect.name)
         rest = query.removeprefix(f"WITH {_SCORED}")
         scored = f"sqlml_scored AS (SELECT {rows.columns} FROM {rows.sources})"
         before = f"(SELECT {', '.join(items)} FROM (WITH sqlml_calls AS (SELECT {rows.calls} FROM "

@@ -88,7 +88,7 @@ class TableFunctionCall:
         Raises:
             BindError: the value is not an integer, or out of range.
         """
-        return self.form.whole(option, default, least, most, self.sql)
+        return self.form.whole_number(option, default, least, most, self.sql)
 
     def error(self, message: str, option: str | None = None) -> BindError:
         """Return an error at the call, or at one of its options if that is written there."""

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from sqlml.errors import ConfigError, MissingDependencyError
-from sqlml.interruption import uninterrupted
-from sqlml.ir.operators.opaque import OWNERS
+from sqlml.interruption import run_uninterrupted
+from sqlml.ir.operators.opaque import OWNING_BACKENDS
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
 from sqlml.types import Array
@@ -57,14 +57,16 @@ class Filler(Protocol):
         ...
 
 
-def filler_of(compiled: Compiled, output: str, columns: Sequence[int], width: int) -> Filler | None:
+def find_filler(
+    compiled: Compiled, output: str, columns: Sequence[int], width: int
+) -> Filler | None:
     """Return the Filler of `compiled` for `output`; None if it has none."""
     make_filler = getattr(compiled, "filler", None)
     result: Filler | None = None if make_filler is None else make_filler(output, columns, width)
     return result
 
 
-def text_filler_of(compiled: Compiled, output: str) -> Any:
+def find_text_filler(compiled: Compiled, output: str) -> Any:
     """Return the result of the method `text_filler` of `compiled`, or None if it has none.
 
     It writes an output of a matrix and columns of texts with calls of kernels only.
@@ -136,7 +138,7 @@ BACKENDS: Mapping[str, BackendEntry] = MappingProxyType(
 )
 
 
-def load(name: str) -> Backend:
+def load_backend(name: str) -> Backend:
     """Return the backend called `name`, importing its library.
 
     Raises:
@@ -150,7 +152,9 @@ def load(name: str) -> Backend:
         )
     import_module = partial(importlib.import_module, entry.module)
     try:
-        module = import_module() if entry.module in sys.modules else uninterrupted(import_module)
+        module = (
+            import_module() if entry.module in sys.modules else run_uninterrupted(import_module)
+        )
     except ModuleNotFoundError as error:
         if entry.extra is None or (error.name or "").startswith("sqlml"):
             raise
@@ -168,13 +172,13 @@ def touches_sparse_rows(program: Program, i: int) -> bool:
     return node.type.sparse or any(program.nodes[j].type.sparse for j in node.inputs)
 
 
-def unsupported(program: Program, names: frozenset[str] | set[str]) -> str | None:
+def explain_unsupported(program: Program, names: frozenset[str] | set[str]) -> str | None:
     """Return the reason why a backend with functions for `names` cannot run `program`, or None."""
     missing = sorted({node.op for node in program.nodes} - names)
     if not missing:
         return None
     unknown = [op for op in missing if op not in OPS]
-    owners = sorted({OWNERS[op] for op in missing if op in OWNERS})
+    owners = sorted({OWNING_BACKENDS[op] for op in missing if op in OWNING_BACKENDS})
     if owners and not unknown:
         return f"{', '.join(missing)} runs only on backend {' and '.join(map(repr, owners))}"
     return f"no function for operator {', '.join(unknown or missing)}"

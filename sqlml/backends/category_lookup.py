@@ -19,7 +19,7 @@ ArrowEncoder = Callable[[Any], Array]
 """A function from an Arrow array of strings to the same codes."""
 
 
-def encoder(categories: Array, missing: int) -> Encoder:
+def make_encoder(categories: Array, missing: int) -> Encoder:
     """Return a function that equals `reference.FUNCTIONS["encode"]` with these attributes.
 
     The last of equal categories counts; a missing value (NULL, NaN) has code `missing`.
@@ -105,7 +105,7 @@ def make_arrow_encoder(categories: Array, missing: int) -> ArrowEncoder | None:
 _STRINGS = (pa.string(), pa.large_string())
 
 
-def arrow_encoders(program: Program) -> dict[str, tuple[str, ArrowEncoder]] | None:
+def make_arrow_encoders(program: Program) -> dict[str, tuple[str, ArrowEncoder]] | None:
     """Map each output to its input and its encoder; None if an output is not an encoded input."""
     encoders: dict[str, tuple[str, ArrowEncoder]] = {}
     for output, i in program.outputs.items():

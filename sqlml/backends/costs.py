@@ -91,7 +91,7 @@ SHIPPED: Costs = MappingProxyType(
 )
 
 
-def place() -> Path:
+def costs_path() -> Path:
     """Return the path of the file with measured costs."""
     configured = os.environ.get("SQLML_COSTS")
     if configured:
@@ -101,7 +101,7 @@ def place() -> Path:
 
 
 @cache
-def current() -> Costs:
+def current_costs() -> Costs:
     """Return the costs measured on this machine, and shipped ones for all others.
 
     Raises:
@@ -111,7 +111,7 @@ def current() -> Costs:
     if configured == "default":
         return SHIPPED
     try:
-        return MappingProxyType({**SHIPPED, **parse_costs(place().read_text())})
+        return MappingProxyType({**SHIPPED, **parse_costs(costs_path().read_text())})
     except OSError as error:
         if configured:
             raise ConfigError(f"SQLML_COSTS: cannot read {configured}: {error.strerror}") from None
@@ -142,16 +142,16 @@ def parse_costs(text: str) -> dict[str, float]:
     return {name: float(value) for name, value in costs.items()}
 
 
-def keep(measured: Mapping[str, float]) -> Path:
+def save_costs(measured: Mapping[str, float]) -> Path:
     """Save measured costs, use them in this process from now on, and return the path of the file.
 
     Raises:
         OSError: the file cannot be written.
     """
-    path = place()
+    path = costs_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     own_files.replace(path, (json.dumps(dict(measured), indent=2) + "\n").encode())
-    current.cache_clear()
+    current_costs.cache_clear()
     return path
 
 
@@ -209,7 +209,7 @@ class TreeCosts:
         return self.lockstep if rows < LANES else min(self.lockstep, self.turned)
 
 
-def tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
+def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     """Estimate the costs of all kernels for `shape`."""
     trees, _ = shape.nodes.shape
     values, slots = trees * shape.values, 2 * float(shape.nodes.sum())

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 
 @cache
-def installed(library: str) -> bool:
+def is_installed(library: str) -> bool:
     """Return whether `library` can be imported; False if its finder fails."""
     try:
         return find_spec(library) is not None
@@ -18,16 +18,16 @@ def installed(library: str) -> bool:
         return False
 
 
-def available(device: str) -> bool:
+def is_available(device: str) -> bool:
     """Return whether torch can compute on `device`: "cpu", or "cuda" (any GPU of NVIDIA).
 
     This takes microseconds if the driver is missing or hides all GPUs; otherwise it imports torch.
     """
     if device == "cpu":
-        return installed("torch")
+        return is_installed("torch")
     if not device.startswith("cuda") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
-    if not _has_driver() or not installed("torch"):
+    if not _has_driver() or not is_installed("torch"):
         return False
     import torch  # Importing torch takes seconds.
 

@@ -35,7 +35,7 @@ class no_wait:
 
 
 @contextmanager
-def waiting() -> Iterator[None]:
+def wait_for_kernels() -> Iterator[None]:
     """Make all threads wait for kernels in this context, so that measurements time machine code."""
     global _waiting
     with _LOCK:
@@ -47,7 +47,7 @@ def waiting() -> Iterator[None]:
             _waiting -= 1
 
 
-def waits() -> bool:
+def waits_for_kernels() -> bool:
     """Return whether this thread waits for missing kernels."""
     must_wait = _waiting > 0 or os.environ.get(WAIT, "0") not in ("", "0")
     return must_wait or not getattr(_THREAD, "no_wait", False)

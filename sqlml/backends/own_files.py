@@ -29,7 +29,7 @@ def is_private(folder: Path) -> bool:
     return all(map(_is_safe, ancestors)) and stat.S_ISDIR(last.st_mode) and _is_own(last)
 
 
-def made_private(folder: Path) -> bool:
+def try_make_private(folder: Path) -> bool:
     """Create missing parts of `folder` if that is safe; return whether it is private then."""
     with suppress(OSError):
         make_private(folder)

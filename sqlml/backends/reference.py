@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlml.backends.base import unsupported
+from sqlml.backends.base import explain_unsupported
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
@@ -30,7 +30,7 @@ class ReferenceBackend:
 
     def supports(self, program: Program) -> str | None:
         """Return why it cannot run `program`, or None if it can."""
-        return unsupported(program, set(reference.FUNCTIONS) | {"input"})
+        return explain_unsupported(program, set(reference.FUNCTIONS) | {"input"})
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"

@@ -13,7 +13,7 @@ import numpy as np
 
 from sqlml.errors import InputTypeError
 from sqlml.ir.program import Program
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, numpy_dtype
 
 SPARSE_ROW_BYTES = 2048
@@ -23,7 +23,7 @@ Block = Callable[[Mapping[str, Array]], dict[str, Array]]
 """A function that scores one block: input name -> (n,) or (n, width) to output name -> (n, k)."""
 
 
-def row_bytes(program: Program) -> int:
+def measure_row_bytes(program: Program) -> int:
     """Return the peak size of the values of one row if each is freed after its last use."""
     last = {i: len(program.nodes) for i in program.outputs.values()}
     for i in range(len(program.nodes) - 1, -1, -1):
@@ -64,10 +64,10 @@ def run_blocks(
     Raises:
         InputTypeError: an input of `needed` is missing, or the numbers of rows differ.
     """
-    arrays, rows = columns_of(inputs, needed)
+    arrays, rows = collect_columns(inputs, needed)
     if rows <= size:
         return block(arrays)
-    results = results_for(program, outputs, rows)
+    results = allocate_results(program, outputs, rows)
     for start in range(0, rows, size):
         block_results = block({n: a[start : start + size] for n, a in arrays.items()})
         for name, result in results.items():
@@ -75,7 +75,9 @@ def run_blocks(
     return results
 
 
-def columns_of(inputs: Mapping[str, Array], needed: Iterable[str]) -> tuple[dict[str, Any], int]:
+def collect_columns(
+    inputs: Mapping[str, Array], needed: Iterable[str]
+) -> tuple[dict[str, Any], int]:
     """Return the inputs called `needed` as arrays (or `Texts`), and their number of rows.
 
     Raises:
@@ -86,7 +88,7 @@ def columns_of(inputs: Mapping[str, Array], needed: Iterable[str]) -> tuple[dict
         if name not in inputs:
             raise InputTypeError(f"the batch has no column {name!r}")
         value: Any = inputs[name]
-        arrays[name] = value if isinstance(value, Texts) else np.asarray(value)
+        arrays[name] = value if isinstance(value, TextColumn) else np.asarray(value)
     lengths = {a.shape[0] if a.ndim else -1 for a in arrays.values()}
     if len(lengths) > 1:
         raise InputTypeError(
@@ -96,7 +98,7 @@ def columns_of(inputs: Mapping[str, Array], needed: Iterable[str]) -> tuple[dict
     return arrays, lengths.pop() if lengths else 0
 
 
-def results_for(program: Program, outputs: Sequence[str], rows: int) -> dict[str, Array]:
+def allocate_results(program: Program, outputs: Sequence[str], rows: int) -> dict[str, Array]:
     """Allocate arrays for the outputs of a batch."""
     types = {name: program.output_type(name) for name in outputs}
     return {name: np.empty((rows, *t.shape[1:]), numpy_dtype(t.dtype)) for name, t in types.items()}
@@ -130,7 +132,7 @@ class Schedule:
                 del values[j]
 
 
-def schedule(
+def make_schedule(
     program: Program, steps: Mapping[int, Step], outputs: Sequence[str], constants: Collection[int]
 ) -> Schedule:
     """Return the schedule for `outputs`; a step may bypass nodes, which then do not run."""

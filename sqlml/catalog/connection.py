@@ -18,12 +18,12 @@ import duckdb
 
 from sqlml.catalog.tables import CHOOSERS, MACRO_TABLES, TABLES, TRAINING_TABLES
 from sqlml.dialects import DUCKDB
-from sqlml.dialects.duckdb import builtin, folded
+from sqlml.dialects.duckdb import builtin, fold_in_sql
 from sqlml.errors import CatalogError, ConfigError, ConflictError
 from sqlml.interruption import interruption_after
 from sqlml.types import fold, is_unicode
 
-IS_TWO = hasattr(duckdb.DuckDBPyConnection, "complete")
+IS_DUCKDB_2 = hasattr(duckdb.DuckDBPyConnection, "complete")
 """True on DuckDB 2.0, which streams results, supports triggers, and can reopen a file whose log has
 a type in a schema of that log. This is the only switch between 1.5 and 2.0."""
 
@@ -52,7 +52,7 @@ class Connection:
         try:
             relation = self.native.sql(sql, params=list(params))
         except (duckdb.BinderException, duckdb.CatalogException) as error:
-            raise damaged_catalog(error) from None
+            raise damaged_catalog_error(error) from None
         rows: list[tuple[Any, ...]] = relation.fetchall()
         return rows
 
@@ -68,11 +68,11 @@ class Connection:
         try:
             self.native.execute(sql, list(params)).fetchall()
         except duckdb.CatalogException as error:
-            if lacks_our_table(error):
-                raise damaged_catalog(error) from None
+            if is_catalog_table_missing(error):
+                raise damaged_catalog_error(error) from None
             raise
         except duckdb.ConstraintException as error:
-            raise damaged_catalog(error) from None
+            raise damaged_catalog_error(error) from None
         except duckdb.InvalidInputException as error:
             read_only = _READ_ONLY.search(str(error))
             if read_only is not None:
@@ -96,7 +96,7 @@ class Connection:
             CatalogError: a table is not defined as sqlml defines it.
         """
         database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
-        return sound_tables(self.read, database.replace('""', '"'), IS_TWO)
+        return check_tables(self.read, database.replace('""', '"'), IS_DUCKDB_2)
 
     def type(self, name: str) -> str | None:
         """Return the definition of a type by its qualified and quoted name; None if it is
@@ -171,7 +171,7 @@ class Connection:
     def has_database(self, name: str) -> bool:
         """Return whether a database of this name is attached."""
         query = "SELECT 1 FROM system.main.duckdb_databases() "
-        query += f"WHERE {folded('database_name')} = ?"
+        query += f"WHERE {fold_in_sql('database_name')} = ?"
         return bool(self.read(query, [fold(name)]))
 
 
@@ -213,7 +213,7 @@ def _convert_conflict(error: duckdb.Error, advice: str) -> Exception:
     return ConflictError(f"another transaction changes the same models; {advice}")
 
 
-def sound_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str]:
+def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str]:
     """Return the names of the catalog tables in the schema `sqlml` of a database, once checked.
 
     A database may come from a stranger. Instead of one of our tables it may contain a view, whose
@@ -272,7 +272,8 @@ def _shorten(text: str) -> str:
 
 
 _IN_DATABASE = (
-    f"WHERE {folded('database_name')} = {folded('?')} AND {folded('schema_name')} = 'sqlml'"
+    f"WHERE {fold_in_sql('database_name')} = {fold_in_sql('?')} "
+    f"AND {fold_in_sql('schema_name')} = 'sqlml'"
 )
 
 _SCHEMA_QUERY = f"SELECT 1 FROM system.main.duckdb_schemas() {_IN_DATABASE}"
@@ -348,7 +349,7 @@ def read_only_error(name: str) -> CatalogError:
     )
 
 
-def lacks_our_table(error: duckdb.Error, texts: Sequence[str] = ()) -> bool:
+def is_catalog_table_missing(error: duckdb.Error, texts: Sequence[str] = ()) -> bool:
     """Return whether the engine misses a catalog table that the user's `texts` do not name."""
     missing = re.search(r"Table with name (\w+) does not exist", str(error))
     if missing is None or fold(missing[1]) not in OUR_TABLES:
@@ -356,16 +357,16 @@ def lacks_our_table(error: duckdb.Error, texts: Sequence[str] = ()) -> bool:
     return not any(fold(missing[1]) in fold(text) for text in texts)
 
 
-def damaged_catalog(error: duckdb.Error) -> CatalogError:
+def damaged_catalog_error(error: duckdb.Error) -> CatalogError:
     """Return the error for a catalog that is not as sqlml leaves it."""
-    cause = without_excerpt(error).partition("\n")[0]
+    cause = strip_excerpt(error).partition("\n")[0]
     return CatalogError(
         f"the model catalog is damaged ({cause}); DROP SCHEMA sqlml CASCADE and create the models "
         "again"
     )
 
 
-def without_excerpt(error: Exception) -> str:
+def strip_excerpt(error: Exception) -> str:
     """Return the engine's message without the excerpt of our own statement."""
     return str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]
 
@@ -387,7 +388,7 @@ so that two transactions conflict as well.
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
     """Return the stamp of the model `key`; None if it has none."""
-    return connection.type(_stamp_type(schema, key)) if IS_TWO else None
+    return connection.type(_stamp_type(schema, key)) if IS_DUCKDB_2 else None
 
 
 def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
@@ -395,9 +396,9 @@ def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
 
     One query takes a fifth of the time of `read_stamp` for each of many models.
     """
-    if not IS_TWO:
+    if not IS_DUCKDB_2:
         return {}
-    database_filter, parameters = f"{folded('database_name')} = {folded('?')}", [database]
+    database_filter, parameters = f"{fold_in_sql('database_name')} = {fold_in_sql('?')}", [database]
     if database is None:
         database_filter, parameters = "database_name = system.main.current_database()", []
     rows = connection.read(
@@ -414,7 +415,7 @@ def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
 
 def write_stamp(connection: Connection, schema: str, key: str) -> None:
     """Give the model `key` a new stamp."""
-    if IS_TWO:
+    if IS_DUCKDB_2:
         connection.write(
             f"CREATE OR REPLACE TYPE {_stamp_type(schema, key)} AS ENUM ('{uuid4().hex}')"
         )
@@ -436,7 +437,7 @@ def write_stamps(connection: Connection, schema: str, keys: Sequence[str]) -> No
 def find_unstamped_models(connection: Connection, schema: str) -> list[str]:
     """Return the keys of models in the current database that an older sqlml or DuckDB left
     unstamped."""
-    if not IS_TWO:
+    if not IS_DUCKDB_2:
         return []
     rows = connection.read(
         f"SELECT key FROM {schema}.catalog_models WHERE {builtin('||')}('stamp_', key) NOT IN "
@@ -448,7 +449,7 @@ def find_unstamped_models(connection: Connection, schema: str) -> list[str]:
 
 def drop_stamp(connection: Connection, schema: str, key: str) -> None:
     """Remove the stamp of the model `key`."""
-    if IS_TWO:
+    if IS_DUCKDB_2:
         connection.write(f"DROP TYPE IF EXISTS {_stamp_type(schema, key)}")
 
 

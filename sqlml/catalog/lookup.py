@@ -18,8 +18,8 @@ from sqlml.catalog.model import (
     Reference,
     TrainingFacts,
     parse_reference,
+    read_transform,
     training_facts_from_json,
-    transform_of,
 )
 from sqlml.catalog.small_models import KINDS, SmallModel, loads
 from sqlml.catalog.stored_programs import Programs
@@ -117,7 +117,7 @@ class Catalog:
             version=version,
             created_at=created_at,
             database=reference.database,
-            transform=transform_of(self._connection.read, said.get(TRANSFORM), name),
+            transform=read_transform(self._connection.read, said.get(TRANSFORM), name),
         )
 
     def program(self, digest: str, database: str | None = None) -> Program:
@@ -490,7 +490,7 @@ class Lookup:
             self._loaded.put(name, (stamp, model), model.program.nbytes)
             return model
 
-    def several(self, names: Iterable[str]) -> Mapping[str, object]:
+    def load_all(self, names: Iterable[str]) -> Mapping[str, object]:
         """Load the models of these references together, so that `model` has them cached.
 
         Returns:

@@ -174,18 +174,18 @@ class Transform:
     """
 
     columns: tuple[str, ...]
-    made: Mapping[str, RowExpression]
+    expressions: Mapping[str, RowExpression]
 
     def inputs(self, features: Collection[Feature]) -> tuple[Feature, ...]:
         """Return the columns as features; columns that expressions read may have any type."""
-        unchanged = {f.name: f for f in features if f.name not in self.made}
+        unchanged = {f.name: f for f in features if f.name not in self.expressions}
         return tuple(unchanged.get(name) or Feature(name, "any") for name in self.columns)
 
-    def reads(self, features: Collection[str]) -> frozenset[str]:
+    def find_columns(self, features: Collection[str]) -> frozenset[str]:
         """Return the columns that some of the features need."""
         columns: set[str] = set()
         for name in features:
-            expression = self.made.get(name)
+            expression = self.expressions.get(name)
             columns.update({name} if expression is None else expression.columns)
         return frozenset(columns)
 
@@ -195,14 +195,16 @@ class Transform:
         Args:
             columns: column -> the SQL that reads it.
         """
-        expression = self.made.get(feature)
-        return columns[feature] if expression is None else expression.of(columns)
+        expression = self.expressions.get(feature)
+        return columns[feature] if expression is None else expression.to_typed_sql(columns)
 
     def summary(self) -> str:
         """Describe which features are computed, as a predicate after the name of a model."""
-        names = [name if len(name) <= 40 else f"{name[:37]}..." for name in list(self.made)[:3]]
-        more = f" and {len(self.made) - 3:,} more" if len(self.made) > 3 else ""
-        features = "feature" if len(self.made) == 1 else "features"
+        names = [
+            name if len(name) <= 40 else f"{name[:37]}..." for name in list(self.expressions)[:3]
+        ]
+        more = f" and {len(self.expressions) - 3:,} more" if len(self.expressions) > 3 else ""
+        features = "feature" if len(self.expressions) == 1 else "features"
         return (
             f"computes the {features} {', '.join(names)}{more} from columns when it scores, for a "
             "TRANSFORM or for dates, texts or nested values"
@@ -210,11 +212,13 @@ class Transform:
 
     def to_json(self) -> Any:
         """Return the form that the catalog stores."""
-        expressions = {name: [e.sql, list(e.columns), e.type] for name, e in self.made.items()}
+        expressions = {
+            name: [e.sql, list(e.columns), e.type] for name, e in self.expressions.items()
+        }
         return {"columns": list(self.columns), "made": expressions}
 
 
-def transform_of(read: Read, stored: Any, name: str) -> Transform | None:
+def read_transform(read: Read, stored: Any, name: str) -> Transform | None:
     """Read the result of `Transform.to_json`, checked by the engine's parser; None for None.
 
     Args:
@@ -266,7 +270,7 @@ class Origin:
     sha256: str | None = None
 
     @property
-    def blanks(self) -> bool:
+    def may_replace_blanks(self) -> bool:
         """Return whether feature names may have _ for blanks, as LightGBM writes them."""
         return "lightgbm" in self.library
 
@@ -290,7 +294,7 @@ class NewVersion:
 
     program: Program
     features: tuple[Feature, ...]
-    used: frozenset[str]
+    used_features: frozenset[str]
     origin: Origin
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     verification: Mapping[str, Any] | None = None
@@ -306,14 +310,18 @@ class NewVersion:
         return self.features if self.transform is None else self.transform.inputs(self.features)
 
     @property
-    def read_columns(self) -> list[str]:
+    def used_columns(self) -> list[str]:
         """Return the names of the columns that the outputs depend on."""
-        names = self.used if self.transform is None else self.transform.reads(self.used)
+        names = (
+            self.used_features
+            if self.transform is None
+            else self.transform.find_columns(self.used_features)
+        )
         return [column.name for column in self.columns if column.name in names]
 
-    def renamed(self, columns: Collection[str]) -> dict[str, str]:
+    def map_renamed_columns(self, columns: Collection[str]) -> dict[str, str]:
         """Return column -> feature for the columns whose names LightGBM has changed."""
-        if not self.origin.blanks:
+        if not self.origin.may_replace_blanks:
             return {}
         return {c: f.name for c, f in features_behind_blanks(self.columns, columns).items()}
 
@@ -362,7 +370,7 @@ class Reference:
         return fold(self.name)
 
     @property
-    def names_a_version(self) -> bool:
+    def has_version(self) -> bool:
         """Return whether the reference has a number or an alias."""
         return self.version is not None or self.alias is not None
 

@@ -144,7 +144,7 @@ class ModelChanges(Writer):
         """Set the comment of a model, or of the one version that `reference` names."""
 
         def work(schema: str, shared: bool) -> None:
-            if reference.names_a_version:
+            if reference.has_version:
                 self.set_column(reference, schema, "comment", text)
                 return
             self.require_model(reference, schema)

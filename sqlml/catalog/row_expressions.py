@@ -45,15 +45,15 @@ class RowExpression:
     columns: tuple[str, ...]
     type: str
 
-    def of(self, columns: Mapping[str, str]) -> str:
+    def to_typed_sql(self, columns: Mapping[str, str]) -> str:
         """Return the SQL over other expressions (column -> SQL), cast to `type`.
 
-        >>> RowExpression("abs(sqlml_raw_0)", ("a",), "DOUBLE").of({"a": "t.a"})
+        >>> RowExpression("abs(sqlml_raw_0)", ("a",), "DOUBLE").to_typed_sql({"a": "t.a"})
         'CAST(abs(t.a) AS DOUBLE)'
         """
-        return f"CAST({self.plain(columns)} AS {self.type})"
+        return f"CAST({self.to_sql(columns)} AS {self.type})"
 
-    def plain(self, columns: Mapping[str, str]) -> str:
+    def to_sql(self, columns: Mapping[str, str]) -> str:
         """Return the SQL over other expressions, without the cast."""
         return _COLUMN_PATTERN.sub(lambda match: columns[self.columns[int(match[1])]], self.sql)
 
@@ -81,7 +81,7 @@ class Item:
         return str(names[0]) if self.tree["class"] == "COLUMN_REF" and len(names) == 1 else None
 
 
-def items_of(read: Read, texts: Sequence[str]) -> list[Item]:
+def parse_items(read: Read, texts: Sequence[str]) -> list[Item]:
     """Parse a list of expressions.
 
     Raises:
@@ -108,7 +108,7 @@ def _excluded_name(column: Any) -> str:
     return str(column["column"] if isinstance(column, Mapping) else column)
 
 
-def kept(
+def to_stored_sql(
     read: Read, item: Item, columns: Sequence[str], replace_call: ReplaceCall | None = None
 ) -> tuple[str, tuple[str, ...]]:
     """Return an expression in its stored form, without its type, and the columns that it reads.
@@ -145,19 +145,19 @@ def rewrite_stored(read: Read, expression: RowExpression) -> RowExpression:
         ) from None
 
 
-def shown(sql: str) -> str:
+def shorten_names(sql: str) -> str:
     """Return a stored expression for people to read, with the short names of functions.
 
-    >>> shown('"system".main.ln("system".main."+"("charges", 1))')
+    >>> shorten_names('"system".main.ln("system".main."+"("charges", 1))')
     'ln("+"("charges", 1))'
     """
     return sql.replace('"system".main.', "").replace("system.main.", "")
 
 
-def may_be_kept(text: str) -> bool:
+def is_storable_text(text: str) -> bool:
     """Return whether a text may be a constant in a stored expression.
 
-    >>> may_be_kept("a"), may_be_kept("sqlml_raw_0")
+    >>> is_storable_text("a"), is_storable_text("sqlml_raw_0")
     (True, False)
     """
     return _RESERVED_PREFIX not in text
@@ -272,7 +272,7 @@ class _Writer:
             return self._fragment_node(
                 f"{builtin(_OPERATOR_FUNCTIONS[tree['type']])}({', '.join(arguments)})"
             )
-        if kind == "CONSTANT" and not may_be_kept(json.dumps(tree)):
+        if kind == "CONSTANT" and not is_storable_text(json.dumps(tree)):
             raise ParseError(f"a text in TRANSFORM cannot contain {_RESERVED_PREFIX}")
         if kind in _PLAIN_CLASSES or (kind == "OPERATOR" and tree["type"] in _OPERATORS):
             return {key: self._rewrite_value(value, names) for key, value in tree.items()}
@@ -313,13 +313,13 @@ class _Writer:
         rewritten = self._replace_special_call(tree, names)
         if rewritten is not None:
             return rewritten
-        name = str(called(tree))
-        body = _expand_macro(self._read, name, [*argument_trees(tree)])
+        name = str(find_function_name(tree))
+        body = _expand_macro(self._read, name, [*list_arguments(tree)])
         if body is not None:
             return self._rewrite_node(body, names)
         is_unsupported = tree.get("distinct") or tree.get("filter") or is_ordered(tree)
         is_unsupported = is_unsupported or (
-            name in _NEEDS_TWO_ARGUMENTS and len(argument_trees(tree)) < 2
+            name in _NEEDS_TWO_ARGUMENTS and len(list_arguments(tree)) < 2
         )
         if (
             tree.get("schema") not in ("", "main", None)
@@ -342,7 +342,7 @@ class _Writer:
         self, tree: Mapping[str, Any], names: LambdaNames
     ) -> dict[str, Any] | None:
         """Replace a call of a function that is not the engine's, or return None."""
-        name = called(tree)
+        name = find_function_name(tree)
         if self._replace_call is None or name is None or not name.startswith("ml_") or names:
             return None
         check_plain_call(tree)
@@ -453,7 +453,9 @@ def _expand_macro(
     for parameters, text in _MACRO_DEFINITIONS[name]:
         if len(parameters) == len(arguments):
             (body,) = _parse_one(read, text)
-            if called(body) == name:  # it forwards to the engine's function of the same name
+            if (
+                find_function_name(body) == name
+            ):  # it forwards to the engine's function of the same name
                 return None
             expanded: Mapping[str, Any] = _substitute(
                 body, dict(zip(parameters, arguments, strict=True))
@@ -473,7 +475,7 @@ def _substitute(value: Any, arguments: Mapping[str, Mapping[str, Any]]) -> Any:
     return {key: _substitute(item, arguments) for key, item in value.items()}
 
 
-def called(tree: Mapping[str, Any]) -> str | None:
+def find_function_name(tree: Mapping[str, Any]) -> str | None:
     """Return the folded name of the function that a tree calls (`ml_name` for BigQuery's
     `ML.name`), or None."""
     name = fold(str(tree.get("function_name") or ""))
@@ -482,7 +484,7 @@ def called(tree: Mapping[str, Any]) -> str | None:
     return f"ml_{name}" if fold(str(tree.get("schema") or "")) == "ml" else name
 
 
-def argument_trees(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def list_arguments(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the arguments of a call; those of a struct have their field's name as `sqlml_name`."""
     arguments: list[Mapping[str, Any]] = []
     for argument in tree.get("arguments", tree.get("children")) or ():
@@ -503,8 +505,8 @@ def check_plain_call(tree: Mapping[str, Any]) -> None:
     Raises:
         ParseError: an argument has a name, or a clause selects or orders rows.
     """
-    name = called(tree)
-    if any("sqlml_name" in argument for argument in argument_trees(tree)):
+    name = find_function_name(tree)
+    if any("sqlml_name" in argument for argument in list_arguments(tree)):
         raise ParseError(f"{name} takes positional arguments only: leave out their names")
     if any(tree.get(part) for part in _ROW_CHOICES) or is_ordered(tree) or _has_frame(tree):
         raise ParseError(

@@ -42,7 +42,7 @@ from sqlml.catalog.connection import Connection, find_unstamped_models, write_st
 from sqlml.catalog.model import is_name
 from sqlml.catalog.tables import CHOOSERS, MACRO_TABLES
 from sqlml.dialects import DUCKDB
-from sqlml.dialects.duckdb import builtin, folded
+from sqlml.dialects.duckdb import builtin, fold_in_sql
 from sqlml.types import fold
 
 MACRO_KINDS: Mapping[str, Mapping[str, str]] = {
@@ -53,7 +53,7 @@ MACRO_KINDS: Mapping[str, Mapping[str, str]] = {
 }
 """Macro -> its kinds of overloads, with their parameters after the model and the row."""
 
-OURS = r"sqlml\.choose_[0-9a-f]{24}\("
+OWN_MACRO_PATTERN = r"sqlml\.choose_[0-9a-f]{24}\("
 """A pattern, for Python and the engine, that occurs in the definitions of our bare macros."""
 
 _MODEL_PARAMETER, _ROW_PARAMETER = "sqlml_model", "sqlml_row"
@@ -85,7 +85,7 @@ class ModelCall:
     helpers: tuple[tuple[str, str], ...] = ()
 
 
-def helper(name: str, definition: str) -> tuple[str, str]:
+def name_helper(name: str, definition: str) -> tuple[str, str]:
     """Return a name with a digest of the definition, and the definition of a macro for bodies."""
     return f"{name}_{digest(definition)}", definition
 
@@ -123,7 +123,7 @@ class Macros:
             rebuild_macros(self._connection, schema, name)
 
     @property
-    def outdated(self) -> bool:
+    def has_outdated(self) -> bool:
         """Return whether macros wait for the end of the user's transaction."""
         return bool(self._outdated_schemas)
 
@@ -155,7 +155,7 @@ class Macros:
         if "catalog_calls" in self._connection.tables(schema):
             rebuild_macros(self._connection, schema, database)
 
-    def make_room(self, name: str) -> None:
+    def drop_bare_macro(self, name: str) -> None:
         """Drop our bare macro `name`, since the user is about to create a function of that name."""
         name = fold(name)
         if name not in MACRO_KINDS:
@@ -165,7 +165,7 @@ class Macros:
             "SELECT 1 FROM system.main.duckdb_functions() WHERE database_name = ? "
             "AND schema_name = 'main' AND function_name = ? "
             "AND system.main.regexp_matches(coalesce(macro_definition, ''), ?)",
-            [database, name, OURS],
+            [database, name, OWN_MACRO_PATTERN],
         )
         if own_macro:
             self._connection.write(
@@ -176,7 +176,8 @@ class Macros:
         """Return a database's name as the engine writes it; None means the current database."""
         rows = self._connection.read(
             "SELECT database_name FROM system.main.duckdb_databases() WHERE "
-            f"{folded('database_name')} = {folded('coalesce(?, system.main.current_database())')}",
+            f"{fold_in_sql('database_name')} = "
+            f"{fold_in_sql('coalesce(?, system.main.current_database())')}",
             [name],
         )
         return str(rows[0][0])
@@ -452,7 +453,7 @@ class Chooser:
         key = model  # struct_extract ignores case, as all names of the engine do
         if self.by_digit:
             position = len(self.prefix) + 1
-            key = f"{builtin('substr')}({builtin('md5')}({folded(model)}), {position}, 1)"
+            key = f"{builtin('substr')}({builtin('md5')}({fold_in_sql(model)}), {position}, 1)"
         fields = ", ".join(
             f"{DUCKDB.quote_name(name)} := NULL::BOOLEAN[{length}]"
             for length, name in enumerate(self.names, 1)

@@ -10,7 +10,7 @@ from sqlml.catalog.connection import Connection
 from sqlml.catalog.tables import SMALL_MODELS
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir import store
-from sqlml.ir.ops import NEVER_STORED, text_that_is_not_unicode
+from sqlml.ir.ops import NEVER_STORED, find_invalid_unicode
 from sqlml.ir.program import Program
 from sqlml.limits import FORMAT_VERSION
 
@@ -94,7 +94,7 @@ class TablePrograms:
                 f"the stored model {digest[:20]} has operators that sqlml never stores; create it "
                 "again"
             )
-        if text_that_is_not_unicode(program) is not None:
+        if find_invalid_unicode(program) is not None:
             raise ArtifactError(
                 f"the stored model {digest[:20]} has texts that are not valid Unicode; create it "
                 "again"

@@ -21,7 +21,7 @@ from sqlml.catalog.tables import (
     TRAININGS,
     VIEWS,
 )
-from sqlml.dialects.duckdb import folded
+from sqlml.dialects.duckdb import fold_in_sql
 from sqlml.errors import CatalogError
 from sqlml.types import class_text, fold
 
@@ -73,7 +73,7 @@ class Writer:
         self.connection.atomic(check_and_work, shared)
         self.report(reference, calls)
 
-    def found(self, reference: Reference) -> None:
+    def report_existing(self, reference: Reference) -> None:
         """Report an existing model that another session may have created."""
         self.report(reference, self.calls_of(self.catalog.get(reference)))
 
@@ -88,7 +88,7 @@ class Writer:
         database_sql = "system.main.current_database()" if name is None else "?"
         databases = self.connection.read(
             "SELECT readonly, database_name FROM system.main.duckdb_databases() "
-            f"WHERE {folded('database_name')} = {folded(database_sql)}",
+            f"WHERE {fold_in_sql('database_name')} = {fold_in_sql(database_sql)}",
             [] if name is None else [name],
         )
         if databases and databases[0][0]:
@@ -140,7 +140,10 @@ class Writer:
             reference.key,
             version,
             program.hash,
-            [{"name": f.name, "kind": f.kind, "used": f.name in new.used} for f in new.features],
+            [
+                {"name": f.name, "kind": f.kind, "used": f.name in new.used_features}
+                for f in new.features
+            ],
             ", ".join(dict.fromkeys(s.kind for s in labels)) or None,
             [f"{n}{class_text(v)}" for n, s in zip(names, labels, strict=True) for v in s.values]
             or None,

@@ -27,10 +27,10 @@ def builtin(name: str) -> str:
 _UPPER, _LOWER = string.ascii_uppercase, string.ascii_lowercase
 
 
-def folded(expression: str) -> str:
+def fold_in_sql(expression: str) -> str:
     """Return SQL that folds a name as `fold` does: like the engine, it ignores case only in ASCII.
 
-    >>> folded("x")
+    >>> fold_in_sql("x")
     "system.main.translate(x, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
     """
     return f"{builtin('translate')}({expression}, '{_UPPER}', '{_LOWER}')"

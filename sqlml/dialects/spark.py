@@ -43,7 +43,7 @@ def json_text(value: str, type: str, depth: int = 0) -> str:
 
     >>> json_text("x", "FLOAT[]")
     "concat('[', array_join(transform(x, e0 -> \
-    coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
+coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
     """
     element_type, entry_types, fields = element(type), map_types(type), struct_fields(type)
     item = f"e{depth}"

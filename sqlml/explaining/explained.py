@@ -16,15 +16,15 @@ from typing import Literal
 
 import numpy as np
 
-from sqlml.bounded_cache import of_programs
+from sqlml.bounded_cache import cache_by_program
 from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining.additive import Additive
 from sqlml.ir import store
-from sqlml.ir.builder import Builder, Value, copy
-from sqlml.ir.operators.contributions import MOST_BACKGROUND, MOST_ORDERS
+from sqlml.ir.builder import Builder, Value, copy_retyped
+from sqlml.ir.operators.contributions import MAX_BACKGROUND, MAX_ORDERS
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.passes.order import only, run
+from sqlml.passes.order import run, select_outputs
 from sqlml.types import NESTED, Array
 
 _PAIRS_PER_ROW, _MIN_PAIRS_PER_BACKGROUND_ROW = 64, 2
@@ -41,7 +41,7 @@ def explained_output(program: Program) -> str | None:
     return None if name == "label" and program.labels else name
 
 
-def sampled_blocks(
+def estimate_blocks(
     program: Program, b: Builder, background: Mapping[str, Array], pairs: int | None = None
 ) -> Value | None:
     """Estimate the contributions to the explained output against background rows.
@@ -92,7 +92,7 @@ def sampled_blocks(
 
 def _isolate_output(program: Program, name: str) -> Program:
     """Return an optimized Program with one output as `y` and inputs `x0`, `x1`, ..."""
-    part = run(only(program, [name]))
+    part = run(select_outputs(program, [name]))
     b, values = Builder(), list[Value]()
     new_names = {input_name: f"x{k}" for k, input_name in enumerate(program.inputs)}
     for node in part.nodes:
@@ -100,7 +100,7 @@ def _isolate_output(program: Program, name: str) -> Program:
             input_name = new_names[str(node.attrs["name"])]
             values.append(b.input_of(node, input_name))
         else:
-            values.append(copy(b, node, [values[i] for i in node.inputs]))
+            values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
     return b.build({"y": values[part.outputs[name]]})
 
 
@@ -154,7 +154,7 @@ class ClassContributions:
         return {OWN: own_block, BY_CLASS: blocks}
 
     def _blocks_of_targets(self, blocks: Value, sizes: list[int], block_count: int) -> Value:
-        if block_count == len(sizes) and self.program.one_probability:
+        if block_count == len(sizes) and self.program.has_one_probability_per_target:
             return blocks
         if block_count != sum(sizes):
             raise UnsupportedModelError("explain cannot match the model's scores to its classes")
@@ -167,7 +167,7 @@ class ClassContributions:
                 else self._block_of_predicted_class(target_blocks, size, target)
             )
             first += size
-        return self.b.beside(blocks_by_target)
+        return self.b.concat(blocks_by_target)
 
     def _select_blocks(self, blocks: Value, first: int, count: int) -> Value:
         columns = np.arange(first * self.block, (first + count) * self.block)
@@ -211,8 +211,8 @@ class ClassContributions:
         return True
 
 
-@of_programs
-def explained(program: Program) -> Program:
+@cache_by_program
+def explain_program(program: Program) -> Program:
     """Return `program` with the additional outputs OWN and, for a classifier of one target,
     BY_CLASS.
 
@@ -222,7 +222,7 @@ def explained(program: Program) -> Program:
     return _build_explained(program, None, None)
 
 
-def explained_against(
+def explain_against_background(
     program: Program, background: Mapping[str, Array], pairs: int | None = None
 ) -> Program:
     """Return `program` with contributions relative to the mean over background rows.
@@ -237,16 +237,16 @@ def explained_against(
         UnsupportedModelError: the model predicts nothing, or reads lists or maps.
         ConfigError: there are no background rows or too many, or `pairs` is out of range.
     """
-    if pairs is not None and not 1 <= pairs <= MOST_ORDERS:
-        raise ConfigError(f"permutations must be from 1 to {MOST_ORDERS:,}")
+    if pairs is not None and not 1 <= pairs <= MAX_ORDERS:
+        raise ConfigError(f"permutations must be from 1 to {MAX_ORDERS:,}")
     rows = len(next(iter(background.values()))) if background else 0
     if not rows:
         raise ConfigError(
             "the background has no rows, but explain needs at least one row to compare with"
         )
-    if rows > MOST_BACKGROUND:
+    if rows > MAX_BACKGROUND:
         raise ConfigError(
-            f"explain takes at most {MOST_BACKGROUND:,} background rows; take a sample, as in "
+            f"explain takes at most {MAX_BACKGROUND:,} background rows; take a sample, as in "
             "background := (FROM t USING SAMPLE 100)"
         )
     return _build_explained(program, background, pairs)
@@ -258,12 +258,12 @@ def _build_explained(
     b = Builder()
     values: list[Value] = []
     for node in program.nodes:
-        values.append(copy(b, node, [values[i] for i in node.inputs]))
+        values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
     additive = Additive(program, b, values, background)
     blocks = _exact_blocks(program, b, additive)
     block_size = additive.block
     if blocks is None and background is not None:
-        blocks, block_size = sampled_blocks(program, b, background, pairs), 2 * block_size - 1
+        blocks, block_size = estimate_blocks(program, b, background, pairs), 2 * block_size - 1
     if blocks is None:
         raise UnsupportedModelError(_describe_failure(program, additive))
     outputs = {name: values[i] for name, i in program.outputs.items()}
@@ -279,14 +279,14 @@ def block_of(program: Program) -> int:
     return (2 if estimated else 1) * len(program.inputs) + 1
 
 
-def holding(program: Program, output: str) -> Program:
+def ensure_explained(program: Program, output: str) -> Program:
     """Return `program`, explained if it needs to be for the requested output.
 
     Raises:
         UnsupportedModelError: the model cannot be explained without background rows.
     """
     needs_explanation = output in (OWN, BY_CLASS) and OWN not in program.outputs
-    return explained(program) if needs_explanation else program
+    return explain_program(program) if needs_explanation else program
 
 
 def _exact_blocks(program: Program, b: Builder, additive: Additive) -> Value | None:

@@ -112,7 +112,7 @@ class Importance:
     """
 
     feature: str
-    own: float | None
+    library_importance: float | None
     splits: int
     gain: float | None
     cover: float | None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sqlml.ir.operators.categories import combinations
+from sqlml.ir.operators.categories import unpack_combinations
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
@@ -58,7 +58,7 @@ def find_sharing_inputs(
         owner = owners_of_nodes[node.inputs[0]]
         is_hash = _find_hashed_columns(program, node.inputs[0])
         input_sets: list[frozenset[int] | None] = []
-        for c in combinations(node.attrs):
+        for c in unpack_combinations(node.attrs):
             columns = c.columns[is_hash[c.columns]]
             inputs = frozenset(owner[columns].tolist()) - {NONE}
             input_sets += [None if SEVERAL in inputs else inputs] * c.values.shape[1]
@@ -88,7 +88,7 @@ def _combine_owners(node: Node, input_owners: Sequence[Array]) -> Array:
     if node.op == "look_up_combinations":
         table_owners = [
             (_common_owner(input_owners[0][c.columns]), c.values.shape[1])
-            for c in combinations(node.attrs)
+            for c in unpack_combinations(node.attrs)
         ]
         return np.concatenate([np.full(width, owner, np.int32) for owner, width in table_owners])
     is_by_column = OPS[node.op].group == "injective" or node.op in _COLUMN_BY_COLUMN

@@ -156,7 +156,7 @@ class TreeNode:
     values: tuple[float, ...] | None = None
 
 
-def trees_of(program: Program) -> int:
+def count_trees(program: Program) -> int:
     """Return the number of trees of a model."""
     return sum(Ensemble.of(n.attrs).trees for n in program.nodes if n.op == "tree_ensemble")
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, to_category_array
-from sqlml.importers.model_checks import unfitted
+from sqlml.importers.model_checks import explain_unfitted
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -85,7 +85,7 @@ def _apply_encoder(model: Any, frame: Frame, training_categories: Mapping[Any, A
         owner, start = owners[position], position
         position += 1
         if owner is None:
-            blocks.append(frame.take([names.index(outputs[start])]))
+            blocks.append(frame.select([names.index(outputs[start])]))
             continue
         while position < len(outputs) and owners[position] == owner:
             position += 1
@@ -95,7 +95,7 @@ def _apply_encoder(model: Any, frame: Frame, training_categories: Mapping[Any, A
             if owner not in codes:
                 codes[owner] = _encode_column(model, frame, i, column)
             value = _look_up(b, column, codes[owner], constant, slice(start, position))
-        blocks.append(Frame.of(b, value, tuple(outputs[start:position])))
+        blocks.append(Frame.from_value(b, value, tuple(outputs[start:position])))
     return Frame.hstack(b, blocks)
 
 
@@ -269,7 +269,7 @@ def import_encoder(model: Any, frame: Frame) -> Frame:
         UnsupportedModelError: not fitted, or an output depends on several columns.
     """
     if not getattr(model, "_dim", None):
-        raise unfitted(model)
+        raise explain_unfitted(model)
     return apply_encoder(model, frame, {name: _read_categories(model, name) for name in model.cols})
 
 

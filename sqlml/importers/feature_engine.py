@@ -26,7 +26,7 @@ from sqlml.importers.feature_engine_numbers import (
     import_tree_discretiser,
 )
 from sqlml.importers.frame import Frame, Outputs, Recurse, to_category_array
-from sqlml.importers.model_checks import unfitted
+from sqlml.importers.model_checks import explain_unfitted
 from sqlml.ir.builder import Builder, Value
 
 
@@ -58,12 +58,14 @@ def import_categorical_imputer(model: Any, frame: Frame) -> Frame:
     for i, name in enumerate(frame.names):
         value = model.imputer_dict_.get(name)
         if value is None:
-            blocks.append(frame.take([i]))
+            blocks.append(frame.select([i]))
         elif isinstance(value, str):
-            blocks.append(Frame.of(b, b.op("fill", frame.strings(i), value=value), (name,)))
+            blocks.append(Frame.from_value(b, b.op("fill", frame.strings(i), value=value), (name,)))
         else:
             x = frame.numbers(i)
-            blocks.append(Frame.of(b, b.op("where", b.op("isnan", x), float(value), x), (name,)))
+            blocks.append(
+                Frame.from_value(b, b.op("where", b.op("isnan", x), float(value), x), (name,))
+            )
     return Frame.hstack(b, blocks)
 
 
@@ -76,7 +78,7 @@ def import_missing_indicator(model: Any, frame: Frame) -> Frame:
         is_missing = b.op(
             "cast", b.op("isnan", frame.numbers(find_column(frame, name))), dtype="float64"
         )
-        blocks.append(Frame.of(b, is_missing, (f"{name}_na",)))
+        blocks.append(Frame.from_value(b, is_missing, (f"{name}_na",)))
     return Frame.hstack(b, blocks)
 
 
@@ -109,7 +111,7 @@ def import_selector(model: Any, frame: Frame) -> Frame:
     """Return the columns that are not in `features_to_drop_`."""
     check_fitted(model, "features_to_drop_")
     dropped = {str(name) for name in model.features_to_drop_}
-    return frame.take([i for i, name in enumerate(frame.names) if name not in dropped])
+    return frame.select([i for i, name in enumerate(frame.names) if name not in dropped])
 
 
 def _paths(package: str, names: str) -> list[str]:
@@ -148,7 +150,7 @@ def import_datetime_features(model: Any, frame: Frame) -> Frame:
                 value = _require_finite(
                     frame.builder, value, variable, f"DatetimeFeatures ({feature})"
                 )
-            blocks.append(Frame.of(frame.builder, value, (f"{variable}_{feature}",)))
+            blocks.append(Frame.from_value(frame.builder, value, (f"{variable}_{feature}",)))
     return Frame.hstack(frame.builder, blocks)
 
 
@@ -166,7 +168,7 @@ def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
     for name, (variable, reference) in zip(model.new_variables_names or names, pairs, strict=True):
         a, c = moments[variable].microseconds, moments[reference].microseconds
         nanoseconds = b.op("mul", b.op("sub", a, c), 1_000.0)
-        blocks.append(Frame.of(b, b.op("div", nanoseconds, float(unit)), (str(name),)))
+        blocks.append(Frame.from_value(b, b.op("div", nanoseconds, float(unit)), (str(name),)))
     return Frame.hstack(b, blocks)
 
 
@@ -179,7 +181,7 @@ def import_datetime_ordinal(model: Any, frame: Frame) -> Frame:
     blocks = [_keep_others(model, frame, model.variables_)]
     for variable in map(str, model.variables_):
         ordinal = b.op("add", _read_moment(model, frame, variable).days, float(shift))
-        blocks.append(Frame.of(b, ordinal, (f"{variable}_ordinal",)))
+        blocks.append(Frame.from_value(b, ordinal, (f"{variable}_ordinal",)))
     return Frame.hstack(b, blocks)
 
 
@@ -199,12 +201,12 @@ def _require_finite(b: Builder, value: Value, name: str, step: str) -> Value:
 
 def _keep_others(model: Any, frame: Frame, dates: Any) -> Frame:
     dropped = set(map(str, dates)) if model.drop_original else set()
-    return frame.take([i for i, name in enumerate(frame.names) if name not in dropped])
+    return frame.select([i for i, name in enumerate(frame.names) if name not in dropped])
 
 
 def _fitted(model: Any, *attributes: str) -> None:
     if not all(hasattr(model, name) for name in attributes):
-        raise unfitted(model)
+        raise explain_unfitted(model)
 
 
 def _to_flag(condition: Callable[[Moment], Value]) -> Part:

@@ -15,7 +15,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse
-from sqlml.importers.model_checks import unfitted
+from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.sklearn.preprocessing.numeric_transforms import box_cox, yeo_johnson
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
@@ -24,7 +24,7 @@ from sqlml.types import Array
 def check_fitted(model: Any, *attributes: str) -> None:
     """Raise UnsupportedModelError unless the object has the attributes that `fit` sets."""
     if not all(hasattr(model, name) for name in attributes):
-        raise unfitted(model)
+        raise explain_unfitted(model)
 
 
 def find_column(frame: Frame, name: str) -> int:
@@ -47,9 +47,9 @@ def change_columns(
     for i, name in enumerate(frame.names):
         if name in chosen:
             value = change(frame.numbers(i), chosen[name])
-            blocks.append(Frame.of(b, value, (name,)))
+            blocks.append(Frame.from_value(b, value, (name,)))
         else:
-            blocks.append(frame.take([i]))
+            blocks.append(frame.select([i]))
     return Frame.hstack(b, blocks)
 
 
@@ -58,8 +58,10 @@ def append_columns(
 ) -> Frame:
     """Append columns to those of a frame that are not dropped."""
     b = frame.builder
-    remaining = frame.take([i for i, name in enumerate(frame.names) if name not in dropped])
-    return Frame.hstack(b, [remaining, *(Frame.of(b, value, (name,)) for name, value in columns)])
+    remaining = frame.select([i for i, name in enumerate(frame.names) if name not in dropped])
+    return Frame.hstack(
+        b, [remaining, *(Frame.from_value(b, value, (name,)) for name, value in columns)]
+    )
 
 
 Change = Callable[[Builder, Value, Any, str], Value]
@@ -202,7 +204,7 @@ def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame
         x, tree = _require_finite(b, x, model, name), model.binner_dict_[name]
         if model.bin_output != "prediction":
             return _find_interval(b, x, np.asarray(tree, np.float64))
-        outputs = recurse(tree, Frame.of(b, x, (name,)))
+        outputs = recurse(tree, Frame.from_value(b, x, (name,)))
         assert isinstance(outputs, Outputs)
         if model.regression:
             prediction = outputs.values["label"]
@@ -291,7 +293,7 @@ def import_math_features(model: Any, frame: Frame) -> Frame:
             f"{', '.join(_ROW_AGGREGATES)}"
         )
     names = [*map(str, model.variables)]
-    x = b.beside([frame.numbers(find_column(frame, name)) for name in names])
+    x = b.concat([frame.numbers(find_column(frame, name)) for name in names])
     if model.missing_values == "raise":
         step = type(model).__name__
         x = b.op("require_finite", x, features=tuple(names), step=step, allow_nan=False)

@@ -86,7 +86,7 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
     if not content:
         raise ArtifactError(f"{path} is empty")
     if format_name == "AUTO":
-        format_name = kind_of(content, path)
+        format_name = detect_format(content, path)
     elif format_name in ("CATBOOST", "LIGHTGBM", "XGBOOST"):
         _reject_unreadable(content, path)
     check_trusted(format_name, path, allow_pickle)
@@ -119,7 +119,7 @@ def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
         )
 
 
-def kind_of(content: bytes, path: str) -> str:
+def detect_format(content: bytes, path: str) -> str:
     """Detect the format of a file by its first bytes; the result is an option of FORMAT.
 
     Raises:

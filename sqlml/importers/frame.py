@@ -61,7 +61,7 @@ class Frame:
         return cls(builder, tuple(map(RawColumn, names)), tuple(names), declared=declared or {})
 
     @classmethod
-    def of(
+    def from_value(
         cls,
         builder: Builder,
         value: Value,
@@ -89,7 +89,7 @@ class Frame:
         """The number of columns."""
         return len(self.names)
 
-    def take(self, indices: Sequence[int]) -> Frame:
+    def select(self, indices: Sequence[int]) -> Frame:
         """Return the columns at `indices`, in that order."""
         widths = [1 if isinstance(b, RawColumn) else b.type.width for b in self.blocks]
         first = np.cumsum([0, *widths])
@@ -122,7 +122,7 @@ class Frame:
         return Frame(self.builder, tuple(blocks), names, self.sparse, self.declared)
 
     @property
-    def stored(self) -> bool:
+    def has_sparse_rows(self) -> bool:
         """True if some columns are sparse rows (`ir/csr.py`), such as those of a vectorizer."""
         return any(isinstance(b, Value) and b.type.sparse for b in self.blocks)
 
@@ -139,7 +139,7 @@ class Frame:
             UnsupportedModelError: an earlier step read a column as strings, or sparse rows have
                 more than MAX_DENSE columns.
         """
-        value = self.builder.beside([self._number(block, dtype) for block in self.blocks])
+        value = self.builder.concat([self._number(block, dtype) for block in self.blocks])
         if not value.type.sparse or rows == "sparse":
             return value
         if rows == "dense" and value.type.width > MAX_DENSE:
@@ -151,7 +151,7 @@ class Frame:
             )
         return self.builder.op("densify", value, fill=0.0)
 
-    def whole(self) -> Value:
+    def to_value(self) -> Value:
         """Return all columns as one (n, width) value: strings if all of them are, else numbers.
 
         Raises:
@@ -166,15 +166,15 @@ class Frame:
                 "matrix; compile a transformer of the strings and one of the numbers, or encode "
                 "the strings"
             )
-        return self.builder.beside(strings)
+        return self.builder.concat(strings)
 
     def numbers(self, i: int, dtype: DType = "float64") -> Value:
         """Return column `i` as (n, 1) numbers."""
-        return self.take([i]).matrix(dtype)
+        return self.select([i]).matrix(dtype)
 
     def makes_strings(self, i: int) -> bool:
         """Return whether column `i` is the strings of an earlier step."""
-        (block,) = self.take([i]).blocks
+        (block,) = self.select([i]).blocks
         return not isinstance(block, RawColumn) and block.type.dtype == "string"
 
     def strings(self, i: int) -> Value:
@@ -183,7 +183,7 @@ class Frame:
         Raises:
             UnsupportedModelError: the column holds numbers.
         """
-        (block,) = self.take([i]).blocks
+        (block,) = self.select([i]).blocks
         if isinstance(block, RawColumn):
             return self._input(block, "string")
         if block.type.dtype != "string":
@@ -199,7 +199,7 @@ class Frame:
         Raises:
             UnsupportedModelError: an earlier step has changed the column.
         """
-        (block,) = self.take([i]).blocks
+        (block,) = self.select([i]).blocks
         if isinstance(block, RawColumn):
             return self._input(block, "float64", DATETIME)
         raise UnsupportedModelError(
@@ -212,7 +212,7 @@ class Frame:
         Raises:
             UnsupportedModelError: an earlier step has changed the column.
         """
-        (block,) = self.take([i]).blocks
+        (block,) = self.select([i]).blocks
         if isinstance(block, RawColumn):
             return self._input(block, dtype)
         raise UnsupportedModelError(
@@ -232,7 +232,7 @@ class Frame:
         try:
             return b.input(column.name, dtype, kind=kind)
         except ProgramError:
-            first_kind = b.kind(column.name) or b.known(column.name)
+            first_kind = b.input_kind(column.name) or b.input_dtype(column.name)
             uses = sorted({_USES.get(use, "numbers") for use in (first_kind, kind or dtype)})
             raise UnsupportedModelError(
                 f"column {column.name!r} is used both as {uses[-1]} and as {uses[0]}; "
@@ -304,7 +304,7 @@ class Schema:
     default_names: tuple[str, ...] | None = None
 
     @classmethod
-    def recorded(cls, model: Any) -> Schema | None:
+    def from_model(cls, model: Any) -> Schema | None:
         """Return the columns that an object of scikit-learn's conventions was fitted on, if any."""
         names = getattr(model, "feature_names_in_", None)
         if names is not None:
@@ -312,7 +312,7 @@ class Schema:
         count = getattr(model, "n_features_in_", None)
         return None if count is None else cls(None, int(count))
 
-    def written_out(self, inputs: Mapping[str, str]) -> Mapping[str, str]:
+    def expand_arrays(self, inputs: Mapping[str, str]) -> Mapping[str, str]:
         """Expand arrays to one column per element: `x FLOAT[3]` becomes x_0, x_1 and x_2.
 
         This applies to models of numbered columns, unless `inputs` already has their number.
@@ -341,7 +341,7 @@ _KINDS: tuple[tuple[type, LabelKind], ...] = (
 )
 
 
-def labels_of(classes: Sequence[Any]) -> Labels:
+def build_labels(classes: Sequence[Any]) -> Labels:
     """Return the Labels of a `classes_` array: strings, integers, booleans or floats.
 
     Raises:
@@ -406,12 +406,12 @@ def encode_columns(
             run.append(i)
             continue
         if run:
-            blocks.append(frame.take(run).matrix(dtype))
+            blocks.append(frame.select(run).matrix(dtype))
             run = []
         blocks.append(codes(frame, i, categorical[i]))
     if run or not blocks:
-        blocks.append(frame.take(run).matrix(dtype))
-    return frame.builder.beside(blocks)
+        blocks.append(frame.select(run).matrix(dtype))
+    return frame.builder.concat(blocks)
 
 
 def encode_categories(

@@ -13,22 +13,22 @@ from sqlml.ir.ops import NEVER_STORED, OUTPUTS
 from sqlml.ir.program import Program
 
 
-def unfitted(model: Any) -> UnsupportedModelError:
+def explain_unfitted(model: Any) -> UnsupportedModelError:
     """Return the error for an estimator of any library that is not fitted."""
     return UnsupportedModelError(f"{type(model).__name__} is not fitted; call its fit() first")
 
 
-def without_columns(model: Any) -> UnsupportedModelError:
+def explain_missing_columns(model: Any) -> UnsupportedModelError:
     """Return the error for an estimator that does not state how many columns it was fitted on."""
-    if not learned(model):
-        return unfitted(model)
+    if not has_fitted_attributes(model):
+        return explain_unfitted(model)
     return UnsupportedModelError(
         f"{type(model).__name__} does not know its columns: it is only partly fitted, or comes "
         "from another version of its library; fit it again"
     )
 
 
-def learned(model: Any) -> bool:
+def has_fitted_attributes(model: Any) -> bool:
     """Return whether an object has fitted attributes, which end with _ in scikit-learn."""
     return any(name.endswith("_") and name[0] != "_" for name in getattr(model, "__dict__", {}))
 

@@ -17,7 +17,7 @@ from sqlml.importers.mlflow_folder import DOCUMENT, URI, SavedModel, read_mlmode
 from sqlml.importers.registry import Imported, import_model
 from sqlml.importers.spark_ml.folder import MAX_FILES
 from sqlml.limits import MAX_ARTIFACT_BYTES
-from sqlml.regular_files import files_below, irregular, local_path
+from sqlml.regular_files import files_below, irregular_kind, local_path
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,7 +210,7 @@ def _explain_missing(path: str) -> str:
     if local is None:
         return f"file {path!r} does not exist"
     absolute = os.path.abspath(local)
-    kind = irregular(absolute)
+    kind = irregular_kind(absolute)
     if kind is not None:
         return (
             f"{path!r} is {kind} ({absolute}); name a model file, or the folder that "

@@ -18,7 +18,12 @@ from sqlml.importers.frame import ANY_COUNT, Frame, Gaps, Outputs, Recurse, Sche
 from sqlml.importers.lightgbm import importer as lightgbm
 from sqlml.importers.lightgbm.document import LightGBMModel
 from sqlml.importers.mlflow_folder import INSTEAD, PYFUNC
-from sqlml.importers.model_checks import check_model, to_known_class, unfitted, without_columns
+from sqlml.importers.model_checks import (
+    check_model,
+    explain_missing_columns,
+    explain_unfitted,
+    to_known_class,
+)
 from sqlml.importers.onnx import importer as onnx
 from sqlml.importers.onnx.document import OnnxModel
 from sqlml.importers.sklearn import estimator_table as sklearn
@@ -26,7 +31,7 @@ from sqlml.importers.sklearn.estimator_table import UNSUPPORTED
 from sqlml.importers.sklearn.meta.compose import dict_separator
 from sqlml.importers.spark_ml import importer as spark_ml
 from sqlml.importers.spark_ml.pipeline_stages import PYTHON, SparkModel, explain_not_covered
-from sqlml.importers.sql_steps.importer import registered, sql_step
+from sqlml.importers.sql_steps.importer import find_registered, sql_step
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.importers.torch import importer as torch
 from sqlml.importers.torch import wrapped_modules
@@ -35,7 +40,7 @@ from sqlml.importers.xgboost.document import XGBoostModel
 from sqlml.ir.builder import Builder
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.torch_archive import Exported
+from sqlml.ir.torch_archive import ExportedModule
 from sqlml.types import DATETIME, Feature, Kind, fold
 
 Leaf = Callable[[Any, Frame], Frame | Outputs]
@@ -82,7 +87,7 @@ NAMES: Mapping[type, str] = MappingProxyType(
         LightGBMModel: lightgbm.FILE,
         CatBoostModel: catboost.FILE,
         OnnxModel: onnx.FILE,
-        Exported: torch.FILE,
+        ExportedModule: torch.FILE,
         SparkModel: spark_ml.FOLDER,
         Program: "sqlml program",
     }
@@ -131,13 +136,13 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         return _import_stored(model, inputs)
     model = _to_known_class(model)
     path = _find_entry(model)
-    if not (_is_known(path) or registered(model)):
+    if not (_is_known(path) or find_registered(model)):
         raise _explain_unknown(model)
     schema = _find_schema(model, path)
     if inputs is not None and path in torch.FAMILIES:
         schema = Schema(None, ANY_COUNT)  # the first layer only suggests a count
     if isinstance(inputs, Mapping):
-        inputs = schema.written_out(inputs)
+        inputs = schema.expand_arrays(inputs)
     names = _choose_names(schema, inputs)
     declared = inputs if isinstance(inputs, Mapping) else {}
     builder = Builder()
@@ -145,7 +150,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     outputs = _make_converter(classes)(model, Frame.raw(builder, names, declared))
     try:
         if isinstance(outputs, Frame):
-            outputs = Outputs({"transform": outputs.whole()})
+            outputs = Outputs({"transform": outputs.to_value()})
         program = verify(builder.build(outputs.values, outputs.label_sets))
     except ProgramError as error:
         raise _explain_program_error(model, error) from error
@@ -165,7 +170,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     )
 
 
-def imported_onto(model: Any, frame: Frame) -> Frame | Outputs:
+def import_onto(model: Any, frame: Frame) -> Frame | Outputs:
     """Apply a fitted object to the columns of a frame.
 
     Raises:
@@ -250,7 +255,7 @@ def _find_foreign_step(model: Any) -> Any:
         if step is None or isinstance(step, str):
             continue
         step = _to_known_class(step)
-        if not (_is_known(_find_entry(step)) or registered(step)):
+        if not (_is_known(_find_entry(step)) or find_registered(step)):
             return step
         inner_step = _find_foreign_step(step)
         if inner_step is not None:
@@ -260,7 +265,7 @@ def _find_foreign_step(model: Any) -> Any:
 
 def _to_known_class(model: Any) -> Any:
     """Convert an object to a class with an importer, unless SQL is registered for its class."""
-    return model if registered(model) else to_known_class(model, _is_known)
+    return model if find_registered(model) else to_known_class(model, _is_known)
 
 
 def _is_known(path: str) -> bool:
@@ -323,11 +328,11 @@ def sklearn_schema(model: Any) -> Schema:
     Raises:
         UnsupportedModelError: it does not state how many columns it was fitted on.
     """
-    schema = Schema.recorded(model)
-    if schema is None and registered(model):
+    schema = Schema.from_model(model)
+    if schema is None and find_registered(model):
         return Schema(None, ANY_COUNT)
     if schema is None:
-        raise without_columns(model)
+        raise explain_missing_columns(model)
     return schema
 
 
@@ -338,7 +343,7 @@ def _make_converter(classes: set[str]) -> Recurse:
         model = _to_known_class(model)
         path = _find_entry(model)
         classes.add(path)
-        step = registered(model)
+        step = find_registered(model)
         try:
             if step is not None:
                 return sql_step(model, frame, step)
@@ -378,7 +383,7 @@ def _explain_unknown(model: Any) -> UnsupportedModelError:
     if path.startswith(PYTHON):
         is_estimator = any(c.__name__ == "Estimator" for c in type(model).__mro__)
         return (
-            unfitted(model)
+            explain_unfitted(model)
             if is_estimator
             else explain_not_covered(path, str(getattr(model, "uid", "")))
         )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, MissingDependencyError, UntrustedArtifactError
-from sqlml.ir.damaged_file import STUMBLES, ZIP_STUMBLES
+from sqlml.ir.damaged_file import READING_ERRORS, ZIP_ERRORS
 from sqlml.limits import MAX_ARTIFACT_BYTES
 
 HARMLESS = frozenset(
@@ -190,7 +190,7 @@ def check_archive(content: bytes) -> zipfile.ZipFile:
     try:
         archive = zipfile.ZipFile(io.BytesIO(content))
         sizes = [entry.file_size for entry in archive.infolist()]
-    except (*STUMBLES, *ZIP_STUMBLES) as error:
+    except (*READING_ERRORS, *ZIP_ERRORS) as error:
         raise ArtifactError(f"not a zip archive, or a damaged one ({error})") from error
     # zipfile never reads more of an entry than its stated size.
     if sum(sizes) > min(MAX_ARTIFACT_BYTES, FREE_BYTES + MAX_RATIO * len(content)):

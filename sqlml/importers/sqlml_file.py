@@ -45,7 +45,7 @@ def read_stored(content: bytes) -> Program | StoredModel:
         ArtifactError: the file is damaged, hostile, or of a later version.
     """
     program = store.loads(content)
-    description = store.read_about(content)
+    description = store.read_description(content)
     if description is None:
         return program
     try:
@@ -56,7 +56,7 @@ def read_stored(content: bytes) -> Program | StoredModel:
         ) from error
 
 
-def about(
+def build_description(
     features: tuple[Feature, ...],
     source: str,
     library: str,

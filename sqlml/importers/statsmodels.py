@@ -168,7 +168,7 @@ def _compute_predictor(builder: Builder, results: Any, frame: Frame) -> Value:
         if not values:
             raise _explain_no_columns()
         columns = np.array(slopes).reshape(-1, 1)
-        return builder.linear(builder.beside(values), columns, np.array([constant]))
+        return builder.linear(builder.concat(values), columns, np.array([constant]))
     intercept = sum(weight for name, weight in weights.items() if name in CONSTANTS)
     slopes = [weight for name, weight in weights.items() if name not in CONSTANTS]
     if not slopes:

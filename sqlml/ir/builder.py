@@ -53,7 +53,7 @@ class Builder:
         if name in self._inputs:
             index = self._inputs[name]
             type = self._nodes[index].type
-            if type.dtype != dtype or type.width != width or self.kind(name) != kind:
+            if type.dtype != dtype or type.width != width or self.input_kind(name) != kind:
                 raise ProgramError(f"input {name!r} is {type!r}, not {dtype}[n,{width}]")
             return Value(index, type)
         attrs = {} if kind is None else {"kind": kind}
@@ -61,7 +61,7 @@ class Builder:
         self._inputs[name] = value.index
         return value
 
-    def known(self, name: str) -> DType | None:
+    def input_dtype(self, name: str) -> DType | None:
         """Return the dtype of input `name`; None if it does not exist yet."""
         return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
 
@@ -76,7 +76,7 @@ class Builder:
             name or str(attrs["name"]), attrs["dtype"], attrs["width"], attrs.get("kind")
         )
 
-    def kind(self, name: str) -> str | None:
+    def input_kind(self, name: str) -> str | None:
         """Return DATETIME if the numbers of input `name` stand for dates, else None."""
         return self._nodes[self._inputs[name]].attrs.get("kind") if name in self._inputs else None
 
@@ -103,7 +103,7 @@ class Builder:
         self._nodes.append(Node(name, tuple(v.index for v in values), frozen, result))
         return Value(len(self._nodes) - 1, result)
 
-    def beside(self, values: Sequence[Value]) -> Value:
+    def concat(self, values: Sequence[Value]) -> Value:
         """Concatenate (n, k) values along their columns; a single value is returned as it is."""
         return values[0] if len(values) == 1 else self.op("concat", *values)
 
@@ -127,7 +127,7 @@ class Builder:
         """Cast `value` to `dtype`; return it unchanged if it has that dtype."""
         return value if value.type.dtype == dtype else self.op("cast", value, dtype=dtype)
 
-    def again(self, node: Node, inputs: Sequence[Value]) -> Value:
+    def copy_node(self, node: Node, inputs: Sequence[Value]) -> Value:
         """Append `node` on inputs of the same types as before, without inferring its type again."""
         if node.op == "input":
             name = str(node.attrs["name"])
@@ -218,9 +218,9 @@ def rewrite(
             replaced = True
             retyped = retyped or value.type != node.type
         elif retyped and [v.type for v in inputs] != [nodes[i].type for i in node.inputs]:
-            value = copy(builder, node, inputs)
+            value = copy_retyped(builder, node, inputs)
         else:
-            value = builder.again(node, inputs)
+            value = builder.copy_node(node, inputs)
         values.append(value)
     if ops is not None and outputs is None and not replaced:
         return program
@@ -232,7 +232,7 @@ def rewrite(
     )
 
 
-def copy(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
+def copy_retyped(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
     """Append the operator of `node` on inputs of any type, and infer its type again."""
     if node.op == "input":
         return builder.input_of(node)

@@ -90,7 +90,7 @@ def concat_columns(matrices: Sequence[Any]) -> Any:
     return Csr(data, indices, indptr, first)
 
 
-class Selector:
+class ColumnSelector:
     """A selection of `indices` among `width` columns, in that order; an index may repeat."""
 
     def __init__(self, width: int, indices: Array) -> None:

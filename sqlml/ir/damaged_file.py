@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from sqlml.errors import ArtifactError
 
-STUMBLES: tuple[type[Exception], ...] = (
+READING_ERRORS: tuple[type[Exception], ...] = (
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -20,7 +20,7 @@ STUMBLES: tuple[type[Exception], ...] = (
 )
 """Exceptions of plain Python and numpy on a document that differs from what a reader expects."""
 
-ZIP_STUMBLES: tuple[type[Exception], ...] = (
+ZIP_ERRORS: tuple[type[Exception], ...] = (
     EOFError,
     MemoryError,
     OSError,
@@ -34,7 +34,7 @@ ZIP_STUMBLES: tuple[type[Exception], ...] = (
 
 
 @contextmanager
-def reading(name: str, fix: str, *errors: type[Exception]) -> Iterator[None]:
+def report_damage(name: str, fix: str, *errors: type[Exception]) -> Iterator[None]:
     """Convert the exceptions of code that reads the file called `name`; sqlml's errors pass.
 
     Args:
@@ -47,7 +47,7 @@ def reading(name: str, fix: str, *errors: type[Exception]) -> Iterator[None]:
     """
     try:
         yield
-    except (*STUMBLES, *errors) as error:
+    except (*READING_ERRORS, *errors) as error:
         raise ArtifactError(
             f"{name} is damaged ({type(error).__name__}: {error}); {fix}"
         ) from error

@@ -224,7 +224,7 @@ def verify(program: Program) -> Program:
     return program
 
 
-def text_that_is_not_unicode(program: Program) -> str | None:
+def find_invalid_unicode(program: Program) -> str | None:
     """Return a name or category of a Program that no text in a database can be; None without one.
 
     Objects of Python may have such texts: halves of surrogate pairs.

@@ -83,7 +83,7 @@ class Program:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def live(self, targets: Iterable[int]) -> list[int]:
+    def find_needed(self, targets: Iterable[int]) -> list[int]:
         """Return the indices of `targets` and of all nodes that they need, in order."""
         live = set(targets)
         for i in range(max(live, default=-1), -1, -1):
@@ -100,12 +100,12 @@ class Program:
         return self.nodes[self.inputs[name]].type
 
     @property
-    def targets(self) -> int:
+    def target_count(self) -> int:
         """Number of values that `label` has per row; 0 for a transformer."""
         return self.output_type("label").width if "label" in self.outputs else len(self.labels)
 
     @property
-    def one_probability(self) -> bool:
+    def has_one_probability_per_target(self) -> bool:
         """True if `proba` has one column per target instead of one per class."""
         several = len(self.labels) > 1 and "proba" in self.outputs
         return several and self.output_type("proba").width == len(self.labels) != self._classes

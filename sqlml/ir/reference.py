@@ -13,17 +13,17 @@ import numpy as np
 
 from sqlml.errors import InputTypeError
 from sqlml.ir import store
-from sqlml.ir.operators.contributions import sampled
+from sqlml.ir.operators.contributions import sample_contributions
 from sqlml.ir.operators.op import Function
 from sqlml.ir.ops import TABLE
 from sqlml.ir.program import Attrs, Node, Program
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import TEXTUAL, Array, numpy_dtype
 
 
 def _sampled_contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     program = store.loads(attrs["program"].tobytes())
-    return sampled(lambda inputs: run(program, inputs)["y"], args, attrs)
+    return sample_contributions(lambda inputs: run(program, inputs)["y"], args, attrs)
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
@@ -59,7 +59,7 @@ def run(
             if i not in last_use:
                 continue
             if node.op == "input":
-                values[i] = conform(node, inputs)
+                values[i] = convert_input(node, inputs)
             else:
                 values[i] = FUNCTIONS[node.op]([values[j] for j in node.inputs], node.attrs)
             for j in node.inputs:
@@ -78,7 +78,7 @@ def _find_last_uses(program: Program, outputs: Sequence[str]) -> dict[int, int]:
     return last
 
 
-def conform(node: Node, inputs: Mapping[str, Array]) -> Array:
+def convert_input(node: Node, inputs: Mapping[str, Array]) -> Array:
     """Return the batch's array for the input `node`, (n, width) of its dtype.
 
     Raises:
@@ -87,7 +87,7 @@ def conform(node: Node, inputs: Mapping[str, Array]) -> Array:
     name = str(node.attrs["name"])
     if name not in inputs:
         raise InputTypeError(f"the batch has no column {name!r}")
-    if isinstance(inputs[name], Texts) and node.type.dtype in TEXTUAL:
+    if isinstance(inputs[name], TextColumn) and node.type.dtype in TEXTUAL:
         return inputs[name]
     array = np.asarray(inputs[name])
     if array.ndim == 1:

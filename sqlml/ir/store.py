@@ -44,7 +44,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
-from sqlml.ir.damaged_file import reading
+from sqlml.ir.damaged_file import report_damage
 from sqlml.ir.onnx_content import check_content
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Node, Program, freeze
@@ -244,7 +244,7 @@ def read_header(stored: bytes) -> Any:
     return json.loads(stored)
 
 
-def read_about(blob: bytes) -> Mapping[str, Any] | None:
+def read_description(blob: bytes) -> Mapping[str, Any] | None:
     """Return the unchecked description in a stored model, or None if it has none.
 
     Raises:
@@ -274,7 +274,7 @@ def loads(blob: bytes) -> Program:
     """
     errors = (OSError, MemoryError, struct.error, pa.ArrowException)
     try:
-        with reading("the stored model", "create it again", *errors):
+        with report_damage("the stored model", "create it again", *errors):
             program = verify(_parse(blob))
             _check_foreign_models(program)
             return program
@@ -411,7 +411,7 @@ def embed_program(proto: Any, stored: bytes) -> None:
     proto.metadata_props.add(key=GRAPH_DIGEST_KEY, value=_hash_graph(proto))
 
 
-def program_of(proto: Any) -> Program | None:
+def read_embedded_program(proto: Any) -> Program | None:
     """Return the Program that the onnx.ModelProto `proto` was made from.
 
     None if there is none or the graph has changed since.

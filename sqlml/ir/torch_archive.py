@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, UnsupportedModelError
-from sqlml.ir.damaged_file import ZIP_STUMBLES, reading
+from sqlml.ir.damaged_file import ZIP_ERRORS, report_damage
 from sqlml.limits import MAX_ARTIFACT_BYTES, MAX_NODES
 from sqlml.types import ROWS, Array
 
@@ -94,7 +94,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exported:
+class ExportedModule:
     """An exported module.
 
     `constants` has its weights by name. `output` names the tensor that it returns, of `dtype` and
@@ -121,7 +121,7 @@ class Exported:
         return math.prod(self.shape[1:])
 
 
-def read_exported(content: bytes) -> Exported:
+def read_exported(content: bytes) -> ExportedModule:
     """Read an archive that torch.export.save wrote.
 
     Raises:
@@ -130,7 +130,7 @@ def read_exported(content: bytes) -> Exported:
             to one tensor.
     """
     archive, fix = "the torch.export archive", "save it again with torch.export.save"
-    with reading(archive, fix, *ZIP_STUMBLES):
+    with report_damage(archive, fix, *ZIP_ERRORS):
         return _ArchiveReader(content).read()
 
 
@@ -157,7 +157,7 @@ class _ArchiveReader:
             raise ArtifactError("the archive claims to unpack to more than its size")
         self.names = names
 
-    def read(self) -> Exported:
+    def read(self) -> ExportedModule:
         models = [n for n in self.names if n.startswith("models/") and n.endswith(".json")]
         if "data.pkl" in self.names:
             raise ArtifactError(
@@ -218,7 +218,7 @@ class _ArchiveReader:
         dtype, shape = _read_dtype_and_shape(meta[result["name"]])
         calls = tuple(_read_call(node) for node in graph["nodes"])
         _check_names({*constants, *(i.name for i in inputs)}, calls, result["name"])
-        return Exported(
+        return ExportedModule(
             written_by=f"torch {str(document.get('torch_version', '')).partition('+')[0]}".strip(),
             inputs=tuple(inputs),
             constants=constants,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sqlml.bounded_cache import while_alive
+from sqlml.bounded_cache import cache_by_arrays
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
@@ -51,10 +51,10 @@ class TreeShape:
         return total
 
 
-def tree_shape(e: Ensemble) -> TreeShape:
+def measure_tree_shape(e: Ensemble) -> TreeShape:
     """Return the shape of `e`, cached while its arrays are alive."""
     arrays = [a for a in e.attrs().values() if not isinstance(a, str)]
-    return while_alive("shape", arrays, lambda: _measure_tree_shape(e))
+    return cache_by_arrays("shape", arrays, lambda: _measure_tree_shape(e))
 
 
 def _measure_tree_shape(e: Ensemble) -> TreeShape:
@@ -77,7 +77,7 @@ def _measure_tree_shape(e: Ensemble) -> TreeShape:
     return TreeShape(
         nodes=count_by_level(owner, depths) if level_count else np.zeros((e.trees, 0), np.int64),
         inside=below / leaves,
-        oblivious=oblivious(e),
+        oblivious=find_oblivious_trees(e),
         values=int(e.leaf_values.shape[1]),
         columns=int((distinct > 0).sum()),
         thresholds=int(distinct.max()),
@@ -99,7 +99,7 @@ def _count_thresholds(e: Ensemble) -> Array:
     return distinct
 
 
-def oblivious(e: Ensemble) -> Array:
+def find_oblivious_trees(e: Ensemble) -> Array:
     """Return whether each tree has one test per level and all leaves at one depth, bool (T,)."""
     depths, owner = e.depths().astype(np.int64), e.node_roots()
     depth = np.zeros(e.trees, np.int64)
@@ -188,7 +188,7 @@ def largest_below(value: Array) -> Array:
     return np.where(value == -np.inf, np.array(np.nan, value.dtype), below)
 
 
-def for_float32(e: Ensemble) -> Ensemble:
+def narrow_thresholds(e: Ensemble) -> Ensemble:
     """Return an ensemble with float32 thresholds that sends every float32 row to the same leaf.
 
     A float32 is at most t if it is at most the largest float32 that is at most t, and it is below t

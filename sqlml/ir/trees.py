@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.bounded_cache import while_alive
+from sqlml.bounded_cache import cache_by_arrays
 from sqlml.errors import ProgramError
 from sqlml.limits import MAX_TREE_DEPTH
 from sqlml.types import FLOATS, Array, TensorType, dtype_of
@@ -110,7 +110,7 @@ class Ensemble:
 
         Nodes below MAX_TREE_DEPTH, which no legal Program has, keep depth 0.
         """
-        return while_alive("depths", (self.roots, self.left, self.right), self._depths)
+        return cache_by_arrays("depths", (self.roots, self.left, self.right), self._depths)
 
     def _depths(self) -> Array:
         depth = np.zeros(self.nodes, np.int32)
@@ -256,11 +256,11 @@ class RawTrees:
     gain: Array | None = None
 
 
-BATCH = 1 << 13
+BATCH_NODES = 1 << 13
 """Nodes numbered at a time, which bounds the memory besides that of the result."""
 
 
-def ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ensemble:
+def build_ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ensemble:
     """Build an Ensemble from raw trees; nodes that no root reaches are dropped.
 
     Thresholds keep their dtype, leaf values get the dtype of `base`.
@@ -268,13 +268,13 @@ def ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ense
     Raises:
         ProgramError: a child number is out of range, or a node has two parents (a cycle).
     """
-    collector = Collector(base.dtype)
+    collector = TreeCollector(base.dtype)
     for batch in _split_into_batches(raw):
         collector.add(batch)
-    return collector.ensemble(target=target, base=base, compare=compare)
+    return collector.build(target=target, base=base, compare=compare)
 
 
-class Collector:
+class TreeCollector:
     """Trees that are added in batches and then become one Ensemble."""
 
     def __init__(self, leaf_dtype: np.dtype[Any]) -> None:
@@ -350,7 +350,7 @@ class Collector:
         if max(self._inner_count, self._leaf_count) > np.iinfo(np.int32).max:
             raise ProgramError("trees: more nodes than an ensemble can have")
 
-    def ensemble(self, *, target: Array, base: Array, compare: str) -> Ensemble:
+    def build(self, *, target: Array, base: Array, compare: str) -> Ensemble:
         """Return the Ensemble of all added trees, with read-only arrays; call this only once."""
         if self._lacking & {"cover", "leaf_cover"}:
             self._lacking |= {"cover", "leaf_cover"}
@@ -370,10 +370,10 @@ class Collector:
 def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
     """Yield `raw` in batches of complete trees, or as it is if its trees are interleaved."""
     roots, n = np.asarray(raw.roots, np.int64), raw.feature.size
-    if n <= BATCH or not roots.size or roots[0] < 0 or (np.diff(roots) <= 0).any():
+    if n <= BATCH_NODES or not roots.size or roots[0] < 0 or (np.diff(roots) <= 0).any():
         yield raw
         return
-    cuts = np.unique(np.searchsorted(roots, np.arange(0, n, BATCH)))
+    cuts = np.unique(np.searchsorted(roots, np.arange(0, n, BATCH_NODES)))
     cuts = np.append(cuts[cuts < roots.size], roots.size)
     spans = [
         (a, z, int(roots[a]), int(roots[z]) if z < roots.size else n)

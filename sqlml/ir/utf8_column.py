@@ -17,7 +17,7 @@ from sqlml.types import Array
 CODEC = "surrogatepass"
 
 
-class Texts:
+class TextColumn:
     """A column of n texts: the i-th is `data[start[i]:stop[i]]` as UTF-8, or `missing[i]`.
 
     data: uint8; start, stop: int64 (n,); missing: bool (n,).
@@ -32,12 +32,12 @@ class Texts:
         self.missing = missing
 
     @classmethod
-    def of(cls, values: Any) -> Texts:
+    def from_values(cls, values: Any) -> TextColumn:
         """Convert Texts, an Arrow array or a numpy array; objects other than str are missing."""
-        if isinstance(values, Texts):
+        if isinstance(values, TextColumn):
             return values
         if isinstance(values, pa.Array | pa.ChunkedArray):
-            return cls._of_arrow(values)
+            return cls._from_arrow(values)
         flat = np.asarray(values, object).ravel()
         encoded = [v.encode("utf-8", CODEC) if isinstance(v, str) else None for v in flat]
         size = np.array([0 if e is None else len(e) for e in encoded], np.int64)
@@ -47,7 +47,7 @@ class Texts:
         return cls(data, stop - size, stop, missing)
 
     @classmethod
-    def _of_arrow(cls, values: Any) -> Texts:
+    def _from_arrow(cls, values: Any) -> TextColumn:
         if values.type not in _OFFSET_TYPES:
             text = pa.types.is_string_view(values.type) or pa.types.is_dictionary(values.type)
             values = values.cast(pa.large_string() if text else pa.large_binary())
@@ -60,7 +60,7 @@ class Texts:
         _, offsets, data = values.buffers()
         count = len(values)
         if not count or offsets is None:
-            return cls.of(np.empty(0, object))
+            return cls.from_values(np.empty(0, object))
         width = np.int64 if values.type in _OFFSET_TYPES[2:] else np.int32
         first = values.offset * np.dtype(width).itemsize
         edges = np.frombuffer(offsets, width, count + 1, first).astype(np.int64)
@@ -86,8 +86,8 @@ class Texts:
     def __len__(self) -> int:
         return self.start.size
 
-    def __getitem__(self, rows: slice | Array) -> Texts:
-        return Texts(self.data, self.start[rows], self.stop[rows], self.missing[rows])
+    def __getitem__(self, rows: slice | Array) -> TextColumn:
+        return TextColumn(self.data, self.start[rows], self.stop[rows], self.missing[rows])
 
     def addresses(self) -> tuple[Array, Array]:
         """Return the addresses of the begin and the end of each text, int64 (n,)."""
@@ -110,14 +110,14 @@ class Texts:
 _OFFSET_TYPES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
-def pack(words: Iterable[str]) -> tuple[Array, Array]:
+def pack_words(words: Iterable[str]) -> tuple[Array, Array]:
     """Return words as one uint8 array of UTF-8, and the end of each, int64 (words,)."""
     encoded = [w.encode("utf-8", CODEC) for w in words]
     data = np.frombuffer(b"".join(encoded), np.uint8)
     return data, np.cumsum([len(e) for e in encoded], dtype=np.int64)
 
 
-def unpack(data: Array, ends: Array) -> list[str]:
+def unpack_words(data: Array, ends: Array) -> list[str]:
     """Return the words that `pack` encoded."""
     content = data.tobytes()
     starts = [0, *ends.tolist()]

@@ -136,7 +136,7 @@ class AlterModelRules(FromClause):
         for words, rule in CHANGES.items():
             if not self._accept(*words.split()):
                 continue
-            if name.names_a_version and words not in _VERSION_CHANGES:
+            if name.has_version and words not in _VERSION_CHANGES:
                 self._retreat(name_index)
                 raise self._error_here(
                     f"{words} applies to the whole model; name it without a version"

@@ -18,26 +18,26 @@ from sqlml.parsing.statements import Explain, Query, Statement
 from sqlml.parsing.tokens import raw_tokens
 
 
-def cut(sql: str, dialect: str = "duckdb") -> list[str]:
+def split_sql(sql: str, dialect: str = "duckdb") -> list[str]:
     """Split a text into its statements, without semicolons.
 
-    >>> cut("SELECT ';'; SELECT 2")
+    >>> split_sql("SELECT ';'; SELECT 2")
     ["SELECT ';'", 'SELECT 2']
 
     Raises:
         ParseError: the text cannot be tokenized.
     """
-    return [sql[p.tokens[0].start : p.tokens[-1].end + 1] for p in pieces_of(sql, dialect)]
+    return [sql[p.tokens[0].start : p.tokens[-1].end + 1] for p in split_tokens(sql, dialect)]
 
 
-def is_several(sql: str) -> bool:
+def has_several_statements(sql: str) -> bool:
     """Return whether a DuckDB text has several statements, or may have if it cannot be tokenized.
 
-    >>> is_several("SELECT ';' ;"), is_several("SELECT 1; SELECT 'x")
+    >>> has_several_statements("SELECT ';' ;"), has_several_statements("SELECT 1; SELECT 'x")
     (False, True)
     """
     try:
-        return len(pieces_of(sql, "duckdb")) > 1
+        return len(split_tokens(sql, "duckdb")) > 1
     except ParseError:
         return ";" in sql
 
@@ -51,7 +51,7 @@ class Piece:
     end: int
 
 
-def pieces_of(sql: str, dialect: str) -> list[Piece]:
+def split_tokens(sql: str, dialect: str) -> list[Piece]:
     """Split the tokens of a text at semicolons; a Spark script in BEGIN and END has no pieces."""
     tokens = raw_tokens(sql, dialect)
     if dialect == "spark" and tokens and tokens[0].text.upper() == "BEGIN":
@@ -77,7 +77,7 @@ _MISSING_OPERAND = re.compile(r"Required keyword: '\w+' missing for <class '[^']
 _TOKEN_REPR = re.compile(r"<Token .*?text: (.*?), line.*?>", re.DOTALL)
 
 
-def trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
+def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
     """Parse a text into sqlglot trees, whose nodes know their spans (`places.span`).
 
     Args:
@@ -116,7 +116,7 @@ def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
         ParseError: a statement about models is malformed (the error shows the position), or the
             text cannot be tokenized.
     """
-    pieces = pieces_of(sql, dialect)
+    pieces = split_tokens(sql, dialect)
     parser = cast(ModelStatements, DIALECTS[dialect].parser())
     statements = [parser.model_statement(piece.tokens, sql) for piece in pieces]
     if dialect == "spark" or not pieces:

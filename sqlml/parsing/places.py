@@ -22,13 +22,13 @@ class ModelName(exp.Expression):
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
 
-class Kept(exp.Expression):
+class WrappedStatement(exp.Expression):
     """A statement inside PREPARE name AS ... or EXPLAIN ... (`kind`)."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True}
 
 
-class Piped(exp.Expression, exp.Query):
+class PipedQuery(exp.Expression, exp.Query):
     """A query with Spark's pipe steps: query |> step |> step."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "expressions": True, "with_": False}
@@ -67,12 +67,12 @@ class Span:
     start: int
     end: int
 
-    def holds(self, other: Span) -> bool:
+    def contains(self, other: Span) -> bool:
         """Return whether `other` lies within."""
         return self.start <= other.start and other.end <= self.end
 
 
-def outermost(spans: Iterable[Span]) -> list[Span]:
+def find_outermost(spans: Iterable[Span]) -> list[Span]:
     """Return the spans that lie within no other one, in order."""
     outer: list[Span] = []
     for candidate in sorted(spans, key=lambda p: (p.start, -p.end)):

@@ -20,7 +20,15 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlml.parsing.model_statements import ModelStatements
-from sqlml.parsing.places import Kept, ModelName, OtherType, Piped, Step, mark, with_spans
+from sqlml.parsing.places import (
+    ModelName,
+    OtherType,
+    PipedQuery,
+    Step,
+    WrappedStatement,
+    mark,
+    with_spans,
+)
 
 _MODEL_FUNCTIONS = frozenset({"PREDICT", "PREDICT_PROBA", "PREDICT_SCORE", "TRANSFORM"})
 """Functions besides the table functions that accept MODEL m as their first argument."""
@@ -126,7 +134,7 @@ class _Rules(ModelStatements):
             self._skip_brackets()
         if not self._match(TokenType.ALIAS):
             self.raise_error("Expected AS")
-        return Kept(this=self._parse_statement(), kind="PREPARE")
+        return WrappedStatement(this=self._parse_statement(), kind="PREPARE")
 
     def _parse_explain(self: Any) -> Any:
         opens = self._curr.token_type == TokenType.L_PAREN
@@ -134,7 +142,7 @@ class _Rules(ModelStatements):
             self._advance()
             self._skip_brackets()
         self._match_texts(_EXPLAIN_WORDS)
-        return Kept(this=self._parse_statement(), kind="EXPLAIN")
+        return WrappedStatement(this=self._parse_statement(), kind="EXPLAIN")
 
     def _parse_cube_or_rollup(self: Any, with_prefix: bool = False) -> Any:
         """Parse any expressions in CUBE and ROLLUP, such as comparisons."""
@@ -353,7 +361,7 @@ class _SparkRules(_Rules, SparkParser):
         while self._match(TokenType.PIPE_GT):
             first = self._index
             steps.append(mark(self, self._parse_step(), first))
-        return Piped(this=query, expressions=steps)
+        return PipedQuery(this=query, expressions=steps)
 
     def _parse_step(self: Any) -> exp.Expr:
         word = self._curr.text.upper().split()[0] if self._curr else ""

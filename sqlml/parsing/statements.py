@@ -34,7 +34,7 @@ class ModelName:
     alias: str | None = None
 
     @property
-    def names_a_version(self) -> bool:
+    def has_version(self) -> bool:
         """Return whether it names a version, also within quotes: no model's name has / or @."""
         return self.version is not None or self.alias is not None or bool({"/", "@"} & {*self.name})
 
@@ -81,7 +81,7 @@ class Promotion:
 
     metric: str
     symbol: str
-    least: float | None = None
+    threshold: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

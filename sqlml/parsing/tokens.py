@@ -366,7 +366,9 @@ _MAX_PAIRS = 4_000_000
 """Maximum number of token pairs to compare, so that reporting an error stays fast."""
 
 
-def place_in(rewritten: str, written: str, offset: int, dialect: str = "duckdb") -> int | None:
+def find_original_offset(
+    rewritten: str, written: str, offset: int, dialect: str = "duckdb"
+) -> int | None:
     """Return the offset in `written` that `rewritten[offset]` comes from, or was inserted at."""
     try:
         rewritten_tokens, written_tokens = tokenize(rewritten, dialect), tokenize(written, dialect)
@@ -406,7 +408,7 @@ _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE,
 _lock = threading.Lock()
 
 
-def deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
+def run_deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
     """Run `work`, which recurses over a text, with a recursion limit that fits the text.
 
     The limit is only raised for this call: json and others rely on it to stop in time.

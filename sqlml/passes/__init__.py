@@ -16,6 +16,6 @@ Program, name it in `order.MODEL_PASSES` or `order.TENSOR_PASSES`, and add a gol
 `tests/unit/passes/test_golden.py`.
 """
 
-from sqlml.passes.order import MODEL_PASSES, only, run
+from sqlml.passes.order import MODEL_PASSES, run, select_outputs
 
-__all__ = ["MODEL_PASSES", "only", "run"]
+__all__ = ["MODEL_PASSES", "run", "select_outputs"]

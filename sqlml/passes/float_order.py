@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.bounded_cache import of_programs
+from sqlml.bounded_cache import cache_by_program
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.elementwise import UFUNCS
@@ -122,8 +122,8 @@ class Threshold:
     above: bool
 
 
-@of_programs
-def margin_threshold(
+@cache_by_program
+def find_margin_threshold(
     program: Program, column: int, comparison: str, bound: float
 ) -> Threshold | None:
     """Return the scores for which `proba[column] <comparison> bound` holds.
@@ -160,7 +160,7 @@ def _find_score(program: Program) -> int | None:
     return index if fits else None
 
 
-@of_programs
+@cache_by_program
 def _find_nodes_above(program: Program, score: int) -> frozenset[int]:
     """Return the nodes from the score to the probabilities; none if these also read an input."""
     reached: set[int] = set()

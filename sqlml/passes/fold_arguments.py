@@ -18,7 +18,7 @@ from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.operators.forests import goes_left
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
-from sqlml.ir.trees import Ensemble, RawTrees, ensemble
+from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
 from sqlml.types import TEXTUAL, Array, numpy_dtype
 
 _CHECKS = ("require_finite", "require_known")
@@ -67,7 +67,7 @@ def fold_arguments(
     return rewrite(program, rule)
 
 
-def refuses(program: Program, arguments: Mapping[str, float | str | None]) -> bool:
+def rejects_arguments(program: Program, arguments: Mapping[str, float | str | None]) -> bool:
     """Return whether a check of `program` rejects one of these values."""
     is_known, values = _find_known_columns(program, arguments), _compute_values(program, arguments)
     for node in program.nodes:
@@ -160,7 +160,7 @@ def specialize_trees(e: Ensemble, columns: Array, row: Array) -> Ensemble:
         value=np.concatenate([np.zeros((e.nodes, e.leaf_values.shape[1])), e.leaf_values]),
         sets=_unpack_sets(e),
     )
-    return ensemble(raw, target=e.target, base=e.base, compare=e.compare)
+    return build_ensemble(raw, target=e.target, base=e.base, compare=e.compare)
 
 
 def _unpack_sets(e: Ensemble) -> dict[int, Array] | None:

@@ -32,7 +32,7 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     values = _merge_neighbours(b, inputs)
     if len(values) == len(inputs):
         return None
-    return match_sparsity(b, b.beside(values), node.type.sparse)
+    return match_sparsity(b, b.concat(values), node.type.sparse)
 
 
 def match_sparsity(b: Builder, value: Value, sparse: bool) -> Value:
@@ -77,7 +77,7 @@ def _fold_select(b: Builder, x: Value, indices: Array) -> Value | None:
         return fold_select(b, b.value(source.inputs[0]), through[indices])
     if source.op == "concat" and indices.size == np.unique(indices).size > 0:
         chosen = select_from_concat(b, x, indices, partial(fold_select, b))
-        return match_sparsity(b, b.beside(_merge_neighbours(b, chosen)), x.type.sparse)
+        return match_sparsity(b, b.concat(_merge_neighbours(b, chosen)), x.type.sparse)
     return None
 
 

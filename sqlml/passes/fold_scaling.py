@@ -51,7 +51,7 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         return None
     if ((folded == 0) & (weights != 0)).any():
         return None  # A weight has underflowed.
-    return b.op("linear", b.beside(sources), weights=folded, bias=bias)
+    return b.op("linear", b.concat(sources), weights=folded, bias=bias)
 
 
 def _find_scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:

@@ -148,7 +148,7 @@ WHOLE_TREE_STRATEGIES = ("traverse", "fused")
 """Strategies that use a kernel of the backend for whole trees."""
 
 
-def refusal(program: Program, strategy: str) -> str | None:
+def explain_refusal(program: Program, strategy: str) -> str | None:
     """Return why `strategy` does not suit the trees of `program`, or None if it does."""
     find_reason = REFUSALS.get(strategy)
     if find_reason is None:

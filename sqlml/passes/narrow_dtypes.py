@@ -30,7 +30,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value, copy, rewrite
+from sqlml.ir.builder import Builder, Value, copy_retyped, rewrite
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
@@ -207,7 +207,7 @@ def narrow_dtypes(program: Program) -> Program:
         if number not in chosen:
             if node.op == "take" and node.inputs[0] in narrow:
                 operands[0] = inputs[0]  # Readers need its numbers in the original dtype.
-            return copy(b, node, operands) if operands != list(inputs) else None
+            return copy_retyped(b, node, operands) if operands != list(inputs) else None
         if node.op == "constant":
             narrow[number] = b.constant(node.attrs["value"].astype(NARROW_DTYPE))
             return None  # Other nodes may read it in the original dtype.
@@ -217,7 +217,7 @@ def narrow_dtypes(program: Program) -> Program:
                 x if x.type.dtype == NARROW_DTYPE else b.op("cast", x, dtype=NARROW_DTYPE)
             )
         else:
-            narrow[number] = copy(b, node, operands)
+            narrow[number] = copy_retyped(b, node, operands)
         return narrow[number]
 
     return rewrite(program, rule, keep_inputs=True)

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 
-from sqlml.bounded_cache import of_programs
+from sqlml.bounded_cache import cache_by_program
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
@@ -82,7 +82,7 @@ class OneTree:
         return sum(1 for _ in _test_shares(self.tree))
 
     @property
-    def levels(self) -> float:
+    def mean_levels(self) -> float:
         """Mean number of tests of a row if every test sends half of the rows each way."""
         return sum(_test_shares(self.tree))
 
@@ -95,8 +95,8 @@ def _test_shares(tree: Tree, share: float = 1.0) -> Iterator[float]:
         yield from _test_shares(tree.right, share / 2)
 
 
-@of_programs
-def one_tree(program: Program, most: int = MOST_TESTS) -> OneTree | None:
+@cache_by_program
+def build_one_tree(program: Program, most: int = MOST_TESTS) -> OneTree | None:
     """Return `program`, with one input and one output, as one tree.
 
     None if it is another kind of model or needs more than `most` tests.

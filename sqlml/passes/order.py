@@ -73,6 +73,6 @@ def run(
     return result if result is program else verify(result)
 
 
-def only(program: Program, outputs: Sequence[str]) -> Program:
+def select_outputs(program: Program, outputs: Sequence[str]) -> Program:
     """Return `program` with only these outputs and the nodes that they need."""
     return rewrite(program, lambda b, node, inputs: None, outputs, ops=())

@@ -49,7 +49,7 @@ def _push(b: Builder, x: Value, indices: Array) -> Value:
     node = b.node(x)
     if node.op == "concat":
         selected = select_from_concat(b, x, indices, partial(_push, b))
-        return match_sparsity(b, b.beside(selected), x.type.sparse)
+        return match_sparsity(b, b.concat(selected), x.type.sparse)
     rule = _RULES.get(node.op)
     if rule is not None:
         return rule(b, node, indices)

@@ -30,7 +30,7 @@ def share_work(program: Program) -> Program:
         attrs = tuple((key, _make_key(node.attrs[key])) for key in sorted(node.attrs))
         key = (node.op, tuple(v.index for v in inputs), attrs)
         if key not in value_of:
-            value_of[key] = b.again(node, inputs)
+            value_of[key] = b.copy_node(node, inputs)
         return value_of[key]
 
     return rewrite(program, rule)

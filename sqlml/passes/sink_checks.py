@@ -92,7 +92,7 @@ def _sink_below_concat(b: Builder, node: Node, check: FiniteCheck) -> Value:
 
     def place_pending() -> None:
         if pending:
-            results.append(_place_check(b, b.beside(pending), check.take(start, stop)))
+            results.append(_place_check(b, b.concat(pending), check.take(start, stop)))
             pending.clear()
 
     for part in (b.value(i) for i in node.inputs):
@@ -106,7 +106,7 @@ def _sink_below_concat(b: Builder, node: Node, check: FiniteCheck) -> Value:
             results.append(_sink(b, part, check.take(stop, end)) if moves else part)
         stop = end
     place_pending()
-    return b.beside(results)
+    return b.concat(results)
 
 
 def _source(b: Builder, node: Node) -> Value:

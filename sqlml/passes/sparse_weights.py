@@ -109,7 +109,7 @@ def _multiply_parts(b: Builder, parts: Sequence[_Part], weights: Array) -> Value
     if not terms:
         return None
     if left:
-        x = b.beside(left)
+        x = b.concat(left)
         if x.type.dtype != weights.dtype:
             x = b.op("cast", x, dtype=weights.dtype.name)
         terms.insert(0, b.op("matmul", x, b.constant(np.concatenate(rows))))
@@ -179,7 +179,7 @@ def _take_categories(b: Builder, node: Node, inputs: Sequence[Value]) -> Value |
     if not changed:
         return None
     weights = np.concatenate(weight_rows)
-    return b.op("linear", b.beside(parts), weights=weights, bias=node.attrs["bias"])
+    return b.op("linear", b.concat(parts), weights=weights, bias=node.attrs["bias"])
 
 
 def _match_one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:

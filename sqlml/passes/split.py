@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value, copy
-from sqlml.ir.operators.categories import HASHED
-from sqlml.ir.operators.sparse_rows import ITEMS
-from sqlml.ir.operators.text import TEXT
+from sqlml.ir.builder import Builder, Value, copy_retyped
+from sqlml.ir.operators.categories import HASHING_OPERATORS
+from sqlml.ir.operators.sparse_rows import ITEM_OPERATORS
+from sqlml.ir.operators.text import TEXT_OPERATORS
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Node, Program
 from sqlml.passes.fold_layout import fold_layout
@@ -27,7 +27,7 @@ Layout = Literal["f32", "f64"]
 _DTYPE: dict[str, DType] = {"f32": "float32", "f64": "float64"}
 _MIXED = frozenset({"hash_categories", "onnx_graph", "sampled_contributions"})
 """Operators that may read both texts and numbers."""
-_TEXT_READERS = (TEXT | ITEMS | HASHED) - _MIXED
+_TEXT_READERS = (TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS) - _MIXED
 """Operators that read texts themselves; lists and maps are JSON texts."""
 PACKED = "x"
 """Name of the packed input of `Split.core`."""
@@ -43,9 +43,9 @@ class PackedColumn:
     """
 
     name: str
-    encoded: bool = False
-    found: bool = False
-    strict: bool = False
+    is_encoded: bool = False
+    is_looked_up: bool = False
+    is_strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +66,17 @@ class Split:
     lookup: Program | None = None
 
     @property
-    def given(self) -> tuple[PackedColumn, ...]:
+    def packed_columns(self) -> tuple[PackedColumn, ...]:
         """The columns that the engine packs; the function looks up the others."""
-        return tuple(c for c in self.columns if not c.found)
+        return tuple(c for c in self.columns if not c.is_looked_up)
 
     @property
-    def whole(self) -> tuple[str, ...]:
+    def text_inputs(self) -> tuple[str, ...]:
         """The inputs whose texts the function receives: those of the core, then of the lookup."""
         return (*self.texts, *(self.lookup.inputs if self.lookup is not None else ()))
 
 
-def text_input(position: int) -> str:
+def text_input_name(position: int) -> str:
     """Return the name of the core's input for entry `position` of `Split.texts`."""
     return f"text{position}"
 
@@ -192,7 +192,7 @@ def _build_encoders(program: Program, textual: Sequence[bool], boundary: Sequenc
     values: dict[int, Value] = {}
     for i, node in enumerate(program.nodes):
         if (textual[i] and not _reads_texts(program, i)) or node.op == "constant":
-            values[i] = copy(b, node, [values[j] for j in node.inputs])
+            values[i] = copy_retyped(b, node, [values[j] for j in node.inputs])
     return verify(b.build({_code_name(i): values[i] for i in boundary}))
 
 
@@ -206,7 +206,7 @@ def _build_core(
 ) -> Program:
     b = Builder()
     packed = b.input(PACKED, _DTYPE[layout], max(1, len(columns)))
-    position = {(column.name, column.encoded): k for k, column in enumerate(columns)}
+    position = {(column.name, column.is_encoded): k for k, column in enumerate(columns)}
     values: dict[int, Value] = {}
 
     def read(column: tuple[str, bool], dtype: DType) -> Value:
@@ -216,9 +216,9 @@ def _build_core(
     for i, node in enumerate(program.nodes):
         if i in text_nodes and node.op == "input":
             text_position = texts.index(str(node.attrs["name"]))
-            values[i] = b.input(text_input(text_position), node.type.dtype)
+            values[i] = b.input(text_input_name(text_position), node.type.dtype)
         elif i in text_nodes:
-            values[i] = b.again(node, [values[j] for j in node.inputs])
+            values[i] = b.copy_node(node, [values[j] for j in node.inputs])
         elif textual[i]:
             code = (_code_name(i), True)
             if code in position:
@@ -226,10 +226,10 @@ def _build_core(
         elif node.op == "input":
             values[i] = read((str(node.attrs["name"]), False), node.type.dtype)
         else:
-            values[i] = b.again(node, [values[j] for j in node.inputs])
+            values[i] = b.copy_node(node, [values[j] for j in node.inputs])
     core = b.build(
         {name: values[i] for name, i in program.outputs.items()},
         program.labels,
-        (PACKED, *map(text_input, range(len(texts)))),
+        (PACKED, *map(text_input_name, range(len(texts)))),
     )
     return verify(fold_layout(core, keep_inputs=True))

@@ -179,7 +179,7 @@ def _find_exit_leaves(
         leaves_of_groups.append(find(trees))
     if not leaves_of_groups:
         return _constant_leaves(builder, x, np.zeros(0, np.int64))
-    leaves = builder.beside(leaves_of_groups)
+    leaves = builder.concat(leaves_of_groups)
     order = np.argsort(np.concatenate(members))
     if np.array_equal(order, np.arange(order.size)):
         return leaves

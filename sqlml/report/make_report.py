@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from sqlml.errors import MissingDependencyError
-from sqlml.planner.plan.explain_plan import duration
+from sqlml.planner.plan.explain_plan import format_duration
 from sqlml.report.about_model import about_data, about_model
 from sqlml.report.contributions import drift, groups, importance
 from sqlml.report.parts import Note, Pairs, Part, Section, Tile, clipped, code, number
@@ -118,7 +118,7 @@ def cost(subject: Subject) -> Section:
     ]
     scores = subject.scores
     if scores is not None and scores.count:
-        text = f"{scores.count:,} rows in {duration(scores.seconds)}"
+        text = f"{scores.count:,} rows in {format_duration(scores.seconds)}"
         if scores.count >= _MANY:
             text += f", {number(scores.count / max(scores.seconds, 1e-9))} rows per second"
         pairs.append(("Measured here", f"{text}, with loading the model, for all of its outputs"))
@@ -126,7 +126,7 @@ def cost(subject: Subject) -> Section:
         pairs.append(
             (
                 f"Estimated, {estimate['way']}",
-                f"{duration(estimate['loading'] + estimate['seconds'])} for "
+                f"{format_duration(estimate['loading'] + estimate['seconds'])} for "
                 f"{estimate['rows']:,} rows on one thread",
             )
         )

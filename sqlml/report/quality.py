@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.planner.binding.requested_output import spelled_class
+from sqlml.planner.binding.requested_output import spell_class
 from sqlml.report import charts
 from sqlml.report.charts import drawn, histogram
 from sqlml.report.parts import (
@@ -69,7 +69,7 @@ def classes_of(subject: Subject) -> Classes:
     scores = subject.scores
     assert scores is not None
     values = scores.rows.class_labels.values
-    names = distinct([clipped(spelled_class(v) or "(empty)", 30) for v in values])
+    names = distinct([clipped(spell_class(v) or "(empty)", 30) for v in values])
     column = "y" if scores.is_labelled else "hat"
     found = subject.of_tables(
         f"SELECT {column} AS place, count(*) AS n FROM {scores.table} "

@@ -20,8 +20,8 @@ from sqlml.parsing.places import Span
 from sqlml.planner.program.result_sql import label_type
 from sqlml.planner.syntax.forms import FormOption
 from sqlml.planner.syntax.table_form import TableForm
-from sqlml.planner.table_functions.evaluated_model import task_of
-from sqlml.planner.table_functions.evaluation import written
+from sqlml.planner.table_functions.evaluated_model import find_task
+from sqlml.planner.table_functions.evaluation import write_scored_rows
 from sqlml.planner.table_functions.scored_rows import ScoredRows
 
 # `Tables`: the temporary tables of one report.
@@ -147,7 +147,7 @@ def evaluation(rows: ScoredRows, table: str, function: str, options: Mapping[str
     label = rows.form.options.get("label")
     label_option = {} if label is None else {"label": label.value}
     evaluation = form(function, str(rows.form.model), {**label_option, **options})
-    before, after = written(
+    before, after = write_scored_rows(
         KeptRows(evaluation, rows.model, rows.dialect, "", rows.columns_of_rows)
     )
     return f"SELECT * FROM {before}{table}{after}"
@@ -203,7 +203,7 @@ def scores_of(
     """
     program, targets = model.program, targets_of(model)
     options: dict[str, Any] = {}
-    if labels or task_of(model) != "clusters":
+    if labels or find_task(model) != "clusters":
         options["label"] = labels or tuple(no_labels(model))
     if groups:
         options["by"] = tuple(map(group, range(groups)))

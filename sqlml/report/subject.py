@@ -15,15 +15,15 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.connection import without_excerpt
+from sqlml.catalog.connection import strip_excerpt
 from sqlml.catalog.model import Model, TrainingFacts, parse_reference
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ConfigError, ParseError, SqlmlError
-from sqlml.parsing.parse import cut
-from sqlml.planner.rewrites.table_form import parsable
-from sqlml.planner.syntax.spelled import spelled
-from sqlml.planner.table_functions.evaluated_model import Task, check_column, task_of
+from sqlml.parsing.parse import split_sql
+from sqlml.planner.rewrites.table_form import replace_table_forms
+from sqlml.planner.syntax.spelled import spell_for_engine
+from sqlml.planner.table_functions.evaluated_model import Task, find_column_type, find_task
 from sqlml.report.parts import clipped, distinct
 from sqlml.report.scores import (
     Asking,
@@ -55,7 +55,7 @@ def rows_of(data: str, read: Callable[[str], Sequence[Any]]) -> str:
             "a report takes the text of a query or the name of a table; a frame has a name after "
             "con.register('rows', frame)"
         )
-    pieces = [piece for piece in cut(data, "duckdb") if piece.strip()]
+    pieces = [piece for piece in split_sql(data, "duckdb") if piece.strip()]
     if not pieces:
         raise ParseError("the data of a report is empty: name a table, or write a query")
     if len(pieces) > 1:
@@ -64,7 +64,7 @@ def rows_of(data: str, read: Callable[[str], Sequence[Any]]) -> str:
         )
     text = pieces[0].strip()
     try:
-        kinds = [statement.type for statement in read(parsable(text))]
+        kinds = [statement.type for statement in read(replace_table_forms(text))]
     except (duckdb.Error, ValueError) as error:
         if _is_table(text, read):
             return text
@@ -73,7 +73,9 @@ def rows_of(data: str, read: Callable[[str], Sequence[Any]]) -> str:
             f"({_first_line(error)}); an unusual name of a table stands in double quotes"
         ) from None
     rows = f"(\n{text}\n)"
-    if kinds == [duckdb.StatementType.SELECT] and _parses(f"SELECT * FROM {parsable(rows)}", read):
+    if kinds == [duckdb.StatementType.SELECT] and _parses(
+        f"SELECT * FROM {replace_table_forms(rows)}", read
+    ):
         return rows
     raise ParseError("the data of a report is a query, such as SELECT * FROM customers")
 
@@ -90,7 +92,7 @@ def _parses(sql: str, read: Callable[[str], Sequence[Any]]) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    reason = without_excerpt(error) if isinstance(error, duckdb.Error) else str(error)
+    reason = strip_excerpt(error) if isinstance(error, duckdb.Error) else str(error)
     return reason.splitlines()[0].removeprefix("Parser Error: ")
 
 
@@ -139,7 +141,7 @@ class Subject:
     @property
     def task(self) -> Task | None:
         """Return the kind of the model's predictions."""
-        return task_of(self.model)
+        return find_task(self.model)
 
     @property
     def targets(self) -> int:
@@ -172,7 +174,7 @@ class Subject:
 
     def of_tables(self, template: str) -> list[dict[str, Any]]:
         """Return the rows of an internal query in plain SQL (`spelled`)."""
-        return _rows(self.asking.connection.execute(spelled(template)))
+        return _rows(self.asking.connection.execute(spell_for_engine(template)))
 
     def evaluated(self, function: str, **options: Any) -> list[dict[str, Any]]:
         """Return the result of a form such as ml_evaluate over the scored rows."""
@@ -249,7 +251,7 @@ def _prepared(
     with _in_the_users_words(source, data):
         rows, count = tables.keep("rows", _kept(model, types, labels, groups, source))
     scores = None
-    if task_of(model) is not None:
+    if find_task(model) is not None:
         told(f"scoring {count:,} rows")
         scores = scores_of(tables, model, reference, (rows, count), types, labels, len(groups))
     at_random = f"ORDER BY {builtin('hash')}(rowid) LIMIT {SAMPLE}"
@@ -303,7 +305,7 @@ def _column(name: str, columns: Mapping[str, str]) -> str:
     Raises:
         BindError: there is none.
     """
-    check_column(name, columns)
+    find_column_type(name, columns)
     return name if name in columns else next(c for c in columns if fold(c) == fold(name))
 
 
@@ -334,7 +336,7 @@ def _kept(
     read_columns = {fold(column.name) for column in model.columns}
     there = {fold(name) for name in columns}
     items = ["*"]
-    if all(fold(name) in there for name in model.read_columns):
+    if all(fold(name) in there for name in model.used_columns):
         read = read_columns | {fold(name) for name in labels}
         items = [quote(name) for name in columns if fold(name) in read]
     items += [f"{quote(name)} AS {quote(group(n))}" for n, name in enumerate(groups)]

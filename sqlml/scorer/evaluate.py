@@ -17,8 +17,8 @@ from sqlml import html
 from sqlml.errors import ConfigError
 from sqlml.explaining.explained import block_of
 from sqlml.ir.program import Program
-from sqlml.planner.binding.requested_output import index_of
-from sqlml.planner.table_functions.evaluated_model import OF_CLASSES
+from sqlml.planner.binding.requested_output import find_label
+from sqlml.planner.table_functions.evaluated_model import CLASSIFIER_METRICS
 from sqlml.types import Array, Feature, Labels, list_classes
 
 Metrics = Mapping[str, float | None]
@@ -110,7 +110,7 @@ def _predict_probabilities(model: Predicts, X: Any, targets: int) -> list[Array]
     probabilities = model.predict_proba(X)
     if targets == 1:
         return [np.asarray(probabilities, np.float64)]
-    if program.one_probability:
+    if program.has_one_probability_per_target:
         second_classes = np.asarray(probabilities, np.float64)
         return [np.stack([1 - p, p], axis=1) for p in second_classes.T]
     return [np.asarray(of_target, np.float64) for of_target in probabilities]
@@ -134,7 +134,7 @@ def _evaluate_classes(
 ) -> Metrics:
     codes: dict[Any, int] = {}
     for value in set(truth[[not _is_missing(v) for v in truth]].tolist()):
-        code = index_of(labels, value)
+        code = find_label(labels, value)
         if code is None:
             classes = list_classes(labels.values)
             raise ConfigError(
@@ -193,7 +193,7 @@ def class_metrics(
     options = {"average": average, "zero_division": 0.0, "sample_weight": weight}
     precision, recall, f1, _ = metrics.precision_recall_fscore_support(y, predicted, **options)
     values: dict[str, float | None] = {
-        **dict.fromkeys(OF_CLASSES),
+        **dict.fromkeys(CLASSIFIER_METRICS),
         "precision": float(precision),
         "recall": float(recall),
         "accuracy": float(metrics.accuracy_score(y, predicted, sample_weight=weight)),

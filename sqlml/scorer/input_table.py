@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqlml.errors import InputTypeError
 from sqlml.importers.frame import Gaps
 from sqlml.ir.program import Program
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import Layout, PackedColumn
 from sqlml.scorer.python_rows import (
     FrameColumns,
@@ -292,7 +292,7 @@ class Table:
             return None
         return (_to_arrow(_slice_rows(self.columns[name], row, row + 1), name)[0].as_py(),)
 
-    def texts(self, name: str) -> Texts:
+    def texts(self, name: str) -> TextColumn:
         """Return a column as UTF-8, an Arrow column without an object per text.
 
         A column of lists, maps or pairs is returned as JSON texts.
@@ -303,7 +303,7 @@ class Table:
             raise InputTypeError(f"feature {name!r} takes {accepted}, but the array holds numbers")
         if kind in NESTED:
             return json_texts(self.columns[name], kind, name)
-        return Texts.of(_text_column(self.columns[name], name))
+        return TextColumn.from_values(_text_column(self.columns[name], name))
 
     def packed(
         self, columns: Sequence[PackedColumn], codes: Mapping[str, Array], dtype: np.dtype[Any]
@@ -329,7 +329,7 @@ class Table:
         out = (np.empty if columns else np.zeros)((self.rows, width), dtype)
         remaining = list(range(len(columns)))
         if isinstance(self.columns, FrameColumns):
-            numeric = [k for k in remaining if not columns[k].encoded]
+            numeric = [k for k in remaining if not columns[k].is_encoded]
             plain, block = self.columns.numbers([columns[k].name for k in numeric], dtype)
             filled = [numeric[k] for k in plain]
             if filled == remaining:
@@ -340,7 +340,7 @@ class Table:
                 remaining = sorted({*remaining} - {*filled})
         for k in remaining:
             name = columns[k].name
-            if columns[k].encoded:
+            if columns[k].is_encoded:
                 out[:, k] = codes[name][:, 0]
             else:
                 out[:, k] = _numbers(self.columns[name], name)

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from sqlml.bounded_cache import Recent
 from sqlml.errors import AmbiguousColumnError, InputTypeError, MissingColumnError
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.limits import FOUND_BYTES
 from sqlml.suggestions import closest
 from sqlml.types import Array, Feature, Kind, features_behind_blanks, fold
@@ -171,7 +171,7 @@ _ACCEPTED: Mapping[Kind, str] = MappingProxyType(
 )
 
 
-def json_texts(column: Any, kind: Kind, name: str) -> Texts:
+def json_texts(column: Any, kind: Kind, name: str) -> TextColumn:
     """Write each row of `column` as a JSON text; missing rows stay missing.
 
     Args:
@@ -188,7 +188,7 @@ def json_texts(column: Any, kind: Kind, name: str) -> Texts:
             value = _to_json(row, kind, name, frame_rows is not None)
             # ASCII only, so that even a lone surrogate is read back unchanged.
             texts[i] = json.dumps(value)
-    return Texts.of(texts)
+    return TextColumn.from_values(texts)
 
 
 def is_one_column(X: Any) -> bool:

@@ -10,23 +10,29 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from sqlml import html
-from sqlml.backends.base import Compiled, filler_of, text_filler_of
-from sqlml.backends.category_lookup import ArrowEncoder, arrow_encoders
-from sqlml.backends.costs import current
+from sqlml.backends.base import Compiled, find_filler, find_text_filler
+from sqlml.backends.category_lookup import ArrowEncoder, make_arrow_encoders
+from sqlml.backends.costs import current_costs
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
-from sqlml.explaining.explained import BY_CLASS, OWN, block_of, explained, explained_against
+from sqlml.explaining.explained import (
+    BY_CLASS,
+    OWN,
+    block_of,
+    explain_against_background,
+    explain_program,
+)
 from sqlml.host import LOCAL_FILES
 from sqlml.importers.frame import Gaps
 from sqlml.importers.model_file import import_file, read_file
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.program import Program
-from sqlml.passes.order import only
-from sqlml.passes.split import PACKED, Layout, Split, text_input
-from sqlml.planner.binding.requested_output import index_of, why_none
+from sqlml.passes.order import select_outputs
+from sqlml.passes.split import PACKED, Layout, Split, text_input_name
+from sqlml.planner.binding.requested_output import explain_missing_output, find_label
 from sqlml.planner.databases.export_for import export_for
-from sqlml.planner.export_bytes import export
+from sqlml.planner.export_bytes import export_to_bytes
 from sqlml.planner.program.choose import Choice, choose
 from sqlml.planner.program.cost import ROWS
 from sqlml.planner.program.prepare import compile_core, prepare
@@ -40,7 +46,7 @@ from sqlml.scorer.matrix_path import (
     thread_pool,
 )
 from sqlml.types import DATETIME, Array, Feature
-from sqlml.udfs.make_function import named
+from sqlml.udfs.make_function import name_refused_value
 
 Rows = Any
 """Rows as a Scorer accepts them; the docstring of `Scorer` lists the types."""
@@ -175,20 +181,20 @@ class Scorer:
         For several targets, the result has the form of the source library: a list with (n, K) for
         each target, or (n, targets) with the probability of each target's second class.
         """
-        result = self._values("proba", X, options)
-        if len(self._labels) < 2 or self.program.one_probability:
+        result = self._score("proba", X, options)
+        if len(self._labels) < 2 or self.program.has_one_probability_per_target:
             return result
         sizes = [len(labels) for labels in self._labels]
         return np.split(result, np.cumsum(sizes)[:-1], axis=1)
 
     def decision_function(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
         """Return margins: (n,) for two classes or a single score, otherwise (n, K)."""
-        result = self._values("score", X, options)
+        result = self._score("score", X, options)
         return result[:, 0] if result.shape[1] == 1 else result
 
     def score_samples(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
         """Return the density or anomaly score of each row: (n,)."""
-        return self._values("samples", X, options)[:, 0]
+        return self._score("samples", X, options)[:, 0]
 
     def transform(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array:
         """Return the transformed columns, (n, k) float64; filled strings are objects.
@@ -196,7 +202,7 @@ class Scorer:
         The result is (n,) if it is in the source library: int64 codes of a LabelEncoder, and
         predictions of an IsotonicRegression.
         """
-        result = self._values("transform", X, options)
+        result = self._score("transform", X, options)
         outputs = self.program.outputs
         is_flat = result.dtype == np.int64 or outputs["transform"] == outputs.get("label")
         return result[:, 0] if is_flat and result.shape[1] == 1 else result
@@ -255,27 +261,27 @@ class Scorer:
         scorer = self._make_explainer(background, permutations)
         program = scorer.program
         if label is None:
-            blocks = scorer._values(OWN, X, options)
+            blocks = scorer._score(OWN, X, options)
             return Contributions.of(blocks, program, self.features)
         if len(program.labels) != 1:
             reason = "predicts several labels" if program.labels else "has no classes"
             raise ConfigError(f"label={label!r} names a class, and this model {reason}")
-        index = index_of(program.labels[0], label)
+        index = find_label(program.labels[0], label)
         if index is None:
             classes = ", ".join(map(repr, program.labels[0].values[:20]))
             raise ConfigError(f"{label!r} is not a class of this model; its classes: {classes}")
         width = block_of(program)
-        blocks = scorer._values(BY_CLASS, X, options)[:, index * width : (index + 1) * width]
+        blocks = scorer._score(BY_CLASS, X, options)[:, index * width : (index + 1) * width]
         return Contributions.of(blocks, program, self.features)
 
     def _make_explainer(self, background: Rows, permutations: int | None) -> Scorer:
         """Return a Scorer that also has the contributions among its outputs."""
         if background is not None:
             rows = program_inputs(self.program, background, self.features, self._gaps)
-            program = explained_against(self.program, rows, permutations)
+            program = explain_against_background(self.program, rows, permutations)
             return Scorer(program, self.features, self._options, self._gaps)
         if self._tree_explainer is None:
-            program = explained(self.program)
+            program = explain_program(self.program)
             self._tree_explainer = Scorer(program, self.features, self._options, self._gaps)
         return self._tree_explainer
 
@@ -286,7 +292,7 @@ class Scorer:
             BackendError: ONNX has no equivalent of an operator of the model; the message names it.
             MissingDependencyError: onnx is not installed.
         """
-        return export(self.program, "ONNX")
+        return export_to_bytes(self.program, "ONNX")
 
     def to_sql(
         self,
@@ -321,7 +327,7 @@ class Scorer:
             options=self._options,
         )
 
-    def _values(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
+    def _score(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
         """Score rows on the fastest path that accepts them."""
         result = self._score_few(output, X, options)
         return self._run(output, X, options) if result is None else result
@@ -332,7 +338,7 @@ class Scorer:
             outputs = ", ".join(self.program.outputs)
             raise AttributeError(
                 f"this model has no output {output!r}; it has {outputs}"
-                + why_none(output, self.program)
+                + explain_missing_output(output, self.program)
             )
         options = _check_options({**self._options, **options}) if options else self._options
         table = Table.of(X, self.features, self._gaps)
@@ -355,7 +361,7 @@ class Scorer:
 
     def _run_texts(self, output: str, table: Table) -> Array:
         """Compute an output of strings, (n, k) objects; no backend is faster than numpy here."""
-        program = only(self.program, [output])
+        program = select_outputs(self.program, [output])
         return reference.run(program, {n: table.objects(n) for n in program.inputs})[output]
 
     def _score_few(self, output: str, x: Rows, options: Mapping[str, Any]) -> Array | None:
@@ -410,7 +416,7 @@ class Scorer:
         split = compiled.split
         if split.encoders is not None or split.columns or not split.texts:
             return None
-        filler = text_filler_of(compiled.core, output)
+        filler = find_text_filler(compiled.core, output)
         if filler is None or filler.reads_rows or not filler.texts:
             return None
         follower = filler.follower(1)
@@ -432,7 +438,7 @@ class Scorer:
             return None
         index = {feature.name: i for i, feature in enumerate(self.features)}
         columns = [index[column.name] for column in split.columns]
-        filler = filler_of(compiled.core, output, columns, len(self.features))
+        filler = find_filler(compiled.core, output, columns, len(self.features))
         labels = self._labels if output == "label" else []
         if filler is None or not can_decode(filler, labels):
             return None
@@ -493,11 +499,11 @@ class _CompiledOutput:
         packed = table.packed(self.split.columns, codes, self.dtype)
         inputs: dict[str, Any] = {PACKED: packed}
         for index, name in enumerate(self.split.texts):
-            inputs[text_input(index)] = table.texts(name)
+            inputs[text_input_name(index)] = table.texts(name)
         try:
             return self.core.run(inputs, (self.output,))[self.output]
         except UnknownCategoryError as error:
-            raise named(error, self.split.core, inputs, table.value) from None
+            raise name_refused_value(error, self.split.core, inputs, table.value) from None
 
 
 def _compile_output(
@@ -506,7 +512,7 @@ def _compile_output(
     split = prepare(program, output, None, layout).split
     choice = choose(split.core, options, batch=ROWS)  # a caller's rows arrive all at once
     encoders = split.encoders
-    look_up = None if encoders is None else arrow_encoders(encoders)
+    look_up = None if encoders is None else make_arrow_encoders(encoders)
     return _CompiledOutput(
         output,
         split,
@@ -523,7 +529,7 @@ def _estimate_row_ns(choice: Choice, columns: int) -> float:
     """Estimate the time of a row, without the time that an engine needs to pass it on."""
     if not choice.estimates:
         return DEFAULT_ROW_NS
-    passing_ns = columns * current()["udf.number"]
+    passing_ns = columns * current_costs()["udf.number"]
     return max(1.0, choice.estimates[0].seconds / ROWS * 1e9 - passing_ns)
 
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.connection import damaged_catalog, lacks_our_table
+from sqlml.catalog.connection import damaged_catalog_error, is_catalog_table_missing
 from sqlml.errors import SqlmlError, excerpt
 from sqlml.interruption import Stop, interruption_stops
 from sqlml.parsing.statements import Statement
-from sqlml.parsing.tokens import place_in
-from sqlml.planner.binding.function_hints import hint
+from sqlml.parsing.tokens import find_original_offset
+from sqlml.planner.binding.function_hints import suggest_fix
 from sqlml.udfs.batch_function import claim
 from sqlml.udfs.duckdb.engine import DuckDBEngine, is_interrupt
-from sqlml.udfs.duckdb.user_frame import user_frame
+from sqlml.udfs.duckdb.user_frame import find_user_frame
 
 _EXCERPT = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 
@@ -47,7 +47,7 @@ class UserCall(interruption_stops):
     def __enter__(self) -> UserCall:
         if self._is_outermost:
             super().__enter__()
-            self._engine.frame = user_frame()
+            self._engine.frame = find_user_frame()
             self._engine.begin(about_models=self._query is None)
         return self
 
@@ -130,11 +130,11 @@ def user_error(
     raised_in_function = claim(str(error))
     if raised_in_function is not None or not isinstance(error, duckdb.Error):
         return raised_in_function or error
-    if isinstance(error, duckdb.CatalogException) and lacks_our_table(error, texts):
-        return damaged_catalog(error)
+    if isinstance(error, duckdb.CatalogException) and is_catalog_table_missing(error, texts):
+        return damaged_catalog_error(error)
     is_function = _is_no_function if engine is None else engine.knows_function
     for text in texts:
-        message = hint(text, str(error), is_function)
+        message = suggest_fix(text, str(error), is_function)
         if message is not None:
             return type(error)(f"{error}\n\nsqlml: {message}")
     return error
@@ -169,7 +169,7 @@ def reword(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
     text = str(error)
     match = _EXCERPT.search(text)
     offset = None if match is None else _find_offset(rewritten, *match.groups())
-    written_offset = None if offset is None else place_in(rewritten, written, offset)
+    written_offset = None if offset is None else find_original_offset(rewritten, written, offset)
     if match is None or written_offset is None:
         return error
     shown = f"\n\n{excerpt(written, written_offset)}"

@@ -14,18 +14,18 @@ from sqlml.catalog.stored_programs import Programs
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError, UnknownModelError
 from sqlml.host import RowHost
-from sqlml.planner.plan.explain_plan import Analysis, Measured
-from sqlml.planner.plan.plan import Plan, with_rows
+from sqlml.planner.plan.explain_plan import FunctionMeasurement, Measurement
+from sqlml.planner.plan.plan import Plan, estimate_rows
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.engine_errors import reworded_errors
 from sqlml.session.registered_functions import Functions
-from sqlml.statements.planner_callbacks import explained_by_rows, names_in_rows
-from sqlml.training.rows.estimator_input import held_out_query
+from sqlml.statements.planner_callbacks import explain_by_rows, names_in_rows
+from sqlml.training.rows.estimator_input import build_held_out_query
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.engine_function import EngineFunction
-from sqlml.udfs.make_function import engine_function
-from sqlml.udfs.metering import metered
+from sqlml.udfs.make_function import make_engine_function
+from sqlml.udfs.metering import meter_functions
 
 
 class Queries(PlanCache):
@@ -40,13 +40,13 @@ class Queries(PlanCache):
         programs: Programs,
     ) -> None:
         context = replace(
-            engine.context(lookup.model),
+            engine.make_context(lookup.model),
             small_models=lookup.small_models,
             training=lookup.training,
-            held_out=partial(held_out_query, host),
-            explained=partial(explained_by_rows, host, programs, DUCKDB),
-            models=lookup.several,
-            names=partial(names_in_rows, weakref.ref(self)),
+            held_out=partial(build_held_out_query, host),
+            explain_against=partial(explain_by_rows, host, programs, DUCKDB),
+            models=lookup.load_all,
+            read_names=partial(names_in_rows, weakref.ref(self)),
             literal=host.literal,
         )
         super().__init__(context, lookup.stamp)
@@ -65,7 +65,7 @@ class Queries(PlanCache):
             return None
         last_plan, estimated = self._last_estimated
         if last_plan is not plan:
-            estimated = with_rows(plan, self._engine.rows)
+            estimated = estimate_rows(plan, self._engine.rows)
             self._last_estimated = plan, estimated
         return estimated
 
@@ -128,7 +128,7 @@ class Explaining:
             if len(self._engine.native.extract_statements(query)) > 1:
                 raise ParseError("EXPLAIN takes one query, and would run any after the first")
             return self._run_explain(query, parameters, analyze)
-        plan = with_rows(plan, self._engine.rows)
+        plan = estimate_rows(plan, self._engine.rows)
         if analyze:
             plan, rows = self._run_measured(plan, parameters)
         else:
@@ -145,7 +145,7 @@ class Explaining:
         plan = self._queries.plan(query, parameters)
         if plan is None:
             return None
-        return self._run_measured(with_rows(plan, self._engine.rows), parameters)[0]
+        return self._run_measured(estimate_rows(plan, self._engine.rows), parameters)[0]
 
     def _run_measured(self, plan: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
         """Run the plan once with functions that measure themselves.
@@ -157,8 +157,8 @@ class Explaining:
         makers: dict[str, Callable[[], EngineFunction]] = {}
         for name, spec in () if plan.kept else called.items():
             program = self._functions.find_program(spec.program)
-            makers[name] = partial(engine_function, spec, program)
-        with metered(makers) as (meter, twins, measured):
+            makers[name] = partial(make_engine_function, spec, program)
+        with meter_functions(makers) as (meter, twins, measured):
             names = {name: self._engine.add(f) for name, f in twins.items()}
             if twins:
                 sql = self._functions.rename_calls(plan.sql, names)
@@ -167,8 +167,8 @@ class Explaining:
             start = time.perf_counter()
             rows = self._run_explain(sql, remaining_parameters(plan, parameters), True)
             seconds = time.perf_counter() - start
-            idle = {name: Measured() for name in plan.specs if name not in called}
-            analysis = Analysis(seconds, meter.inside, {**idle, **measured()})
+            idle = {name: FunctionMeasurement() for name in plan.specs if name not in called}
+            analysis = Measurement(seconds, meter.inside, {**idle, **measured()})
         return replace(plan, analysis=analysis), rows
 
     def _run_explain(self, sql: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:

@@ -23,15 +23,15 @@ from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.host import Host
 from sqlml.ir import store
 from sqlml.ir.program import Program
-from sqlml.parsing.parse import is_several
+from sqlml.parsing.parse import has_several_statements
 from sqlml.planner.plan.plan import Plan
-from sqlml.planner.program.function_names import REFUSED_TEXT, parse_name, refused_text_names
+from sqlml.planner.program.function_names import REFUSED_TEXT, find_refused_text_names, parse_name
 from sqlml.planner.syntax.text import text_of
 from sqlml.udfs.duckdb.engine import DuckDBEngine
-from sqlml.udfs.duckdb.functions_by_name import OurFunctions, of_calls
-from sqlml.udfs.engine import names_to_call
+from sqlml.udfs.duckdb.functions_by_name import SqlmlFunctions, functions_of_calls
+from sqlml.udfs.engine import register_functions
 from sqlml.udfs.engine_function import EngineFunction
-from sqlml.udfs.make_function import engine_function, refused_text_functions
+from sqlml.udfs.make_function import find_refused_text_functions, make_engine_function
 
 T = TypeVar("T")
 
@@ -43,11 +43,11 @@ class Functions:
         self._engine = engine
         self._catalog = catalog
         self._host = host
-        self._ours = OurFunctions(engine.connection)
+        self._ours = SqlmlFunctions(engine.connection)
 
     def register(self, plan: Plan) -> str:
         """Register the functions of a plan, and return its SQL."""
-        names = names_to_call(self._engine, plan, self.find_program)
+        names = register_functions(self._engine, plan, self.find_program)
         return self.rename_calls(plan.sql, names)
 
     def rename_calls(self, sql: str, names: Mapping[str, str]) -> str:
@@ -69,7 +69,7 @@ class Functions:
             return self._catalog.program(digest)
         except SqlmlError as error:
             failure = error
-        for database in self._ours.catalogs():
+        for database in self._ours.list_catalogs():
             try:
                 return self._catalog.program(digest, database)
             except SqlmlError as error:
@@ -89,9 +89,9 @@ class Functions:
                 return work()
             except duckdb.CatalogException as error:
                 spec = parse_name(str(error))
-                names = {spec.name} if spec is not None else refused_text_names(str(error))
+                names = {spec.name} if spec is not None else find_refused_text_names(str(error))
                 text = statement if isinstance(statement, str) else ""
-                if names <= registered or is_several(text):
+                if names <= registered or has_several_statements(text):
                     raise  # the first statements of a text have run, and would run again
                 registered |= names
                 if spec is None:
@@ -107,25 +107,28 @@ class Functions:
         Returns:
             The attached databases and the texts of their views, for comparison with a later call.
         """
-        texts = self._ours.texts()
+        texts = self._ours.list_texts()
         self._register_called_in(texts)
         self.register_for_macros()
-        return self._ours.attached(), texts
+        return self._ours.list_databases(), texts
 
     def register_for_macros(self) -> None:
         """Register the functions that our own macros call, for connections without a session."""
-        self._register(self._ours.of_plain_macros())
+        self._register(self._ours.functions_of_macros())
 
     def register_for_calls(self, calls: Sequence[ModelCall]) -> None:
         """Register the functions that our macros of one model call."""
-        self._register(of_calls((c.function, c.arguments, c.result) for c in calls))
+        self._register(functions_of_calls((c.function, c.arguments, c.result) for c in calls))
 
     def register_for_views(self) -> None:
         """Register the functions that views call, before the views are read."""
-        self._register_called_in(self._ours.texts())
+        self._register_called_in(self._ours.list_texts())
 
     def _register(self, functions: Sequence[EngineFunction]) -> None:
-        for function in [*functions, *refused_text_functions(REFUSED_TEXT if functions else "")]:
+        for function in [
+            *functions,
+            *find_refused_text_functions(REFUSED_TEXT if functions else ""),
+        ]:
             self._engine.registry.add(function)
 
     def _register_called_in(self, texts: Sequence[str]) -> None:
@@ -136,7 +139,7 @@ class Functions:
                 rest = rest[rest.index(spec.name) + len(spec.name) :]
                 with suppress(SqlmlError):  # its model is gone: reading the view reports that
                     program = self.find_program(spec.program)
-                    self._engine.add(engine_function(spec, program, on_use=True))
+                    self._engine.add(make_engine_function(spec, program, on_use=True))
 
     def _register_refused_texts(self, sql: str) -> dict[str, str]:
         """Register the functions that keep refused texts, if `sql` calls them.
@@ -145,8 +148,8 @@ class Functions:
             Name in `sql` -> name of the registered function.
         """
         return {
-            f.name: self._engine.registered(f.name) or self._engine.add(f)
-            for f in refused_text_functions(sql)
+            f.name: self._engine.find_registered(f.name) or self._engine.add(f)
+            for f in find_refused_text_functions(sql)
         }
 
 
@@ -172,7 +175,7 @@ class Arrivals:
 
     def watch(self, query: Any) -> AbstractContextManager[None]:
         """Return a context for running a text, which registers the functions that it brings."""
-        return self._watch() if text_of(query).brings_models else nullcontext()
+        return self._watch() if text_of(query).may_add_models else nullcontext()
 
     @contextmanager
     def _watch(self) -> Iterator[None]:

@@ -15,16 +15,16 @@ from sqlml.catalog.model_changes import ModelChanges, VersionChanges
 from sqlml.catalog.scoring_macros import Macros, ModelCall
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, SqlmlError
-from sqlml.planner.model_sql.macro_bodies import HELPERS, model_bodies
+from sqlml.planner.model_sql.macro_bodies import HELPERS, write_bodies
 from sqlml.session.planned_queries import Explaining, Queries
 from sqlml.session.registered_functions import Arrivals, Functions
 from sqlml.statements.models import Models
 from sqlml.training.train_estimator import RowTrainers
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
-from sqlml.udfs.duckdb.functions_by_name import any_function, dropped
+from sqlml.udfs.duckdb.functions_by_name import drop_functions, make_any_function
 from sqlml.udfs.duckdb.host import DuckDBHost
-from sqlml.udfs.make_function import engine_function
+from sqlml.udfs.make_function import make_engine_function
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +73,9 @@ def open_services(
     loaded = Loaded() if loaded is None else loaded
     host = DuckDBHost(engine)
     internal_connection = engine.connection
-    catalog = Catalog(internal_connection, TablePrograms(internal_connection, loaded, dropped))
+    catalog = Catalog(
+        internal_connection, TablePrograms(internal_connection, loaded, drop_functions)
+    )
     lookup = Lookup(catalog)
     macros = Macros(internal_connection)
     functions = Functions(engine, catalog, host)
@@ -147,13 +149,13 @@ def _open_functions_beside(
 def plain_macro_calls(version: NewVersion) -> list[ModelCall]:
     """Return the expressions that the macros for plain connections call for a version."""
     calls = []
-    bodies = model_bodies(version.features, version.program, version.options, version.transform)
+    bodies = write_bodies(version.features, version.program, version.options, version.transform)
     for body in bodies:
         if body.function is None:
             calls.append(ModelCall(body.kind, body.sql))
             continue
-        function = engine_function(body.function, version.program, on_use=True)
-        shared = any_function(function.argument_types, function.result_type)
+        function = make_engine_function(body.function, version.program, on_use=True)
+        shared = make_any_function(function.argument_types, function.result_type)
         assert shared is not None
         sql = body.sql.replace(f"{function.name}(", f"{shared.name}('{function.name}', ")
         types = shared.argument_types, shared.result_type

@@ -25,14 +25,14 @@ from sqlml.parsing.statements import (
     TrainModel,
 )
 from sqlml.planner.plan.plan import Plan
-from sqlml.planner.rewrites.table_form import parsable
+from sqlml.planner.rewrites.table_form import replace_table_forms
 from sqlml.planner.syntax.text import Text, text_of
 from sqlml.session.engine_errors import UserCall, reworded_errors, user_errors
 from sqlml.session.relation import PlanText, session_html, unwrap, wrap
 from sqlml.session.services import Services, open_services
 from sqlml.statements.dispatch import bind_parameters, carry_out
 from sqlml.statements.model_methods import ModelMethods
-from sqlml.statements.models import rows as answer_of
+from sqlml.statements.models import pairs_answer as answer_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -292,7 +292,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
                 args = tuple(map(unwrap, args))
                 kwargs = {k: unwrap(v) for k, v in kwargs.items()}
             if texts and name == "create_function":
-                self._services.macros.make_room(texts[0])
+                self._services.macros.drop_bare_macro(texts[0])
             # The first row may take long. After that DuckDB works only a little ahead.
             stop = None if name == "fetchone" and engine.is_read else self._connection.interrupt
             with user_errors(stop, texts, engine):
@@ -329,12 +329,12 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             if self._open_result != "blocks":
                 services.engine.finish()
                 self._open_result = "blocks"
-            is_pending = services.macros.outdated or services.arrivals.unseen
-            if text.is_the_engines and not is_pending:
+            is_pending = services.macros.has_outdated or services.arrivals.unseen
+            if text.is_engine_sql and not is_pending:
                 return services.functions.retrying(run_native, query)
             statements = self._prepare(text)
-            for name in text.defines:  # the user's own function replaces our macro
-                services.macros.make_room(name)
+            for name in text.defined_functions:  # the user's own function replaces our macro
+                services.macros.drop_bare_macro(name)
             if not statements:
                 with services.arrivals.watch(query):
                     result = services.functions.retrying(run_native, query)
@@ -346,7 +346,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
                     services.engine.finish()
                 call.begin_statement(last)
                 result = run_last(last)
-            if services.macros.outdated and text.ends_transaction:
+            if services.macros.has_outdated and text.ends_transaction:
                 self._refresh_macros()
             return result
 
@@ -360,7 +360,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         statements = text.statements
         for statement in statements if len(statements) > 1 else ():
             if isinstance(statement, Query):
-                self._connection.extract_statements(parsable(statement.sql))
+                self._connection.extract_statements(replace_table_forms(statement.sql))
         if self._services.arrivals.unseen:
             self._services.engine.finish()
             self._services.arrivals.catch_up()
@@ -369,7 +369,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
 
     def _refresh_macros(self) -> None:
         """Make the macros that waited for the end of a transaction, if it has ended."""
-        if self._services.macros.outdated:
+        if self._services.macros.has_outdated:
             self._services.engine.finish()
             with suppress(duckdb.Error):  # other connections are writing: the next statement tries
                 self._services.macros.refresh()

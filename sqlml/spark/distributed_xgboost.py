@@ -17,16 +17,16 @@ import numpy as np
 
 from sqlml.errors import ConfigError
 from sqlml.spark.training_rows import HELD, LABEL, MOST_CATEGORIES, WEIGHT, SparkRows
-from sqlml.training.fitting.fit import reason
-from sqlml.training.model_types import makes_bins, metrics_of
+from sqlml.training.fitting.fit import shorten_message
+from sqlml.training.model_types import compute_model_metrics, uses_bins
 from sqlml.training.options import estimator_parameters
 from sqlml.training.options.request import Request
 from sqlml.training.progress import TrainingLog
-from sqlml.training.rows.check_rows import check_rows, keys_of
-from sqlml.training.rows.estimator_input import held_out_part, part_of, whole_model
-from sqlml.training.rows.feature_pipeline import FeatureGroups, feature_transformer
+from sqlml.training.rows.check_rows import check_rows, find_keys
+from sqlml.training.rows.estimator_input import assemble_model, make_part, read_held_out
+from sqlml.training.rows.feature_pipeline import FeatureGroups, make_transformer
 from sqlml.training.rows.training_columns import TrainingColumn
-from sqlml.training.train_model import Trained, versions_of
+from sqlml.training.train_model import TrainedModel, collect_versions
 from sqlml.types import fold
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ def is_distributed(request: Request) -> bool:
     return (
         kind in ("classifier", "regressor")
         and request.trainer.package == "xgboost"
-        and makes_bins(request.parameters)
+        and uses_bins(request.parameters)
         and not request.searched
         and request.checkpoint is None
         and request.encoding != "target"
     )
 
 
-def train_distributed(rows: DataFrame, request: Request) -> Trained:
+def train_distributed(rows: DataFrame, request: Request) -> TrainedModel:
     """Train boosted trees on the rows of a DataFrame.
 
     Raises:
@@ -77,7 +77,7 @@ class _Training:
         self._session = rows.sparkSession
         self._rows = SparkRows(rows, request)
 
-    def trained(self, start: float) -> Trained:
+    def trained(self, start: float) -> TrainedModel:
         """Train the model, and describe the training."""
         request, rows, columns = self._request, self._rows, self._rows.columns
         counted = rows.counted()
@@ -97,12 +97,12 @@ class _Training:
             raise ConfigError("the query has no column that a model can learn from")
         ordered = sorted(features, key=lambda column: column.role == "category")
         classes = rows.classes()
-        split = request.split.settled(counted.labelled)
+        split = request.split.settle(counted.labelled)
         frame, rescued, counts = rows.split(rows.assembled(ordered, names, classes), split)
         sample = rows.sampled(frame, ordered, names, classes, counted, split, rescued, counts)
         label_type = None if columns.label is None else columns.label.type
         notices += check_rows(sample, request, frozenset(), label_type)
-        unusable = keys_of(sample) | {n for n, s in sample.statistics.items() if s.is_empty}
+        unusable = find_keys(sample) | {n for n, s in sample.statistics.items() if s.is_empty}
         ordered = [c for c in ordered if c.name not in unusable]
         if not ordered:
             raise ConfigError("the query has no column that a model can learn from")
@@ -112,29 +112,29 @@ class _Training:
         request = replace(request, given=options)
         frame = rows.weighted(frame, sample)
         estimator = self._fitted(frame, list(sample.features), ordered, workers, counts[1] > 0)
-        transformer = feature_transformer(groups, names, request).fit(_example(groups, names))
+        transformer = make_transformer(groups, names, request).fit(_example(groups, names))
         side = sample.fitted if sample.held_out is None else sample.held_out
         positions = [sample.features.index(c) for c in ordered]
-        measured = part_of(side, np.asarray(side.features)[:, positions], request, sample)
+        measured = make_part(side, np.asarray(side.features)[:, positions], request, sample)
         if len(ordered) < len(sample.features) and sample.held_out is not None:
             X = np.asarray(sample.held_out.features)[:, positions]
             rest = replace(sample.held_out, features=X)
             sample = replace(sample, features=tuple(ordered), held_out=rest)
         number = 0 if classes is None else len(classes)
-        return Trained(
-            whole_model(transformer, estimator, classes),
+        return TrainedModel(
+            assemble_model(transformer, estimator, classes),
             None if classes is None else classes.labels(),
             request,
             split,
             counts[0],
             counts[1],
-            metrics_of(estimator, measured, request.task, number),
+            compute_model_metrics(estimator, measured, request.task, number),
             self._log,
             tuple(counted.statistics[c.name].to_dict() for c in ordered),
             tuple(notices),
-            {**versions_of(request), "pyspark": _pyspark_version()},
+            {**collect_versions(request), "pyspark": _pyspark_version()},
             time.perf_counter() - start,
-            None if sample.held_out is None else partial(held_out_part, sample, groups, request),
+            None if sample.held_out is None else partial(read_held_out, sample, groups, request),
             columns,
         )
 
@@ -203,7 +203,7 @@ class _Training:
         losses: list[Any] = [next(reversed(side.values()), []) if side else [] for side in sides]
         log.metric = next(reversed(sides[0]), "") if sides[0] else ""
         for number, loss in enumerate(losses[0]):
-            log.past(float(loss), float(losses[1][number]) if losses[1] else None)
+            log.add_past(float(loss), float(losses[1][number]) if losses[1] else None)
         booster = fitted.get_booster()
         booster.feature_names = None  # They are f0, f1, ...
         # Without early_stopping_rounds, so that a clone can be fitted with no rows held out.
@@ -231,7 +231,7 @@ def _last_line(text: str) -> str:
     """Return the error at the end of an executor's stack trace."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     errors = [line for line in lines if "Error: " in line]
-    return reason((errors or lines or [""])[-1])[:500]
+    return shorten_message((errors or lines or [""])[-1])[:500]
 
 
 def _pyspark_version() -> str:

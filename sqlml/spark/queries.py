@@ -25,9 +25,9 @@ from sqlml.host import Host
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_cache import PlanCache
-from sqlml.statements.planner_callbacks import explained_by_rows, names_in_rows
+from sqlml.statements.planner_callbacks import explain_by_rows, names_in_rows
 from sqlml.types import NESTED, fold
-from sqlml.udfs.engine import names_to_call
+from sqlml.udfs.engine import register_functions
 from sqlml.udfs.spark.engine import SparkEngine
 
 
@@ -36,11 +36,11 @@ class SparkQueries(PlanCache):
 
     def __init__(self, engine: SparkEngine, catalog: Catalog, lookup: Lookup, host: Host) -> None:
         context = replace(
-            engine.context(lookup.model),
+            engine.make_context(lookup.model),
             training=lookup.training,
-            explained=partial(explained_by_rows, host, catalog.programs, SPARK),
-            models=lookup.several,
-            names=partial(names_in_rows, weakref.ref(self)),
+            explain_against=partial(explain_by_rows, host, catalog.programs, SPARK),
+            models=lookup.load_all,
+            read_names=partial(names_in_rows, weakref.ref(self)),
         )
         super().__init__(context, lookup.stamp)
         self._engine = engine
@@ -54,7 +54,7 @@ class SparkQueries(PlanCache):
 
     def ready(self, plan: Plan) -> str:
         """Register the functions of a plan, each by its own name, and return its SQL."""
-        names_to_call(self._engine, plan, self._catalog.program)
+        register_functions(self._engine, plan, self._catalog.program)
         return plan.sql
 
 

@@ -19,7 +19,7 @@ from sqlml.catalog.stored_programs import Loaded
 from sqlml.dialects import SPARK
 from sqlml.errors import BackendError, ConfigError, ParseError, excerpt
 from sqlml.parsing.statements import Explain, Query, SetOption, Statement
-from sqlml.parsing.tokens import place_in
+from sqlml.parsing.tokens import find_original_offset
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.syntax.text import text_of
 from sqlml.spark.catalog_directory import Directory, FilePrograms, Mirror
@@ -30,7 +30,7 @@ from sqlml.spark.trainers import SparkTrainers
 from sqlml.statements.dispatch import carry_out
 from sqlml.statements.model_methods import ModelMethods
 from sqlml.statements.models import Models
-from sqlml.statements.models import rows as answer_of
+from sqlml.statements.models import pairs_answer as answer_of
 from sqlml.udfs.spark.engine import SparkEngine, require_live
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _text(error: Exception, rewritten: str, written: str) -> str:
         line, column = (int(n) for n in position.groups() if n is not None)
         before = rewritten.split("\n")[: line - 1]
         offset = sum(len(text) + 1 for text in before) + column
-        place = place_in(rewritten, written, offset, SPARK.name)
+        place = find_original_offset(rewritten, written, offset, SPARK.name)
     return message if place is None else f"{message}\n\n{excerpt(written, place)}"
 
 

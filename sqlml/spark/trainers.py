@@ -22,7 +22,7 @@ from sqlml.spark.training_rows import with_places
 from sqlml.training.options.request import Request
 from sqlml.training.row_store import Part
 from sqlml.training.train_estimator import train_estimator
-from sqlml.training.train_model import Trained, train
+from sqlml.training.train_model import TrainedModel, train
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
@@ -38,7 +38,9 @@ class SparkTrainers:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def by_type(self, query: str, request: Request, transform: Sequence[str] | None) -> Trained:
+    def train_model_type(
+        self, query: str, request: Request, transform: Sequence[str] | None
+    ) -> TrainedModel:
         """Train a model of a model type.
 
         Raises:
@@ -58,7 +60,7 @@ class SparkTrainers:
         with _at_hand(rows, request.trainer.path.rpartition(".")[2]) as host:
             return _without_places(train(host, _FETCHED, request, inlines=False, identity=query))
 
-    def by_estimator(self, query: str, estimator: Any, request: Request) -> Trained:
+    def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
         """Fit a Python estimator on rows that the driver fetches.
 
         Raises:
@@ -69,7 +71,7 @@ class SparkTrainers:
         with _at_hand(rows, type(estimator).__name__) as host:
             return _without_places(train_estimator(host, _FETCHED, estimator, request))
 
-    def held_out(self, query: str, trained: Trained, model: Model) -> Part:
+    def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
         """Return the rows that a training held out; models have no TRANSFORM here."""
         assert trained.held_out_rows is not None
         return trained.held_out_rows()
@@ -96,7 +98,7 @@ class SparkTrainers:
         return rows
 
 
-def _without_places(trained: Trained) -> Trained:
+def _without_places(trained: TrainedModel) -> TrainedModel:
     """Forget the position column of a random split, since a later training adds its own."""
     if trained.split.method != "random":
         return trained

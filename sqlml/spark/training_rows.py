@@ -13,22 +13,22 @@ import numpy as np
 
 from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ConfigError
-from sqlml.training.column_statistics import MOST_SEEN, Classes, ColumnStatistics
+from sqlml.training.column_statistics import MAX_SAMPLED, Classes, ColumnStatistics
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import BITS, STEP, Split
-from sqlml.training.rows.check_rows import MOST_CLASSES
-from sqlml.training.rows.estimator_input import class_weights
-from sqlml.training.rows.feature_pipeline import MOST_NATIVE
+from sqlml.training.rows.check_rows import MAX_CLASSES
+from sqlml.training.rows.estimator_input import compute_class_weights
+from sqlml.training.rows.feature_pipeline import MAX_NATIVE_CATEGORIES
 from sqlml.training.rows.read_rows import Side, TrainingRows
 from sqlml.training.rows.training_columns import Role, TrainingColumn, TrainingColumns
-from sqlml.training.train_model import MOST_MEASURED
+from sqlml.training.train_model import MAX_MEASURED_ROWS
 from sqlml.types import Array, fold
-from sqlml.udfs.spark.engine import columns_of
+from sqlml.udfs.spark.engine import read_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-MOST_CATEGORIES = MOST_NATIVE["xgboost"]
+MOST_CATEGORIES = MAX_NATIVE_CATEGORIES["xgboost"]
 """Maximum number of categories of a column in XGBoost."""
 
 LABEL, HELD, WEIGHT = "sqlml_label", "sqlml_held", "sqlml_weight"
@@ -50,7 +50,7 @@ def with_places(rows: DataFrame, request: Request) -> tuple[DataFrame, Request]:
     from pyspark.sql import functions as f
 
     seed, label, group = f.lit(request.seed), fold(request.label or ""), request.group
-    columns = columns_of(rows.schema)
+    columns = read_columns(rows.schema)
     hashed = {fold(c.name): f.col(_quoted(c.name)) for c in columns if "MAP(" not in c.type}
     if group is not None and fold(group) in hashed:
         row, number = f.xxhash64(hashed[fold(group)].cast("string"), seed), f.lit(0)
@@ -87,7 +87,7 @@ class SparkRows:
         self._f = functions
         self._request = request
         self.columns = _columns(rows, request)
-        self._rows = rows.select(*(self._plain(c.name, c.type) for c in columns_of(rows.schema)))
+        self._rows = rows.select(*(self._plain(c.name, c.type) for c in read_columns(rows.schema)))
 
     def _plain(self, name: str, kind: str) -> Column:
         """Replace NaN by NULL in a column."""
@@ -163,7 +163,7 @@ class SparkRows:
                 rows = counts.limit(MOST_CATEGORIES + 1).collect()
             if 0 < len(rows) <= MOST_CATEGORIES or statistics.nulls == statistics.rows:
                 names[column.name] = tuple(sorted(row[0] for row in rows))
-                statistics.tell_names({row[0]: row[1] for row in rows})
+                statistics.set_names({row[0]: row[1] for row in rows})
             else:
                 too_many.append(column.name)
         return names, too_many
@@ -175,12 +175,12 @@ class SparkRows:
         if not numbers:
             return
         rows = self._rows.where(f.col(_quoted(str(self._request.label))).isNotNull())
-        if counted.labelled > MOST_SEEN:
-            rows = rows.sample(1.1 * MOST_SEEN / counted.labelled, self._request.seed)
+        if counted.labelled > MAX_SAMPLED:
+            rows = rows.sample(1.1 * MAX_SAMPLED / counted.labelled, self._request.seed)
         picked = [self._feature(c, {}).alias(f"f{n}") for n, c in enumerate(numbers)]
-        table = rows.select(*picked).limit(MOST_SEEN).toArrow()
+        table = rows.select(*picked).limit(MAX_SAMPLED).toArrow()
         for column, values in zip(numbers, table.columns, strict=True):
-            counted.statistics[column.name].tell_values(values.to_numpy())
+            counted.statistics[column.name].set_values(values.to_numpy())
 
     def classes(self) -> Classes | None:
         """Return the classes of the label; None for a regression."""
@@ -190,7 +190,7 @@ class SparkRows:
             return None
         label = self._label()
         labels = self._rows.where(label.isNotNull()).select(label).distinct()
-        values = [row[0] for row in labels.limit(MOST_CLASSES + 1).collect()]
+        values = [row[0] for row in labels.limit(MAX_CLASSES + 1).collect()]
         kind = self.columns.label.type if self.columns.label is not None else ""
         classes = Classes(kind)
         classes.codes(pa.array(values))
@@ -291,7 +291,7 @@ class SparkRows:
         """Return a column that marks rows after the last fitted one, in the order of `HELD`."""
         f, place = self._f, self._f.col(HELD)
         count = frame.count()
-        trained = split.trained(count)
+        trained = split.count_trained(count)
         if trained >= count:
             return f.lit(False)
         ordered = frame.select(place).orderBy(place.asc_nulls_last())
@@ -331,9 +331,9 @@ class SparkRows:
         )
 
     def _side(self, frame: DataFrame, width: int, rows: int, classes: Classes | None) -> Side:
-        if rows > MOST_MEASURED:  # Sampling, unlike LIMIT, reads all partitions.
-            frame = frame.sample(1.1 * MOST_MEASURED / rows, self._request.seed)
-        table = frame.limit(MOST_MEASURED).drop(HELD).toArrow()
+        if rows > MAX_MEASURED_ROWS:  # Sampling, unlike LIMIT, reads all partitions.
+            frame = frame.sample(1.1 * MAX_MEASURED_ROWS / rows, self._request.seed)
+        table = frame.limit(MAX_MEASURED_ROWS).drop(HELD).toArrow()
         columns = [column.to_numpy() for column in table.columns]
         X = np.empty((table.num_rows, width), np.float32)
         for k in range(width):
@@ -353,7 +353,7 @@ class SparkRows:
             total = sum(counts.values())
             weights = [total / (len(counts) * counts[k]) for k in range(len(counts))]
         else:
-            weights = [float(w) for w in class_weights(request, sample)]
+            weights = [float(w) for w in compute_class_weights(request, sample)]
         factor = f.element_at(f.array(*map(f.lit, weights)), f.col(LABEL).cast("int") + 1)
         weight = f.col(WEIGHT)
         return frame.withColumn(WEIGHT, f.when(~f.col(HELD), weight * factor).otherwise(weight))
@@ -361,7 +361,7 @@ class SparkRows:
 
 def _columns(rows: DataFrame, request: Request) -> TrainingColumns:
     """Divide the columns into those that a model learns from, and the others."""
-    described = columns_of(rows.schema)
+    described = read_columns(rows.schema)
     roles: dict[str, Role | None] = {c.name: _role(c.type) for c in described}
     listed = [TrainingColumn(c.name, c.type, roles[c.name]) for c in described]
     others = [c for c in listed if c.name not in request.other_columns]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.backends.devices import installed
+from sqlml.backends.devices import is_installed
 from sqlml.catalog.model import NewVersion, Origin, Reference, parse_reference
 from sqlml.catalog.small_models import KINDS, SmallModel, loads
 from sqlml.errors import (
@@ -25,16 +25,16 @@ from sqlml.importers.model_file import ModelFile, import_file
 from sqlml.importers.onnx.document import OnnxModel
 from sqlml.importers.registry import Imported, import_model
 from sqlml.importers.sqlml_file import StoredModel
-from sqlml.ir.ops import text_that_is_not_unicode
+from sqlml.ir.ops import find_invalid_unicode
 from sqlml.ir.program import Program
-from sqlml.long_work import stage
+from sqlml.long_work import show_stage
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.program.prepare import prepare
 from sqlml.planner.program.result_sql import result_type
 from sqlml.statements import model_options
-from sqlml.training.cascades.recipe import recipe_of
+from sqlml.training.cascades.recipe import extract_recipe
 from sqlml.verifying.ask_library import has_source
-from sqlml.verifying.source import source_of
+from sqlml.verifying.source import open_source
 from sqlml.verifying.verification import Verification, verify_object, verify_source
 
 
@@ -92,7 +92,7 @@ def parse_model_name(name: Any) -> Reference:
         reference = parse_reference(name)
     except UnknownModelError:
         reference = None
-    if reference is None or reference.names_a_version:
+    if reference is None or reference.has_version:
         raise ConfigError(
             f"invalid model name {name!r}: write 'model' or 'database.model', with neither part "
             "empty or containing . @ or /"
@@ -114,12 +114,12 @@ def build_version(model: Any, request: ModelRequest, file: ModelFile | None = No
         VerificationError: its predictions differ from those of its source.
         ArtifactError: the file is damaged, or its library fails on it.
     """
-    stage("importing it")
+    show_stage("importing it")
     version = import_version(model, request, file)
     verify = request.options.get("verify", True)
     if verify is False or not _has_source(model):
         return version
-    stage("comparing it with its source")
+    show_stage("comparing it with its source")
     comparison = _compare_with_source(model, version, file)
     if verify is True and not comparison.agrees:
         raise VerificationError(
@@ -177,7 +177,7 @@ def _check_outputs(program: Program) -> None:
 
 
 def _check_texts(program: Program) -> None:
-    text = text_that_is_not_unicode(program)
+    text = find_invalid_unicode(program)
     if text is not None:
         raise UnsupportedModelError(
             f"this model compares with the text {text!r}, which is not valid Unicode, so no text "
@@ -202,7 +202,7 @@ def _collect_options(model: Any, request: ModelRequest, program: Program) -> dic
     if isinstance(model, StoredModel):
         options = {**model_options.read_exported_options(model.options), **options}
     model_options.check_options_fit(program, options)
-    recipe = recipe_of(model)
+    recipe = extract_recipe(model)
     if recipe is not None:
         options[model_options.ESTIMATOR] = recipe.to_dict()
     if request.output is not None:
@@ -267,9 +267,9 @@ def _has_source(model: Any) -> bool:
 
 
 def _compare_with_source(model: Any, version: NewVersion, file: ModelFile | None) -> Verification:
-    if isinstance(model, OnnxModel) and not installed("onnxruntime"):
+    if isinstance(model, OnnxModel) and not is_installed("onnxruntime"):
         return Verification(skipped="onnxruntime is not installed")
     if file is None:
         return verify_object(model, version.program, version.features)
-    source = source_of(file, version.program, allow_pickle=False)
+    source = open_source(file, version.program, allow_pickle=False)
     return verify_source(source, version.program, version.features)

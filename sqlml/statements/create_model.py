@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sqlml.catalog.model import TRANSFORM, NewVersion, Reference, transform_of
+from sqlml.catalog.model import TRANSFORM, NewVersion, Reference, read_transform
 from sqlml.errors import ConfigError
 from sqlml.importers.model_file import ModelFile, read_file
-from sqlml.long_work import long_work, stage
+from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import AddVersion, Artifact, CreateModel
 from sqlml.statements.build_version import ModelRequest, build_version
 from sqlml.statements.models import Models, resolve_model
@@ -22,7 +22,7 @@ def create_model(models: Models, statement: CreateModel) -> None:
     """Carry out CREATE MODEL ... FROM 'path'."""
     reference = resolve_model(statement.name)
     if statement.if_not_exists and models.exists(reference):
-        models.changes.found(reference)
+        models.changes.report_existing(reference)
         return
     request = replace(
         _request_for_file(reference, statement.artifact),
@@ -48,7 +48,7 @@ def create_from_object(
     """Create a model from a fitted object, which may have been read from a file."""
     with long_work(f"registering {request.reference.name}"):
         version = _build_stored_version(models, model, request, file)
-        stage("storing it")
+        show_stage("storing it")
         models.changes.create(
             request.reference,
             version,
@@ -64,7 +64,7 @@ def add_object(
     """Add a version made from a fitted object, which may have been read from a file."""
     with long_work(f"registering {request.reference.name}"):
         version = _build_stored_version(models, model, request, file)
-        stage("storing it")
+        show_stage("storing it")
         version = replace(version, comment=request.comment)
         models.versions.add(request.reference, version, request.number)
 
@@ -80,7 +80,7 @@ def _request_for_file(reference: Reference, artifact: Artifact) -> ModelRequest:
 
 
 def _read_file(models: Models, artifact: Artifact) -> ModelFile:
-    stage("reading the file")
+    show_stage("reading the file")
     return read_file(
         artifact.source,
         models.host,
@@ -107,5 +107,5 @@ def _build_stored_version(
         return version
     if not models.dialect.lazy_calls:
         raise ConfigError("this model has a TRANSFORM of DuckDB's functions: score it in DuckDB")
-    transform = transform_of(models.host.read, stored_transform, version.origin.source)
+    transform = read_transform(models.host.read, stored_transform, version.origin.source)
     return replace(version, transform=transform)

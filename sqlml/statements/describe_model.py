@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlml import html
 from sqlml.catalog.model import Model, Reference, TrainingFacts
-from sqlml.catalog.row_expressions import shown
+from sqlml.catalog.row_expressions import shorten_names
 from sqlml.catalog.small_models import KINDS, CascadeFacts, FeatureGroup, FilterFacts, SmallModel
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
@@ -23,7 +23,7 @@ from sqlml.ir.trees import Ensemble
 from sqlml.parsing.statements import DescribeModel, ExplainModel, ShowModels, ShowVersions
 from sqlml.planner.plan.explain_plan import explain_model as explain_program
 from sqlml.statements.model_options import ESTIMATOR, user_options
-from sqlml.statements.models import Answer, Models, resolve_model, resolve_name, rows
+from sqlml.statements.models import Answer, Models, pairs_answer, resolve_model, resolve_name
 from sqlml.statements.show_create_model import sql_type
 from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Feature, class_text
@@ -64,7 +64,7 @@ def show_versions(models: Models, statement: ShowVersions) -> Answer:
 def describe_model(models: Models, statement: DescribeModel) -> Answer:
     """Carry out DESCRIBE MODEL."""
     description = describe(models, resolve_name(statement.name))
-    return rows(("property", "value"), description.properties)
+    return pairs_answer(("property", "value"), description.properties)
 
 
 def explain_model(models: Models, statement: ExplainModel) -> Answer:
@@ -74,7 +74,7 @@ def explain_model(models: Models, statement: ExplainModel) -> Answer:
     lines = [] if training is None else [("pipeline", training.pipeline)]
     lines += explain_program(model.program, model.options)
     lines += _describe_small_models(models.catalog.small_models(model))
-    return rows(("explain_key", "explain_value"), lines)
+    return pairs_answer(("explain_key", "explain_value"), lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,11 @@ def describe(models: Models, reference: Reference) -> ModelDescription:
     """
     catalog, model = models.catalog, models.catalog.get(reference)
     training = catalog.training(model)
-    used = model.used if model.transform is None else model.transform.reads(model.used)
+    used = (
+        model.used_features
+        if model.transform is None
+        else model.transform.find_columns(model.used_features)
+    )
     inputs = {
         f.name: _describe_input(model, f) if f.name in used else NOT_USED for f in model.columns
     }
@@ -167,7 +171,7 @@ def _describe_registration(models: Models, model: Model) -> list[tuple[str, str]
         ("path", origin.path or ""),
         ("sha256", origin.sha256 or ""),
         ("outputs", ", ".join(program.outputs)),
-        ("targets", str(program.targets or "")),
+        ("targets", str(program.target_count or "")),
         ("classes", "; ".join(classes)),
         ("operators", ", ".join(op if n == 1 else f"{op} x{n}" for op, n in operators.items())),
         ("nodes", str(len(steps))),
@@ -223,7 +227,7 @@ def _describe_input(model: Model, column: Feature) -> str:
     """Return the type of a column that feeds a feature, or the features that are made from it."""
     if column.kind != "any" or model.transform is None:
         return sql_type(model.program, column)
-    features = [n for n, e in model.transform.made.items() if column.name in e.columns]
+    features = [n for n, e in model.transform.expressions.items() if column.name in e.columns]
     return f"(for {', '.join(features)})"
 
 
@@ -232,8 +236,11 @@ def _describe_transform(model: Model) -> list[tuple[str, str]]:
     if model.transform is None:
         return []
     columns = {name: DUCKDB.quote_name(name) for name in model.transform.columns}
-    features = model.transform.made.items()
-    return [("made in SQL", f"{name} = {shown(e.of(columns))}") for name, e in features]
+    features = model.transform.expressions.items()
+    return [
+        ("made in SQL", f"{name} = {shorten_names(e.to_typed_sql(columns))}")
+        for name, e in features
+    ]
 
 
 def _describe_small_models(small_models: Mapping[str, SmallModel]) -> list[tuple[str, str]]:

@@ -7,10 +7,10 @@ import os
 from sqlml.catalog.model import Model, Reference
 from sqlml.catalog.small_models import dumps
 from sqlml.errors import ConfigError
-from sqlml.importers.sqlml_file import about
+from sqlml.importers.sqlml_file import build_description
 from sqlml.parsing.statements import ExportModel, OtherDatabase
-from sqlml.planner.databases.export_for import database_of, export_for
-from sqlml.planner.export_bytes import FORMATS, export
+from sqlml.planner.databases.export_for import export_for, find_database
+from sqlml.planner.export_bytes import FORMATS, export_to_bytes
 from sqlml.statements.models import Models, resolve_name
 
 
@@ -46,14 +46,14 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
             "write FORMAT SQLML, or ONNX, whose inputs are these features"
         )
     origin, small_models = model.origin, models.catalog.small_models(model)
-    metadata = about(
+    metadata = build_description(
         model.features,
         origin.source,
         origin.library,
         model.options,
         {kind: (small.small, dumps(small.facts)) for kind, small in small_models.items()},
     )
-    content = export(model.program, format or ending, model.name, metadata, model.options)
+    content = export_to_bytes(model.program, format or ending, model.name, metadata, model.options)
     models.host.write_file(path, content)
 
 
@@ -69,7 +69,7 @@ def _export_for_database(
     """
     model = models.catalog.get(reference)
     _check_path(path)
-    database_of(target.dialect)
+    find_database(target.dialect)
     if model.transform is not None:
         raise ConfigError(
             f"model {model.label} {model.transform.summary()}, which is not exported for other "

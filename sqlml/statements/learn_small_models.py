@@ -19,17 +19,22 @@ from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ConfigError, MissingColumnError, ParseError
 from sqlml.parsing.statements import AddCascade, AddTopKFilter
 from sqlml.planner.binding.probe_queries import ProbeError
-from sqlml.planner.binding.requested_output import index_of
+from sqlml.planner.binding.requested_output import find_label
 from sqlml.planner.program.result_sql import label_literal
-from sqlml.planner.rewrites.tentative_rules import without_views
-from sqlml.planner.syntax.joins import LeftJoin, left_joins
-from sqlml.planner.syntax.lineage import FeatureSource, feature_sources
+from sqlml.planner.rewrites.tentative_rules import expand_views_in_text
+from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
+from sqlml.planner.syntax.lineage import FeatureSource, find_feature_sources
 from sqlml.planner.syntax.text import text_of
 from sqlml.scorer.input_table import program_inputs
 from sqlml.statements.describe_model import describe_group, describe_small_model
 from sqlml.statements.model_options import ESTIMATOR, OUTPUT
-from sqlml.statements.models import Answer, Models, rows
-from sqlml.training.cascades.feature_groups import Needs, Sources, source_costs, without
+from sqlml.statements.models import Answer, Models, pairs_answer
+from sqlml.training.cascades.feature_groups import (
+    Needs,
+    Sources,
+    disable_sources,
+    measure_source_costs,
+)
 from sqlml.training.cascades.learn import NoGain, learn_cascade, learn_filter
 from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Array, fold, list_classes
@@ -147,7 +152,7 @@ def _is_fraction(value: Any) -> bool:
 def _find_ranking_output(model: Model, options: Mapping[str, Any]) -> tuple[str, int, str]:
     """Return the output that queries order by, its column, and its class as a SQL literal."""
     program = model.program
-    if not program.labels and "label" in program.outputs and program.targets == 1:
+    if not program.labels and "label" in program.outputs and program.target_count == 1:
         if "class" in options:
             raise ConfigError(f"model {model.label} predicts a number and has no classes")
         return "label", 0, ""
@@ -165,7 +170,7 @@ def _find_ranking_output(model: Model, options: Mapping[str, Any]) -> tuple[str,
             "name the class by whose probability queries order: OPTIONS (class = ...); classes: "
             + list_classes(labels.values)
         )
-    index = index_of(labels, chosen_class)
+    index = find_label(labels, chosen_class)
     if index is None:
         raise ConfigError(
             f"model {model.label} has no class {chosen_class!r}; its classes are "
@@ -198,11 +203,13 @@ def _store(
         groups = [
             (f"group {n}", describe_group(group)) for n, group in enumerate(learned.groups, 1)
         ]
-        return rows(("property", "value"), [("stored", "no"), ("reason", learned.reason), *groups])
+        return pairs_answer(
+            ("property", "value"), [("stored", "no"), ("reason", learned.reason), *groups]
+        )
     small_model = with_unique_keys(learned, keys)
     models.versions.add_small_model(model, small_model)
     description = describe_small_model(small_model.facts)
-    return rows(("property", "value"), [("stored", "yes"), *description])
+    return pairs_answer(("property", "value"), [("stored", "yes"), *description])
 
 
 # The rows of the query, and the time that its parts take.
@@ -251,7 +258,9 @@ def fetch_learning_rows(models: Models, model: Model, query: str, statement: str
         frame = models.host.fetch_frame(query)
     except ParseError as error:
         raise ParseError(f"ALTER MODEL ... {statement} USING takes one query: {error}") from None
-    frame = frame.rename(columns=model.renamed([str(column) for column in frame.columns]))
+    frame = frame.rename(
+        columns=model.map_renamed_columns([str(column) for column in frame.columns])
+    )
 
     def run(text: str) -> None:
         """Let the engine compute all columns of a query, and return a single number."""
@@ -262,13 +271,13 @@ def fetch_learning_rows(models: Models, model: Model, query: str, statement: str
 
     expanded_query = _expand_views(models, query)
     needs = _find_needs(models, expanded_query, model)
-    sources, rest_ns = source_costs(expanded_query, needs, run, max(1, len(frame)))
+    sources, rest_ns = measure_source_costs(expanded_query, needs, run, max(1, len(frame)))
     return LearningRows(query, expanded_query, frame, sources, rest_ns)
 
 
 def _expand_views(models: Models, query: str) -> str:
     """Replace views and joined CTEs by subqueries, unless that changes the query's columns."""
-    expanded_query = without_views(query, models.host.view)
+    expanded_query = expand_views_in_text(query, models.host.view)
     try:
         has_same_columns = models.host.columns(expanded_query) == models.host.columns(query)
     except ProbeError:
@@ -279,7 +288,7 @@ def _expand_views(models: Models, query: str) -> str:
 def _find_needs(models: Models, query: str, model: Model) -> Needs:
     """Map each feature to the parts of the query that it needs and that can be left out."""
     try:
-        sources = feature_sources(query, models.host.columns, models.host.function_type)
+        sources = find_feature_sources(query, models.host.columns, models.host.function_type)
     except ProbeError:
         return {}
     features = {f.name: sources.get(fold(f.name), frozenset()) for f in model.features}
@@ -291,7 +300,7 @@ def _find_needs(models: Models, query: str, model: Model) -> Needs:
 def _can_be_removed(models: Models, query: str, source: FeatureSource) -> bool:
     """Return whether the engine binds the query without a source, so its cost can be measured."""
     try:
-        models.host.columns(without(query, (source,)))
+        models.host.columns(disable_sources(query, (source,)))
     except ProbeError:
         return False
     return True
@@ -310,7 +319,7 @@ def check_unique_keys(models: Models, options: Mapping[str, Any], query: str) ->
         raise ConfigError(
             f"option {UNIQUE_KEYS} takes columns, such as ['song', 'shop, day'], not {option!r}"
         )
-    joins = left_joins(query) if keys else []
+    joins = find_left_joins(query) if keys else []
     for key in keys:
         columns = {fold(column.strip()) for column in key.split(",")}
         joins_by_key = [join for join in joins if columns <= join.keys.keys()]

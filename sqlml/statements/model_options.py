@@ -12,10 +12,10 @@ from typing import Any, Literal, TypedDict
 from sqlml.catalog.model import TRANSFORM
 from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
-from sqlml.planner.binding.refused_nulls import refused
-from sqlml.planner.binding.requested_output import index_of
-from sqlml.planner.binding.unknown_categories import check_takes_null
-from sqlml.planner.program.choose import batch_rows, choose
+from sqlml.planner.binding.refused_nulls import find_null_inputs
+from sqlml.planner.binding.requested_output import find_label
+from sqlml.planner.binding.unknown_categories import check_null_accepted
+from sqlml.planner.program.choose import choose, read_batch_size
 from sqlml.types import list_classes
 
 STORED = (
@@ -165,7 +165,7 @@ def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
             )
     if type(options.get("approximate", False)) is not bool:
         raise ConfigError("option approximate must be true or false")
-    batch_rows(options)
+    read_batch_size(options)
     if not isinstance(options.get("positive_class", ""), str | int | float | bool):
         raise ConfigError(
             "option positive_class must be a class of the model: a string or a number"
@@ -222,14 +222,14 @@ def check_options_fit(program: Program, options: Mapping[str, Any]) -> None:
     if not options:
         return
     choose(program, options)
-    refused(options, program)
-    check_takes_null(options, program)
+    find_null_inputs(options, program)
+    check_null_accepted(options, program)
     positive = options.get("positive_class")
     if positive is None:
         return
     if not program.labels or "proba" not in program.outputs:
         raise ConfigError("option positive_class is for classifiers with probabilities")
-    if all(index_of(labels, positive) is None for labels in program.labels):
+    if all(find_label(labels, positive) is None for labels in program.labels):
         classes = dict.fromkeys(v for labels in program.labels for v in labels.values)
         raise ConfigError(
             f"the model has no class {positive!r}; its classes are {list_classes(classes)}"

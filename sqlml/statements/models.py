@@ -52,7 +52,7 @@ class Models:
 def resolve_name(name: ModelName) -> Reference:
     """Return the reference that a statement names; `"m/2"` in quotes names a version, too."""
     reference = Reference(name.name, name.database, name.version, name.alias)
-    if reference.names_a_version or not any(c in name.name for c in "@/"):
+    if reference.has_version or not any(c in name.name for c in "@/"):
         return reference
     parsed = parse_reference(name.name)
     return parsed if name.database is None else replace(parsed, database=name.database)
@@ -63,7 +63,7 @@ def resolve_model(name: ModelName) -> Reference:
     return Reference(name.name, name.database)
 
 
-def rows(columns: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> Answer:
+def pairs_answer(columns: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> Answer:
     """Return a query whose result is `pairs`, as two text columns."""
     marks = ", ".join(f"({n}, ?, ?)" for n in range(len(pairs)))
     query = (

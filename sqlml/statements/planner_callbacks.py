@@ -8,15 +8,15 @@ from typing import Protocol
 from sqlml.catalog.model import Model
 from sqlml.catalog.stored_programs import Programs
 from sqlml.dialects import Dialect
-from sqlml.explaining.explained import explained_against
+from sqlml.explaining.explained import explain_against_background
 from sqlml.host import Host
 from sqlml.importers.frame import Gaps
-from sqlml.ir.operators.contributions import MOST_BACKGROUND
+from sqlml.ir.operators.contributions import MAX_BACKGROUND
 from sqlml.ir.program import Program
 from sqlml.scorer.input_table import program_inputs
 
 
-def explained_by_rows(
+def explain_by_rows(
     host: Host,
     programs: Programs,
     dialect: Dialect,
@@ -41,14 +41,14 @@ def explained_by_rows(
         names = {column: dialect.quote_name(column) for column in transform.columns}
         items = ", ".join(
             f"{transform.sql(f.name, names)} AS {dialect.quote_name(f.name)}"
-            if f.name in transform.made
+            if f.name in transform.expressions
             else dialect.quote_name(f.name)
             for f in model.program.features
         )
-    rows = f"SELECT {items} FROM {query} AS sqlml_background LIMIT {MOST_BACKGROUND + 1}"
-    gaps = Gaps(blanks=model.origin.blanks)
+    rows = f"SELECT {items} FROM {query} AS sqlml_background LIMIT {MAX_BACKGROUND + 1}"
+    gaps = Gaps(blanks=model.origin.may_replace_blanks)
     background = program_inputs(model.program, host.fetch_frame(rows), gaps=gaps)
-    program = explained_against(model.program, background, permutations)
+    program = explain_against_background(model.program, background, permutations)
     programs.keep(program)
     return program
 

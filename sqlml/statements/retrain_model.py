@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from sqlml.catalog.model import Model, Reference, TrainingFacts
 from sqlml.errors import CatalogError, ConfigError
-from sqlml.long_work import long_work, stage
+from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import Promotion, Retrain, Training
 from sqlml.scorer.scorer import Scorer
 from sqlml.statements.model_options import user_options
@@ -21,8 +21,8 @@ from sqlml.statements.train_model import (
     train_by_estimator,
     train_by_type,
 )
-from sqlml.training.model_types import MODEL_TYPES, metrics_of
-from sqlml.training.train_model import Trained
+from sqlml.training.model_types import MODEL_TYPES, compute_model_metrics
+from sqlml.training.train_model import TrainedModel
 from sqlml.types import fold
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
@@ -66,11 +66,11 @@ def retrain_model(models: Models, reference: Reference, change: Retrain) -> Answ
             estimator = load_estimator(models, reference)
             trained = train_by_estimator(models, training, estimator, held_out_for)
         version = build_trained_version(whole_model, training, trained)
-        stage("comparing it with the current version")
+        show_stage("comparing it with the current version")
         is_promoted, reason = _decide_promotion(
             models, change.promotion, training, trained, current
         )
-        stage("storing it")
+        show_stage("storing it")
         if is_promoted:
             models.changes.create(whole_model, version, or_replace=True)
         else:
@@ -100,7 +100,7 @@ def _check_columns(
     models: Models, promotion: Promotion | None, training: Training, current: Model
 ) -> None:
     """Reject a query that lacks columns of the model to compare with, before the training."""
-    if promotion is None or promotion.least is not None:
+    if promotion is None or promotion.threshold is not None:
         return
     columns = {fold(name) for name in models.host.columns(models.runnable(training.query))}
     has_transform = current.transform is not None  # which reads columns of any type
@@ -118,7 +118,7 @@ def _decide_promotion(
     models: Models,
     promotion: Promotion | None,
     training: Training,
-    trained: Trained,
+    trained: TrainedModel,
     current: Model,
 ) -> tuple[bool, str]:
     """Return whether the new version becomes the default, and the reason as a suffix."""
@@ -127,7 +127,7 @@ def _decide_promotion(
     if trained.held_out_rows is None:
         raise ConfigError(_NO_HELD_OUT_ROWS)
     value = _read_metric(promotion.metric, trained.metrics)
-    bound = promotion.least
+    bound = promotion.threshold
     if bound is None:
         metrics = _measure_current(models, training, trained, current)
         bound = _read_metric(promotion.metric, metrics)
@@ -137,10 +137,10 @@ def _decide_promotion(
 
 
 def _measure_current(
-    models: Models, training: Training, trained: Trained, current: Model
+    models: Models, training: Training, trained: TrainedModel, current: Model
 ) -> Mapping[str, float | None]:
     """Measure the current version on the rows that the new one was measured on."""
-    held_out = models.trainers.held_out(models.runnable(training.query), trained, current)
+    held_out = models.trainers.read_held_out(models.runnable(training.query), trained, current)
     labels = [] if trained.labels is None else list(trained.labels.values)
     if labels != [v for target in current.program.labels for v in target.values]:
         raise ConfigError(
@@ -148,7 +148,7 @@ def _measure_current(
             "them"
         )
     scorer = Scorer(current.program, current.features, {})
-    return metrics_of(scorer, held_out, trained.request.task, len(labels))
+    return compute_model_metrics(scorer, held_out, trained.request.task, len(labels))
 
 
 def _read_metric(metric: str, metrics: Mapping[str, float | None]) -> float:

@@ -32,7 +32,7 @@ from sqlml.parsing.statements import (
 )
 from sqlml.planner.program.result_sql import result_type
 from sqlml.statements.model_options import OUTPUT, user_options
-from sqlml.statements.models import Answer, Models, resolve_name, rows
+from sqlml.statements.models import Answer, Models, pairs_answer, resolve_name
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.types import Feature, Kind
 
@@ -69,7 +69,7 @@ def show_create(models: Models, statement: ShowCreate) -> Answer:
     else:
         created = _write_file_import(name, reference, model, comment, dialect)
     additions = _write_additions(catalog, whole_model, name, model, dialect)
-    return rows(("name", "statement"), [(model.name, f"{created};{additions}")])
+    return pairs_answer(("name", "statement"), [(model.name, f"{created};{additions}")])
 
 
 def _write_training(
@@ -115,7 +115,7 @@ def _write_file_import(
     origin = model.origin
     if origin.path is None:
         path = dialect.quote_string(f"{model.name}.sqlml")
-        version = f"/{model.version}" if reference.names_a_version else ""
+        version = f"/{model.version}" if reference.has_version else ""
         lines = [
             f"-- came from an object of Python: EXPORT MODEL {name}{version} TO {path} writes the "
             "file",

@@ -12,15 +12,15 @@ from typing import Any
 
 from sqlml.catalog.model import TRANSFORM, NewVersion, Origin, Reference, TrainingFacts
 from sqlml.errors import CatalogError, ConfigError, ModelExistsError, UntrustedArtifactError
-from sqlml.long_work import long_work, stage
+from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import Training, TrainModel, TrainVersion
 from sqlml.statements.build_version import ModelRequest, build_version
 from sqlml.statements.model_options import AT_CREATION, OUTPUT, STORED
-from sqlml.statements.models import Answer, Models, resolve_model, rows
+from sqlml.statements.models import Answer, Models, pairs_answer, resolve_model
 from sqlml.statements.show_create_model import as_json
-from sqlml.training.options.request import request_of
-from sqlml.training.train_estimator import estimator_request
-from sqlml.training.train_model import Trained
+from sqlml.training.options.request import parse_request
+from sqlml.training.train_estimator import parse_estimator_request
+from sqlml.training.train_model import TrainedModel
 
 _MODEL_OPTIONS = (*STORED, "verify")
 """Options of a training statement that are stored with the model, or say how it is checked."""
@@ -86,7 +86,7 @@ def train_version(models: Models, reference: Reference, change: TrainVersion) ->
     models.changes.check_writable(reference)
     with long_work(f"training {reference.name}"):
         version = build_trained_version(reference, training, train_by_type(models, training))
-        stage("storing it")
+        show_stage("storing it")
         version = replace(version, comment=training.comment)
         models.versions.add(reference, version, change.number)
     return answer_training(reference, version)
@@ -96,14 +96,14 @@ def _train_and_create(
     models: Models,
     reference: Reference,
     training: Training,
-    train: Callable[[], Trained],
+    train: Callable[[], TrainedModel],
     *,
     or_replace: bool,
     if_not_exists: bool,
 ) -> NewVersion | None:
     """Train and store a model; None if there is one of that name and IF NOT EXISTS was written."""
     if if_not_exists and models.exists(reference):
-        models.changes.found(reference)
+        models.changes.report_existing(reference)
         return None
     if not or_replace and models.exists(reference):  # checked before hours of training
         raise ModelExistsError(
@@ -113,7 +113,7 @@ def _train_and_create(
     models.changes.check_writable(reference)
     with long_work(f"training {reference.name}"):
         version = build_trained_version(reference, training, train())
-        stage("storing it")
+        show_stage("storing it")
         models.changes.create(
             reference,
             version,
@@ -124,31 +124,35 @@ def _train_and_create(
     return version
 
 
-def train_by_type(models: Models, training: Training, held_out_for: str | None = None) -> Trained:
+def train_by_type(
+    models: Models, training: Training, held_out_for: str | None = None
+) -> TrainedModel:
     """Train a model of a type on the rows of the statement's query.
 
     Args:
         held_out_for: the error if no rows are held out; None: they need not be.
     """
-    request = request_of(training.options, _MODEL_OPTIONS)
+    request = parse_request(training.options, _MODEL_OPTIONS)
     if held_out_for is not None:
         request = replace(request, held_out_for=held_out_for)
         if request.split.method == "none":
             raise ConfigError(held_out_for)
     query = models.runnable(training.query)
-    return models.trainers.by_type(query, request, training.transform)
+    return models.trainers.train_model_type(query, request, training.transform)
 
 
 def train_by_estimator(
     models: Models, training: Training, estimator: Any, held_out_for: str | None = None
-) -> Trained:
+) -> TrainedModel:
     """Fit an estimator from Python to the rows of a query; see `train_by_type`."""
-    request = estimator_request(estimator, training.options, _MODEL_OPTIONS)
+    request = parse_estimator_request(estimator, training.options, _MODEL_OPTIONS)
     request = replace(request, held_out_for=held_out_for)
-    return models.trainers.by_estimator(models.runnable(training.query), estimator, request)
+    return models.trainers.train_estimator(models.runnable(training.query), estimator, request)
 
 
-def build_trained_version(reference: Reference, training: Training, trained: Trained) -> NewVersion:
+def build_trained_version(
+    reference: Reference, training: Training, trained: TrainedModel
+) -> NewVersion:
     """Build a version from a trained object, once its Program predicts what the object does.
 
     Raises:
@@ -179,7 +183,7 @@ def build_trained_version(reference: Reference, training: Training, trained: Tra
     )
 
 
-def _collect_facts(training: Training, trained: Trained) -> TrainingFacts:
+def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
     """Return what the catalog stores about a training."""
     request = trained.request
     return TrainingFacts(
@@ -260,4 +264,4 @@ def answer_training(
         ("seconds", f"{facts.seconds:.3g}"),
         *more,
     ]
-    return rows(("property", "value"), pairs)
+    return pairs_answer(("property", "value"), pairs)

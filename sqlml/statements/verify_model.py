@@ -14,15 +14,15 @@ from sqlml.errors import ConfigError, MissingColumnError, ParseError
 from sqlml.host import Host
 from sqlml.importers.file_formats import check_trusted
 from sqlml.importers.model_file import read_file
-from sqlml.long_work import long_work, stage
+from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import VerifyModel
 from sqlml.planner.syntax.text import text_of
 from sqlml.scorer.input_table import program_inputs
 from sqlml.statements.learn_small_models import encode_labels, find_label_column
 from sqlml.statements.models import Answer, Models, resolve_name, typed_rows
-from sqlml.training.cascades.real_loss import loss_of_cascade, loss_of_filter
+from sqlml.training.cascades.real_loss import measure_cascade_loss, measure_filter_loss
 from sqlml.types import fold
-from sqlml.verifying.source import Source, source_of
+from sqlml.verifying.source import Source, open_source
 from sqlml.verifying.verification import verify_rows
 
 _COLUMNS: Mapping[str, str] = MappingProxyType(
@@ -62,9 +62,9 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
         with (
             nullcontext() if path is None else _open_source(models, model, statement.against)
         ) as source:
-            stage("fetching the rows")
+            show_stage("fetching the rows")
             frame = _fetch_rows(models.host, statement.query, model)
-            stage("comparing the predictions")
+            show_stage("comparing the predictions")
             rows = [] if source is None else _compare_outputs(source, model, frame)
         rows += _measure_small_models(model, small_models, frame)
     if not rows:
@@ -89,7 +89,7 @@ def _open_source(
     file = read_file(
         path, models.host, format=format, sha256=sha256, allow_pickle=models.allow_pickle
     )
-    return source_of(file, model.program, allow_pickle=models.allow_pickle)
+    return open_source(file, model.program, allow_pickle=models.allow_pickle)
 
 
 def _fetch_rows(host: Host, query: str, model: Model) -> Any:
@@ -104,7 +104,9 @@ def _fetch_rows(host: Host, query: str, model: Model) -> Any:
         raise ParseError(f"VERIFY MODEL ... USING takes one query: {error}") from None
     if frame.empty:
         raise ConfigError("the query of VERIFY MODEL gives no rows, so nothing is compared")
-    frame = frame.rename(columns=model.renamed([str(column) for column in frame.columns]))
+    frame = frame.rename(
+        columns=model.map_renamed_columns([str(column) for column in frame.columns])
+    )
     columns = {fold(str(column)) for column in frame.columns}
     missing = [f.name for f in model.features if fold(f.name) not in columns]
     if missing:
@@ -118,7 +120,9 @@ def _fetch_rows(host: Host, query: str, model: Model) -> Any:
 def _apply_transform(query: str, transform: Transform) -> str:
     """Add the features that TRANSFORM makes to the rows of a query."""
     columns = {name: f"sqlml_rows.{DUCKDB.quote_name(name)}" for name in transform.columns}
-    features = {DUCKDB.quote_name(name): transform.sql(name, columns) for name in transform.made}
+    features = {
+        DUCKDB.quote_name(name): transform.sql(name, columns) for name in transform.expressions
+    }
     items = ", ".join(f"{sql} AS {name}" for name, sql in features.items())
     folded_columns = {fold(DUCKDB.quote_name(name)) for name in columns}
     replaced = [name for name in features if fold(name) in folded_columns]
@@ -133,7 +137,7 @@ def _compare_outputs(source: Source, model: Model, frame: Any) -> list[tuple[Any
     features = frame[[columns[fold(name)] for name in names]].set_axis(names, axis=1)
     verification = verify_rows(source, model.program, model.features, model.options, features)
     return [
-        (d.output, d.rows, d.absolute, d.relative, d.bound, d.flips, d.agrees)
+        (d.output, d.rows, d.absolute, d.relative, d.tolerance, d.flips, d.agrees)
         for d in verification.differences
     ]
 
@@ -151,9 +155,11 @@ def _measure_small_models(
                 if (codes < 0).all():
                     raise ConfigError(f"all labels in column {facts.label} are NULL")
                 inputs = program_inputs(model.program, frame[codes >= 0])
-                loss = loss_of_cascade(model.program, small, inputs, codes[codes >= 0])
+                loss = measure_cascade_loss(model.program, small, inputs, codes[codes >= 0])
                 name = "cascade"
             case TopKFilter():
-                loss = loss_of_filter(model.program, small, program_inputs(model.program, frame))
+                loss = measure_filter_loss(
+                    model.program, small, program_inputs(model.program, frame)
+                )
                 name = "top_k filter"
         yield name, loss.rows, loss.loss, None, loss.allowed, loss.differing, loss.agrees

@@ -25,7 +25,7 @@ Command = Callable[[Sequence[str]], int]
 
 def calibrate(arguments: Sequence[str]) -> int:
     """Run `sqlml calibrate`: measure this machine, and print the costs that were saved."""
-    from sqlml.backends.costs import SHIPPED, place
+    from sqlml.backends.costs import SHIPPED, costs_path
     from sqlml.tools.calibration import calibrate as calibration
 
     argparse.ArgumentParser(
@@ -41,7 +41,7 @@ def calibrate(arguments: Sequence[str]) -> int:
     for name, shipped in SHIPPED.items():
         if name in measured:
             print(f"{name:<22}{measured[name]:>12.4f}  (shipped: {shipped:g})")
-    print(f"saved in {place()}")
+    print(f"saved in {costs_path()}")
     return 0
 
 
@@ -93,7 +93,13 @@ def demo(arguments: Sequence[str]) -> int:
 
 def native(arguments: Sequence[str]) -> int:
     """Run `sqlml native`: report the state of native functions, or remove what was installed."""
-    from sqlml.udfs.duckdb.native.install import OFF, Unavailable, check_folder, uninstall, where
+    from sqlml.udfs.duckdb.native.install import (
+        OFF,
+        Unavailable,
+        check_folder,
+        find_install_path,
+        uninstall,
+    )
 
     parser = argparse.ArgumentParser(
         prog="sqlml native",
@@ -111,7 +117,7 @@ def native(arguments: Sequence[str]) -> int:
         return 0
     with duckdb.connect() as connection:
         try:
-            shim = where(connection)
+            shim = find_install_path(connection)
             is_installed = shim.path.is_file()
             if not is_installed:
                 check_folder(shim)
@@ -248,14 +254,14 @@ def _compile_kernels() -> bool:
 
 def _install_functions() -> bool:
     """Install native functions unless they are switched off, and report whether that worked."""
-    from sqlml.udfs.duckdb.native.install import OFF, Unavailable, installed
+    from sqlml.udfs.duckdb.native.install import OFF, Unavailable, ensure_installed
 
     if os.environ.get(OFF) == "0":
         print(f"native functions are not installed: {OFF} is 0")
         return True
     with duckdb.connect() as connection:
         try:
-            shim = installed(connection)
+            shim = ensure_installed(connection)
         except Unavailable as error:
             print(
                 f"sqlml: native functions are unavailable: {error}. Rows will go through Arrow and "

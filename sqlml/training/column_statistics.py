@@ -15,7 +15,7 @@ import numpy as np
 
 from sqlml.types import LABEL_TYPES, Array, LabelKind, Labels
 
-MOST_SEEN = 1 << 17
+MAX_SAMPLED = 1 << 17
 """Upper bound on the numbers that are sampled from a column.
 
 Once it is reached, only every second number is sampled, then every fourth, and so on.
@@ -46,7 +46,7 @@ class Numbers:
         self._seen += len(values)
         self._samples.append(sample)
         self._count += len(sample)
-        while self._count > MOST_SEEN:
+        while self._count > MAX_SAMPLED:
             self._step *= 2
             self._samples = [np.concatenate(self._samples)[::2].copy()]
             self._count = len(self._samples[0])
@@ -152,12 +152,12 @@ class ColumnStatistics:
         self.nulls += int((codes < 0).sum())
         self._code_counts.add(codes)
 
-    def tell_values(self, values: Array) -> None:
+    def set_values(self, values: Array) -> None:
         """Set the distribution of rows that are counted already from (n,) float64 numbers, NaN for
         NULL."""
         self._numbers.add(values[~np.isnan(values)])
 
-    def tell_names(self, counts: Mapping[str, int]) -> None:
+    def set_names(self, counts: Mapping[str, int]) -> None:
         """Set the categories of rows that are counted already, with the rows that each has."""
         self.names, self.distinct = tuple(counts), len(counts)
         self._code_counts = Codes(list(counts.values()))

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sqlml.errors import ConfigError, MissingDependencyError
-from sqlml.planner.table_functions.evaluated_model import OF_CLASSES, OF_NUMBERS
+from sqlml.planner.table_functions.evaluated_model import CLASSIFIER_METRICS, REGRESSOR_METRICS
 from sqlml.scorer.evaluate import Metrics, class_metrics, number_metrics
 from sqlml.suggestions import closest
 from sqlml.training.row_store import Blocks, Part
@@ -214,7 +214,7 @@ class Trainer:
         if self.path.endswith("Ranker"):
             return False
         if self.package == "xgboost":
-            return makes_bins(parameters)
+            return uses_bins(parameters)
         return self.package == "lightgbm" or find_block_estimator(self.path, parameters) is not None
 
     @property
@@ -238,7 +238,7 @@ class Trainer:
         return getattr(import_module(module), name)
 
 
-def makes_bins(parameters: Mapping[str, Any]) -> bool:
+def uses_bins(parameters: Mapping[str, Any]) -> bool:
     """Return whether XGBoost only needs the bins of the values (its hist method)."""
     binned = parameters.get("tree_method") in (None, "auto", "hist")
     return binned and parameters.get("booster") != "gblinear"
@@ -466,8 +466,8 @@ def find_missing_packages(*packages: str) -> list[str]:
 
 METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
     {
-        "classify": OF_CLASSES,
-        "regress": OF_NUMBERS,
+        "classify": CLASSIFIER_METRICS,
+        "regress": REGRESSOR_METRICS,
         "rank": ("ndcg",),
         "cluster": ("davies_bouldin_index", "mean_squared_distance"),
         "project": ("total_explained_variance_ratio",),
@@ -486,7 +486,7 @@ _NDCG_ROWS = 10
 """Rows of each group that ndcg looks at."""
 
 
-def metrics_of(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
+def compute_model_metrics(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
     """Compute the metrics of a fitted estimator on some rows; None for an undefined metric.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sqlml.long_work import cover_line, stage, uncover_line, watched_stream
+from sqlml.long_work import cover_line, show_stage, uncover_line, watched_stream
 from sqlml.terminal import escape_controls
 
 LEAST_SECONDS = 1.0
@@ -33,7 +33,7 @@ class Progress:
             unit: the name of a unit.
         """
         self.close()
-        stage(what)  # Names the work even if no unit is ever counted.
+        show_stage(what)  # Names the work even if no unit is ever counted.
         make_bar = _find_bar()
         if make_bar is not None:
             self._bar = make_bar(
@@ -112,10 +112,10 @@ class TrainingLog:
         """Restore the rounds that another process finished."""
         self.metric = metric
         for loss, eval_loss in losses:
-            self.past(loss, eval_loss)
+            self.add_past(loss, eval_loss)
         self.progress.add(len(self.rounds), "")
         self._last = time.perf_counter()
 
-    def past(self, loss: float | None, eval_loss: float | None) -> None:
+    def add_past(self, loss: float | None, eval_loss: float | None) -> None:
         """Log a round that the library reports only after the training."""
         self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))

@@ -20,16 +20,16 @@ from sqlml.dialects.duckdb import DUCKDB
 from sqlml.dialects.type_names import STRINGS
 from sqlml.errors import ConfigError, MissingDependencyError, UnsupportedModelError
 from sqlml.host import RowHost
-from sqlml.long_work import stage
+from sqlml.long_work import show_stage
 from sqlml.scorer.evaluate import Metrics
 from sqlml.training.column_statistics import Classes
 from sqlml.training.fitting.fit import cannot_be_trained
 from sqlml.training.model_types import (
     Task,
     Trainer,
+    compute_model_metrics,
     describe_missing,
     find_missing_packages,
-    metrics_of,
 )
 from sqlml.training.options.request import Request
 from sqlml.training.options.sqlml_options import (
@@ -41,7 +41,7 @@ from sqlml.training.options.sqlml_options import (
 from sqlml.training.progress import Progress, TrainingLog
 from sqlml.training.row_store import Part
 from sqlml.training.rows.check_rows import check_classes, check_frame, check_label
-from sqlml.training.rows.estimator_input import build_frame, part_of
+from sqlml.training.rows.estimator_input import build_frame, make_part
 from sqlml.training.rows.read_rows import read_rows
 from sqlml.training.rows.training_columns import (
     Role,
@@ -50,14 +50,16 @@ from sqlml.training.rows.training_columns import (
     label_sql,
     read_columns,
 )
-from sqlml.training.train_model import Trained, train, versions_of
+from sqlml.training.train_model import TrainedModel, collect_versions, train
 from sqlml.types import NESTED
 
 _KEYS = ("sqlml_key_0", "sqlml_key_1")
 """Columns that decide which rows are held out."""
 
 
-def estimator_request(estimator: Any, options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
+def parse_estimator_request(
+    estimator: Any, options: Mapping[str, Any], kept: tuple[str, ...]
+) -> Request:
     """Parse the options for training an estimator.
 
     Args:
@@ -109,7 +111,7 @@ def _find_task(estimator: Any) -> Task:
     return "isolate" if base.is_outlier_detector(estimator) else "project"
 
 
-def train_estimator(host: RowHost, query: str, estimator: Any, request: Request) -> Trained:
+def train_estimator(host: RowHost, query: str, estimator: Any, request: Request) -> TrainedModel:
     """Fit a clone of an estimator to the rows of a query that are not held out.
 
     Raises:
@@ -125,7 +127,7 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     features = [name for name in types if name not in request.other_columns]
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
-    stage("reading")
+    show_stage("reading")
     frame = host.fetch_frame(_build_query(query, columns, request))
     split, mask = _find_held_out(frame, request)
     if request.held_out_for is not None and not mask.any():
@@ -139,12 +141,12 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     )
     notices += check_label(request, types.get(request.label or ""))
     log = TrainingLog()
-    stage("fitting")
+    show_stage("fitting")
     model = _fit_clone(estimator, frame.loc[~mask], features, request, types)
-    stage("measuring it")
+    show_stage("measuring it")
     log.round(None, None)
     measured = frame.loc[mask] if mask.any() else frame.loc[~mask]
-    return Trained(
+    return TrainedModel(
         model=model,
         labels=None if classes is None else classes.labels(),
         request=request,
@@ -157,7 +159,7 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
         log=log,
         statistics=tuple(column.to_dict() for column in statistics),
         notices=tuple(notices),
-        versions=versions_of(request),
+        versions=collect_versions(request),
         seconds=time.perf_counter() - start,
         held_out_rows=partial(_make_part, frame.loc[mask], features, request, classes)
         if mask.any()
@@ -195,7 +197,7 @@ def _find_held_out(frame: Any, request: Request) -> tuple[Any, Any]:
     """Return the settled split, and which rows are held out, (n,) bool."""
     import pyarrow as pa
 
-    split = request.split.settled(len(frame))
+    split = request.split.settle(len(frame))
     keys = [frame[name] for name in _KEYS if name in frame]
     if split.method == "none" or not len(frame):
         return split, np.zeros(len(frame), bool)
@@ -281,14 +283,16 @@ def _compute_metrics(model: Any, part: Part, request: Request, classes: Classes 
         predictions = [codes.get(value, -1) for value in classes.plain(model.predict(part.X))]
         return {"accuracy": float(np.average(np.array(predictions) == part.y, weights=part.weight))}
     try:
-        return metrics_of(model, part, request.task, 0 if classes is None else len(classes))
+        return compute_model_metrics(
+            model, part, request.task, 0 if classes is None else len(classes)
+        )
     except (AttributeError, ValueError, TypeError) as error:
         raise UnsupportedModelError(
             f"{type(model).__name__} does not predict as scikit-learn's estimators do: {error}"
         ) from error
 
 
-def compared_rows(host: RowHost, query: str, trained: Trained, model: Model) -> Part:
+def compared_rows(host: RowHost, query: str, trained: TrainedModel, model: Model) -> Part:
     """Return the held-out rows of a training, with the features of another model.
 
     Args:
@@ -297,7 +301,7 @@ def compared_rows(host: RowHost, query: str, trained: Trained, model: Model) -> 
     Raises:
         ConfigError: the model takes lists or maps.
     """
-    expressions = {} if model.transform is None else model.transform.made
+    expressions = {} if model.transform is None else model.transform.expressions
     features = []
     for feature in model.features:
         if feature.kind == "any":
@@ -317,13 +321,15 @@ def compared_rows(host: RowHost, query: str, trained: Trained, model: Model) -> 
     request = replace(trained.request, trainer=trainer, out_of_core=False)
     rows = read_rows(host, query, columns, request, Progress())
     assert rows.held_out is not None
-    return part_of(rows.held_out, build_frame(rows, rows.held_out, rows.order), request, rows)
+    return make_part(rows.held_out, build_frame(rows, rows.held_out, rows.order), request, rows)
 
 
 class Trainers(Protocol):
     """A service that trains models on the rows of a session's queries."""
 
-    def by_type(self, query: str, request: Request, transform: Sequence[str] | None) -> Trained:
+    def train_model_type(
+        self, query: str, request: Request, transform: Sequence[str] | None
+    ) -> TrainedModel:
         """Train a model of a type, as `train` does.
 
         Args:
@@ -331,11 +337,11 @@ class Trainers(Protocol):
         """
         ...
 
-    def by_estimator(self, query: str, estimator: Any, request: Request) -> Trained:
+    def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
         """Train an estimator from Python, as `train_estimator` does."""
         ...
 
-    def held_out(self, query: str, trained: Trained, model: Model) -> Part:
+    def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
         """Return the held-out rows of a training, X a frame with the features of another model."""
         ...
 
@@ -346,7 +352,9 @@ class RowTrainers:
 
     host: RowHost
 
-    def by_type(self, query: str, request: Request, transform: Sequence[str] | None) -> Trained:
+    def train_model_type(
+        self, query: str, request: Request, transform: Sequence[str] | None
+    ) -> TrainedModel:
         """Train a model of a type."""
         if request.num_workers is not None:
             raise ConfigError(
@@ -354,11 +362,11 @@ class RowTrainers:
             )
         return train(self.host, query, request, transform)
 
-    def by_estimator(self, query: str, estimator: Any, request: Request) -> Trained:
+    def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
         """Train an estimator from Python."""
         return train_estimator(self.host, query, estimator, request)
 
-    def held_out(self, query: str, trained: Trained, model: Model) -> Part:
+    def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
         """Return the held-out rows of a training, for another model."""
         has_expressions = any(column.expression is not None for column in trained.columns.features)
         if model.transform is not None or has_expressions:

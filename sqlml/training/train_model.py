@@ -26,39 +26,39 @@ from sqlml.scorer.evaluate import Metrics
 from sqlml.training.fitting.checkpoint import Checkpoint, Fitting
 from sqlml.training.fitting.fit import cannot_be_trained, fit
 from sqlml.training.fitting.tuning import Fit, is_end_of_trial, tune
-from sqlml.training.model_types import SUPERVISED, find_block_estimator, metrics_of
+from sqlml.training.model_types import SUPERVISED, compute_model_metrics, find_block_estimator
 from sqlml.training.options import estimator_parameters
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import Split
 from sqlml.training.progress import TrainingLog
 from sqlml.training.row_store import Part, StoredRows, sample
-from sqlml.training.rows.check_rows import check_rows, keys_of
+from sqlml.training.rows.check_rows import check_rows, find_keys
 from sqlml.training.rows.estimator_input import (
+    assemble_model,
     build_frame,
     encode_blocks,
-    held_out_part,
-    part_of,
+    make_part,
+    read_held_out,
     select_matrix,
-    whole_model,
 )
 from sqlml.training.rows.feature_pipeline import (
     FOLDS,
     FeatureGroups,
-    feature_transformer,
     find_text_columns,
     group_features,
     learns_in_blocks,
+    make_transformer,
 )
 from sqlml.training.rows.read_rows import SHARES, MemoryGuard, TrainingRows, read_rows
 from sqlml.training.rows.training_columns import TrainingColumns, read_columns
 from sqlml.types import Labels
 
-MOST_MEASURED = 100_000
+MAX_MEASURED_ROWS = 100_000
 """Rows on which metrics are computed if none are held out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trained:
+class TrainedModel:
     """A trained model with the facts that are stored with it.
 
     model: the fitted pipeline. labels: its classes in their SQL type, or None. rows, held_out:
@@ -93,7 +93,7 @@ def train(
     *,
     inlines: bool = True,
     identity: str = "",
-) -> Trained:
+) -> TrainedModel:
     """Train the requested model on the rows of a query.
 
     Args:
@@ -131,11 +131,11 @@ def _train(
     log: TrainingLog,
     inlines: bool,
     identity: str,
-) -> Trained:
+) -> TrainedModel:
     rows = read_rows(host, query, columns, request, log.progress)
     if rows.held_out is None and request.held_out_for is not None:
         raise ConfigError(request.held_out_for)
-    keys = keys_of(rows)
+    keys = find_keys(rows)
     texts = find_text_columns(rows.features, rows.names, keys, request)
     label_type = None if columns.label is None else columns.label.type
     notices = [*_report_left_out(columns, inlines), *check_rows(rows, request, texts, label_type)]
@@ -167,9 +167,9 @@ def _train(
         fit_result = prepared.fit(request.parameters, log, prepared.open_checkpoint(identity))
     held_out_rows = None
     if rows.held_out is not None:
-        held_out_rows = partial(held_out_part, rows, groups, request)
-    return Trained(
-        model=whole_model(prepared.transformer, fit_result.estimator, rows.classes),
+        held_out_rows = partial(read_held_out, rows, groups, request)
+    return TrainedModel(
+        model=assemble_model(prepared.transformer, fit_result.estimator, rows.classes),
         labels=None if rows.classes is None else rows.classes.labels(),
         request=request,
         split=rows.split,
@@ -179,7 +179,7 @@ def _train(
         log=fit_result.log,
         statistics=tuple(rows.statistics[f.name].to_dict() for f in features),
         notices=tuple(notices),
-        versions=versions_of(request),
+        versions=collect_versions(request),
         seconds=0.0,  # `train` sets the seconds.
         held_out_rows=held_out_rows,
         columns=columns.fill_texts(filled_texts),
@@ -251,7 +251,7 @@ class _PreparedRows:
             return None
         excluded = ("checkpoint", "num_trials")  # A search may resume with more trials.
         options = sorted(repr(item) for item in request.given.items() if item[0] not in excluded)
-        versions = versions_of(request)
+        versions = collect_versions(request)
         if request.searched:
             versions["optuna"] = version("optuna")
         identity = repr((query, options, sorted(versions.items())))
@@ -285,10 +285,12 @@ class _PreparedRows:
             estimator = fit(fitting)
             measured = self.held_out
             if measured is None:
-                measured = sample(part_of(rows.fitted, self.X, request, rows), MOST_MEASURED)
+                measured = sample(make_part(rows.fitted, self.X, request, rows), MAX_MEASURED_ROWS)
             elif request.task not in SUPERVISED:  # These metrics need all rows at once.
-                measured = sample(measured, MOST_MEASURED)
-            return Fit(estimator, metrics_of(estimator, measured, request.task, classes), log)
+                measured = sample(measured, MAX_MEASURED_ROWS)
+            return Fit(
+                estimator, compute_model_metrics(estimator, measured, request.task, classes), log
+            )
         except SqlmlError:
             raise
         except Exception as error:  # A library may raise any exception.
@@ -306,7 +308,7 @@ def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -
     """
     if groups.many:
         _check_folds(rows, groups.many[0])
-    transformer = feature_transformer(groups, rows.names, request)
+    transformer = make_transformer(groups, rows.names, request)
     if not learns_in_blocks(groups, rows.names, request):
         _check_fits_memory(rows, groups, request)
     if request.trainer.features == "scaled" and _stays_in_file(rows, groups, request):
@@ -328,8 +330,8 @@ def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -
             held_X = transformer.transform(
                 build_frame(rows, rows.held_out, groups.names, groups.texts)
             )
-    fitted = part_of(rows.fitted, X, request, rows, weighs_classes=True)
-    held_out = None if rows.held_out is None else part_of(rows.held_out, held_X, request, rows)
+    fitted = make_part(rows.fitted, X, request, rows, weighs_classes=True)
+    held_out = None if rows.held_out is None else make_part(rows.held_out, held_X, request, rows)
     first = len(groups.numbers)
     categories = list(range(first, first + len(groups.few)))
     is_native = request.trainer.features in ("ordinal", "named")
@@ -393,7 +395,7 @@ def _check_fits_memory(rows: TrainingRows, groups: FeatureGroups, request: Reque
     MemoryGuard(request, width, rows.memory_limit).check(count)
 
 
-def versions_of(request: Request) -> dict[str, str]:
+def collect_versions(request: Request) -> dict[str, str]:
     """Return the versions of the libraries that train the model."""
     packages = dict.fromkeys(
         ("duckdb", "numpy", "sklearn", request.trainer.package, *request.trainer.packages)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import VerificationError
-from sqlml.importers.onnx.labels import columns_of_labels, is_score
+from sqlml.importers.onnx.labels import find_label_columns, is_score_name
 from sqlml.types import Array
 
 if TYPE_CHECKING:  # pandas is optional: without it, models are registered unverified
@@ -274,7 +274,7 @@ def _onnx_outputs(
             predictions.setdefault("label", value)
     if len(ports) == 1 or not (predictions or request.has_classes):
         return {request.outputs[0]: values[0]}
-    label_columns = columns_of_labels(scores, request.labels)
+    label_columns = find_label_columns(scores, request.labels)
     if label_columns:
         return {**predictions, "proba": np.concatenate([scores[n] for n in label_columns], axis=1)}
     for name, value in scores.items():
@@ -282,7 +282,7 @@ def _onnx_outputs(
             request.has_classes and value.shape[1] == len(request.labels)
         )
         predictions.setdefault(
-            "proba" if has_column_per_class and not is_score(name) else "score", value
+            "proba" if has_column_per_class and not is_score_name(name) else "score", value
         )
     return predictions
 

@@ -48,12 +48,12 @@ class Difference:
     relative: float
     flips: int
     certain_flips: int
-    bound: float
+    tolerance: float
 
     @property
     def agrees(self) -> bool:
         """Return whether the difference is within the contract."""
-        return self.relative <= self.bound and not self.certain_flips
+        return self.relative <= self.tolerance and not self.certain_flips
 
 
 def compare_outputs(

@@ -16,10 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sqlml.child_process import SECONDS, Child, Ended, Failed
-from sqlml.errors import ArtifactError, MissingDependencyError, SqlmlError, VerificationError, named
+from sqlml.child_process import SECONDS, Child, ChildEnded, ChildFailed
+from sqlml.errors import (
+    ArtifactError,
+    MissingDependencyError,
+    SqlmlError,
+    VerificationError,
+    make_error,
+)
 from sqlml.importers.catboost.binary import MAGIC
-from sqlml.ir.damaged_file import reading
+from sqlml.ir.damaged_file import report_damage
 from sqlml.types import Array
 from sqlml.verifying.ask_library import PredictionRequest, Predictions, predict_with_library
 from sqlml.verifying.compare import tolerance_of_family
@@ -147,7 +153,7 @@ class FileSource:
         """
         try:
             self._child.__enter__()
-        except (Ended, Failed) as error:
+        except (ChildEnded, ChildFailed) as error:
             raise self._describe_failure(error, "reads") from None
         return self
 
@@ -160,17 +166,17 @@ class FileSource:
         question = pickle.dumps(frame, pickle.HIGHEST_PROTOCOL)
         try:
             reply = self._child.ask(question, SECONDS + len(frame) / ROWS_PER_SECOND)
-        except (Ended, Failed) as error:
+        except (ChildEnded, ChildFailed) as error:
             raise self._describe_failure(error, "predicts with") from None
-        with reading(f"the answer about {self._path}", "try again"):
+        with report_damage(f"the answer about {self._path}", "try again"):
             return _unpack_predictions(reply)
 
-    def _describe_failure(self, error: Ended | Failed, action: str) -> SqlmlError:
-        if isinstance(error, Failed):
-            sqlml_error = named(error.name, error.message)
+    def _describe_failure(self, error: ChildEnded | ChildFailed, action: str) -> SqlmlError:
+        if isinstance(error, ChildFailed):
+            sqlml_error = make_error(error.name, error.message)
             if sqlml_error is not None:
                 return sqlml_error
-            error = Ended(f"fails ({error.name}: {error.message})")
+            error = ChildEnded(f"fails ({error.name}: {error.message})")
         return ArtifactError(
             f"{self._path}: a process in which {self._library} {action} this file {error}; the "
             "file is damaged or hostile, or needs more memory or time than is allowed"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from sqlml.errors import ArtifactError, UntrustedArtifactError
-from sqlml.importers.file_formats import kind_of
+from sqlml.importers.file_formats import detect_format
 from sqlml.importers.model_checks import try_foreign
 from sqlml.importers.model_file import ModelFile
 from sqlml.importers.spark_ml.pipeline_stages import SparkModel
@@ -114,7 +114,7 @@ def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> 
 
 
 @contextmanager
-def source_of(file: ModelFile, program: Program, *, allow_pickle: bool) -> Iterator[Source]:
+def open_source(file: ModelFile, program: Program, *, allow_pickle: bool) -> Iterator[Source]:
     """Open the model of a file as a source.
 
     Args:
@@ -127,7 +127,7 @@ def source_of(file: ModelFile, program: Program, *, allow_pickle: bool) -> Itera
         MissingDependencyError: the file's library is not installed.
     """
     is_automatic = file.format.upper() == "AUTO"
-    kind = kind_of(file.content, file.path) if is_automatic else file.format
+    kind = detect_format(file.content, file.path) if is_automatic else file.format
     if kind.upper() == "TORCH" and not allow_pickle:
         raise UntrustedArtifactError(
             f"{file.path}: torch itself may execute code that such a file contains; connect with "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, ConfigError, MissingDependencyError
-from sqlml.importers.spark_ml.importer import Plan, plan
+from sqlml.importers.spark_ml.importer import Plan, make_plan
 from sqlml.importers.spark_ml.live import read_object
 from sqlml.regular_files import local_path
 from sqlml.types import Array
@@ -59,7 +59,7 @@ def predict_with_spark(
     model: Any, frame: pd.DataFrame, request: PredictionRequest
 ) -> dict[str, Array]:
     """Return the outputs of `model.transform` for the rows of a frame; missing values are NULL."""
-    pipeline = plan(read_object(model, trees=False))
+    pipeline = make_plan(read_object(model, trees=False))
     rows = _active_session().createDataFrame(*_to_spark_rows(frame, request, pipeline.vector))
     columns = _match_columns(pipeline, request)
     column_names = dict.fromkeys(name for names in columns.values() for name in names)
@@ -95,7 +95,7 @@ def _to_spark_rows(
 def _match_columns(pipeline: Plan, request: PredictionRequest) -> dict[str, tuple[str, ...]]:
     """Return output -> the names of the corresponding Spark columns."""
     if pipeline.predictor is None:
-        return {"transform": pipeline.made}
+        return {"transform": pipeline.outputs}
     stage, naming = pipeline.predictor, pipeline.naming
     candidates = {
         "label": (naming or stage).text("predictionCol" if naming is None else "outputCol"),

@@ -13,8 +13,8 @@ import numpy as np
 
 from sqlml.errors import ScoringError, VerificationError
 from sqlml.ir.program import Program
-from sqlml.planner.binding.refused_nulls import refused
-from sqlml.planner.program.sample_rows import samples, samples_suit
+from sqlml.planner.binding.refused_nulls import find_null_inputs
+from sqlml.planner.program.sample_rows import can_make_samples, make_sample_frames
 from sqlml.scorer.scorer import Scorer
 from sqlml.types import Feature
 from sqlml.verifying.ask_library import Predictions, has_source
@@ -63,7 +63,7 @@ class Verification:
         return "; ".join(
             f"{d.certain_flips} of {d.rows} labels differ"
             if d.certain_flips
-            else f"{d.output} differs by {d.relative:.1e} relative ({d.bound:.0e} is allowed)"
+            else f"{d.output} differs by {d.relative:.1e} relative ({d.tolerance:.0e} is allowed)"
             for d in self.differences
             if not d.agrees
         )
@@ -101,14 +101,14 @@ def verify_source(
     """
     if not _has_pandas():
         return Verification(skipped="pandas is not installed")
-    if not samples_suit(features):
+    if not can_make_samples(features):
         return Verification(skipped="no rows can be made for columns of lists or maps")
     differences: list[Difference] = []
     row_count, skipped = 0, ""
     scorer = Scorer(program, features, {"backend": "reference"})
     with source_context as source:
         start = time.perf_counter()
-        for frame in samples(program, features):
+        for frame in make_sample_frames(program, features):
             if program.nbytes > LARGE_PROGRAM_BYTES:
                 frame = frame.head(LARGE_PROGRAM_ROWS)
             frame = _drop_null_texts(frame, source, program)
@@ -154,7 +154,7 @@ def verify_rows(
         ArtifactError: the library crashes.
     """
     scorer = Scorer(program, features, options)
-    frame = frame[frame[sorted(refused(options, program))].notna().all(axis=1)]
+    frame = frame[frame[sorted(find_null_inputs(options, program))].notna().all(axis=1)]
     if frame.empty:
         raise VerificationError(
             "each of these rows lacks a value, so on_null makes all of them NULL"
@@ -262,5 +262,5 @@ def _merge_differences(differences: Sequence[Difference]) -> Difference:
         max(d.relative for d in differences),
         sum(d.flips for d in differences),
         sum(d.certain_flips for d in differences),
-        differences[0].bound,
+        differences[0].tolerance,
     )

@@ -10,8 +10,8 @@ from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.hashes import city_hash32
 from sqlml.ir.operators import elementwise as elementwise_ops
-from sqlml.ir.operators.categories import Combination, packed
-from sqlml.ir.operators.categories import hashes as hashes_of
+from sqlml.ir.operators.categories import Combination, pack_combinations
+from sqlml.ir.operators.categories import hash_combinations as hashes_of
 from sqlml.ir.program import Program
 from sqlml.types import NESTED
 from tests.contract import distance_cases, item_cases, opaque_cases, text_cases
@@ -168,7 +168,7 @@ def combinations(b: Builder) -> Value:
         keys = np.unique(hashes_of(pairs, places))[: 9 if columns else 0]
         values = np.arange((keys.size + 1) * width, dtype=np.float32).reshape(-1, width)
         given.append(Combination(places, keys, values))
-    return b.op("look_up_combinations", x, **packed(given))
+    return b.op("look_up_combinations", x, **pack_combinations(given))
 
 
 def known(b: Builder) -> Value:

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sqlml.backends import base
-from sqlml.backends.devices import available
+from sqlml.backends.devices import is_available
 from sqlml.errors import BackendError, InputTypeError, MissingValueError, UnknownCategoryError
 from sqlml.ir import ops, reference
 from sqlml.ir.builder import Builder
-from sqlml.ir.operators.opaque import NATIVE_ALONE, OWNERS
+from sqlml.ir.operators.opaque import NATIVE_ONLY, OWNING_BACKENDS
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
@@ -28,7 +28,7 @@ from tests.support.random_trees import Recipe, grow, program_of, rows_for
 from tests.support.tree_recipes import RECIPES
 
 OWN_MATHEMATICS = frozenset(
-    {"exp", "expm1", "log", "log1p", "sigmoid", "softmax", "tanh", *NATIVE_ALONE}
+    {"exp", "expm1", "log", "log1p", "sigmoid", "softmax", "tanh", *NATIVE_ONLY}
 )
 """Operators that the native backend computes otherwise than numpy."""
 
@@ -55,10 +55,10 @@ def runs(program: Program, op: str) -> list[tuple[str, Program]]:
         tensors = [(b, lower(program, s)) for b in ("torch", "onnxruntime") for s in STRATEGIES]
         whole = [] if Ensemble.of(program.nodes[-1].attrs).has_categories else [program]
         return [*native, *tensors, *(("onnxruntime", p) for p in whole)]
-    if op in NATIVE_ALONE:
+    if op in NATIVE_ONLY:
         return native
-    if op in OWNERS:
-        return [("reference", program), (OWNERS[op], program)]
+    if op in OWNING_BACKENDS:
+        return [("reference", program), (OWNING_BACKENDS[op], program)]
     lowered = verify(lower_model_ops(program))
     passed = run_passes(lowered, passes=TENSOR_PASSES)
     forms = [lowered] if passed is lowered else [lowered, passed]
@@ -85,7 +85,7 @@ def test_operator_equals_the_reference(op: str) -> None:
             inputs = batch(program, rows)
             want = reference.run(program, inputs)["transform"]
             for backend, lowered in runs(program, op):
-                engine = base.load(backend)
+                engine = base.load_backend(backend)
                 assert engine.supports(lowered) is None
                 got = engine.compile(lowered).run(inputs)["transform"]
                 own = backend == "native" and op in OWN_MATHEMATICS
@@ -96,20 +96,22 @@ def test_operator_equals_the_reference(op: str) -> None:
 
 
 def test_torch_runs_every_operator_that_needs_no_lowering() -> None:
-    torch = base.load("torch")
+    torch = base.load_backend("torch")
     for op, makes in CASES.items():
         b = Builder()
         program = b.build({"transform": makes[0](b)})
         reason = torch.supports(program)
-        if op in NATIVE_ALONE:
+        if op in NATIVE_ONLY:
             assert reason is not None and op in reason
         elif op in ("tree_ensemble", "linear_leaves", "linear", "one_hot", "impute"):
-            fused = op == "tree_ensemble" and available("cuda")  # which runs there, see tests/gpu
+            fused = op == "tree_ensemble" and is_available(
+                "cuda"
+            )  # which runs there, see tests/gpu
             assert fused or (reason is not None and op in reason)
             with pytest.raises(BackendError, match="lowered"):
                 torch.compile(program)
-        elif OWNERS.get(op, "torch") != "torch":
-            assert reason is not None and repr(OWNERS[op]) in reason
+        elif OWNING_BACKENDS.get(op, "torch") != "torch":
+            assert reason is not None and repr(OWNING_BACKENDS[op]) in reason
         else:
             assert reason is None
 
@@ -137,17 +139,19 @@ def check_trees(recipe: Recipe, rows: int) -> None:
     e = grow(recipe)
     program, x = program_of(e), rows_for(e, rows, recipe.seed)
     want = reference.run(program, {"x": x})["score"]
-    np.testing.assert_array_equal(base.load("native").compile(program).run({"x": x})["score"], want)
+    np.testing.assert_array_equal(
+        base.load_backend("native").compile(program).run({"x": x})["score"], want
+    )
     for strategy in STRATEGIES:
         lowered = verify(lower(program, strategy))
         np.testing.assert_array_equal(reference.run(lowered, {"x": x})["score"], want)
         passed = run_passes(lowered, passes=TENSOR_PASSES)
         for backend in ("torch", "onnxruntime"):
-            got = base.load(backend).compile(passed).run({"x": x})["score"]
+            got = base.load_backend(backend).compile(passed).run({"x": x})["score"]
             assert got.dtype == want.dtype
             np.testing.assert_array_equal(got, want)
     if not e.has_categories:
-        got = base.load("onnxruntime").compile(program).run({"x": x})["score"]
+        got = base.load_backend("onnxruntime").compile(program).run({"x": x})["score"]
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
 
@@ -172,8 +176,8 @@ def test_a_nan_only_row_goes_by_default_directions(strategy: str) -> None:
 
 def compiled(program: Program, strategy: str) -> base.Compiled:
     if strategy == "native":
-        return base.load("native").compile(program)
-    return base.load("torch").compile(lower(program, strategy))
+        return base.load_backend("native").compile(program)
+    return base.load_backend("torch").compile(lower(program, strategy))
 
 
 @pytest.mark.parametrize("strategy", ["native", *STRATEGIES])
@@ -194,7 +198,7 @@ def test_a_pickled_model_scores_the_same(strategy: str) -> None:
     e = grow(Recipe(seed=1, sets=True))
     program, x = program_of(e), rows_for(e, 100)
     model = (
-        base.load("reference").compile(program)
+        base.load_backend("reference").compile(program)
         if strategy == "reference"
         else compiled(program, strategy)
     )
@@ -247,7 +251,7 @@ def test_a_value_that_the_model_does_not_take_is_named(
         allow_nan=allow_nan,
         step="LogisticRegression",
     )
-    model = base.load(backend).compile(b.build({"transform": b.op("neg", x)}))
+    model = base.load_backend(backend).compile(b.build({"transform": b.op("neg", x)}))
     fine = np.array([[1.0, np.nan if allow_nan else 2.0]])
     np.testing.assert_array_equal(model.run({"x": fine})["transform"], -fine)
     with pytest.raises(MissingValueError, match=f"'plan' has {word}"):
@@ -259,7 +263,7 @@ def test_an_unknown_category_is_named(backend: str) -> None:
     b = Builder()
     codes = b.op("encode", b.input("c", "string"), categories=words("a"), missing=-1)
     known_codes = b.op("require_known", codes, feature="c", step="OrdinalEncoder")
-    model = base.load(backend).compile(b.build({"transform": known_codes}))
+    model = base.load_backend(backend).compile(b.build({"transform": known_codes}))
     assert model.run({"c": np.array(["a"], object)})["transform"].tolist() == [[0]]
     for bad in ("z", None):
         with pytest.raises(UnknownCategoryError, match="'c' has a category"):
@@ -270,7 +274,7 @@ def test_an_unknown_category_is_named(backend: str) -> None:
 def test_a_batch_that_does_not_fit_is_an_input_type_error(backend: str) -> None:
     b = Builder()
     total = b.op("add", b.input("x", "float64"), b.input("y", "float64"))
-    model = base.load(backend).compile(b.build({"score": total}))
+    model = base.load_backend(backend).compile(b.build({"score": total}))
     with pytest.raises(InputTypeError, match="no column 'y'"):
         model.run({"x": np.zeros(2)})
     with pytest.raises(InputTypeError, match="'y' has shape"):
@@ -285,7 +289,7 @@ def test_only_the_outputs_asked_for_run(backend: str) -> None:
     x = b.input("x", "float64")
     checked = b.op("require_finite", x, features=("x",), allow_nan=False, step="Ridge")
     program = b.build({"score": b.op("neg", x), "label": checked})
-    model = base.load(backend).compile(program)
+    model = base.load_backend(backend).compile(program)
     assert list(model.run({"x": np.array([np.inf])}, ["score"])) == ["score"]
     with pytest.raises(MissingValueError):
         model.run({"x": np.array([np.inf])})
@@ -297,7 +301,9 @@ def test_read_only_strided_reversed_and_unaligned_input(backend: str) -> None:
     filled = b.op("impute", b.input("x", "float64", 3), fill=np.zeros(3), missing=-1.0)
     x = b.op("select", filled, indices=np.array([2, 1]))
     program = b.build({"transform": b.op("neg", x)})
-    model = base.load(backend).compile(lower_model_ops(program) if backend in TENSOR else program)
+    model = base.load_backend(backend).compile(
+        lower_model_ops(program) if backend in TENSOR else program
+    )
     wide = np.arange(60.0).reshape(10, 6)
     unaligned = np.zeros(241, np.uint8)[1:].view(np.float64).reshape(10, 3)
     unaligned[:] = wide[:, :3]

@@ -80,7 +80,7 @@ def test_a_place_that_rows_compute_is_checked_when_it_is_used(op: str) -> None:
     for name in hostile.BACKENDS:
         for value in (-1.0, 3.0, 1e18):
             with pytest.raises(SqlmlError, match="reaches outside its table"):
-                hostile.base.load(name).compile(program).run({"x": np.array([value])})
+                hostile.base.load_backend(name).compile(program).run({"x": np.array([value])})
 
 
 def test_an_onnx_graph_in_a_stored_program_is_tried_first() -> None:

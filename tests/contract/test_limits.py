@@ -51,7 +51,7 @@ def agree(model: Any, x: Any, rtol: float = 1e-6) -> None:
     inputs = dict(zip(names, x.T.astype(np.float64), strict=True))
     read = {name: inputs[name] for name in program.inputs}
     want = np.asarray(model.predict(x))
-    made = hostile.base.load("native").compile(program).run(read)
+    made = hostile.base.load_backend("native").compile(program).run(read)
     if program.labels:
         assert (program.labels[0].array()[made["label"][:, 0]] == want).all()
         np.testing.assert_allclose(made["proba"], model.predict_proba(x), rtol=rtol, atol=1e-9)
@@ -128,7 +128,7 @@ def test_a_chain_of_xgboost(depth: int) -> None:
     assert max(trees.depth for trees in ensembles(imported.program)) == depth
     inputs = {f"f{i}": x[:, i] for i in range(5)}
     for name in hostile.BACKENDS:
-        made = hostile.base.load(name).compile(imported.program).run(inputs)
+        made = hostile.base.load_backend(name).compile(imported.program).run(inputs)
         want = booster.predict(xgboost.DMatrix(x), output_margin=True)
         np.testing.assert_array_equal(made["score"], want)
 
@@ -146,7 +146,7 @@ def test_a_vocabulary_of_a_million_words() -> None:
     imported = import_model(pipe, ["text"])
     program = store.loads(store.dumps(imported.program))
     for name in hostile.BACKENDS:
-        made = hostile.base.load(name).compile(program).run({"text": texts})
+        made = hostile.base.load_backend(name).compile(program).run({"text": texts})
         np.testing.assert_allclose(made["score"][:, 0], pipe.decision_function(texts), rtol=1e-12)
 
 

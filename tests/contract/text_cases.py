@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.utf8_column import pack
+from sqlml.ir.utf8_column import pack_words
 
 FLOATS = ("float32", "float64")
 
@@ -36,7 +36,7 @@ def tokens(b: Builder, op: str = "count_tokens", **changes: object) -> Value:
         "step": "CountVectorizer",
     }
     if op == "count_tokens":
-        data, ends = pack(["a", "zz", "b ", "ß", "\udc80", "z", "zz b", "b"])
+        data, ends = pack_words(["a", "zz", "b ", "ß", "\udc80", "z", "zz b", "b"])
         attrs |= {"words": data, "ends": ends}
     return b.op(op, texts, **(attrs | changes))
 
@@ -69,7 +69,7 @@ def sparsified(dtype: str) -> Make:
     return lambda b: dense(b, b.op("sparsify", b.input("x", dtype, 3)))
 
 
-TWICE = dict(zip(("words", "ends"), pack(["z", "b", "z", "zz"]), strict=True))
+TWICE = dict(zip(("words", "ends"), pack_words(["z", "b", "z", "zz"]), strict=True))
 """A vocabulary that no vectorizer has: its last "z" counts."""
 
 WORD = {"analyzer": "word", "pattern": r"(?u)\b\w\w+\b"}

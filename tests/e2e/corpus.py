@@ -33,11 +33,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from sqlml.parsing.parse import cut
+from sqlml.parsing.parse import split_sql
 from sqlml.parsing.tokens import tokenize
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.widened_from import find_source
-from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.read_outline import read_outline
 from sqlml.planner.syntax.table_form import find_table_forms
 
 FOLDER = Path(__file__).parents[1] / "golden" / "sql" / "scored"
@@ -74,7 +74,7 @@ class Case:
     @property
     def writes(self) -> bool:
         """Whether it changes the database, or what the connection remembers."""
-        found = [tokenize(statement) for statement in cut(self.query)]
+        found = [tokenize(statement) for statement in split_sql(self.query)]
         reads = all(tokens[0].upper in _READS or tokens[0].text == "(" for tokens in found)
         return bool(self.setup or self.then) or len(found) > 1 or not reads
 
@@ -198,7 +198,7 @@ def check_only_calls_changed(plan: Plan) -> None:
     of a probability, the sign and the number are others. A table form becomes a subquery.
     """
     sql, tokens = plan.statement, tokenize(plan.statement)
-    outline, sources, free = outline_of(sql), set(), []
+    outline, sources, free = read_outline(sql), set(), []
     for call in outline.calls:
         start, end = call.span.start, call.span.end
         written = " ".join(sql[start:end].split())

@@ -26,11 +26,11 @@ from sklearn.preprocessing import (
 from xgboost import XGBClassifier
 
 import sqlml
-from sqlml.catalog.connection import IS_TWO
+from sqlml.catalog.connection import IS_DUCKDB_2
 from sqlml.udfs.duckdb.native import install
 
 NEEDS_NATIVE = pytest.mark.skipif(
-    not IS_TWO or not (install.BUILT / install.EXTENSION).is_file(),
+    not IS_DUCKDB_2 or not (install.BUILT / install.EXTENSION).is_file(),
     reason="needs DuckDB 2.0, and native functions that were built",
 )
 

@@ -14,7 +14,7 @@ import pytest
 from sqlml.backends import costs
 from sqlml.backends.native.jit import compile_ahead
 from sqlml.backends.native.jit.compile_ahead import known_kernels
-from sqlml.catalog.connection import IS_TWO
+from sqlml.catalog.connection import IS_DUCKDB_2
 from sqlml.tools.cli import main
 from sqlml.udfs.duckdb.native import install
 from tests.e2e.shop import COUNT, fill, yes
@@ -115,7 +115,9 @@ def test_warm_fails_where_native_functions_cannot_be_installed(
         monkeypatch.setenv("HOME", str(home))
         assert main(["native"]) == 0
         before = capsys.readouterr().out
-        is_available = IS_TWO and (install.BUILT / install.EXTENSION).is_file() and home == tmp_path
+        is_available = (
+            IS_DUCKDB_2 and (install.BUILT / install.EXTENSION).is_file() and home == tmp_path
+        )
         assert main(["warm"]) == (0 if is_available else 1)
         out, err = capsys.readouterr()
         assert main(["native"]) == 0
@@ -150,7 +152,7 @@ def test_calibrate_prints_what_it_measured_and_where_it_is_kept(
     assert out.endswith(f"saved in {kept}\n")
     assert kept.read_text().startswith("{")
     monkeypatch.setenv("SQLML_COSTS", str(kept / "below a file"))
-    costs.current.cache_clear()
+    costs.current_costs.cache_clear()
     assert main(["calibrate"]) == 1
     assert "sqlml: cannot save the costs" in capsys.readouterr().err
-    costs.current.cache_clear()
+    costs.current_costs.cache_clear()

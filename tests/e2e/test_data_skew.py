@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import sqlml
 from sqlml.errors import BindError
-from sqlml.training.column_statistics import MOST_SEEN, Codes, Numbers
+from sqlml.training.column_statistics import MAX_SAMPLED, Codes, Numbers
 
 
 def made(seed: int, rows: int, shift: float) -> pd.DataFrame:
@@ -117,11 +117,11 @@ def test_an_estimator_of_ones_own_is_known_too(con: sqlml.Session) -> None:
 def test_very_many_names_and_rows() -> None:
     numbers = Numbers()
     rng = np.random.default_rng(3)
-    drawn = rng.normal(size=MOST_SEEN * 5)
+    drawn = rng.normal(size=MAX_SAMPLED * 5)
     for part in np.array_split(drawn, 37):
         numbers.add(part)
     values, counts = np.array(numbers.values()).T
-    assert MOST_SEEN / 2 <= counts.sum() <= MOST_SEEN and len(values) == 100
+    assert MAX_SAMPLED / 2 <= counts.sum() <= MAX_SAMPLED and len(values) == 100
     upto = np.searchsorted(np.sort(drawn), values, side="right") / len(drawn)
     np.testing.assert_allclose(np.cumsum(counts) / counts.sum(), upto, atol=0.005)
     codes = Codes()

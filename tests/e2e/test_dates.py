@@ -21,7 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml import errors
-from sqlml.catalog.connection import IS_TWO
+from sqlml.catalog.connection import IS_DUCKDB_2
 
 RANDOM = np.random.default_rng(0)
 ROWS = pd.DataFrame(
@@ -130,7 +130,7 @@ def test_contributions_are_per_date(con: sqlml.Session) -> None:
     assert abs(made["signup"]) > abs(made["seen"]) + abs(made["x"])
 
 
-@pytest.mark.skipif(not IS_TWO, reason="1.5 makes a struct of all columns of a row")
+@pytest.mark.skipif(not IS_DUCKDB_2, reason="1.5 makes a struct of all columns of a row")
 def test_a_plain_connection(tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as plain, sqlml.attach(plain) as con:
         con.create_model("m", MODEL)

@@ -146,10 +146,10 @@ def other_costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     made = {"native.number": 50.0, "native.product": 5.0, "onnxruntime.call": 100_000.0}
     path.write_text(json.dumps({**made, "torch.call": 1e9}))
     monkeypatch.setenv("SQLML_COSTS", str(path))
-    costs.current.cache_clear()
+    costs.current_costs.cache_clear()
     yield
     monkeypatch.undo()
-    costs.current.cache_clear()
+    costs.current_costs.cache_clear()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -19,7 +19,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import sqlml
-from sqlml.interruption import interruption_after, uninterrupted
+from sqlml.interruption import interruption_after, run_uninterrupted
 from tests.e2e import child as script
 from tests.e2e import interrupted_child
 from tests.e2e.interrupted_child import TENSORS, WAYS
@@ -185,12 +185,12 @@ def test_work_that_is_not_interrupted_goes_on_though_its_caller_is() -> None:
         done.set()
 
     with pytest.raises(KeyboardInterrupt):
-        uninterrupted(work)
+        run_uninterrupted(work)
     assert not done.is_set()
     assert done.wait(10)
-    assert uninterrupted(lambda: 7) == 7
+    assert run_uninterrupted(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
-        uninterrupted(lambda: 1 // 0)
+        run_uninterrupted(lambda: 1 // 0)
 
 
 @pytest.mark.parametrize("stops", [False, True])

@@ -288,7 +288,7 @@ def test_a_function_is_found_while_its_model_is_dropped(monkeypatch: pytest.Monk
             put(*kept)
 
         monkeypatch.setattr(functions_by_name._dropped, "put", late)
-        functions_by_name.dropped([parse_name(name).program])
+        functions_by_name.drop_functions([parse_name(name).program])
         finder.join(60)
         assert found == [function]
 

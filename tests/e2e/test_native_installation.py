@@ -14,7 +14,7 @@ import pytest
 import sqlml
 from sqlml.errors import BackendError
 from sqlml.udfs.duckdb.native import install
-from sqlml.udfs.duckdb.native.connection import native_connection
+from sqlml.udfs.duckdb.native.connection import open_native_connection
 from tests.e2e import child
 from tests.e2e.native_models import NEEDS_NATIVE, models, people, routes, simple
 
@@ -127,16 +127,16 @@ def test_a_file_that_was_changed_is_not_loaded(tmp_path: Path) -> None:
     (built / install.PUBLIC_KEY).write_bytes((install.BUILT / install.PUBLIC_KEY).read_bytes())
     with duckdb.connect(config={"home_directory": str(tmp_path)}) as con:
         with pytest.raises(install.Unavailable, match="signature"):
-            native_connection(con, built)
+            open_native_connection(con, built)
 
 
 def test_a_damaged_copy_is_installed_again(tmp_path: Path) -> None:
     with duckdb.connect(config={"home_directory": str(tmp_path)}) as con:
-        found = install.installed(con)
+        found = install.ensure_installed(con)
         whole = found.path.read_bytes()
         found.path.write_bytes(whole[:-1])
-        assert install.installed(con) == found and found.path.read_bytes() == whole
-        native_connection(con).close()
+        assert install.ensure_installed(con) == found and found.path.read_bytes() == whole
+        open_native_connection(con).close()
 
 
 @pytest.mark.nightly

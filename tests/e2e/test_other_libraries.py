@@ -19,7 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
 import sqlml
-from sqlml.catalog.connection import IS_TWO
+from sqlml.catalog.connection import IS_DUCKDB_2
 from sqlml.errors import BackendError, MissingValueError, UntrustedArtifactError
 
 NUMBERS = ["a", "b"]
@@ -96,7 +96,7 @@ def test_catboost_statistics_of_categories(
     unseen = table.assign(city=table.city.where(table.index % 3 != 0, "Neuland"))
     raw = model.predict(unseen, prediction_type="RawFormulaVal")
     for call in ("predict_score('m', *)", "predict_score('of_file', *)"):
-        for route in ("arrow", "native") if IS_TWO else ("arrow",):
+        for route in ("arrow", "native") if IS_DUCKDB_2 else ("arrow",):
             db.execute(f"SET sqlml_route = '{route}'")
             np.testing.assert_array_equal(answers(db, call), raw)
     with pytest.raises(MissingValueError, match="city"):

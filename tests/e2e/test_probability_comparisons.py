@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import sqlml
-from sqlml.passes.float_order import margin_threshold
+from sqlml.passes.float_order import find_margin_threshold
 
 NAMES = ["a", "b"]
 RNG = np.random.default_rng(0)
@@ -200,7 +200,7 @@ def test_the_threshold_parts_the_floats_themselves(con: Any) -> None:
     plan = con.plan("SELECT predict_score('m', *) FROM t")
     program = plan.calls[0].source
     for bound in (0.1, 0.5, 0.8, 1 - 1e-7):
-        found = margin_threshold(program, 1, ">", bound)
+        found = find_margin_threshold(program, 1, ">", bound)
         assert found is not None and found.above
         low = float(np.nextafter(np.float32(found.value), np.float32(-np.inf)))
 
@@ -209,5 +209,5 @@ def test_the_threshold_parts_the_floats_themselves(con: Any) -> None:
             return np.float32(1) / (power + np.float32(1) + np.float32(1e-16))
 
         assert float(p(found.value)) > bound >= float(p(low))
-    assert margin_threshold(program, 1, ">", 1.0) is None
-    assert margin_threshold(program, 1, "<=", 1.0) is None
+    assert find_margin_threshold(program, 1, ">", 1.0) is None
+    assert find_margin_threshold(program, 1, "<=", 1.0) is None

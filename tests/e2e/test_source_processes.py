@@ -23,8 +23,8 @@ from sklearn.neighbors import KNeighborsRegressor
 
 import sqlml
 from sqlml import errors
-from sqlml.child_process import Child, Ended, Failed
-from sqlml.ir.damaged_file import reading
+from sqlml.child_process import Child, ChildEnded, ChildFailed
+from sqlml.ir.damaged_file import report_damage
 from sqlml.verifying.ask_library import PredictionRequest
 from sqlml.verifying.library_process import FileSource
 from tests.e2e import child as script
@@ -52,17 +52,20 @@ def test_a_conversation_of_several_questions() -> None:
     ],
 )
 def test_a_child_that_ends_is_told(what: bytes, says: str) -> None:
-    with talking(b"begin") as child, pytest.raises(Ended, match=says):
+    with talking(b"begin") as child, pytest.raises(ChildEnded, match=says):
         child.ask(what, 2.0)
-    with pytest.raises(Ended, match=says), talking(what, seconds=2.0 if what == b"hang" else 60):
+    with (
+        pytest.raises(ChildEnded, match=says),
+        talking(what, seconds=2.0 if what == b"hang" else 60),
+    ):
         pass
 
 
 def test_memory_is_bounded_and_errors_have_their_names() -> None:
-    with talking(b"begin") as child, pytest.raises(Failed) as full:
+    with talking(b"begin") as child, pytest.raises(ChildFailed) as full:
         child.ask(b"fill")
     assert "MemoryError" in full.value.name
-    with talking(b"begin") as child, pytest.raises(Failed, match="no such thing") as failed:
+    with talking(b"begin") as child, pytest.raises(ChildFailed, match="no such thing") as failed:
         child.ask(b"raise")
     assert failed.value.name == "ConfigError"
 
@@ -194,5 +197,5 @@ def test_answers_of_a_child_are_checked_as_any_file() -> None:
     from sqlml.verifying.library_process import _unpack_predictions
 
     for content in (b"", b"{}", b'{"answers": {"label": {"shape": [9], "dtype": "<f8"}}}\n12'):
-        with pytest.raises(errors.ArtifactError), reading("the answer", "try again"):
+        with pytest.raises(errors.ArtifactError), report_damage("the answer", "try again"):
             _unpack_predictions(content)

@@ -24,7 +24,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
-from sqlml.catalog.connection import IS_TWO, OUR_TABLES
+from sqlml.catalog.connection import IS_DUCKDB_2, OUR_TABLES
 from sqlml.errors import CatalogError
 from sqlml.planner.program.function_names import parse_name
 
@@ -249,7 +249,7 @@ FORGED = {
     ],
     "another column": ["ALTER TABLE sqlml.catalog_tags ADD COLUMN more INTEGER"],
 }
-if IS_TWO:
+if IS_DUCKDB_2:
     FORGED |= {
         f"a trigger on {name} after {event}": [
             f"CREATE TRIGGER theirs AFTER {event} ON sqlml.{name} "

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from sqlml.backends.devices import available
+from sqlml.backends.devices import is_available
 
-collect_ignore_glob = [] if available("cuda") else ["test_gpu_operators.py", "test_gpu_trees.py"]
+collect_ignore_glob = [] if is_available("cuda") else ["test_gpu_operators.py", "test_gpu_trees.py"]

@@ -9,7 +9,7 @@ from sqlml.backends import base
 from sqlml.errors import BackendError, MissingValueError
 from sqlml.ir import ops, reference
 from sqlml.ir.builder import Builder
-from sqlml.ir.operators.opaque import NATIVE_ALONE, OWNERS
+from sqlml.ir.operators.opaque import NATIVE_ONLY, OWNING_BACKENDS
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
 from sqlml.passes.lower import STRATEGIES, lower, lower_model_ops
@@ -28,17 +28,17 @@ def forms(program: Program, op: str) -> list[Program]:
     """The ways to lower an operator for a backend of tensors."""
     if op == "tree_ensemble":
         return [run_passes(lower(program, s), passes=TENSOR_PASSES) for s in STRATEGIES]
-    if op in OWNERS:
+    if op in OWNING_BACKENDS:
         return [program]
     return [run_passes(lower_model_ops(program), passes=TENSOR_PASSES)]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("op", [op.name for op in ops.TABLE if op.name not in NATIVE_ALONE])
+@pytest.mark.parametrize("op", [op.name for op in ops.TABLE if op.name not in NATIVE_ONLY])
 def test_operator_equals_the_reference(op: str, backend: str) -> None:
-    if OWNERS.get(op, backend) != backend:
-        pytest.skip(f"{op} runs only on backend {OWNERS[op]}")
-    engine = base.load(backend)
+    if OWNING_BACKENDS.get(op, backend) != backend:
+        pytest.skip(f"{op} runs only on backend {OWNING_BACKENDS[op]}")
+    engine = base.load_backend(backend)
     for number, make in enumerate(CASES[op]):
         b = Builder()
         program = verify(b.build({"transform": make(b)}))
@@ -59,7 +59,7 @@ def test_a_check_names_what_it_refuses(backend: str) -> None:
     b = Builder()
     x = b.input("x", "float64", 2)
     x = b.op("require_finite", x, features=("age", "plan"), allow_nan=False, step="Ridge")
-    model = base.load(backend).compile(b.build({"score": b.op("neg", x)}), device="cuda")
+    model = base.load_backend(backend).compile(b.build({"score": b.op("neg", x)}), device="cuda")
     with pytest.raises(MissingValueError, match="'plan' has NULL or NaN"):
         model.run({"x": np.array([[1.0, 2.0], [3.0, np.nan]])})
     assert model.run({"x": np.ones((2, 2))})["score"].tolist() == [[-1, -1]] * 2
@@ -79,7 +79,7 @@ def test_products_of_float32_keep_all_their_digits() -> None:
     for allowed in (False, True):
         torch.backends.cuda.matmul.allow_tf32 = allowed
         try:
-            got = base.load("torch").compile(program, device="cuda").run({"x": x})["score"]
+            got = base.load_backend("torch").compile(program, device="cuda").run({"x": x})["score"]
         finally:
             torch.backends.cuda.matmul.allow_tf32 = before
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
@@ -89,4 +89,4 @@ def test_a_gpu_that_is_not_there_names_the_fix() -> None:
     b = Builder()
     program = b.build({"score": b.op("neg", b.input("x", "float64"))})
     with pytest.raises(BackendError, match="numbered from 0"):
-        base.load("torch").compile(program, device="cuda:99")
+        base.load_backend("torch").compile(program, device="cuda:99")

@@ -22,7 +22,7 @@ import numpy as np
 from sqlml.errors import SqlmlError
 from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
-from sqlml.planner.program.sample_rows import samples
+from sqlml.planner.program.sample_rows import make_sample_frames
 from sqlml.scorer.scorer import Scorer
 from sqlml.verifying.ask_library import PredictionRequest, predict_with_library
 from sqlml.verifying.compare import compare_outputs, tolerance_of_family
@@ -148,7 +148,7 @@ def finding(kind: str, content: bytes) -> str | None:
     except SqlmlError:
         return None
     program = imported.program
-    frames = [frame.head(ROWS) for frame in samples(program, imported.features)]
+    frames = [frame.head(ROWS) for frame in make_sample_frames(program, imported.features)]
     told, status = _in_fork(kind, content, imported, frames)
     if status:
         return f"dies of {signal.Signals(status).name}"

@@ -267,7 +267,7 @@ def _outcome(content: bytes, format: str) -> str:
 def answer(program: Program, backend: str, row: float) -> dict[str, Array] | None:
     """One row as a backend scores it; None where it says why it cannot."""
     try:
-        return dict(base.load(backend).compile(program).run(one_row(program, row)))
+        return dict(base.load_backend(backend).compile(program).run(one_row(program, row)))
     except SqlmlError as error:
         assert str(error)
         return None

@@ -10,7 +10,7 @@ import numpy as np
 from sqlml.ir.builder import Builder
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.trees import Ensemble, RawTrees, ensemble
+from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
 
 WIDTH = 5
 THRESHOLDS = (0.0, -0.0, 1.0, 2.0, 0.1, -1.5, np.inf, -np.inf, 1e-45)
@@ -78,7 +78,7 @@ def grow(recipe: Recipe) -> Ensemble:
         sets=members or None,
     )
     with np.errstate(over="ignore"):  # leaves of 10^6 in float16
-        return ensemble(
+        return build_ensemble(
             raw,
             target=rng.integers(0, recipe.outputs - recipe.values + 1, recipe.trees),
             base=rng.normal(size=recipe.outputs).astype(recipe.leaves),

@@ -58,10 +58,12 @@ def assert_same(model: Any, module: nn.Module, x: Any, *, opaque: bool = False) 
     bound = BOUND[x.dtype]
     for backend in ("reference", "torch") if opaque else ("reference", "native", "torch"):
         ready = lower(program, "gemm") if backend == "torch" else program
-        got = base.load(backend).compile(ready).run(inputs)["label"]
+        got = base.load_backend(backend).compile(ready).run(inputs)["label"]
         np.testing.assert_allclose(got, want, rtol=bound, atol=bound)
         for n in (0, 1):
-            few = base.load(backend).compile(ready).run({k: v[:n] for k, v in inputs.items()})
+            few = (
+                base.load_backend(backend).compile(ready).run({k: v[:n] for k, v in inputs.items()})
+            )
             assert few["label"].shape == (n, want.shape[1])
             np.testing.assert_allclose(few["label"], got[:n], rtol=bound, atol=bound)
     return imported

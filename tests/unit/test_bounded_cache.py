@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.bounded_cache import Recent, of_programs, while_alive
+from sqlml.bounded_cache import Recent, cache_by_arrays, cache_by_program
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
@@ -40,20 +40,20 @@ def test_what_is_made_of_an_array_lives_as_long_as_the_array() -> None:
         return len(made)
 
     a, b = np.arange(3), np.arange(4)
-    assert while_alive("x", [a, b], make) == 1
-    assert while_alive("x", [a, b], make) == 2, "it may be written to"
+    assert cache_by_arrays("x", [a, b], make) == 1
+    assert cache_by_arrays("x", [a, b], make) == 2, "it may be written to"
     a.setflags(write=False)
     b.setflags(write=False)
-    assert while_alive("x", [a, b], make) == 3 == while_alive("x", [a, b], make)
-    assert while_alive("y", [a, b], make) == 4
-    assert while_alive("x", [b, a], make) == 5
+    assert cache_by_arrays("x", [a, b], make) == 3 == cache_by_arrays("x", [a, b], make)
+    assert cache_by_arrays("y", [a, b], make) == 4
+    assert cache_by_arrays("x", [b, a], make) == 5
     del a
     gc.collect()
     for _ in range(100):  # one of them may get the old one's place
         other = np.arange(3)
         other.setflags(write=False)
         before = len(made)
-        assert while_alive("x", [other, b], make) == before + 1
+        assert cache_by_arrays("x", [other, b], make) == before + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class _Program:
 def test_what_is_made_of_a_program_lives_as_long_even_where_it_holds_the_program() -> None:
     calls = []
 
-    @of_programs
+    @cache_by_program
     def made(program: _Program, times: int) -> tuple[_Program, int]:
         calls.append(times)
         return program, sum(program.numbers) * times

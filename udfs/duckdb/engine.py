@@ -18,11 +18,11 @@ from typing import Any
 import duckdb
 from duckdb import StatementType
 
-from sqlml.catalog.connection import IS_TWO, Connection, without_excerpt
+from sqlml.catalog.connection import IS_DUCKDB_2, Connection, strip_excerpt
 from sqlml.catalog.model import Model
-from sqlml.catalog.scoring_macros import OURS
+from sqlml.catalog.scoring_macros import OWN_MACRO_PATTERN
 from sqlml.dialects import DUCKDB
-from sqlml.dialects.duckdb import builtin, folded
+from sqlml.dialects.duckdb import builtin, fold_in_sql
 from sqlml.errors import CatalogError
 from sqlml.interruption import interruption_after
 from sqlml.ir.program import Program
@@ -31,14 +31,14 @@ from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.program.named_function import NamedFunction
 from sqlml.types import fold
-from sqlml.udfs.duckdb.function_registry import Registry, create
+from sqlml.udfs.duckdb.function_registry import Registry, create_function
 from sqlml.udfs.duckdb.functions_by_name import bind_by_name, count_batches
 from sqlml.udfs.duckdb.named_functions import make_named_function
 from sqlml.udfs.duckdb.native.needs_python import needs_python
 from sqlml.udfs.duckdb.user_frame import call_from
 from sqlml.udfs.duckdb.view_query import expand_view, find_unique_keys
 from sqlml.udfs.engine_function import EngineFunction
-from sqlml.udfs.make_function import engine_function
+from sqlml.udfs.make_function import make_engine_function
 
 # DuckDB reports a Ctrl-C with its own texts, since it may arrive before the first line of a Python
 # function.
@@ -108,22 +108,22 @@ class DuckDBEngine:
             self.about_models or count_batches() > self._batches
         )
 
-    def context(self, model: Callable[[str], Model]) -> Context:
+    def make_context(self, model: Callable[[str], Model]) -> Context:
         """Return the planner's view of the engine, with `model` to resolve model references."""
         return Context(
             describe=self.bind,
             model=model,
             is_user_function=self.has_function,
             function_type=self.function_type,
-            is_steady=self.is_steady,
+            is_repeatable=self.is_steady,
             unique_keys=partial(find_unique_keys, self.connection.read),
             view=self.view,
-            rows=self.rows,
+            estimate_rows=self.rows,
             column_name=self.registry.column_name,
             type_of=self.type_of,
             dialect=DUCKDB,
-            no_columns=self.registry.no_columns,
-            needs_python=needs_python,
+            why_no_columns=self.registry.no_columns,
+            why_python=needs_python,
         )
 
     def bind(self, query: str) -> tuple[Column, ...]:
@@ -143,7 +143,7 @@ class DuckDBEngine:
         """
         relation = self._bind_relation(query)
         try:
-            if IS_TWO:
+            if IS_DUCKDB_2:
                 plan = relation.explain(format="json")
             else:
                 ask = partial(self.native.sql, f"EXPLAIN (FORMAT json) {query}")
@@ -167,9 +167,9 @@ class DuckDBEngine:
         """Return whether a user's function or macro has this name."""
         rows = self.connection.read(
             "SELECT 1 FROM system.main.duckdb_functions() "
-            f"WHERE {folded('function_name')} = ? "
+            f"WHERE {fold_in_sql('function_name')} = ? "
             "AND NOT system.main.regexp_matches(coalesce(macro_definition, ''), ?) LIMIT 1",
-            [fold(name), OURS],
+            [fold(name), OWN_MACRO_PATTERN],
         )
         return bool(rows)
 
@@ -182,7 +182,7 @@ class DuckDBEngine:
             return None
         rows = self.connection.read(
             "SELECT return_type FROM system.main.duckdb_functions() "
-            f"WHERE {folded('function_name')} = ? AND function_type = 'scalar' "
+            f"WHERE {fold_in_sql('function_name')} = ? AND function_type = 'scalar' "
             "AND stability = 'CONSISTENT' LIMIT 1",
             [fold(name)],
         )
@@ -199,7 +199,7 @@ class DuckDBEngine:
         """
         ((others,),) = self.connection.read(
             "SELECT count(*) FROM system.main.duckdb_functions() "
-            f"WHERE {folded('function_name')} = ? AND function_type <> 'aggregate' "
+            f"WHERE {fold_in_sql('function_name')} = ? AND function_type <> 'aggregate' "
             "AND (function_type <> 'scalar' OR stability = 'VOLATILE') "
             "AND NOT (database_name = 'system' AND function_name IN ('if', 'nullif'))",
             [fold(name)],
@@ -225,7 +225,7 @@ class DuckDBEngine:
         try:
             (statement,) = self.native.extract_statements(query)
         except duckdb.Error as error:
-            raise ProbeError(without_excerpt(error)) from None
+            raise ProbeError(strip_excerpt(error)) from None
         except ValueError:
             raise ProbeError(
                 "the engine splits it into several statements, for example for a PIVOT without IN"
@@ -238,7 +238,7 @@ class DuckDBEngine:
             relation = call_from(self.frame, partial(self.native.sql, statement))
         except duckdb.Error as error:
             pass_interrupt(error)
-            raise ProbeError(without_excerpt(error)) from None
+            raise ProbeError(strip_excerpt(error)) from None
         if relation is None:
             raise ProbeError("not a query")
         return relation
@@ -252,7 +252,7 @@ class DuckDBEngine:
         with self.native.cursor() as cursor, suppress(duckdb.CatalogException):
             cursor.sql(statement)
 
-    def registered(self, name: str) -> str | None:
+    def find_registered(self, name: str) -> str | None:
         """Return `name` if the function is permanently registered, or None."""
         return name if name in self._visible else None
 
@@ -262,7 +262,7 @@ class DuckDBEngine:
         Raises:
             ConfigError, BackendError: the function cannot be compiled.
         """
-        return self.add(engine_function(spec, program))
+        return self.add(make_engine_function(spec, program))
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
         """Register a function that scores each row with the model named in it.
@@ -274,7 +274,7 @@ class DuckDBEngine:
         """
         example = None
         for scorer in function.scorers.values():
-            example = engine_function(scorer.spec, program(scorer.spec.program), on_use=True)
+            example = make_engine_function(scorer.spec, program(scorer.spec.program), on_use=True)
             bind_by_name(example)
         return self.add(make_named_function(function, example))
 
@@ -287,7 +287,7 @@ class DuckDBEngine:
         twin = self._twins.get(function.name)
         if twin is None or not self._sees(twin, function):
             twin = self._twins[function.name] = f"{function.name}_t{1 + secrets.randbelow(_TWINS)}"
-            create(self.native, twin, function)
+            create_function(self.native, twin, function)
         return twin
 
     def _sees(self, name: str, function: EngineFunction) -> bool:
@@ -322,7 +322,7 @@ class DuckDBEngine:
         transaction. A result that has failed before, even by a Ctrl-C, fails here again; only a new
         signal counts.
         """
-        if IS_TWO:
+        if IS_DUCKDB_2:
             with interruption_after(stops=True):
                 try:
                     self.native.complete()
@@ -339,7 +339,7 @@ class DuckDBEngine:
         Returns:
             Whether more changes may be visible now.
         """
-        if IS_TWO:
+        if IS_DUCKDB_2:
             return False
         with suppress(duckdb.Error):
             self.native.execute("SELECT 1").fetchall()

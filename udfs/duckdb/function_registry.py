@@ -19,12 +19,12 @@ import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from sqlml.backends.no_wait import NotReady, no_wait
-from sqlml.catalog.connection import IS_TWO, sound_tables
+from sqlml.catalog.connection import IS_DUCKDB_2, check_tables
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError
 from sqlml.udfs.duckdb.functions_by_name import add_source, bind_by_name, find_function
 from sqlml.udfs.duckdb.native import functions as native
-from sqlml.udfs.duckdb.native.connection import NativeConnection, native_connection
+from sqlml.udfs.duckdb.native.connection import NativeConnection, open_native_connection
 from sqlml.udfs.duckdb.native.functions import register_named
 from sqlml.udfs.duckdb.native.install import Unavailable
 from sqlml.udfs.duckdb.native.named_models import register_routed
@@ -79,7 +79,7 @@ class Registry:
         with self.lock:
             if self._native is None and self._no_native is None:
                 try:
-                    self._native = native_connection(self._cursor)
+                    self._native = open_native_connection(self._cursor)
                     self._end = weakref.finalize(self, self._native.close)
                 except Unavailable as error:
                     self._no_native = str(error)
@@ -132,7 +132,7 @@ class Registry:
             ).fetchall()
             for (database,) in databases:
                 try:
-                    sound_tables(lambda *q: cursor.execute(*q).fetchall(), database, IS_TWO)
+                    check_tables(lambda *q: cursor.execute(*q).fetchall(), database, IS_DUCKDB_2)
                 except CatalogError:
                     continue  # Another database may have it too.
                 rows = cursor.execute(
@@ -174,7 +174,9 @@ def _nothing() -> None:
     """Close nothing, since no native connection was opened."""
 
 
-def create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction) -> None:
+def create_function(
+    connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction
+) -> None:
     """Register a function on a connection, unless one of its name exists."""
     _create(connection, name, _keep_call(name, function), function)
 

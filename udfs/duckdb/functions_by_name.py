@@ -27,11 +27,11 @@ from sqlml.catalog.connection import Connection
 from sqlml.errors import ArtifactError, CatalogError, SqlmlError, UnknownModelError
 from sqlml.ir import store
 from sqlml.limits import DROPPED_BYTES
-from sqlml.planner.program.function_names import HASH_DIGITS, KEPT, PREFIX, parse_name
+from sqlml.planner.program.function_names import HASH_DIGITS, PREFIX, STORED_PREFIX, parse_name
 from sqlml.udfs.batch_function import BatchFunction, arrow_type, park
 from sqlml.udfs.duckdb.native import functions as native
 from sqlml.udfs.engine_function import EngineFunction, with_signature
-from sqlml.udfs.make_function import engine_function
+from sqlml.udfs.make_function import make_engine_function
 
 Read = Callable[[str], bytes | None]
 """Reads the content of a Program by the beginning of its hash; None if it is not stored."""
@@ -65,7 +65,7 @@ def stored_programs(digest: str) -> Iterator[bytes]:
             yield content
 
 
-ANY = f"{KEPT}any_"
+ANY = f"{STORED_PREFIX}any_"
 """Prefix of the names of functions that stand for many."""
 
 OLD_ANY = "sqlml_any_"
@@ -97,10 +97,10 @@ def count_batches() -> int:
     return _batches + native.count_batches()
 
 
-def dropped(digests: Collection[str]) -> None:
+def drop_functions(digests: Collection[str]) -> None:
     """Demote the functions of dropped Programs; running queries still use them."""
     starts = [digest[:HASH_DIGITS] for digest in digests]
-    names = tuple(f"{prefix}{start}_" for prefix in (PREFIX, KEPT) for start in starts)
+    names = tuple(f"{prefix}{start}_" for prefix in (PREFIX, STORED_PREFIX) for start in starts)
     with _moving:
         for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
             _dropped.put(name, function, nbytes + _OVERHEAD)
@@ -140,7 +140,7 @@ def _rebuild(name: str) -> BatchFunction:
             raise ArtifactError(
                 f"the stored model {spec.program} does not match its hash; create it again"
             )
-        function = engine_function(spec, program).function
+        function = make_engine_function(spec, program).function
         assert isinstance(function, BatchFunction)
         return function
     raise UnknownModelError(
@@ -176,7 +176,7 @@ def _score_any(
     return scores
 
 
-def any_function(
+def make_any_function(
     argument_types: tuple[str, ...], result_type: str, prefix: str = ANY
 ) -> EngineFunction | None:
     """Return the function that calls any function of these types; None if none has such types.
@@ -184,7 +184,7 @@ def any_function(
     The first argument of each row names the function, so a database of ten thousand models needs
     only a few functions.
 
-    >>> any_function(("DOUBLE[4]", "BLOB[]"), "INTEGER[]").name
+    >>> make_any_function(("DOUBLE[4]", "BLOB[]"), "INTEGER[]").name
     'sqlml_open_a_session_first_any_double4_texts_integerl'
     """
     match = _SIGNATURE.fullmatch(" ".join((*argument_types, result_type)))
@@ -217,23 +217,23 @@ def bind_by_name(function: EngineFunction) -> EngineFunction:
     return replace(function, function=call)
 
 
-class OurFunctions:
+class SqlmlFunctions:
     """The functions of sqlml that views and macros call, as one connection sees them."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def attached(self) -> list[str]:
+    def list_databases(self) -> list[str]:
         """Return the names of all attached databases."""
         ask = "SELECT database_name FROM system.main.duckdb_databases() ORDER BY ALL"
         return [str(name) for (name,) in self._connection.read(ask)]
 
-    def catalogs(self) -> list[str]:
+    def list_catalogs(self) -> list[str]:
         """Return the names of the attached databases that have a schema `sqlml`."""
         ask = "SELECT database_name FROM system.main.duckdb_schemas() WHERE schema_name = 'sqlml'"
         return [str(name) for (name,) in self._connection.read(ask)]
 
-    def texts(self) -> list[str]:
+    def list_texts(self) -> list[str]:
         """Return the texts of the users' views and macros that call functions of sqlml."""
         return [
             str(text)
@@ -247,10 +247,10 @@ class OurFunctions:
             )
         ]
 
-    def of_plain_macros(self) -> list[EngineFunction]:
+    def functions_of_macros(self) -> list[EngineFunction]:
         """Return the functions that sqlml's own macros call, each compiled at its first use."""
-        schemas = map(self._connection.schema, self.catalogs())
-        return of_calls(row for schema in schemas for row in self._called(schema))
+        schemas = map(self._connection.schema, self.list_catalogs())
+        return functions_of_calls(row for schema in schemas for row in self._called(schema))
 
     def _called(self, schema: str) -> list[tuple[Any, ...]]:
         try:
@@ -264,7 +264,7 @@ class OurFunctions:
             return []
 
 
-def of_calls(calls: Iterable[tuple[Any, Any, Any]]) -> list[EngineFunction]:
+def functions_of_calls(calls: Iterable[tuple[Any, Any, Any]]) -> list[EngineFunction]:
     """Return the functions of catalog rows (name, types of arguments, type of the result)."""
     functions = (_called_function(*call) for call in calls if call[0] is not None)
     return [*{f.name: f for f in functions if f is not None}.values()]
@@ -275,7 +275,7 @@ def _called_function(name: Any, arguments: Any, result: Any) -> EngineFunction |
     kinds = tuple(map(str, arguments or ()))
     prefix = next((p for p in (ANY, OLD_ANY) if str(name).startswith(p)), None)
     if prefix is not None:
-        function = any_function(kinds[1:], str(result), prefix)
+        function = make_any_function(kinds[1:], str(result), prefix)
         return function if function is not None and function.name == name else None
     spec = parse_name(str(name))
     if spec is None or spec.name != name or not is_signature(kinds, str(result)):

@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.connection import without_excerpt
+from sqlml.catalog.connection import strip_excerpt
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ConfigError, ParseError
 from sqlml.planner.syntax.parameters import with_values
@@ -138,7 +138,7 @@ class DuckDBHost:
         try:
             return self._engine.native.sql(query, params=list(parameters)).fetchall()
         except duckdb.Error as error:
-            raise type(error)(without_excerpt(error)) from None
+            raise type(error)(strip_excerpt(error)) from None
 
     def describe(self, query: str) -> list[tuple[str, str]]:
         """Return the name and type of each column of a query, duplicates included.

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from sqlml.errors import SqlmlError
-from sqlml.ir.utf8_column import Texts
-from sqlml.passes.split import text_input
+from sqlml.ir.utf8_column import TextColumn
+from sqlml.passes.split import text_input_name
 from sqlml.planner.program.named_function import NamedFunction
 from sqlml.types import Array
 from sqlml.udfs.batch_function import arrow_of, arrow_type, matrix_of, park
@@ -40,7 +40,7 @@ def _kinds(function: NamedFunction, names: pa.Array | pa.ChunkedArray) -> pa.Arr
     """Return the number of the kind of each row's model."""
 
     def kind_of(name: str, rows: Array) -> pa.Array | None:
-        kind = function.kinds.get(name)
+        kind = function.groups.get(name)
         if kind is not None:
             return arrow_of(np.full(len(rows), kind, np.int32), pa.int32())
         _refuse(function, name)
@@ -62,7 +62,7 @@ def _score_rows(
     """
     try:
         matrix = matrix_of(columns[: function.numbers], "float64")
-        texts = [Texts.of(column) for column in columns[function.numbers :]]
+        texts = [TextColumn.from_values(column) for column in columns[function.numbers :]]
     except SqlmlError as error:
         raise park(error) from None
 
@@ -74,7 +74,7 @@ def _score_rows(
         try:
             batch = find_function(scorer.spec.name)
             numbers = matrix[rows][:, list(scorer.numbers)].astype(batch.dtype)
-            selected = {text_input(k): texts[t][rows] for k, t in enumerate(scorer.texts)}
+            selected = {text_input_name(k): texts[t][rows] for k, t in enumerate(scorer.texts)}
             return batch.score_in_parts(np.ascontiguousarray(numbers), selected)
         except Exception as error:
             raise park(error) from None
@@ -84,6 +84,6 @@ def _score_rows(
 
 def _refuse(function: NamedFunction, name: str) -> None:
     """Raise ParkedFailure if a name without a model is an error; otherwise its rows are NULL."""
-    error = function.error(name)
+    error = function.find_error(name)
     if error is not None:
         raise park(type(error)(error.message))

@@ -33,7 +33,7 @@ class Wrapper:
 _alive: weakref.WeakSet[Wrapper] = weakref.WeakSet()
 
 
-def user_frame() -> FrameType | None:
+def find_user_frame() -> FrameType | None:
     """Return the innermost frame that is not sqlml's own."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):

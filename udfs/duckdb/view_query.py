@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlml.dialects import DUCKDB
-from sqlml.dialects.duckdb import folded
+from sqlml.dialects.duckdb import fold_in_sql
 from sqlml.errors import ParseError
 from sqlml.parsing.places import Span
 from sqlml.parsing.tokens import tokenize
-from sqlml.planner.syntax.joins import FILES
-from sqlml.planner.syntax.named_queries import NamedTable, view_body
+from sqlml.planner.syntax.joins import FILE_FUNCTIONS
+from sqlml.planner.syntax.named_queries import NamedTable, read_view
 from sqlml.planner.syntax.outline import splice
 from sqlml.types import fold
 
@@ -60,11 +60,11 @@ def list_tables(read: Read, names: Sequence[str]) -> list[TableName]:
     conditions = dict(zip(fields, reversed(names), strict=False))
     if len(names) == 2:  # A schema, or a database with its main schema.
         del conditions["schema_name"]
-        either = f" AND ? IN ({folded('schema_name')}, {folded('database_name')})"
+        either = f" AND ? IN ({fold_in_sql('schema_name')}, {fold_in_sql('database_name')})"
         values = [names[1], names[0]]
     else:
         either, values = "", list(conditions.values())
-    where = " AND ".join(f"{folded(field)} = ?" for field in conditions) + either
+    where = " AND ".join(f"{fold_in_sql(field)} = ?" for field in conditions) + either
     return [(str(d), str(s), str(t)) for d, s, t in read(f"{_ALL} WHERE {where}", values)]
 
 
@@ -102,25 +102,27 @@ def expand_view(read: Read, is_steady: Callable[[str], bool], table: str) -> str
         (str(database), str(schema), str(name)): str(text)
         for database, schema, name, text in read(
             "SELECT database_name, schema_name, view_name, sql FROM system.main.duckdb_views() "
-            f"WHERE NOT internal AND {folded('view_name')} = ?",
+            f"WHERE NOT internal AND {fold_in_sql('view_name')} = ?",
             parts[-1:],
         )
     }
     view = find_table(read, table) if views else None
     if view is None or view not in views:
         return None
-    body = view_body(views[view])
+    body = read_view(views[view])
     if body is None or body.columns:
         return None
     for name in map(fold, body.functions):
-        if name.startswith("sqlml_") or not (name in FILES or is_steady(name)):
+        if name.startswith("sqlml_") or not (name in FILE_FUNCTIONS or is_steady(name)):
             return None
     edits: dict[Span, str] = {}
     for source in body.tables:
         full_name = _full_name(read, source, *view[:2])
         if full_name is None:
             return None
-        edits[source.place] = f"{full_name} AS {source.called}" if source.called else full_name
+        edits[source.place] = (
+            f"{full_name} AS {source.alias_sql}" if source.alias_sql else full_name
+        )
     return splice(body.sql, {}, edits, Span(0, len(body.sql)))
 
 

@@ -19,7 +19,7 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.program.named_function import UNKNOWN, NamedFunction
-from sqlml.udfs.make_function import engine_function
+from sqlml.udfs.make_function import make_engine_function
 from sqlml.udfs.spark.worker import versions
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ _NAMES = {
 _RESULTS = {"INTEGER": "int", "DOUBLE": "double"}
 
 
-def columns_of(schema: StructType) -> tuple[Column, ...]:
+def read_columns(schema: StructType) -> tuple[Column, ...]:
     """Return the columns of a DataFrame; the type of a collated string includes its collation."""
     return tuple(
         Column(f.name, type_name(f.dataType) + _collation(f.dataType)) for f in schema.fields
@@ -112,7 +112,7 @@ class SparkEngine:
         self._programs: dict[str, Any] = {}
         self._registered: set[str] = set()
 
-    def context(self, model: Callable[[str], Model]) -> Context:
+    def make_context(self, model: Callable[[str], Model]) -> Context:
         """Return the planner's view of the engine, with `model` to resolve model references.
 
         Spark's row estimates are not used, since they would analyze the query again. Parameters are
@@ -134,7 +134,7 @@ class SparkEngine:
 
         try:
             with _without_log():
-                return columns_of(self.spark.sql(f"SELECT * FROM (\n{query}\n\n)").schema)
+                return read_columns(self.spark.sql(f"SELECT * FROM (\n{query}\n\n)").schema)
         except (AnalysisException, ParseException) as error:
             raise ProbeError(_first_line(str(error))) from None
 
@@ -190,7 +190,7 @@ class SparkEngine:
         """Return the DataFrame of a query, or run a statement."""
         return self.spark.sql(sql)
 
-    def registered(self, name: str) -> str | None:
+    def find_registered(self, name: str) -> str | None:
         """Return `name` if the function is registered, or None."""
         return name if name in self._registered else None
 
@@ -203,7 +203,7 @@ class SparkEngine:
         from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
         content = self._broadcast(program)
-        kind = engine_function(spec, program, on_use=True).result_type
+        kind = make_engine_function(spec, program, on_use=True).result_type
         udf = arrow_udf(_scorer(spec.name, content, versions()), result_type(kind))
         self.spark.udf.register(spec.name, udf.asNondeterministic() if spec.once else udf)
         self._registered.add(spec.name)
@@ -225,9 +225,9 @@ class SparkEngine:
             spec = scorer.spec
             stored = program(spec.program)
             content = self._broadcast(stored)
-            kind, once = engine_function(spec, stored, on_use=True).result_type, spec.once
+            kind, once = make_engine_function(spec, stored, on_use=True).result_type, spec.once
             scorers[name] = spec.name, content, scorer.numbers, scorer.texts
-        rows = scorers, dict(function.kinds), function.numbers, kind
+        rows = scorers, dict(function.groups), function.numbers, kind
         errors: dict[str, str | None] = dict.fromkeys(function.nulls)
         errors |= {name: error.message for name, error in function.errors.items()}
         messages = errors, None if function.skips_unknown else UNKNOWN

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sqlml.backends.no_wait import waiting
+from sqlml.backends.no_wait import wait_for_kernels
 from sqlml.bounded_cache import Recent
 from sqlml.dialects import SPARK
 from sqlml.errors import BackendError, MissingValueError, SqlmlError
 from sqlml.ir import store
-from sqlml.ir.utf8_column import Texts
-from sqlml.passes.split import text_input
+from sqlml.ir.utf8_column import TextColumn
+from sqlml.passes.split import text_input_name
 from sqlml.planner.program.function_names import parse_name
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, rows_of
-from sqlml.udfs.make_function import engine_function
+from sqlml.udfs.make_function import make_engine_function
 
 _LIBRARIES = ("sqlml", "numpy", "numba", "pyarrow")
 """Libraries that a model's numbers may depend on, or that read its Program."""
@@ -71,9 +71,11 @@ def score(
 
     def value_of(rows: Array | slice) -> pa.Array:
         taken = [c[rows] if isinstance(rows, slice) else c.take(pa.array(rows)) for c in texts]
-        inputs = {text_input(k): Texts.of(column) for k, column in enumerate(taken)}
+        inputs = {
+            text_input_name(k): TextColumn.from_values(column) for k, column in enumerate(taken)
+        }
         # Waiting for kernels pays off: many workers share a machine, and there are many rows.
-        with waiting():
+        with wait_for_kernels():
             return batch.score_matrix(matrix[rows], inputs)
 
     most = batch.most or max(1, len(matrix))
@@ -174,7 +176,9 @@ def _compile(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunctio
             )
         spec = parse_name(name)
         assert spec is not None
-        function = engine_function(spec, store.loads(_content(program)), dialect=SPARK).function
+        function = make_engine_function(
+            spec, store.loads(_content(program)), dialect=SPARK
+        ).function
         assert isinstance(function, BatchFunction)
         _ready.put(name, function, function.nbytes)
         return function

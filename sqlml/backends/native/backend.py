@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.base import unsupported
+from sqlml.backends.base import explain_unsupported
 from sqlml.backends.native.jit.compile_beside import pending
 from sqlml.backends.native.stages import Stages
 from sqlml.backends.native.step_filler import StagedFiller, StepFiller, TextFiller
 from sqlml.backends.native.stepwise import Stepwise, bind
 from sqlml.backends.native.trees.filler import TreeFiller
 from sqlml.backends.native.vm.whole_output import Fused
-from sqlml.backends.no_wait import NotReady, waits
-from sqlml.backends.row_blocks import columns_of, results_for
+from sqlml.backends.no_wait import NotReady, waits_for_kernels
+from sqlml.backends.row_blocks import allocate_results, collect_columns
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.ir.operators.opaque import OWNERS
+from sqlml.ir.operators.opaque import OWNING_BACKENDS
 from sqlml.ir.program import Program
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import TEXTUAL, Array
 
 __all__ = ["NativeBackend", "NativeCompiled", "bind"]
@@ -67,8 +67,10 @@ class NativeCompiled:
         self, inputs: Mapping[str, Array], names: tuple[str, ...]
     ) -> dict[str, Array]:
         """Score by the reference while kernels compile, and by them as soon as they are there."""
-        arrays, rows = columns_of(inputs, [name for name in self.program.inputs if name in inputs])
-        results = results_for(self.program, names, rows)
+        arrays, rows = collect_columns(
+            inputs, [name for name in self.program.inputs if name in inputs]
+        )
+        results = allocate_results(self.program, names, rows)
         start = 0
         while start < max(rows, 1):
             stop = start + MEANWHILE_ROWS
@@ -115,7 +117,7 @@ class NativeCompiled:
         """The kernels, unless it was tried a moment ago and some still compile: to lay out a long
         Program takes longer than a batch of rows."""
         begun = time.monotonic()
-        if begun < self._again and pending() and not waits():
+        if begun < self._again and pending() and not waits_for_kernels():
             raise NotReady
         try:
             return _Kernels(self.program, self._strategy)
@@ -156,7 +158,7 @@ class _Kernels:
         for name in names:
             fused = self._fused[name]
             assert fused is not None
-            x = reference.conform(fused.node, inputs)
+            x = reference.convert_input(fused.node, inputs)
             x = x if x.flags.aligned else x.copy()
             out = np.empty((x.shape[0], fused.width), fused.dtype)
             failed = fused.fill(x, out)
@@ -173,12 +175,14 @@ class _Kernels:
         if filler is None or not filler.texts:
             return None
         nodes = self.program.nodes
-        arrays, rows = columns_of(inputs, self._stepwise().schedule_of((output,)).inputs)
+        arrays, rows = collect_columns(inputs, self._stepwise().schedule_of((output,)).inputs)
         if filler.reads_rows:
-            x = np.ascontiguousarray(reference.conform(nodes[filler.rows], arrays))
+            x = np.ascontiguousarray(reference.convert_input(nodes[filler.rows], arrays))
         else:
             x = np.empty((rows, filler.columns), filler.input)
-        texts = [Texts.of(reference.conform(nodes[i], arrays)) for i in filler.texts]
+        texts = [
+            TextColumn.from_values(reference.convert_input(nodes[i], arrays)) for i in filler.texts
+        ]
         follower = filler.follower(rows)
         if follower is None or any(t.missing.any() for t in texts):
             return None
@@ -238,7 +242,9 @@ class NativeBackend:
 
     def supports(self, program: Program) -> str | None:
         """Return why some operator cannot run; None: all can."""
-        return unsupported(program, (set(reference.FUNCTIONS) | {"input"}) - set(OWNERS))
+        return explain_unsupported(
+            program, (set(reference.FUNCTIONS) | {"input"}) - set(OWNING_BACKENDS)
+        )
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"

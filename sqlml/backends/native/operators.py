@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.category_lookup import encoder
+from sqlml.backends.category_lookup import make_encoder
 from sqlml.backends.native.rows.combinations import combined
 from sqlml.backends.native.rows.distances import nearest, pairwise
 from sqlml.backends.native.rows.impute_one_hot import (
@@ -29,10 +29,10 @@ from sqlml.backends.native.text.count_tokens import counter, text_encoder, text_
 from sqlml.backends.native.trees import Forest
 from sqlml.backends.native.trees.contributions import contributor
 from sqlml.ir import reference
-from sqlml.ir.csr import Selector
+from sqlml.ir.csr import ColumnSelector
 from sqlml.ir.program import Node, Program
 from sqlml.ir.trees import Ensemble
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, numpy_dtype
 
 KERNEL_FLOATS = ("float32", "float64")
@@ -115,7 +115,7 @@ def _floats(make: Make) -> Bind:
 def _select(node: Node, x: TensorType) -> Callable[..., Any] | None:
     indices: Array = node.attrs["indices"]
     if x.sparse:
-        return Selector(x.width, indices)
+        return ColumnSelector(x.width, indices)
     start = int(indices[0]) if indices.size else 0
     if not np.array_equal(indices, np.arange(start, start + indices.size)):
         return None
@@ -131,20 +131,20 @@ def _cast(node: Node, x: TensorType) -> Callable[..., Any]:
 def _encode(node: Node, x: TensorType) -> Callable[..., Any]:
     categories, missing = node.attrs["categories"], node.attrs["missing"]
     if categories.dtype != object:
-        return encoder(categories, missing)
+        return make_encoder(categories, missing)
     of_texts = cache(lambda: text_encoder(categories, missing))
-    of_objects = cache(lambda: encoder(categories, missing))
-    return lambda x: of_texts()(x) if isinstance(x, Texts) else of_objects()(x)
+    of_objects = cache(lambda: make_encoder(categories, missing))
+    return lambda x: of_texts()(x) if isinstance(x, TextColumn) else of_objects()(x)
 
 
 def _fill(node: Node, x: TensorType) -> Callable[..., Any]:
     of_texts, function = text_filler(node.attrs), reference.FUNCTIONS["fill"]
-    return lambda x: of_texts(x) if isinstance(x, Texts) else function([x], node.attrs)
+    return lambda x: of_texts(x) if isinstance(x, TextColumn) else function([x], node.attrs)
 
 
 def _encode_hashed(node: Node, x: TensorType) -> Callable[..., Any]:
     hashes, missing, of_texts = node.attrs["hashes"], node.attrs["missing"], text_hasher()
-    encode = encoder(hashes.astype(np.float64), missing)
+    encode = make_encoder(hashes.astype(np.float64), missing)
     return lambda x: encode(of_texts(x) % (1 << 32))
 
 

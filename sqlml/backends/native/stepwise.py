@@ -11,12 +11,12 @@ import numpy as np
 
 from sqlml.backends.native.operators import KERNELS, Bound, tree_ensemble
 from sqlml.backends.native.vm.whole_output import TreeTail
-from sqlml.backends.row_blocks import Schedule, Step, row_bytes, run_blocks, schedule
+from sqlml.backends.row_blocks import Schedule, Step, make_schedule, measure_row_bytes, run_blocks
 from sqlml.ir import reference, store
-from sqlml.ir.operators.contributions import sampled
+from sqlml.ir.operators.contributions import sample_contributions
 from sqlml.ir.operators.elementwise import UFUNCS
 from sqlml.ir.program import Node, Program
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array
 
 # `in_place`: an operator that nobody else's input depends on writes over that input.
@@ -76,7 +76,7 @@ class Stepwise:
 
     def __init__(self, program: Program, strategy: str = "traverse") -> None:
         self.program = program
-        size = row_bytes(program)
+        size = measure_row_bytes(program)
         trees = any(node.op == "tree_ensemble" for node in program.nodes)
         fewest = min(TREE_ROWS if trees else FEWEST_ROWS, FEWEST_BYTES // size)
         self.rows = int(np.clip(BLOCK_BYTES // size, max(1, fewest), MOST_ROWS))
@@ -98,7 +98,7 @@ class Stepwise:
                 steps[i] = Step(i, (tail.trees,), tail)
         self._steps = steps
         self._schedules = {
-            names: schedule(program, steps, names, self.constants)
+            names: make_schedule(program, steps, names, self.constants)
             for names in [tuple(program.outputs), *((name,) for name in program.outputs)]
         }
 
@@ -118,7 +118,7 @@ class Stepwise:
         """The steps that these outputs need."""
         plan = self._schedules.get(outputs)
         if plan is None:
-            plan = schedule(self.program, self._steps, outputs, self.constants)
+            plan = make_schedule(self.program, self._steps, outputs, self.constants)
         return plan
 
     def _run_block(
@@ -126,8 +126,8 @@ class Stepwise:
     ) -> dict[str, Array]:
         values = dict(self.constants)
         for i in plan.inputs.values():
-            array = reference.conform(self.program.nodes[i], arrays)
-            texts = isinstance(array, Texts)
+            array = reference.convert_input(self.program.nodes[i], arrays)
+            texts = isinstance(array, TextColumn)
             values[i] = array if texts or array.flags.aligned else array.copy()
         with np.errstate(all="ignore"):
             plan.run(values)
@@ -137,7 +137,7 @@ class Stepwise:
 def _sampling(node: Node) -> Callable[..., Array]:
     """Contributions of a Program, which runs by kernels."""
     inner = Stepwise(store.loads(node.attrs["program"].tobytes()))
-    return lambda *args: sampled(lambda rows: inner.run(rows)["y"], args, node.attrs)
+    return lambda *args: sample_contributions(lambda rows: inner.run(rows)["y"], args, node.attrs)
 
 
 def bind(program: Program, i: int, strategy: str = "traverse") -> Bound:

@@ -15,15 +15,20 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from sqlml.backends.base import touches_sparse_rows, unsupported
-from sqlml.backends.category_lookup import encoder
+from sqlml.backends.base import explain_unsupported, touches_sparse_rows
+from sqlml.backends.category_lookup import make_encoder
 from sqlml.backends.native.backend import bind
 from sqlml.backends.onnxruntime.functions import EMIT, FUNCTIONS
 from sqlml.backends.onnxruntime.graph import Graph, Stage, split_into_stages
-from sqlml.backends.row_blocks import row_bytes, run_blocks
+from sqlml.backends.row_blocks import measure_row_bytes, run_blocks
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.ir.operators.opaque import OWNERS, check_graph_result, make_graph_feed, open_session
+from sqlml.ir.operators.opaque import (
+    OWNING_BACKENDS,
+    check_graph_result,
+    make_graph_feed,
+    open_session,
+)
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array, numpy_dtype
@@ -95,7 +100,7 @@ class OnnxRuntimeCompiled:
         self.device = device
         find_providers(device)
         limit = BLOCK_BYTES["cuda" if device.startswith("cuda") else "cpu"]
-        self._rows = int(np.clip(limit // row_bytes(program), FEWEST_ROWS, MOST_ROWS))
+        self._rows = int(np.clip(limit // measure_row_bytes(program), FEWEST_ROWS, MOST_ROWS))
         self._plans: dict[tuple[str, ...], tuple[dict[str, int], tuple[Run, ...]]] = {}
         self._plan(tuple(program.outputs))
 
@@ -109,7 +114,9 @@ class OnnxRuntimeCompiled:
         def block(arrays: Mapping[str, Array]) -> dict[str, Array]:
             if any(a.ndim and not a.shape[0] for a in arrays.values()):
                 return self._empty_outputs(needed, arrays, names)
-            values = {i: reference.conform(self.program.nodes[i], arrays) for i in needed.values()}
+            values = {
+                i: reference.convert_input(self.program.nodes[i], arrays) for i in needed.values()
+            }
             with np.errstate(all="ignore"):
                 for stage in plan:
                     stage(values)
@@ -129,7 +136,7 @@ class OnnxRuntimeCompiled:
     ) -> dict[str, Array]:
         """Return outputs without rows; some kernels of onnxruntime divide by the number of rows."""
         for i in needed.values():
-            reference.conform(self.program.nodes[i], arrays)
+            reference.convert_input(self.program.nodes[i], arrays)
         types = {name: self.program.output_type(name) for name in names}
         return {n: np.empty((0, t.width), numpy_dtype(t.dtype)) for n, t in types.items()}
 
@@ -138,7 +145,7 @@ class OnnxRuntimeCompiled:
         plan = self._plans.get(names)
         if plan is None:  # Two threads may both build it, with equal results.
             program, device = self.program, self.device
-            live = program.live(program.outputs[name] for name in names)
+            live = program.find_needed(program.outputs[name] for name in names)
             needed = {name: i for name, i in program.inputs.items() if i in live}
             cut = split_into_stages(program, names, lambda i: _on_host(program, i))
             runs = (
@@ -221,7 +228,7 @@ def _make_host_function(
         run = bind(program, i).function
         return lambda args: run(*args)
     if node.op == "encode":
-        encode = encoder(node.attrs["categories"], node.attrs["missing"])
+        encode = make_encoder(node.attrs["categories"], node.attrs["missing"])
         return lambda args: encode(args[0])
     if node.op == "onnx_graph":
         return _make_foreign_graph(node.attrs, device)
@@ -251,11 +258,11 @@ class OnnxRuntimeBackend:
 
     def supports(self, program: Program) -> str | None:
         """Return why it cannot run `program`, or None if it can."""
-        others = {op for op, owner in OWNERS.items() if owner != "onnxruntime"}
+        others = {op for op, owner in OWNING_BACKENDS.items() if owner != "onnxruntime"}
         for node in program.nodes:
             if node.op == "tree_ensemble" and Ensemble.of(node.attrs).has_categories:
                 return "trees that test for categories need strategy gemm, tt or ptt"
-        return unsupported(program, (set(reference.FUNCTIONS) | {"input"}) - others)
+        return explain_unsupported(program, (set(reference.FUNCTIONS) | {"input"}) - others)
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"

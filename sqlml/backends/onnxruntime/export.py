@@ -79,7 +79,7 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
     g = Graph()
     values: dict[int, str] = {}
     inputs: dict[str, TensorType] = {}
-    live = set(program.live(program.outputs.values()))
+    live = set(program.find_needed(program.outputs.values()))
     output_names = {NAMES.get(name, name) for name in program.outputs}
     for i, node in enumerate(program.nodes):
         types = [program.nodes[j].type for j in node.inputs]

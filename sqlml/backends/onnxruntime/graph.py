@@ -159,7 +159,7 @@ def split_into_stages(
     """Return the stages that `outputs` need, in order, without inputs and constants."""
     output_nodes = {program.outputs[name] for name in outputs}
     number: dict[int, int] = {}
-    for i in program.live(output_nodes):
+    for i in program.find_needed(output_nodes):
         node = program.nodes[i]
         if node.op in ("input", "constant"):
             continue

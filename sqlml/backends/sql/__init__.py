@@ -16,7 +16,14 @@ these. The contract tests compare it with the reference.
 """
 
 from sqlml.backends.sql.expression import string_literal
-from sqlml.backends.sql.linear import Linear, linear_sql
-from sqlml.backends.sql.printer import expressions, print_sql, printable
+from sqlml.backends.sql.linear import Linear, print_linear
+from sqlml.backends.sql.printer import explain_unprintable, print_encoders, print_sql
 
-__all__ = ["Linear", "expressions", "linear_sql", "print_sql", "printable", "string_literal"]
+__all__ = [
+    "Linear",
+    "explain_unprintable",
+    "print_encoders",
+    "print_linear",
+    "print_sql",
+    "string_literal",
+]

@@ -11,7 +11,7 @@ import numpy as np
 from sqlml.backends.sql.expression import TYPES, VALUE, Expression, Printing, Value
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError
-from sqlml.ir.operators.categories import unknown_category
+from sqlml.ir.operators.categories import unknown_category_error
 from sqlml.types import FLOATS
 
 _LONGEST = 58
@@ -162,7 +162,9 @@ def _require_known(p: Printing) -> Value:
     checked = []
     for e in p.bind(p.values[0]):
         value = "a category" if e.category is None else VALUE
-        error = p.error(unknown_category(p.attrs["feature"], p.attrs["step"], value), e.category)
+        error = p.error(
+            unknown_category_error(p.attrs["feature"], p.attrs["step"], value), e.category
+        )
         checked.append(p.refusing(e, [(f"{e.sql} < 0", error)], nan=False))
     return tuple(checked)
 

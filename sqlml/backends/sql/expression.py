@@ -38,11 +38,13 @@ TYPES = {
 """Dtype -> the engine's type."""
 
 
-def number(value: float, dtype: str = "float64", dialect: Dialect = DUCKDB) -> str:
+def number_literal(value: float, dtype: str = "float64", dialect: Dialect = DUCKDB) -> str:
     """Return a number as a literal of its exact value and type; a bare 0.1 would be a DECIMAL.
 
-    >>> number(0.1), number(0.1, "float32"), number(3, "int64"), number(True, "bool")
-    ("'0.1'::DOUBLE", "'0.1'::FLOAT", "'3'::BIGINT", "'true'::BOOLEAN")
+    >>> number_literal(0.1), number_literal(0.1, "float32")
+    ("'0.1'::DOUBLE", "'0.1'::FLOAT")
+    >>> number_literal(3, "int64"), number_literal(True, "bool")
+    ("'3'::BIGINT", "'true'::BOOLEAN")
     """
     if dtype == "bool":
         return f"'{str(bool(value)).lower()}'::BOOLEAN"
@@ -102,7 +104,7 @@ def constants(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
     "'0.5'::DOUBLE"
     """
     return tuple(
-        Expression(number(v, dtype, dialect), cheap=True, nan=bool(v != v))
+        Expression(number_literal(v, dtype, dialect), cheap=True, nan=bool(v != v))
         for v in np.asarray(values).ravel().tolist()
     )
 
@@ -266,7 +268,7 @@ class Printing:
 
     def number(self, value: float, dtype: str | None = None) -> str:
         """Return a number as a literal of `dtype` (default: the node's)."""
-        return number(value, dtype or self.dtype, self.dialect)
+        return number_literal(value, dtype or self.dtype, self.dialect)
 
     def constants(self, values: Array, dtype: str | None = None) -> Value:
         """Return numbers as literals of `dtype` (default: the node's), in C order."""

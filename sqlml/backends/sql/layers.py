@@ -84,7 +84,7 @@ class Layers(Bindings):
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedLayers:
     """Queries in their order, the first of which reads the inputs.
 
     Attributes:
@@ -95,9 +95,9 @@ class Printed:
 
     layers: tuple[Mapping[str, str], ...]
     values: Mapping[str, tuple[str, ...]]
-    refused: str
+    rejected: str
 
-    def inlined(self, sql: str) -> int:
+    def inlined_size(self, sql: str) -> int:
         """Return the length of an expression once each column is replaced by its definition."""
         sizes: dict[str, int] = {}
 
@@ -116,7 +116,7 @@ def print_layers(
     dialect: Portable,
     refused: Sequence[str] = (),
     walked: Walked | None = None,
-) -> Printed:
+) -> PrintedLayers:
     """Return outputs of `program` as layers of queries.
 
     Args:
@@ -135,7 +135,9 @@ def print_layers(
     condition = _join_conditions(list(dict.fromkeys([*bindings.rejected, *refused])))
     if condition and len(last) > 1:  # The condition is computed once for all columns.
         condition = bindings.name(f"CASE WHEN {condition} THEN 1 ELSE 0 END") + " = 1"
-    return Printed(tuple(_arrange_layers(bindings.bound, [*last, condition])), values, condition)
+    return PrintedLayers(
+        tuple(_arrange_layers(bindings.bound, [*last, condition])), values, condition
+    )
 
 
 def _join_conditions(conditions: Sequence[str]) -> str:

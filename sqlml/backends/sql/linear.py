@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.sql.expression import number
+from sqlml.backends.sql.expression import number_literal
 from sqlml.dialects import DUCKDB
 from sqlml.ir.program import Attrs, Program
 from sqlml.types import Array
@@ -36,7 +36,7 @@ class Linear:
     sum: str
 
 
-def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
+def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
     """Return the only output of `program`, one column wide; None if it is another kind of model.
 
     Args:
@@ -148,7 +148,7 @@ def _linear(args: Sequence[Values], attrs: Attrs) -> Values | None:
 def _number(value: float) -> str:
     """Return a literal that is a DOUBLE without a cast, which the engine parses faster."""
     if not math.isfinite(value):
-        return number(value)
+        return number_literal(value)
     text = repr(value)
     return text if "e" in text else f"{text}e0"
 

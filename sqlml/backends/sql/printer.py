@@ -42,7 +42,7 @@ _LONGEST_TEXT = 200
 """Most characters of an expression that is repeated to report its value in an error."""
 
 
-def expressions(
+def print_encoders(
     program: Program,
     inputs: Mapping[str, str],
     dialect: Dialect = DUCKDB,
@@ -121,7 +121,7 @@ PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
 )
 
 
-def printable(program: Program) -> str | None:
+def explain_unprintable(program: Program) -> str | None:
     """Return why the operators of `program` cannot be printed, or None if all can."""
     names = {"input", "constant", *PRINTERS, *TEXT_PRINTERS}
     missing = sorted({node.op for node in program.nodes} - names)
@@ -169,7 +169,7 @@ def print_columns(
         BackendError: an operator cannot be printed, or an expression would be too long.
     """
     nodes = program.nodes
-    live = program.live(targets)
+    live = program.find_needed(targets)
     readers = Counter(j for i in live for j in nodes[i].inputs)
     columns: dict[int, Value] = {}
     for i in live:

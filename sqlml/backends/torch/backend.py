@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sqlml.backends.base import touches_sparse_rows, unsupported
-from sqlml.backends.category_lookup import encoder
+from sqlml.backends.base import explain_unsupported, touches_sparse_rows
+from sqlml.backends.category_lookup import make_encoder
 from sqlml.backends.native.backend import bind
-from sqlml.backends.row_blocks import Schedule, Step, row_bytes, run_blocks, schedule
+from sqlml.backends.row_blocks import Schedule, Step, make_schedule, measure_row_bytes, run_blocks
 from sqlml.backends.torch.functions import FUNCTIONS
 from sqlml.backends.torch.fused import bind as bind_fused
 from sqlml.backends.torch.fused import explain_unavailable
@@ -87,7 +87,7 @@ class TorchCompiled:
         self.program = program
         self.device = device
         self._device = find_device(device)
-        size = row_bytes(program)
+        size = measure_row_bytes(program)
         self._rows = int(np.clip(BLOCK_BYTES // size, FEWEST_ROWS, MOST_ROWS))
         self._overlap: Overlap | None = None
         if self._device.type == "cuda":
@@ -109,7 +109,7 @@ class TorchCompiled:
                 raise lost_device_error(error, self._device) from error
             raise
         self._schedules = {
-            names: schedule(program, self._steps, names, self._constants)
+            names: make_schedule(program, self._steps, names, self._constants)
             for names in [tuple(program.outputs), *((name,) for name in program.outputs)]
         }
 
@@ -146,7 +146,7 @@ class TorchCompiled:
             values: dict[int, Any] = {}
             for i in plan.inputs.values():
                 node = self.program.nodes[i]
-                array = reference.conform(node, arrays)
+                array = reference.convert_input(node, arrays)
                 values[i] = array if node.type.dtype in TEXTUAL else self._put(array)
             with torch.inference_mode(), np.errstate(all="ignore"):
                 return {name: _to_host(value) for name, value in compute(values).items()}
@@ -167,7 +167,7 @@ class TorchCompiled:
 
     def _plan(self, names: tuple[str, ...]) -> Schedule:
         plan = self._schedules.get(names)
-        return plan or schedule(self.program, self._steps, names, self._constants)
+        return plan or make_schedule(self.program, self._steps, names, self._constants)
 
     def _bind(self, program: Program, i: int) -> Callable[..., Any]:
         node = program.nodes[i]
@@ -184,7 +184,7 @@ class TorchCompiled:
             return FUNCTIONS[node.op](node, self._put)
         attrs = node.attrs
         if node.op == "encode":
-            encode = encoder(attrs["categories"], attrs["missing"])
+            encode = make_encoder(attrs["categories"], attrs["missing"])
             return lambda x: self._put(encode(_to_host(x)))
         function = reference.FUNCTIONS[node.op]
         if node.type.dtype == "string":
@@ -213,7 +213,7 @@ class TorchBackend:
         """Return why it cannot run `program`, or None if it can."""
         host = {n.op for i, n in enumerate(program.nodes) if touches_sparse_rows(program, i)}
         names = set(FUNCTIONS) | HOST | (host & set(reference.FUNCTIONS)) | {"input"}
-        reason = unsupported(program, names | {"tree_ensemble"})
+        reason = explain_unsupported(program, names | {"tree_ensemble"})
         if reason is None and any(node.op == "tree_ensemble" for node in program):
             fused = explain_unavailable()
             reason = None if fused is None else f"no function for operator tree_ensemble: {fused}"

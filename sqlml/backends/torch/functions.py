@@ -21,7 +21,7 @@ from torch import Tensor
 from sqlml.ir import reference
 from sqlml.ir.operators.distances import distances
 from sqlml.ir.operators.piecewise import split_points
-from sqlml.ir.operators.torch_module import runner
+from sqlml.ir.operators.torch_module import make_runner
 from sqlml.ir.program import Node
 from sqlml.types import Array
 
@@ -433,7 +433,7 @@ def _require_known(node: Node, put: Put) -> Function:
 
 def _torch_module(node: Node, put: Put) -> Function:
     device = put(np.zeros(1)).device
-    run: Function = runner(_array(node, "archive").tobytes(), node.attrs, device)
+    run: Function = make_runner(_array(node, "archive").tobytes(), node.attrs, device)
     return run
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sqlml.backends.row_blocks import columns_of, results_for
+from sqlml.backends.row_blocks import allocate_results, collect_columns
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
@@ -158,8 +158,8 @@ class Overlap:
             InputTypeError: an input is missing, or the numbers of rows differ.
             BackendError: the device failed, or does not have enough memory for the smallest block.
         """
-        arrays, rows = columns_of(inputs, needed)
-        results = results_for(self._program, outputs, rows)
+        arrays, rows = collect_columns(inputs, needed)
+        results = allocate_results(self._program, outputs, rows)
         try:
             stream: Callable[..., Any] = torch.cuda.Stream  # It has no type in torch.
             to, work, back = (stream(self._device) for _ in range(3))
@@ -170,7 +170,7 @@ class Overlap:
                 with torch.cuda.stream(to):
                     for i in needed.values():
                         node = self._program.nodes[i]
-                        array = reference.conform(node, part)
+                        array = reference.convert_input(node, part)
                         textual = node.type.dtype in TEXTUAL
                         values[i] = array if textual else self._send(array)
                     return _Loaded(values, to.record_event())
@@ -212,7 +212,7 @@ class Overlap:
                 )
             else:
                 for i in needed.values():
-                    reference.conform(self._program.nodes[i], arrays)
+                    reference.convert_input(self._program.nodes[i], arrays)
         except BackendError:
             raise
         except Exception as error:

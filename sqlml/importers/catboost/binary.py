@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
-from sqlml.child_process import Child, Ended, Failed
+from sqlml.child_process import Child, ChildEnded, ChildFailed
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 
 MAGIC = b"CBM1"
@@ -25,11 +25,11 @@ def convert_to_json(content: bytes) -> bytes:
     try:
         with Child(f"{__name__}:conversation", content) as child:
             return child.first
-    except Ended as how:
+    except ChildEnded as how:
         raise ArtifactError(
             f"a process in which CatBoost reads this file {how}; the file is damaged or hostile"
         ) from None
-    except Failed as failed:
+    except ChildFailed as failed:
         if failed.name in ("ImportError", "ModuleNotFoundError"):
             raise MissingDependencyError(
                 "this file is in CatBoost's binary format, which CatBoost itself reads: "

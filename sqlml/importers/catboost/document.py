@@ -28,7 +28,7 @@ from sqlml.importers.catboost.category_statistics import (
 from sqlml.importers.catboost.features_info import Columns
 from sqlml.importers.catboost.forest import read_forest
 from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS
-from sqlml.ir.damaged_file import reading
+from sqlml.ir.damaged_file import report_damage
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
@@ -100,7 +100,7 @@ def read_document(document: Any, *, is_file: bool = False) -> CatBoostModel:
         ArtifactError: damaged, or not a model of CatBoost.
         UnsupportedModelError: it needs texts or embeddings, or CatBoost misreads it.
     """
-    with reading("the CatBoost model", "save it again with save_model(..., format='json')"):
+    with report_damage("the CatBoost model", "save it again with save_model(..., format='json')"):
         with np.errstate(all="ignore"):  # borders beyond float32 become infinite, as in CatBoost
             return _read(document, is_file)
 

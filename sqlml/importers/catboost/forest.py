@@ -19,7 +19,7 @@ import numpy as np
 from sqlml.errors import ArtifactError
 from sqlml.importers.catboost.category_statistics import Split, read_floats
 from sqlml.importers.catboost.features_info import Columns
-from sqlml.ir.trees import BATCH, Collector, Ensemble, RawTrees
+from sqlml.ir.trees import BATCH_NODES, Ensemble, RawTrees, TreeCollector
 from sqlml.types import Array
 
 MAX_DEPTH = 30
@@ -159,7 +159,7 @@ class _NodeBuffer:
     """The nodes of some trees, passed on to `collector` in batches."""
 
     def __init__(self) -> None:
-        self.collector = Collector(np.dtype(np.float64))
+        self.collector = TreeCollector(np.dtype(np.float64))
         self.trees = 0
         self._clear()
 
@@ -184,7 +184,7 @@ class _NodeBuffer:
         for node, code in sets.items():
             self.sets[self.size + node] = np.array([code], np.int64)
         self.size += arrays["feature"].size
-        if self.size >= BATCH:
+        if self.size >= BATCH_NODES:
             self._flush()
 
     def _flush(self) -> None:
@@ -204,4 +204,4 @@ class _NodeBuffer:
                 RawTrees(numbers, numbers, threshold, numbers, numbers, flags, flags, value)
             )
         target = np.zeros(self.trees, np.int32)
-        return self.collector.ensemble(target=target, base=np.zeros(outputs), compare="le")
+        return self.collector.build(target=target, base=np.zeros(outputs), compare="le")

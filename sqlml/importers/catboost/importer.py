@@ -29,8 +29,8 @@ from sqlml.importers.boosters import (
 )
 from sqlml.importers.catboost.document import CatBoostModel, compact, read_document
 from sqlml.importers.catboost.tree_inputs import compute_tree_inputs
-from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
-from sqlml.importers.model_checks import unfitted
+from sqlml.importers.frame import Frame, Outputs, Schema, build_labels
+from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.untrusted_documents import read_json
 from sqlml.ir.builder import Value
 
@@ -120,7 +120,7 @@ def import_file(model: CatBoostModel, frame: Frame) -> Outputs:
 
 def _check_fitted(model: Any) -> None:
     if not model.is_fitted():
-        raise unfitted(model)
+        raise explain_unfitted(model)
 
 
 def _read_model(model: Any) -> CatBoostModel:
@@ -162,7 +162,7 @@ def _import_multilabel(model: CatBoostModel, frame: Frame) -> Outputs:
 
 def _import_classes(model: CatBoostModel, frame: Frame, link: Link) -> Outputs:
     b, raw = frame.builder, _compute_raw(model, frame)
-    labels = labels_of(model.classes or tuple(range(max(2, model.outputs))))
+    labels = build_labels(model.classes or tuple(range(max(2, model.outputs))))
     if model.outputs == 1:
         if len(labels) != 2:
             raise UnsupportedModelError(f"{len(labels)} classes for one value per row")

@@ -19,8 +19,12 @@ from sqlml.importers.catboost.document import CatBoostModel
 from sqlml.importers.frame import Frame, encode_columns
 from sqlml.ir.builder import Value
 from sqlml.ir.hashes import city_hash32
-from sqlml.ir.operators.categories import MOST_WHOLE, Combination, packed
-from sqlml.ir.operators.categories import hashes as hash_combinations
+from sqlml.ir.operators.categories import (
+    MAX_EXACT_INTEGER,
+    Combination,
+    hash_combinations,
+    pack_combinations,
+)
 from sqlml.types import Array
 
 STEP = "CatBoost in a categorical column"
@@ -41,7 +45,9 @@ def compute_tree_inputs(model: CatBoostModel, frame: Frame) -> Value:
         texts = find_texts(values.tolist(), model.texts)
         if texts is None:
             column = hashes[i] if i in hashes else _hash_column(frame, i, False)
-            return b.op("look_up_combinations", column, **packed([_map_hashes_to_codes(values)]))
+            return b.op(
+                "look_up_combinations", column, **pack_combinations([_map_hashes_to_codes(values)])
+            )
         return _encode_column(frame, i, texts, i in integer_columns)
 
     untested = {i: _NO_VALUES for i in range(frame.width) if i in hashes or frame.makes_strings(i)}
@@ -96,7 +102,7 @@ def _hash_column(frame: Frame, i: int, is_integer: bool) -> Value:
     check = {"features": (name,), "allow_nan": False, "step": STEP}
     if not is_integer:
         return b.op("require_finite", b.op("hash_categories", frame.strings(i)), **check)
-    limit = np.array([MOST_WHOLE - 1.0])
+    limit = np.array([MAX_EXACT_INTEGER - 1.0])
     x = b.op("require_finite", frame.numbers(i), low=-limit, high=limit, **check)
     message = (
         f"column {name!r} has a number that is not whole, which {STEP} does not take; cast it to "
@@ -138,7 +144,7 @@ def _compute_statistics(
         elements: tuple[int | Split, ...] = (*projection.categories, *projection.tests)
         positions = np.array([position[element] for element in elements], np.int32)
         combinations.append(Combination(positions, lookup.hashes, lookup.values))
-    return b.op("look_up_combinations", b.beside(blocks), **packed(combinations))
+    return b.op("look_up_combinations", b.concat(blocks), **pack_combinations(combinations))
 
 
 def _to_float32(numbers: Iterable[float | np.float32]) -> Array:

@@ -19,7 +19,7 @@ import numpy as np
 
 from sqlml.errors import ArtifactError
 from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS, check_count
-from sqlml.ir.damaged_file import reading
+from sqlml.ir.damaged_file import report_damage
 from sqlml.types import Array
 
 
@@ -128,7 +128,7 @@ def read_lines(lines: Iterable[str]) -> LightGBMModel:
     Raises:
         ArtifactError: damaged, cut off, or not a model of LightGBM.
     """
-    with reading("the LightGBM model", "save it again with save_model"):
+    with report_damage("the LightGBM model", "save it again with save_model"):
         return _read(line.rstrip("\r\n") for line in lines)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError
 from sqlml.importers.lightgbm.document import Nodes
-from sqlml.ir.trees import Ensemble, RawTrees, ensemble
+from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
 from sqlml.types import Array
 
 ZERO = float(np.float32(1e-35))
@@ -77,7 +77,7 @@ def build_forest(nodes: Nodes, features: int, outputs: int, encoded: frozenset[i
         outputs = trees.size
     raw = _build_raw_trees(nodes, column, threshold, default_left)
     try:
-        result = ensemble(
+        result = build_ensemble(
             raw,
             target=trees % outputs,
             base=np.zeros(outputs, np.float64),

@@ -28,9 +28,9 @@ from sqlml.importers.frame import (
     Frame,
     Outputs,
     Schema,
+    build_labels,
     encode_categories,
     encode_columns,
-    labels_of,
     to_category_array,
 )
 from sqlml.importers.lightgbm.document import (
@@ -40,7 +40,7 @@ from sqlml.importers.lightgbm.document import (
     read_lines,
 )
 from sqlml.importers.lightgbm.forest import PLAIN, TRUNCATED, ZERO, ZERO_MISSING, build_forest
-from sqlml.importers.model_checks import unfitted
+from sqlml.importers.model_checks import explain_unfitted
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 
@@ -143,7 +143,7 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
             "an LGBMClassifier with a custom objective has no labels or probabilities; import "
             "its booster_ instead"
         )
-    return _import_classes(document, frame, labels_of(model.classes_))
+    return _import_classes(document, frame, build_labels(model.classes_))
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
@@ -165,7 +165,7 @@ def import_file(model: LightGBMModel, frame: Frame) -> Outputs:
 
 def _get_booster(model: Any) -> Any:
     if not hasattr(model, "booster_") and hasattr(model, "get_params"):
-        raise unfitted(model)
+        raise explain_unfitted(model)
     return getattr(model, "booster_", model)
 
 

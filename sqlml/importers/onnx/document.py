@@ -12,7 +12,7 @@ import numpy as np
 from sqlml.errors import ArtifactError, MissingDependencyError
 from sqlml.ir.onnx_content import DOMAINS, check_content
 from sqlml.ir.program import Program
-from sqlml.ir.store import program_of
+from sqlml.ir.store import read_embedded_program
 from sqlml.limits import MAX_CONSTANT_VALUES, MAX_ROW_VALUES
 from sqlml.types import Array, DType
 
@@ -159,7 +159,7 @@ def _check_model(proto: Any, content: bytes) -> OnnxModel:
 
 def _read_program(proto: Any, inputs: Iterable[Port]) -> Program | None:
     """Return the Program in a file of sqlml, if the graph has the same columns in order."""
-    program = program_of(proto)
+    program = read_embedded_program(proto)
     return program if program and [p.name for p in inputs] == list(program.inputs) else None
 
 

@@ -22,9 +22,9 @@ from sqlml.importers.onnx import estimators, labels, standard, tensor_layout, tr
 from sqlml.importers.onnx.document import OnnxModel, read_proto
 from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, Texts
 from sqlml.importers.onnx.labels import (
-    columns_of_labels,
+    find_label_columns,
     find_probability_keys,
-    is_score,
+    is_score_name,
     number_labels,
 )
 from sqlml.importers.onnx.probe import (
@@ -222,7 +222,7 @@ def _copy_program(program: Program, frame: Frame) -> Outputs:
         if node.op == "input":
             values.append(b.input(names[node.attrs["name"]], node.type.dtype))
         else:
-            values.append(b.again(node, [values[i] for i in node.inputs]))
+            values.append(b.copy_node(node, [values[i] for i in node.inputs]))
     return Outputs({name: values[i] for name, i in program.outputs.items()}, program.labels)
 
 
@@ -300,14 +300,14 @@ def _build_classifier_outputs(
     label_values = next((keys[name].tolist() for name in scores if name in keys), None)
     index, labels = number_labels(choice.index, choice.values.tolist(), label_values, b)
     values = {"label": index}
-    columns = columns_of_labels(scores, labels.values)
+    columns = find_label_columns(scores, labels.values)
     if columns:
         value = b.op("concat", *[b.cast(scores[name].value, "float64") for name in columns])
         return Outputs({**values, "proba": value}, labels)
     for name, item in scores.items():
         value = b.cast(item.value, "float64")
         one_each = value.type.width == len(labels.values)
-        values.setdefault("proba" if one_each and not is_score(name) else "score", value)
+        values.setdefault("proba" if one_each and not is_score_name(name) else "score", value)
     return Outputs(values, labels)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError
-from sqlml.importers.frame import labels_of
+from sqlml.importers.frame import build_labels
 from sqlml.importers.onnx.document import GraphNode, OnnxModel
 from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, Texts, find_shape
 from sqlml.importers.onnx.tensor_layout import as_choice
@@ -106,7 +106,7 @@ def number_labels(
     index_of = np.array([places[v] for v in values], np.int64)
     if not np.array_equal(index_of, np.arange(index_of.size)):
         index = b.op("take", b.constant(index_of), index)
-    return b.cast(index, "int64"), labels_of(order)
+    return b.cast(index, "int64"), build_labels(order)
 
 
 def _read_attribute(call: Call, prefix: str) -> Array | None:
@@ -243,12 +243,12 @@ def one_hot_encoder(call: Call) -> Item:
     return Rows(joined, (*inner, int(keys.size)))
 
 
-def is_score(name: str) -> bool:
+def is_score_name(name: str) -> bool:
     """Return whether an output's name says that it holds scores, despite one number per class."""
     return name.lower().startswith("score")
 
 
-def columns_of_labels(names: Collection[str], labels: Sequence[Any]) -> list[str]:
+def find_label_columns(names: Collection[str], labels: Sequence[Any]) -> list[str]:
     """Return the outputs that are named like the labels; empty if one is missing.
 
     skl2onnx names columns of probabilities in this way, for example i1 and i2, or sred and sblue.

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.child_process import Child, Ended, Failed
+from sqlml.child_process import Child, ChildEnded, ChildFailed
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
 from sqlml.importers.onnx.document import GraphNode, OnnxModel, Port
@@ -180,7 +180,7 @@ def split_frame(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Fra
     start = 0
     for port in ports:
         count = count_features(port)
-        yield port, frame.take(range(start, start + count))
+        yield port, frame.select(range(start, start + count))
         start += count
 
 
@@ -245,9 +245,9 @@ def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs:
     try:
         with Child(f"{__name__}:run_trial", request, model) as child:
             return json.loads(child.first)
-    except Ended as how:
+    except ChildEnded as how:
         return {"error": f"a process that tries it {how}"}
-    except Failed as failed:
+    except ChildFailed as failed:
         return {"error": failed.message}
 
 

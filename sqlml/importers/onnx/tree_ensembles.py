@@ -17,7 +17,7 @@ from sqlml.importers.onnx.graph_items import Call, Choice, Item
 from sqlml.importers.onnx.labels import read_class_values
 from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Value
-from sqlml.ir.trees import RawTrees, ensemble
+from sqlml.ir.trees import RawTrees, build_ensemble
 from sqlml.types import Array, DType
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
@@ -285,7 +285,9 @@ def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, outputs: int
     np.add.at(value, (leaves.node, leaves.column - target[owner]), leaves.weight)
     base = np.zeros(outputs, leaves.weight.dtype)
     try:
-        trees_of = ensemble(replace(raw, value=value), target=target, base=base, compare=compare)
+        trees_of = build_ensemble(
+            replace(raw, value=value), target=target, base=base, compare=compare
+        )
         return call.op("tree_ensemble", x, **trees_of.attrs())
     except ProgramError as error:
         raise ArtifactError(f"operator {call.node.op}: {error}") from None

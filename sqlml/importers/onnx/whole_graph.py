@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.onnx.document import GraphNode, OnnxModel, Port, import_onnx
 from sqlml.importers.onnx.labels import (
-    columns_of_labels,
     find_class_list,
+    find_label_columns,
     find_probability_keys,
-    is_score,
+    is_score_name,
     to_strings,
 )
 from sqlml.importers.onnx.probe import count_features, numbers, probe, split_frame
@@ -160,7 +160,7 @@ def _build_outputs(b: Builder, ends: _Ends, names: list[str], values: dict[str, 
         classes = ends.classes.astype(np.int64)
         label = b.op("encode", b.cast(label, "int64"), categories=classes, missing=-1)
     outputs["label"] = b.cast(label, "int64")
-    labels = labels_of(ends.classes.tolist())
+    labels = build_labels(ends.classes.tolist())
     if scores is not None:
         proba = scores.type.width == len(labels.values) and ends.probable
         outputs["proba" if proba else "score"] = scores
@@ -191,13 +191,13 @@ def _find_ends(model: OnnxModel) -> _Ends:
         raise UnsupportedModelError("the ONNX model makes strings, but does not list them")
     if classes is not None and classes.dtype == object and not is_text:
         classes = None
-    columns = [] if classes is None else columns_of_labels(scores, classes.tolist())
+    columns = [] if classes is None else find_label_columns(scores, classes.tolist())
     first = columns or scores[:1]
     return _Ends(
         None if label is None else label.name,
         classes,
         tuple(makers[name].inputs[0] if name in keys else name for name in first),
-        bool(columns) or not (first and is_score(first[0])),
+        bool(columns) or not (first and is_score_name(first[0])),
     )
 
 

@@ -40,7 +40,7 @@ def argmax_label(builder: Builder, scores: Value) -> Value:
 
 def argmax_labels(builder: Builder, scores: Value, sizes: Sequence[int]) -> Value:
     """Return class numbers (n, targets) from the scores of several targets side by side."""
-    return builder.beside([argmax_label(builder, v) for v in split_targets(builder, scores, sizes)])
+    return builder.concat([argmax_label(builder, v) for v in split_targets(builder, scores, sizes)])
 
 
 def split_targets(builder: Builder, values: Value, sizes: Sequence[int]) -> list[Value]:

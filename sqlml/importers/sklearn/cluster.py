@@ -84,7 +84,7 @@ def feature_agglomeration(model: Any, frame: Frame) -> Frame:
     if model.pooling_func == np.mean:
         sizes = np.bincount(labels).astype(np.float64)
         total = builder.linear(x, labels[:, None] == np.arange(sizes.size))
-        return Frame.of(builder, builder.op("div", total, sizes))
+        return Frame.from_value(builder, builder.op("div", total, sizes))
     if model.pooling_func not in _REDUCTIONS:
         name = getattr(model.pooling_func, "__name__", repr(model.pooling_func))
         raise UnsupportedModelError(
@@ -96,7 +96,7 @@ def feature_agglomeration(model: Any, frame: Frame) -> Frame:
         builder.op(reduce, builder.op("select", x, indices=np.flatnonzero(labels == k)), axis=1)
         for k in np.unique(labels)
     ]
-    return Frame.of(builder, builder.beside(pooled))
+    return Frame.from_value(builder, builder.concat(pooled))
 
 
 def k_means(model: Any, frame: Frame) -> Outputs:

@@ -189,4 +189,4 @@ def _centred(builder: Builder, x: Value, mean: Any) -> Value:
 
 
 def _frame(model: Any, frame: Frame, value: Value) -> Frame:
-    return Frame.of(frame.builder, value, stem=type(model).__name__.lower())
+    return Frame.from_value(frame.builder, value, stem=type(model).__name__.lower())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, RawColumn, labels_of
+from sqlml.importers.frame import Frame, Outputs, RawColumn, build_labels
 from sqlml.importers.sklearn.classify import class_lists
 from sqlml.importers.sklearn.estimator_checks import check, check_single_output
 from sqlml.ir.builder import Value
@@ -32,7 +32,7 @@ def dummy_classifier(model: Any, frame: Frame) -> Outputs:
             "label": repeat_rows(frame, np.array(numbers, np.int64)),
             "proba": repeat_rows(frame, np.concatenate(probas)),
         },
-        tuple(labels_of(known) for known in lists),
+        tuple(build_labels(known) for known in lists),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, RawColumn, Rows
-from sqlml.importers.model_checks import learned, unfitted
+from sqlml.importers.model_checks import explain_unfitted, has_fitted_attributes
 from sqlml.ir.builder import Value
 from sqlml.types import Array, DType
 
@@ -31,7 +31,7 @@ def numbers(
         allow_nan: accept NaN (`ensure_all_finite="allow-nan"`).
         rows: the layout of rows that the estimator accepts, as in `Frame.matrix`.
     """
-    if frame.stored:
+    if frame.has_sparse_rows:
         return _check_blocks(frame, step, allow_nan, dtype).matrix(dtype, rows)
     return check_bounds(frame, frame.matrix(dtype), step, allow_nan=allow_nan)
 
@@ -79,7 +79,7 @@ def stored_dtype(frame: Frame) -> DType:
     """Return float32 if all columns are float32, because scikit-learn then computes in it."""
     kinds = {b.type.dtype for b in frame.blocks if isinstance(b, Value)}
     all_values = len(frame.blocks) == sum(isinstance(b, Value) for b in frame.blocks)
-    return "float32" if all_values and frame.stored and kinds == {"float32"} else "float64"
+    return "float32" if all_values and frame.has_sparse_rows and kinds == {"float32"} else "float64"
 
 
 _TEXT = (files(__package__) / "parameters.txt").read_text("utf-8")
@@ -116,8 +116,8 @@ def check(model: Any, *attributes: str) -> None:
             "constraints.txt or update sqlml"
         )
     missing = [name for name in attributes if not hasattr(model, name)]
-    if missing and not learned(model):
-        raise unfitted(model)
+    if missing and not has_fitted_attributes(model):
+        raise explain_unfitted(model)
     if missing:
         raise UnsupportedModelError(
             f"{cls.__name__} lacks {', '.join(missing)}: it is only partly fitted, or comes from "

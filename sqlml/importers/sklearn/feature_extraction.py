@@ -15,12 +15,12 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, MAX_DENSE, Frame, RawColumn, Schema, Sparse
-from sqlml.importers.model_checks import unfitted
+from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.sklearn.estimator_checks import check, numbers, stored_dtype
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.sparse_rows import pack_items
 from sqlml.ir.operators.text import MAX_N
-from sqlml.ir.utf8_column import pack
+from sqlml.ir.utf8_column import pack_words
 from sqlml.types import DType
 
 COLUMN = "text"
@@ -44,13 +44,13 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
     """Return log(tf) + 1, idf and norm of counts from an earlier step, or of numeric columns."""
     check(model)
     if model.use_idf and not hasattr(model, "idf_"):
-        raise unfitted(model)
+        raise explain_unfitted(model)
     value = numbers(frame, "TfidfTransformer", dtype=stored_dtype(frame), rows="sparse")
     if not value.type.sparse:
         value = frame.builder.op("sparsify", value)
     name = frame.names[0] if frame.names else COLUMN
     weighted = _weight_counts(model, frame.builder, value, name)
-    return Frame.of(frame.builder, weighted, frame.names, True)
+    return Frame.from_value(frame.builder, weighted, frame.names, True)
 
 
 def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
@@ -107,7 +107,7 @@ def exact_dtype(model: Any) -> DType:
 def _sparse(frame: Frame, value: Value) -> Frame:
     # One name for all: the tokens of a hash have none, and a million names nobody reads.
     names = frame.names[:1] * value.type.width
-    return Frame.of(frame.builder, value, names, True)
+    return Frame.from_value(frame.builder, value, names, True)
 
 
 def _check_vocabulary(model: Any, *attributes: str) -> None:
@@ -121,7 +121,7 @@ def _check_vocabulary(model: Any, *attributes: str) -> None:
 
 def _counts(model: Any, frame: Frame) -> Value:
     dtype = exact_dtype(model)
-    words, ends = pack(_vocabulary(model))
+    words, ends = pack_words(_vocabulary(model))
     value = frame.builder.op(
         "count_tokens",
         _document(model, frame),
@@ -275,7 +275,7 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
     if not model.sparse_output and len(classes) <= MAX_DENSE:
         value = frame.builder.op("densify", value, fill=0.0)
     names = tuple(str(label) for label in classes)
-    return Frame.of(frame.builder, value, names, bool(model.sparse_output))
+    return Frame.from_value(frame.builder, value, names, bool(model.sparse_output))
 
 
 def feature_hasher(model: Any, frame: Frame) -> Frame:
@@ -293,7 +293,7 @@ def feature_hasher(model: Any, frame: Frame) -> Frame:
     )
     value = _hashed_strings(model, frame) if rows_of_strings else _hashed(model, frame, form)
     names = ("hashed",) * value.type.width
-    return Frame.of(frame.builder, value, names, True)
+    return Frame.from_value(frame.builder, value, names, True)
 
 
 def _hashed(model: Any, frame: Frame, form: DType) -> Value:
@@ -369,7 +369,7 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
         codes = builder.op("encode", frame.strings(i), categories=words, missing=-1)
         parts.append(builder.op("one_hot", codes, width=len(values), dtype=dtype))
         places += [place for _, place in values]
-    value = builder.beside(parts)
+    value = builder.concat(parts)
     order = np.argsort(np.array(places, np.int64), kind="stable").astype(np.int64)
     if not np.array_equal(order, np.arange(order.size)):
         value = builder.op("select", value, indices=order)
@@ -377,7 +377,7 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
     sparse: Sparse = bool(model.sparse)
     if sparse and None in keys.values():
         sparse = "with zeros"
-    return Frame.of(builder, value, names, sparse)
+    return Frame.from_value(builder, value, names, sparse)
 
 
 def dict_schema(model: Any) -> Schema:

@@ -65,15 +65,15 @@ def _select(model: Any, frame: Frame, *, raw: bool = False) -> Frame:
         raise UnsupportedModelError(
             f"{name} keeps no columns; loosen its threshold, or leave the step out"
         )
-    chosen = frame.take([int(i) for i in selected])
+    chosen = frame.select([int(i) for i in selected])
     if model.__sklearn_tags__().input_tags.allow_nan:  # then infinity passes too
         return chosen
     if raw and all(isinstance(block, RawColumn) for block in chosen.blocks):
         return chosen
     read = _columns_to_read(frame, selected)
-    value = numbers(frame.take(read), name, rows="sparse")
+    value = numbers(frame.select(read), name, rows="sparse")
     checked = Frame(frame.builder, (value,), tuple(frame.names[i] for i in read), frame.sparse)
-    return checked.take([read.index(int(i)) for i in selected])
+    return checked.select([read.index(int(i)) for i in selected])
 
 
 def _columns_to_read(frame: Frame, selected: Array) -> list[int]:

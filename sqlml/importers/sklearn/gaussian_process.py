@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn.classify import add_complement, argmax_label, binary_label, class_list
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.importers.sklearn.kernel_models import (
@@ -229,7 +229,7 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
     if len(classes) == 2:
         mean, proba = _binary(builder, model.base_estimator_, x)
         values = {"label": binary_label(builder, mean), "proba": add_complement(builder, proba)}
-        return Outputs(values, labels_of(classes))
+        return Outputs(values, build_labels(classes))
     if model.multi_class != "one_vs_rest":
         raise UnsupportedModelError(
             "GaussianProcessClassifier with multi_class='one_vs_one' raises on predict_proba; "
@@ -241,7 +241,9 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
     total = builder.op("sum", proba, axis=1)
     nothing = builder.op("eq", total, 0.0)
     total = builder.op("where", nothing, 1.0, total)
-    return Outputs({"label": label, "proba": builder.op("div", proba, total)}, labels_of(classes))
+    return Outputs(
+        {"label": label, "proba": builder.op("div", proba, total)}, build_labels(classes)
+    )
 
 
 def _binary(builder: Builder, process: Any, x: Value) -> tuple[Value, Value]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Rows, labels_of
+from sqlml.importers.frame import Frame, Outputs, Rows, build_labels
 from sqlml.importers.sklearn.classify import (
     argmax_label,
     binary_label,
@@ -39,7 +39,7 @@ def by_group(builder: Builder, classes: int, width: int, make: Callable[[slice],
         width: numbers of one row that `make` needs for each class.
     """
     size = max(1, MAX_VALUES // max(1, width))
-    return builder.beside([make(slice(i, i + size)) for i in range(0, classes, size)])
+    return builder.concat([make(slice(i, i + size)) for i in range(0, classes, size)])
 
 
 def log_sum_exp(builder: Builder, x: Value) -> Value:
@@ -224,7 +224,7 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
     if model.solver != "lsqr":
         check(model, "scalings_", "_max_components")
         values["transform"] = _discriminants(model, builder, x)
-    return Outputs(values, labels_of(class_list(model)))
+    return Outputs(values, build_labels(class_list(model)))
 
 
 def _discriminants(model: Any, builder: Builder, x: Value) -> Value:
@@ -267,7 +267,7 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
         "score": collapse_two_scores(builder, joint),
         "proba": shares_below_max(builder, joint),
     }
-    return Outputs(values, labels_of(class_list(model)))
+    return Outputs(values, build_labels(class_list(model)))
 
 
 def gaussian_nb(model: Any, frame: Frame) -> Outputs:
@@ -366,7 +366,7 @@ def _linear(
 
 def _classifier_outputs(model: Any, frame: Frame, joint: Value) -> Outputs:
     values = {"label": argmax_label(frame.builder, joint), "proba": shares(frame.builder, joint)}
-    return Outputs(values, labels_of(class_list(model)))
+    return Outputs(values, build_labels(class_list(model)))
 
 
 def elliptic_envelope(model: Any, frame: Frame) -> Outputs:

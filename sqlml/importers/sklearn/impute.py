@@ -81,7 +81,9 @@ def nan_where_missing(model: Any, frame: Frame) -> Value:
 def marked_columns(frame: Frame, columns: Sequence[int], missing: Value) -> Frame:
     """Return the 0/1 columns of an indicator for the columns `columns` of `frame`."""
     names = [f"missingindicator_{frame.names[i]}" for i in columns]
-    return Frame.of(frame.builder, frame.builder.op("cast", missing, dtype="float64"), names)
+    return Frame.from_value(
+        frame.builder, frame.builder.op("cast", missing, dtype="float64"), names
+    )
 
 
 def added_indicator(model: Any, frame: Frame, x: Value) -> list[Frame]:
@@ -102,12 +104,12 @@ def _is_missing(model: Any, frame: Frame, i: int) -> Value:
 def _are_missing(model: Any, frame: Frame, columns: list[int]) -> Value:
     """Return (n, columns) where these numeric columns have no value."""
     missing = model.missing_values
-    x = numbers(frame.take(columns), "MissingIndicator", allow_nan=means_null(missing))
+    x = numbers(frame.select(columns), "MissingIndicator", allow_nan=means_null(missing))
     return number_is_missing(frame.builder, x, missing)
 
 
 def _marks_strings(model: Any, frame: Frame, i: int) -> bool:
-    (block,) = frame.take([i]).blocks
+    (block,) = frame.select([i]).blocks
     if isinstance(block, RawColumn):
         return isinstance(model.missing_values, str) or model.missing_values is None
     return block.type.dtype == "string"
@@ -139,7 +141,7 @@ def simple_imputer(model: Any, frame: Frame) -> Frame:
     marked = [] if model.indicator_ is None else [int(i) for i in model.indicator_.features_]
     parts: list[Frame] = []
     for run in _runs(is_string, columns):
-        chosen = frame.take(run)
+        chosen = frame.select(run)
         if is_string[run[0]]:
             value = _fill_strings(model, frame.strings(run[0]), statistics[run[0]], frame)
         else:
@@ -147,12 +149,12 @@ def simple_imputer(model: Any, frame: Frame) -> Frame:
             value = frame.builder.op(
                 "impute", _numbers(model, chosen), fill=fill, missing=_missing_number(model)
             )
-        parts.append(Frame.of(frame.builder, value, chosen.names))
+        parts.append(Frame.from_value(frame.builder, value, chosen.names))
     for run in _runs(is_string, marked):
         if is_string[run[0]]:
             missing = string_is_missing(frame, run[0], model.missing_values)
         else:
-            x = _numbers(model, frame.take(run))
+            x = _numbers(model, frame.select(run))
             missing = number_is_missing(frame.builder, x, _missing_number(model))
         parts.append(marked_columns(frame, run, missing))
     if not parts:
@@ -182,7 +184,7 @@ def _fills_strings(model: Any, frame: Frame, i: int, statistic: Any) -> bool:
             f"SimpleImputer fills column {frame.names[i]!r} with {statistic!r}, which is neither "
             "a number nor a string"
         )
-    (block,) = frame.take([i]).blocks
+    (block,) = frame.select([i]).blocks
     if not isinstance(block, RawColumn):
         return block.type.dtype == "string"
     # A column without a fill was all NULL in training; its dtype there is all that is known.
@@ -271,7 +273,7 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
             )
         value = b.op("select", value, indices=np.flatnonzero(valid).astype(np.int64))
         names = tuple(name for name, ok in zip(names, valid, strict=True) if ok)
-    imputed = Frame.of(b, value, names)
+    imputed = Frame.from_value(b, value, names)
     return Frame.hstack(b, [imputed, *added_indicator(model, frame, x)])
 
 

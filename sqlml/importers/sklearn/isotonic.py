@@ -12,7 +12,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema
-from sqlml.importers.model_checks import unfitted
+from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, dtype_of
@@ -34,7 +34,7 @@ def isotonic_schema(model: Any) -> Schema:
         UnsupportedModelError: not fitted.
     """
     if not hasattr(model, "X_thresholds_"):
-        raise unfitted(model)
+        raise explain_unfitted(model)
     return Schema(None, 1)
 
 

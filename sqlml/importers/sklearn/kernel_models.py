@@ -152,14 +152,14 @@ def kernel_pca(model: Any, frame: Frame) -> Frame:
     scaled = np.zeros_like(vectors)
     scaled[:, nonzero] = vectors[:, nonzero] / np.sqrt(eigenvalues[nonzero])
     centred = _centre(builder, values, model._centerer)
-    return Frame.of(builder, builder.linear(centred, scaled))
+    return Frame.from_value(builder, builder.linear(centred, scaled))
 
 
 def kernel_centerer(model: Any, frame: Frame) -> Frame:
     """Return kernel values minus the means of their rows and of the fitted rows."""
     check(model, "K_fit_rows_", "K_fit_all_")
     centred = _centre(frame.builder, numbers(frame, "KernelCenterer"), model)
-    return Frame.of(frame.builder, centred, frame.names)
+    return Frame.from_value(frame.builder, centred, frame.names)
 
 
 def nystroem(model: Any, frame: Frame) -> Frame:
@@ -176,7 +176,7 @@ def nystroem(model: Any, frame: Frame) -> Frame:
     )
     values = kernel_of(model, frame, model.components_, gamma, degree, coef0)
     normal = np.asarray(model.normalization_)
-    return Frame.of(frame.builder, frame.builder.linear(values, normal.T))
+    return Frame.from_value(frame.builder, frame.builder.linear(values, normal.T))
 
 
 def _centre(builder: Builder, values: Value, centerer: Any) -> Value:
@@ -228,7 +228,7 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
             angle = builder.op("mul", log_step, float(j))
             component = builder.op("mul", factor, builder.op(wave, angle))
             parts.append(builder.op("where", empty, 0.0, component))
-    return Frame.of(builder, builder.beside(parts))
+    return Frame.from_value(builder, builder.concat(parts))
 
 
 def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
@@ -259,17 +259,17 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
         )
     both = builder.op("concat", real, imaginary)
     back = np.concatenate([cosine, -sine]) / size
-    return Frame.of(builder, builder.linear(both, back))
+    return Frame.from_value(builder, builder.linear(both, back))
 
 
 def neighborhood_components(model: Any, frame: Frame) -> Frame:
     """Return x @ components_.T."""
     check(model, "components_")
     x = numbers(frame, "NeighborhoodComponentsAnalysis")
-    return Frame.of(frame.builder, frame.builder.linear(x, np.asarray(model.components_).T))
+    return Frame.from_value(frame.builder, frame.builder.linear(x, np.asarray(model.components_).T))
 
 
 def _cosines(model: Any, frame: Frame, x: Value, scale: float) -> Frame:
     projected = frame.builder.linear(x, model.random_weights_, model.random_offset_)
     waves = frame.builder.op("cos", projected)
-    return Frame.of(frame.builder, frame.builder.op("mul", waves, scale))
+    return Frame.from_value(frame.builder, frame.builder.op("mul", waves, scale))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn.classify import argmax_label, class_list
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.importers.sklearn.kernel_models import dense, kernel_values
@@ -43,7 +43,7 @@ def label_propagation(model: Any, frame: Frame) -> Outputs:
             "SQL; use kernel='rbf' or 'knn'"
         )
     proba = builder.op("div", summed, builder.op("sum", summed, axis=1))
-    return Outputs({"label": argmax_label(builder, proba), "proba": proba}, labels_of(classes))
+    return Outputs({"label": argmax_label(builder, proba), "proba": proba}, build_labels(classes))
 
 
 def _sum_nearest(model: Any, frame: Frame, shares: Array) -> Value:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn.classify import (
     add_complement,
     binary_label,
@@ -109,7 +109,9 @@ def _classifier_outputs(model: Any, frame: Frame) -> Outputs:
         return Outputs({"label": label, "score": score}, labels)
     classes = two_or_more_classes(model)
     score = _scores(model, frame)
-    return Outputs({"label": score_label(frame.builder, score), "score": score}, labels_of(classes))
+    return Outputs(
+        {"label": score_label(frame.builder, score), "score": score}, build_labels(classes)
+    )
 
 
 def _scores(model: Any, frame: Frame) -> Value:

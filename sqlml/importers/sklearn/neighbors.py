@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn.classify import (
     argmax_label,
     argmax_labels,
@@ -354,8 +354,8 @@ def _vote_outputs(builder: Builder, votes: Value, classes: list[list[Any]]) -> O
         builder.op("div", part, builder.op("sum", part, axis=1))
         for part in split_targets(builder, votes, sizes)
     ]
-    values = {"label": argmax_labels(builder, votes, sizes), "proba": builder.beside(shares)}
-    return Outputs(values, tuple(labels_of(known) for known in classes))
+    values = {"label": argmax_labels(builder, votes, sizes), "proba": builder.concat(shares)}
+    return Outputs(values, tuple(build_labels(known) for known in classes))
 
 
 def _targets(y: Array) -> Array:
@@ -401,7 +401,7 @@ def nearest_centroid(model: Any, frame: Frame) -> Outputs:
     if model.metric == "euclidean":
         values["proba"] = shares_below_max(builder, scores)
         values["score"] = collapse_two_scores(builder, scores)
-    return Outputs(values, labels_of(classes))
+    return Outputs(values, build_labels(classes))
 
 
 def _discriminant(model: Any, builder: Builder, x: Value, metric: str, priors: Any) -> Value:

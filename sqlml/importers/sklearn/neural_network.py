@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn.classify import (
     add_complement,
     argmax_label,
@@ -49,9 +49,9 @@ def mlp_classifier(model: Any, frame: Frame) -> Outputs:
     classes = two_or_more_classes(model)
     out = _forward(model, frame)
     if out.type.width > 1:
-        return Outputs({"label": argmax_label(builder, out), "proba": out}, labels_of(classes))
+        return Outputs({"label": argmax_label(builder, out), "proba": out}, build_labels(classes))
     label = binary_label(builder, out, threshold=0.5)
-    return Outputs({"label": label, "proba": add_complement(builder, out)}, labels_of(classes))
+    return Outputs({"label": label, "proba": add_complement(builder, out)}, build_labels(classes))
 
 
 def mlp_regressor(model: Any, frame: Frame) -> Outputs:
@@ -65,7 +65,7 @@ def bernoulli_rbm(model: Any, frame: Frame) -> Frame:
     check(model, "components_", "intercept_hidden_")
     x = numbers(frame, "BernoulliRBM")
     hidden = frame.builder.linear(x, np.asarray(model.components_).T, model.intercept_hidden_)
-    return Frame.of(frame.builder, frame.builder.op("sigmoid", hidden))
+    return Frame.from_value(frame.builder, frame.builder.op("sigmoid", hidden))
 
 
 def _forward(model: Any, frame: Frame) -> Value:

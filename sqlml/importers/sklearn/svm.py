@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
+from sqlml.importers.frame import Frame, Outputs, Schema, build_labels
 from sqlml.importers.sklearn.classify import (
     argmax_label,
     binary_label,
@@ -86,7 +86,7 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
     values = {"label": label, "score": score}
     if model.probability is True or model.probability == 1:
         values["proba"] = _probabilities(model, builder, pairs, k)
-    return Outputs(values, labels_of(classes))
+    return Outputs(values, build_labels(classes))
 
 
 def _probabilities(model: Any, builder: Builder, pairs: Value, k: int) -> Value:

@@ -34,7 +34,7 @@ import numpy as np
 from sqlml.errors import ArtifactError, ProgramError
 from sqlml.importers.spark_ml.pipeline_stages import FORESTS, PACKAGES, SCALA, SINGLE_TREES
 from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS, check_count
-from sqlml.ir.trees import Ensemble, RawTrees, ensemble
+from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
 from sqlml.types import Array
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class TreeNodes:
         """
         raw = self._build_raw_trees(features)
         try:
-            result = ensemble(
+            result = build_ensemble(
                 replace(raw, value=values),
                 target=np.zeros(self.trees, np.int32),
                 base=np.zeros(values.shape[1]),

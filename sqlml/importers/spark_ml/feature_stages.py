@@ -32,7 +32,7 @@ def vector_assembler(stage: Stage, columns: Columns, needed: Collection[str]) ->
         if run:
             frame = Frame.hstack(b, run)
             value = numbers(frame, stage.kind, allow_nan=keep)
-            blocks.append(Frame.of(b, value, frame.names))
+            blocks.append(Frame.from_value(b, value, frame.names))
             run.clear()
 
     for name in stage.texts("inputCols"):

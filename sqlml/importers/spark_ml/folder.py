@@ -19,8 +19,8 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlml.child_process import Child, Ended, Failed
-from sqlml.errors import ArtifactError, UnsupportedModelError, named
+from sqlml.child_process import Child, ChildEnded, ChildFailed
+from sqlml.errors import ArtifactError, UnsupportedModelError, make_error
 from sqlml.importers.spark_ml.contents import read_saved_data
 from sqlml.importers.spark_ml.pipeline_stages import (
     MAX_STAGES,
@@ -32,7 +32,7 @@ from sqlml.importers.spark_ml.pipeline_stages import (
     explain_not_covered,
 )
 from sqlml.importers.untrusted_documents import read_json
-from sqlml.ir.damaged_file import reading
+from sqlml.ir.damaged_file import report_damage
 from sqlml.limits import MAX_CONSTANT_VALUES, MAX_NODES
 
 if TYPE_CHECKING:
@@ -61,13 +61,13 @@ def read_tables_in_child(folders: Parts) -> dict[str, pa.Table]:
     try:
         with Child(f"{__name__}:conversation", about, *files) as child:
             content = child.first
-    except Ended as how:
+    except ChildEnded as how:
         raise ArtifactError(
             f"a process that reads the Parquet files of the Spark model {how}: they are damaged "
             "or hostile; save the model again"
         ) from None
-    except Failed as failed:
-        raise named(failed.name, failed.message) or ArtifactError(
+    except ChildFailed as failed:
+        raise make_error(failed.name, failed.message) or ArtifactError(
             f"the Parquet files of the Spark model cannot be read ({failed.name}: "
             f"{failed.message}); save the model again"
         ) from None
@@ -168,7 +168,7 @@ def read_folder(
 
     versions: list[str] = []
     failing = "save the model again", pa.ArrowException, OSError, MemoryError
-    with reading("the Spark model", *failing):
+    with report_damage("the Spark model", *failing):
         folders = _find_parts(files)
         stored = {f: parts for f, parts in folders.items() if f.rpartition("/")[2] in _TABLES}
         stages = tuple(_read_stages(folders, tables(stored), "", versions, 0))
@@ -226,7 +226,7 @@ def _read_stages(
             raise ArtifactError(f"the {kind} {uid} has no file in its folder {folder!r}")
         return table
 
-    with reading(f"the {kind} {uid} of the Spark model", "save the model again"):
+    with report_damage(f"the {kind} {uid} of the Spark model", "save the model again"):
         yield Stage(kind, uid, params, read_saved_data(kind, table, about))
 
 

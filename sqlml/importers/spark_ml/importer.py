@@ -94,10 +94,10 @@ class Plan:
     width: int
     predictor: Stage | None
     naming: Stage | None
-    made: tuple[str, ...]
+    outputs: tuple[str, ...]
 
 
-def plan(model: SparkModel) -> Plan:
+def make_plan(model: SparkModel) -> Plan:
     """Find the stages that the outputs of a model need.
 
     Raises:
@@ -186,7 +186,7 @@ def _find_width(stage: Stage) -> int:
 
 def build_schema(model: SparkModel) -> Schema:
     """Return the columns of the table that a model reads; only their number for a vector."""
-    stage_plan = plan(model)
+    stage_plan = make_plan(model)
     if stage_plan.vector is not None:
         return Schema(None, stage_plan.width)
     return Schema(stage_plan.inputs, len(stage_plan.inputs))
@@ -194,7 +194,7 @@ def build_schema(model: SparkModel) -> Schema:
 
 def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
     """Import all stages that the outputs need."""
-    stage_plan = plan(model)
+    stage_plan = make_plan(model)
     columns = Columns(frame, stage_plan.vector)
     for stage, needed in stage_plan.steps:
         if stage.kind == "IndexToString":
@@ -213,7 +213,7 @@ def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
         else:
             transform = COLUMN_WISE.get(stage.kind) or VECTOR_WISE[stage.kind]
             transform(stage, columns, needed)
-    return Frame.hstack(frame.builder, [columns.any(name).frame for name in stage_plan.made])
+    return Frame.hstack(frame.builder, [columns.any(name).frame for name in stage_plan.outputs])
 
 
 def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, needed: Collection[str]) -> None:

@@ -233,19 +233,19 @@ class Columns:
             self._held = {vector: Column(frame, True, True)}
         else:
             self._held = {
-                name: Column(frame.take([i]), False, True) for i, name in enumerate(frame.names)
+                name: Column(frame.select([i]), False, True) for i, name in enumerate(frame.names)
             }
 
     def put(
         self, name: str, value: Value, names: tuple[str, ...], *, vector: bool, raw: bool = False
     ) -> None:
         """Add a column of (n, k) numbers that a stage computed."""
-        self._held[name] = Column(Frame.of(self.builder, value, names), vector, raw)
+        self._held[name] = Column(Frame.from_value(self.builder, value, names), vector, raw)
 
     def put_codes(self, name: str, codes: Value, categories: int, read: str) -> None:
         """Add a column of category codes below `categories`, from the column `read`."""
         value = self.builder.op("cast", codes, dtype="float64")
-        frame = Frame.of(self.builder, value, (read,))
+        frame = Frame.from_value(self.builder, value, (read,))
         self._held[name] = Column(frame, False, False, codes, categories)
 
     def any(self, name: str) -> Column:
@@ -282,6 +282,6 @@ class Columns:
             checked = frame.builder.op(
                 "require_finite", frame.matrix(), features=frame.names, allow_nan=True, step=stage
             )
-            frame = Frame.of(frame.builder, checked, frame.names)
+            frame = Frame.from_value(frame.builder, checked, frame.names)
             self._held[name] = Column(frame, True)
         return frame

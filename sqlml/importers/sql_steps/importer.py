@@ -100,7 +100,7 @@ def register_step(step: Any, sql: Sql | SqlOf, *, verify: bool = True) -> None:
         _STEPS[step] = SqlStep(sql, verify)
 
 
-def registered(step: Any) -> SqlStep | None:
+def find_registered(step: Any) -> SqlStep | None:
     """Return the SQL that is registered for an object's class, or its `to_sql`, or None.
 
     A subclass of a registered class is not registered, because it may compute something else.

@@ -252,13 +252,13 @@ class Reader:
         return Number(self.frame.builder.op("sub", last, first))
 
     def _is_date(self, index: int) -> bool:
-        return self.frame.builder.kind(self.frame.names[index]) == DATETIME
+        return self.frame.builder.input_kind(self.frame.names[index]) == DATETIME
 
     def _is_text(self, index: int) -> bool:
         frame = self.frame
         if frame.makes_strings(index):
             return True
-        return frame.builder.known(frame.names[index]) == "string"
+        return frame.builder.input_dtype(frame.names[index]) == "string"
 
     def case(self, tree: exp.Case) -> Operand:
         subject = tree.this
@@ -514,7 +514,7 @@ def compile_expressions(expressions: Mapping[str, str], frame: Frame) -> list[Fr
 def _column(name: str, tree: exp.Expr, reader: Reader) -> Frame:
     operand, frame = reader.read(tree), reader.frame
     if isinstance(operand, Column):
-        taken = frame.take([operand.index])
+        taken = frame.select([operand.index])
         return Frame(taken.builder, taken.blocks, (name,))
     if isinstance(operand, Text | Null | Date):
         raise UnsupportedModelError(
@@ -525,7 +525,7 @@ def _column(name: str, tree: exp.Expr, reader: Reader) -> Frame:
         raise UnsupportedModelError(
             f"{format_tree(tree)} reads none of the columns {list_arguments(frame.names)}"
         )
-    return Frame.of(frame.builder, value, (name,))
+    return Frame.from_value(frame.builder, value, (name,))
 
 
 def find_texts(expressions: Iterable[str]) -> list[str]:

@@ -30,7 +30,7 @@ from sqlml.importers.torch.tensors import (
     rows,
 )
 from sqlml.ir.builder import Value
-from sqlml.ir.torch_archive import Call, Exported, Input, Ref
+from sqlml.ir.torch_archive import Call, ExportedModule, Input, Ref
 from sqlml.types import DType
 
 
@@ -203,7 +203,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 
 
-def convert_graph(graph: Exported, frame: Frame) -> Value:
+def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
     """Convert a graph over the columns of `frame` to (n, k).
 
     Raises:
@@ -236,11 +236,11 @@ def convert_graph(graph: Exported, frame: Frame) -> Value:
     return result.value
 
 
-def read_inputs(graph: Exported, frame: Frame) -> Iterator[tuple[Input, Value]]:
+def read_inputs(graph: ExportedModule, frame: Frame) -> Iterator[tuple[Input, Value]]:
     """Return each input of the module with its columns of `frame`, in order and in its dtype."""
     start = 0
     for tensor in graph.inputs:
-        columns = frame.take(range(start, start + tensor.width))
+        columns = frame.select(range(start, start + tensor.width))
         start += tensor.width
         is_integer = tensor.dtype in ("int8", "int16", "int32", "int64", "bool")
         value = columns.matrix("float64" if is_integer else cast(DType, tensor.dtype))
@@ -272,7 +272,7 @@ def _find_functional_name(call: Call, uses: Counter[str], makers: dict[str, Call
     raise Uncovered(f"operator {call.target} on a tensor that is read elsewhere")
 
 
-def overwrites_dropout(graph: Exported) -> bool:
+def overwrites_dropout(graph: ExportedModule) -> bool:
     """Return whether an in-place operator may overwrite memory that a dropout shares.
 
     torch's own decomposition of a disabled dropout makes a copy (2.13), and so changes the result

@@ -24,15 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.child_process import Child, Ended, Failed
-from sqlml.errors import UnsupportedModelError, named
+from sqlml.child_process import Child, ChildEnded, ChildFailed
+from sqlml.errors import UnsupportedModelError, make_error
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
 from sqlml.importers.row_tensors import Uncovered
 from sqlml.importers.torch.aten_graph import convert_graph, overwrites_dropout, read_inputs
 from sqlml.importers.torch.tensors import find_kind
 from sqlml.ir.builder import Value
-from sqlml.ir.operators.torch_module import runner
-from sqlml.ir.torch_archive import Exported, read_exported
+from sqlml.ir.operators.torch_module import make_runner
+from sqlml.ir.torch_archive import ExportedModule, read_exported
 
 ROWS = 5
 
@@ -48,7 +48,7 @@ def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
         UnsupportedModelError: rows depend on each other, or it calls an operator that sqlml
         rejects. SqlmlError: scoring raises it.
     """
-    run = runner(archive, attrs)
+    run = make_runner(archive, attrs)
     import torch
 
     rng = np.random.default_rng(0)
@@ -78,10 +78,10 @@ def check_rows_in_child(archive: bytes, attrs: Mapping[str, Any]) -> None:
     try:
         with Child(f"{__name__}:conversation", about, archive):
             return
-    except Ended as how:
+    except ChildEnded as how:
         raise UnsupportedModelError(f"a process that tries the torch module {how}") from None
-    except Failed as failed:
-        raise named(failed.name, failed.message) or UnsupportedModelError(
+    except ChildFailed as failed:
+        raise make_error(failed.name, failed.message) or UnsupportedModelError(
             f"torch cannot run the module ({failed.name}: {failed.message})"
         ) from None
 
@@ -114,7 +114,7 @@ def program_schema(model: Any) -> Schema:
     return file_schema(_save_archive(model))
 
 
-def file_schema(model: Exported) -> Schema:
+def file_schema(model: ExportedModule) -> Schema:
     """Return the columns that the program of a .pt2 file reads."""
     return Schema(None, model.features)
 
@@ -186,7 +186,7 @@ def import_program(model: Any, frame: Frame) -> Outputs:
         return _import_archive(_save_archive(model.run_decompositions()), frame, check_rows)
 
 
-def import_file(model: Exported, frame: Frame) -> Outputs:
+def import_file(model: ExportedModule, frame: Frame) -> Outputs:
     """Import a file of torch.export.save as operators of the IR, or as a whole module.
 
     Raises:
@@ -196,7 +196,7 @@ def import_file(model: Exported, frame: Frame) -> Outputs:
     return _import_archive(model, frame, check_rows_in_child)
 
 
-def _import_archive(model: Exported, frame: Frame, check: Check) -> Outputs:
+def _import_archive(model: ExportedModule, frame: Frame, check: Check) -> Outputs:
     try:
         return _find_label(frame, convert_graph(model, frame))
     except Uncovered:
@@ -212,7 +212,7 @@ def _read_first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), "without a message")
 
 
-def _save_archive(model: Any) -> Exported:
+def _save_archive(model: Any) -> ExportedModule:
     import torch
 
     content = io.BytesIO()
@@ -225,7 +225,7 @@ def _save_archive(model: Any) -> Exported:
     return read_exported(content.getvalue())
 
 
-def _check_width(model: Exported, frame: Frame) -> None:
+def _check_width(model: ExportedModule, frame: Frame) -> None:
     if frame.width != model.features:
         raise UnsupportedModelError(
             f"the torch module reads {model.features} columns, but gets {frame.width}"
@@ -242,7 +242,7 @@ Check = Callable[[bytes, Mapping[str, Any]], None]
 """The type of `check_rows` and `check_rows_in_child`."""
 
 
-def _import_whole(model: Exported, frame: Frame, check: Check) -> Value:
+def _import_whole(model: ExportedModule, frame: Frame, check: Check) -> Value:
     """Return the whole module as one operator, after a trial that rows are independent.
 
     Raises:

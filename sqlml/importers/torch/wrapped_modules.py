@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
-from sqlml.importers.model_checks import unfitted
+from sqlml.importers.frame import Frame, Outputs, Schema, build_labels
+from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.sklearn.classify import argmax_label, two_or_more_classes
 from sqlml.importers.torch.importer import import_module, module_schema
 from sqlml.ir.builder import Builder, Value
@@ -52,7 +52,7 @@ def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
     scores = _scores(model, frame)
     proba = (sigmoid if scores.type.width == 1 else softmax)(frame.builder, scores)
     label = argmax_label(frame.builder, proba)
-    return Outputs({"label": label, "proba": proba}, labels_of(two_or_more_classes(model)))
+    return Outputs({"label": label, "proba": proba}, build_labels(two_or_more_classes(model)))
 
 
 def import_dnn_regressor(model: Any, frame: Frame) -> Outputs:
@@ -66,7 +66,7 @@ def _scores(model: Any, frame: Frame) -> Value:
 
 def _find_dnn_module(model: Any) -> Any:
     if not hasattr(model, "module_"):
-        raise unfitted(model)
+        raise explain_unfitted(model)
     return model.module_
 
 
@@ -84,7 +84,7 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
             "and this module has one output; use NeuralNetBinaryClassifier"
         )
     label = argmax_label(frame.builder, proba)
-    return Outputs({"label": label, "proba": proba}, labels_of(list(range(proba.type.width))))
+    return Outputs({"label": label, "proba": proba}, build_labels(list(range(proba.type.width))))
 
 
 def import_binary_classifier(model: Any, frame: Frame) -> Outputs:
@@ -100,7 +100,7 @@ def import_binary_classifier(model: Any, frame: Frame) -> Outputs:
     threshold = constant_like(frame.builder, model.threshold, second)
     above = frame.builder.op("gt", second, threshold)
     label = frame.builder.op("cast", above, dtype="int64")
-    return Outputs({"label": label, "proba": proba}, labels_of([0, 1]))
+    return Outputs({"label": label, "proba": proba}, build_labels([0, 1]))
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
@@ -126,7 +126,7 @@ def _find_module(model: Any) -> Any:
         UnsupportedModelError: the net is not fitted, or has several modules.
     """
     if not getattr(model, "initialized_", False) or not hasattr(model, "module_"):
-        raise unfitted(model)
+        raise explain_unfitted(model)
     return copy.deepcopy(model.module_).eval()
 
 

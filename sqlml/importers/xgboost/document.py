@@ -18,7 +18,7 @@ from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers.frame import to_category_array
 from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS, check_count
 from sqlml.importers.xgboost.forest import Forest, read_forest
-from sqlml.ir.damaged_file import reading
+from sqlml.ir.damaged_file import report_damage
 from sqlml.types import Array
 
 
@@ -119,7 +119,7 @@ def read_document(document: Any) -> XGBoostModel:
         ArtifactError: damaged, or not a model of XGBoost.
         UnsupportedModelError: an unknown kind of booster.
     """
-    with reading("the XGBoost model", "save it again with save_model"):
+    with report_damage("the XGBoost model", "save it again with save_model"):
         with np.errstate(all="ignore"):  # numbers beyond float32 become infinite, as in XGBoost
             return _read(document)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError
-from sqlml.ir.trees import Ensemble, RawTrees, ensemble
+from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
 from sqlml.types import Array, matrix
 
 MAX_NODES = 1 << 30
@@ -93,7 +93,7 @@ class Forest:
             value = value * np.repeat(self.drop, sizes)[:, None]
         raw = replace(raw, roots=raw.roots[:trees], value=value)
         try:
-            result = ensemble(raw, target=self.group[:trees], base=base, compare="lt")
+            result = build_ensemble(raw, target=self.group[:trees], base=base, compare="lt")
             result.check(matrix("float32", self.features))
         except ProgramError as error:
             raise ArtifactError(f"the XGBoost model is damaged: {error}") from None

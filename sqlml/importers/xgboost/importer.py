@@ -31,7 +31,7 @@ from sqlml.importers.boosters import (
     label_above,
 )
 from sqlml.importers.frame import Frame, Outputs, Schema, encode_categories, encode_columns
-from sqlml.importers.model_checks import unfitted
+from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.untrusted_documents import read_ubjson
 from sqlml.importers.xgboost.document import StoredNames, XGBoostModel, read_document
 from sqlml.importers.xgboost.forest import compact
@@ -127,7 +127,7 @@ def _get_booster(model: Any) -> Any:
     if get is None:
         return model
     if not model.__sklearn_is_fitted__():
-        raise unfitted(model)
+        raise explain_unfitted(model)
     return get()
 
 
@@ -237,14 +237,14 @@ def _read_columns(model: XGBoostModel, frame: Frame, missing: float, finite: boo
         )
     if frame.sparse:
         # Cells that a sparse matrix does not store are missing, and it stores no zeros.
-        if frame.stored:
+        if frame.has_sparse_rows:
             sparse = frame.matrix("float64", "sparse")
             dense = b.op("densify", sparse, fill=float("nan"))
         else:
             dense = frame.matrix("float64")
             is_zero = b.op("eq", dense, b.constant(np.zeros(1)))
             dense = b.op("where", is_zero, b.constant(np.array([np.nan])), dense)
-        frame = Frame.of(b, dense, frame.names)
+        frame = Frame.from_value(b, dense, frame.names)
     all_categories = {
         i: _match_enum(frame, i, categories) if isinstance(categories, StoredNames) else categories
         for i, categories in enumerate(model.categories)

@@ -20,7 +20,7 @@ from sqlml.ir.hashes import city_hash64
 from sqlml.ir.operators.elementwise import find_missing
 from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float
 from sqlml.ir.program import Attrs
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import INTEGERS, Array, TensorType, dtype_of, matrix
 
 
@@ -61,8 +61,8 @@ def _one_hot_type(types: Types, attrs: Attrs) -> TensorType:
     return matrix(attrs["dtype"], attrs["width"])
 
 
-def _as_array(x: Array | Texts) -> Array:
-    return x.objects() if isinstance(x, Texts) else x
+def _as_array(x: Array | TextColumn) -> Array:
+    return x.objects() if isinstance(x, TextColumn) else x
 
 
 def _fill(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -87,11 +87,13 @@ def _encode(args: Sequence[Array], attrs: Attrs) -> Array:
 def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
     (codes,) = args
     if (codes < 0).any():
-        raise unknown_category(str(attrs["feature"]), str(attrs["step"]), "a category")
+        raise unknown_category_error(str(attrs["feature"]), str(attrs["step"]), "a category")
     return codes
 
 
-def unknown_category(feature: str, step: str, value: str, query: str = "") -> UnknownCategoryError:
+def unknown_category_error(
+    feature: str, step: str, value: str, query: str = ""
+) -> UnknownCategoryError:
     """Return the error of `require_known`.
 
     Args:
@@ -150,10 +152,10 @@ def _one_hot(args: Sequence[Array], attrs: Attrs) -> Array:
     return hot
 
 
-HASHED: frozenset[str] = frozenset({"encode_hashed", "hash_categories"})
+HASHING_OPERATORS: frozenset[str] = frozenset({"encode_hashed", "hash_categories"})
 """Operators that hash texts, which SQL cannot do."""
 
-MOST_WHOLE = 1 << 53
+MAX_EXACT_INTEGER = 1 << 53
 """Largest magnitude up to which float64 represents every integer, so that its text is known."""
 
 
@@ -192,13 +194,13 @@ def _hash_categories(args: Sequence[Any], attrs: Attrs) -> Array:
     The category of an integer is its decimal text; other numbers count as missing.
     """
     x = args[0]
-    texts = isinstance(x, Texts) or x.dtype == object
+    texts = isinstance(x, TextColumn) or x.dtype == object
     return (_hash_texts(x) if texts else _hash_numbers(x[:, 0])).reshape(-1, 1)
 
 
 def _hash_texts(column: Any) -> Array:
     """Return the hash of each text as float64 (n,), with NaN for missing texts."""
-    texts = Texts.of(column)
+    texts = TextColumn.from_values(column)
     content, hash_of = texts.data.tobytes(), dict[bytes, float]()
     hashed = np.full(len(texts), np.nan)
     for row in np.flatnonzero(~texts.missing).tolist():
@@ -212,7 +214,7 @@ def _hash_texts(column: Any) -> Array:
 
 def _hash_numbers(x: Array) -> Array:
     """Return the hash of each integer as float64 (n,), with NaN for other numbers."""
-    is_integer = (np.abs(x) <= MOST_WHOLE) & (np.trunc(x) == x)
+    is_integer = (np.abs(x) <= MAX_EXACT_INTEGER) & (np.trunc(x) == x)
     distinct, position = np.unique(x[is_integer].astype(np.int64), return_inverse=True)
     hashed = np.full(x.shape, np.nan)
     hashed[is_integer] = np.array([_hash_category(str(n).encode()) for n in distinct.tolist()])[
@@ -248,7 +250,7 @@ class Combination:
     values: Array
 
 
-def combinations(attrs: Attrs) -> Iterator[Combination]:
+def unpack_combinations(attrs: Attrs) -> Iterator[Combination]:
     """Yield the combinations in the attributes of `look_up_combinations`."""
     columns, keys, values = attrs["columns"], attrs["keys"], attrs["values"]
     first_column = first_key = first_value = 0
@@ -267,7 +269,7 @@ def combinations(attrs: Attrs) -> Iterator[Combination]:
         first_column, first_key, first_value = column, key, last_value
 
 
-def packed(tables: Sequence[Combination]) -> dict[str, Array]:
+def pack_combinations(tables: Sequence[Combination]) -> dict[str, Array]:
     """Return the attributes of `look_up_combinations`."""
 
     def ends(sizes: Sequence[int]) -> Array:
@@ -283,7 +285,7 @@ def packed(tables: Sequence[Combination]) -> dict[str, Array]:
     }
 
 
-def hashes(x: Array, columns: Array) -> Array:
+def hash_combinations(x: Array, columns: Array) -> Array:
     """Return the hash of each row's values in `columns` as a bit pattern, int64 (n,).
 
     Values that are not finite or not below MOST_WHOLE count as 0; fractions are cut off.
@@ -292,7 +294,9 @@ def hashes(x: Array, columns: Array) -> Array:
     hashed = np.zeros(x.shape[0], np.uint64)
     for column in columns:
         value = x[:, column]
-        integer = np.where(np.abs(value) < MOST_WHOLE, value, 0).astype(np.int64).view(np.uint64)
+        integer = (
+            np.where(np.abs(value) < MAX_EXACT_INTEGER, value, 0).astype(np.int64).view(np.uint64)
+        )
         hashed = multiplier * (hashed + multiplier * integer)
     return hashed.view(np.int64)
 
@@ -330,8 +334,8 @@ def _look_up(args: Sequence[Array], attrs: Attrs) -> Array:
     """Return the values of each combination of columns, found by the hash of the row's values."""
     (x,) = args
     values = []
-    for combination in combinations(attrs):
-        row_hashes = hashes(x, combination.columns)
+    for combination in unpack_combinations(attrs):
+        row_hashes = hash_combinations(x, combination.columns)
         position = np.searchsorted(combination.keys, row_hashes)
         is_known = position < combination.keys.size
         is_known[is_known] = combination.keys[position[is_known]] == row_hashes[is_known]

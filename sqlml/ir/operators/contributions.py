@@ -36,7 +36,7 @@ from sqlml.ir.operators.forests import TREES, goes_left
 from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs
 from sqlml.ir.trees import Ensemble
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, matrix
 
 ATTRS: Mapping[str, str] = {
@@ -53,7 +53,7 @@ two. missing bool (B, p): texts that are NULL. orders: pairs of orders for each 
 Run = Callable[[Mapping[str, Array]], Array]
 """A function that runs the Program, from inputs by name, (n, 1) each, to (n, width)."""
 
-MOST_BACKGROUND, MOST_ORDERS = 1000, 1000
+MAX_BACKGROUND, MAX_ORDERS = 1000, 1000
 """Most background rows, and most pairs of orders for each of them."""
 
 _CELLS = 1 << 20
@@ -73,19 +73,19 @@ def sampled_type(types: Types, attrs: Attrs) -> TensorType:
         array_attribute(attrs, name) for name in ("numbers", "texts", "missing")
     )
     require(numbers.dtype == np.float64 and numbers.ndim == 2, "numbers must be float64")
-    require(0 < numbers.shape[0] <= MOST_BACKGROUND, "background rows are missing, or too many")
+    require(0 < numbers.shape[0] <= MAX_BACKGROUND, "background rows are missing, or too many")
     require(numbers.shape[1] == inputs and missing.shape == numbers.shape, "one of each input")
     require(texts.shape == (numbers.size,), "one text of each input")
     require(texts.dtype == object and missing.dtype == bool, "texts must be texts")
     require(all(t.rowwise and t.shape[1:] == (1,) for t in types), "inputs must be single columns")
     require(
-        attrs["width"] > 0 and 0 < attrs["orders"] <= MOST_ORDERS, "width or orders out of range"
+        attrs["width"] > 0 and 0 < attrs["orders"] <= MAX_ORDERS, "width or orders out of range"
     )
     require(attrs["seed"] >= 0, "a seed must not be negative")
     return matrix("float64", attrs["width"] * (2 * inputs + 1))
 
 
-def sampled(run: Run, args: Sequence[Array], attrs: Attrs) -> Array:
+def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array:
     """Return the contributions to the output of `run`; `args` has one (n, 1) array per input."""
     columns = [_Column(x, k, attrs) for k, x in enumerate(args)]
     rows, width = len(args[0]), int(attrs["width"])
@@ -116,8 +116,8 @@ class _Column:
     """One input of the rows and of the background rows."""
 
     def __init__(self, x: Array, k: int, attrs: Attrs) -> None:
-        if isinstance(x, Texts) or x.dtype == object:
-            self._rows = x.objects() if isinstance(x, Texts) else x
+        if isinstance(x, TextColumn) or x.dtype == object:
+            self._rows = x.objects() if isinstance(x, TextColumn) else x
             background = attrs["texts"].reshape(attrs["missing"].shape)[:, k].copy()
             background[attrs["missing"][:, k]] = None
             self._background = background
@@ -212,13 +212,13 @@ def _sample_orders(start: int, stop: int, players: int, attrs: Attrs, worth: Wor
 _GAME = ("player", "players", "background")
 
 
-def ensemble_of(attrs: Attrs) -> Ensemble:
+def ensemble_of_attrs(attrs: Attrs) -> Ensemble:
     """Return the trees of a tree_contributions node."""
     return Ensemble.of({name: value for name, value in attrs.items() if name not in _GAME})
 
 
 def _type(types: Types, attrs: Attrs) -> TensorType:
-    e = ensemble_of(attrs)
+    e = ensemble_of_attrs(attrs)
     e.check(types[0])
     background = attrs.get("background")
     require(
@@ -226,7 +226,7 @@ def _type(types: Types, attrs: Attrs) -> TensorType:
         "contributions need covers, or background rows",
     )
     if background is not None:
-        fits = background.ndim == 2 and 0 < background.shape[0] <= MOST_BACKGROUND
+        fits = background.ndim == 2 and 0 < background.shape[0] <= MAX_BACKGROUND
         require(fits and background.shape[1] == types[0].width, "the background rows do not fit")
         require(background.dtype == e.threshold.dtype, "the background rows have another dtype")
     player, players = array_attribute(attrs, "player"), attrs["players"]
@@ -245,7 +245,7 @@ def quadrature(features: int) -> tuple[Array, Array]:
     return (points + 1) / 2, weights / 2
 
 
-def shares(e: Ensemble, background: Array | None) -> Array:
+def split_shares(e: Ensemble, background: Array | None) -> Array:
     """Return the shares of a node's rows that go to its left and right child, (B, M, 2).
 
     Without background rows, B = 1 and the shares are those of the training rows; a node that none
@@ -299,9 +299,9 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     row.
     """
     (x,) = args
-    e, players = ensemble_of(attrs), int(attrs["players"])
+    e, players = ensemble_of_attrs(attrs), int(attrs["players"])
     n, values = x.shape[0], e.leaf_values.shape[1]
-    sides = shares(e, attrs.get("background"))
+    sides = split_shares(e, attrs.get("background"))
     result = np.zeros((n, e.outputs, players + 1))
     result[:, :, -1] = e.base
     for leaf, share in itertools.product(_iterate_leaves(e), sides):

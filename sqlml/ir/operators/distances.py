@@ -42,12 +42,12 @@ SPLIT = 134217729.0
 """2^27 + 1, which splits a float64 into two halves (Dekker, 1971)."""
 
 
-def squares(x: Array) -> Array:
+def square_norms(x: Array) -> Array:
     """Return the squared length of each row, (n,)."""
     return np.asarray(np.vecdot(np.ascontiguousarray(x), np.ascontiguousarray(x)))
 
 
-def slack(x_squares: Array, point_squares: Array, width: int) -> Array:
+def rounding_slack(x_squares: Array, point_squares: Array, width: int) -> Array:
     """Return a bound for the difference of expanded and direct distances of each row, (n,)."""
     most = point_squares.max(initial=0.0)
     return np.asarray((width + 8) * 2.0**-51 * (x_squares + most))
@@ -79,7 +79,7 @@ def _products(x: Array, points: Array) -> Array:
     return product
 
 
-def units(x: Array) -> Array:
+def scale_to_unit(x: Array) -> Array:
     """Scale rows to length 1 as `sklearn.preprocessing.normalize` does; rows of zeros stay."""
     x = np.ascontiguousarray(x)
     length = np.sqrt(np.einsum("ij,ij->i", x, x))
@@ -89,7 +89,7 @@ def units(x: Array) -> Array:
 
 def cosine_distances(x: Array, points: Array) -> Array:
     """Return the cosine distances (n, m) of rows to points (m, k)."""
-    return np.clip(1.0 - _products(units(x), units(points)), 0.0, 2.0)
+    return np.clip(1.0 - _products(scale_to_unit(x), scale_to_unit(points)), 0.0, 2.0)
 
 
 METRICS = frozenset(
@@ -244,7 +244,7 @@ def rounded_like_source(x: Array, attrs: Attrs) -> Array:
     points = attrs["points"]
     if attrs["metric"] == "cosine":
         return cosine_distances(x, points)
-    return expanded_distances(x, points, squares(x), squares(points))
+    return expanded_distances(x, points, square_norms(x), square_norms(points))
 
 
 def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:

@@ -90,7 +90,7 @@ def _concat(args: Sequence[Array], attrs: Attrs) -> Any:
 def _select(args: Sequence[Any], attrs: Attrs) -> Any:
     (x,) = args
     if isinstance(x, Csr):
-        return csr.Selector(x.width, attrs["indices"])(x)
+        return csr.ColumnSelector(x.width, attrs["indices"])(x)
     return x[:, attrs["indices"]]
 
 

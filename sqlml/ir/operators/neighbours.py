@@ -28,8 +28,8 @@ from sqlml.ir.operators.distances import (
     expanded_distances,
     reduced_distances,
     rounded_like_source,
-    slack,
-    squares,
+    rounding_slack,
+    square_norms,
 )
 from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs
@@ -158,17 +158,17 @@ def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
     for start in range(0, x.shape[0], rows):
         block = x[start : start + rows]
         if not attrs.get("expanded", False):
-            values, index = select(reduced_distances(block, attrs), block, attrs)
+            values, index = select_nearest(reduced_distances(block, attrs), block, attrs)
         elif attrs["ties"] == "heap":
             values, index = select_nearest_expanded(reduced_distances(block, attrs), block, attrs)
         else:
-            values, index = select(rounded_like_source(block, attrs), block, attrs)
+            values, index = select_nearest(rounded_like_source(block, attrs), block, attrs)
         out[start : start + rows, :k] = true_distance(values, attrs)
         out[start : start + rows, k:] = index
     return out
 
 
-def select(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
+def select_nearest(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
     """Return the k least of each row of reduced distances `d` (n, m), and their columns."""
     k: int = attrs["k"]
     index = np.argpartition(d, k - 1, axis=1)[:, :k]
@@ -190,11 +190,11 @@ def select_nearest_expanded(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Ar
     """Select by expanded distances, computed only for rows that the direct ones do not decide."""
     k: int = attrs["k"]
     points: Array = attrs["points"]
-    x_squares, point_squares = squares(x), squares(points)
+    x_squares, point_squares = square_norms(x), square_norms(points)
     index = np.argpartition(d, k - 1, axis=1)[:, :k]
     worst = np.take_along_axis(d, index, axis=1).max(axis=1, initial=-np.inf)
     values = expanded_distances(x, points[index], x_squares, point_squares[index])
-    edge = worst + slack(x_squares, point_squares, x.shape[1])
+    edge = worst + rounding_slack(x_squares, point_squares, x.shape[1])
     close = np.flatnonzero(((d <= edge[:, None]).sum(axis=1) > k) | ~np.isfinite(worst))
     if close.size:
         values[close], index[close] = select_with_heap(

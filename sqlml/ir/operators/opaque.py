@@ -21,13 +21,15 @@ from sqlml.errors import (
 )
 from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, matrix
 
-OWNERS: Mapping[str, str] = MappingProxyType({"onnx_graph": "onnxruntime", "torch_module": "torch"})
+OWNING_BACKENDS: Mapping[str, str] = MappingProxyType(
+    {"onnx_graph": "onnxruntime", "torch_module": "torch"}
+)
 """Operator -> the only backend that runs it."""
 
-NATIVE_ALONE = frozenset({"tree_contributions", "sampled_contributions"})
+NATIVE_ONLY = frozenset({"tree_contributions", "sampled_contributions"})
 """Operators of explanations, which the native backend runs even if a model asks for another one."""
 
 MAX_BYTES = 1 << 31
@@ -94,9 +96,9 @@ def make_graph_feed(args: Sequence[Any], attrs: Attrs) -> dict[str, Array]:
 
 
 def _convert_for_graph(name: str, x: Any) -> Array:
-    if not isinstance(x, Texts) and x.dtype != object:
+    if not isinstance(x, TextColumn) and x.dtype != object:
         return np.require(x, requirements=("C", "A"))
-    texts = Texts.of(x)
+    texts = TextColumn.from_values(x)
     if texts.missing.any():
         raise MissingValueError(
             f"column {name!r} has NULL, which the ONNX graph does not take; fill it in SQL "

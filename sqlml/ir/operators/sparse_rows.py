@@ -21,7 +21,7 @@ from sqlml.ir.csr import Csr
 from sqlml.ir.hashes import murmur3
 from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float
 from sqlml.ir.program import Attrs
-from sqlml.ir.utf8_column import Texts, is_well_formed, pack, unpack
+from sqlml.ir.utf8_column import TextColumn, is_well_formed, pack_words, unpack_words
 from sqlml.types import NESTED, Array, TensorType, dtype_of, matrix
 
 STORED_FUNCTIONS = ("sublinear", "one", "positive")
@@ -102,7 +102,7 @@ def _densify(args: Sequence[Any], attrs: Attrs) -> Array:
     return x.toarray(attrs["fill"])
 
 
-ITEMS: frozenset[str] = frozenset({"has_items", "hash_items"})
+ITEM_OPERATORS: frozenset[str] = frozenset({"has_items", "hash_items"})
 """Operators over nested columns, which SQL look-ups cannot replace."""
 
 Pair = tuple[Any, Any]
@@ -124,10 +124,10 @@ _ROWS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
 def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
     """Encode scalars as the attributes `words` and `ends`, each as a JSON text.
 
-    >>> unpack(*pack_items(["a", 1, None, 0.5]))
+    >>> unpack_words(*pack_items(["a", 1, None, 0.5]))
     ['"a"', '1', 'null', '0.5']
     """
-    return pack(json.dumps(item) for item in items)
+    return pack_words(json.dumps(item) for item in items)
 
 
 def unpack_items(words: Array, ends: Array) -> list[Any]:
@@ -137,7 +137,7 @@ def unpack_items(words: Array, ends: Array) -> list[Any]:
         ValueError: a word is not JSON.
         RecursionError: a word is nested too deeply.
     """
-    return [json.loads(word) for word in unpack(words, ends)]
+    return [json.loads(word) for word in unpack_words(words, ends)]
 
 
 class _Members(list[Pair]):
@@ -158,7 +158,7 @@ class _RowReader:
         self._name: str = attrs["feature"]
         self._step: str = attrs["step"]
 
-    def parse(self, column: Texts, i: int) -> Any:
+    def parse(self, column: TextColumn, i: int) -> Any:
         """Return row i of the column, parsed from JSON."""
         if column.missing[i]:
             raise self.null_row_error("NULL")
@@ -174,14 +174,14 @@ class _RowReader:
             raise self.null_row_error("a JSON null")
         return row
 
-    def read_items(self, column: Texts, i: int) -> list[Any]:
+    def read_items(self, column: TextColumn, i: int) -> list[Any]:
         """Return row i, which must be an array."""
         row = self.parse(column, i)
         if type(row) is not list:
             raise self.type_error(row)
         return row
 
-    def read_pairs(self, column: Texts, i: int) -> Iterable[Pair]:
+    def read_pairs(self, column: TextColumn, i: int) -> Iterable[Pair]:
         """Return row i, which must be an array of pairs: arrays or objects of two values."""
         pairs: list[Pair] = []
         for item in self.read_items(column, i):
@@ -193,7 +193,7 @@ class _RowReader:
             pairs.append((first[1], second[1]) if isinstance(item, _Members) else (first, second))
         return pairs
 
-    def read_members(self, column: Texts, i: int) -> Iterable[Pair]:
+    def read_members(self, column: TextColumn, i: int) -> Iterable[Pair]:
         """Return row i, which must be an object; the last of several members of a name counts."""
         row = self.parse(column, i)
         if not isinstance(row, _Members):
@@ -277,7 +277,7 @@ def _hash_items_type(types: Types, attrs: Attrs) -> TensorType:
 def _has_items(args: Sequence[Any], attrs: Attrs) -> Any:
     """Return 1 in the column of each known item that the row has at least once."""
     column_of = {item: k for k, item in enumerate(unpack_items(attrs["words"], attrs["ends"]))}
-    column, reader = Texts.of(args[0]), _RowReader(attrs["kind"], attrs)
+    column, reader = TextColumn.from_values(args[0]), _RowReader(attrs["kind"], attrs)
     indptr, indices = [0], []
     for i in range(len(column)):
         row = reader.read_items(column, i)
@@ -302,8 +302,8 @@ def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
     adds them in the order that an unstable sort leaves, which is this one for up to 16 items.)
     """
     kind, width, signed = attrs["kind"], int(attrs["width"]), bool(attrs["alternate_sign"])
-    column, reader = Texts.of(args[0]), _RowReader(kind, attrs)
-    read_pairs: Callable[[Texts, int], Iterable[Pair]] = (
+    column, reader = TextColumn.from_values(args[0]), _RowReader(kind, attrs)
+    read_pairs: Callable[[TextColumn, int], Iterable[Pair]] = (
         reader.read_members if kind == "map" else reader.read_pairs
     )
     position_of: dict[Any, tuple[int, int]] = {}

@@ -22,7 +22,7 @@ from sqlml.ir.csr import Csr
 from sqlml.ir.hashes import murmur3
 from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs
-from sqlml.ir.utf8_column import CODEC, Texts, is_well_formed, unpack
+from sqlml.ir.utf8_column import CODEC, TextColumn, is_well_formed, unpack_words
 from sqlml.types import FLOATS, TensorType, dtype_of, matrix
 
 KINDS = ("word", "char", "char_wb", "whole")
@@ -31,7 +31,7 @@ ACCENTS = ("", "ascii", "unicode")
 MAX_PATTERN = 1000
 MAX_N = 1000
 
-RUNS: Mapping[str, int] = MappingProxyType(
+WORD_RUN_PATTERNS: Mapping[str, int] = MappingProxyType(
     {
         pattern: least
         for least, body in ((1, r"\w+"), (2, r"\w\w+"), (3, r"\w\w\w+"))
@@ -87,7 +87,7 @@ class Analyzer:
 
     def features(self, text: str) -> list[str]:
         """Return the features of one text, each as often as it occurs."""
-        text = self.prepared(text)
+        text = self.normalize(text)
         if self.kind == "whole":
             return [text]
         if self.kind == "word":
@@ -100,7 +100,7 @@ class Analyzer:
             ngrams += _ngrams_of_word(f" {word} ", self.min_n, self.max_n)
         return ngrams
 
-    def prepared(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         """Apply lower case and remove accents, if the settings ask for it."""
         if self.lowercase:
             text = text.lower()
@@ -135,7 +135,7 @@ def _ngrams_of_word(word: str, min_n: int, max_n: int) -> list[str]:
     return ngrams
 
 
-TEXT: frozenset[str] = frozenset({"count_tokens", "hash_tokens"})
+TEXT_OPERATORS: frozenset[str] = frozenset({"count_tokens", "hash_tokens"})
 """Operators on the texts themselves, which SQL look-ups cannot replace."""
 
 _ANALYZER: Mapping[str, str] = MappingProxyType(
@@ -154,7 +154,7 @@ _ANALYZER: Mapping[str, str] = MappingProxyType(
 )
 
 
-def analyzer_of(attrs: Attrs) -> Analyzer:
+def make_analyzer(attrs: Attrs) -> Analyzer:
     """Return the analyzer with the settings in an operator's attributes.
 
     Raises:
@@ -171,7 +171,7 @@ def analyzer_of(attrs: Attrs) -> Analyzer:
     )
 
 
-def check_texts(columns: Sequence[Texts], attrs: Attrs) -> None:
+def require_no_missing_texts(columns: Sequence[TextColumn], attrs: Attrs) -> None:
     """Check that no text is missing.
 
     Raises:
@@ -188,7 +188,7 @@ def check_texts(columns: Sequence[Texts], attrs: Attrs) -> None:
 def _check_analyzer(types: Types, attrs: Attrs) -> None:
     stop_words = array_attribute(attrs, "stop_words")
     require(stop_words.ndim == 1 and dtype_of(stop_words) == "string", "stop_words must be strings")
-    analyzer_of(attrs)
+    make_analyzer(attrs)
     for kind in types:
         require(
             kind.dtype == "string" and kind.rowwise and kind.width == 1, "tokens come of strings"
@@ -217,7 +217,7 @@ def _hash_tokens_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _count_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
-    column_of = {word: i for i, word in enumerate(unpack(attrs["words"], attrs["ends"]))}
+    column_of = {word: i for i, word in enumerate(unpack_words(attrs["words"], attrs["ends"]))}
 
     def look_up(feature: str) -> tuple[int, int] | None:
         column = column_of.get(feature)
@@ -244,9 +244,9 @@ def _count_features(
     width: int,
 ) -> Any:
     """Sum the signs of each row's features by column, in the order of the columns."""
-    analyzer = analyzer_of(attrs)
-    columns = [Texts.of(x) for x in args]
-    check_texts(columns, attrs)
+    analyzer = make_analyzer(attrs)
+    columns = [TextColumn.from_values(x) for x in args]
+    require_no_missing_texts(columns, attrs)
     indptr, indices, data = [0], [], []
     for i in range(len(columns[0])):
         row: Counter[int] = Counter()

@@ -85,7 +85,7 @@ def _torch_module_type(types: Types, attrs: Attrs) -> TensorType:
     return matrix(attrs["dtype"], attrs["width"])
 
 
-def runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
+def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
     """Return a function from input tensors, (n, k) each, to a tensor (n, width) on `device`.
 
     Args:
@@ -207,7 +207,7 @@ def _resolve_arguments(
 
 @lru_cache(maxsize=8)
 def _cached_runner(content: bytes, dtype: str, width: int) -> Runner:
-    return runner(content, {"dtype": dtype, "width": width})
+    return make_runner(content, {"dtype": dtype, "width": width})
 
 
 def _torch_module(args: Sequence[Array], attrs: Attrs) -> Array:

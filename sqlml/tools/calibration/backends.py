@@ -15,7 +15,7 @@ import numpy as np
 
 from sqlml.backends.base import Compiled
 from sqlml.backends.costs import WIDE
-from sqlml.backends.devices import available, installed
+from sqlml.backends.devices import is_available, is_installed
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
@@ -42,7 +42,7 @@ def backend_costs() -> dict[str, float]:
         ("torch", "torch", "cpu", "torch"),
         ("torch", "torch", "cuda", "cuda"),
     ):
-        if installed(library) and (device == "cpu" or available(device)):
+        if is_installed(library) and (device == "cpu" or is_available(device)):
             found |= _backend(backend, device, owner)
     return found
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlml.backends.costs import SHIPPED, keep
-from sqlml.backends.no_wait import waiting
-from sqlml.long_work import long_work, stage
+from sqlml.backends.costs import SHIPPED, save_costs
+from sqlml.backends.no_wait import wait_for_kernels
+from sqlml.long_work import long_work, show_stage
 from sqlml.tools.calibration.backends import backend_costs
 from sqlml.tools.calibration.duckdb import engine_costs
 
@@ -24,15 +24,15 @@ def calibrate() -> dict[str, float]:
     Raises:
         OSError: the file for the costs cannot be written.
     """
-    with waiting(), long_work("measuring this machine"):
-        stage("backends")
+    with wait_for_kernels(), long_work("measuring this machine"):
+        show_stage("backends")
         costs = dict(backend_costs())
-        stage("DuckDB")
+        show_stage("DuckDB")
         costs |= engine_costs()
     measured = {
         name: round(value, 6)
         for name, value in costs.items()
         if SHIPPED[name] / FARTHEST < value < SHIPPED[name] * FARTHEST
     }
-    keep(measured)
+    save_costs(measured)
     return measured

@@ -21,11 +21,11 @@ from sqlml.ir.program import Program
 from sqlml.planner.program.cost import BATCH
 from sqlml.planner.program.function_names import FunctionSpec, Part
 from sqlml.udfs.batch_function import BatchFunction
-from sqlml.udfs.duckdb.function_registry import create
+from sqlml.udfs.duckdb.function_registry import create_function
 from sqlml.udfs.duckdb.native import functions
-from sqlml.udfs.duckdb.native.connection import NativeConnection, native_connection
+from sqlml.udfs.duckdb.native.connection import NativeConnection, open_native_connection
 from sqlml.udfs.duckdb.native.install import Unavailable
-from sqlml.udfs.make_function import engine_function
+from sqlml.udfs.make_function import make_engine_function
 
 ROWS, COLUMNS, FEW = 61_440, 16, 4
 SOME, MANY = 16, 256
@@ -110,9 +110,9 @@ def _lookup(connection: duckdb.DuckDBPyConnection) -> str:
     code = b.op("encode", b.input("c", "string"), categories=names, missing=-1)
     program = b.build({"score": b.op("cast", code, dtype="float64")})
     spec = FunctionSpec(
-        program.hash, (Part("score"),), "f32", "native", "traverse", "cpu", lookup=1
+        program.hash, (Part("score"),), "f32", "native", "traverse", "cpu", max_categories=1
     )
-    create(connection, spec.name, engine_function(spec, program))
+    create_function(connection, spec.name, make_engine_function(spec, program))
     return spec.name
 
 
@@ -153,8 +153,8 @@ def _chain(names: Sequence[str], tests: int) -> str:
 
 def _function(connection: duckdb.DuckDBPyConnection, columns: int) -> str:
     """Create a function that adds columns, and return its name."""
-    function = engine_function(*_sum_of(columns))
-    create(connection, function.name, function)
+    function = make_engine_function(*_sum_of(columns))
+    create_function(connection, function.name, function)
     return function.name
 
 
@@ -169,14 +169,14 @@ def _sum_of(columns: int, by_column: bool = False) -> tuple[FunctionSpec, Progra
 
 def _native(connection: duckdb.DuckDBPyConnection) -> NativeConnection | None:
     try:
-        return native_connection(connection)
+        return open_native_connection(connection)
     except Unavailable:
         return None
 
 
 def _native_function(native: NativeConnection, columns: int) -> str:
     """Register `_function` as a native function, and return its name."""
-    function = engine_function(*_sum_of(columns, by_column=True))
+    function = make_engine_function(*_sum_of(columns, by_column=True))
     batch = function.function
     assert isinstance(batch, BatchFunction)
     functions.register(native.pointer, function, lambda _: batch)

@@ -32,7 +32,7 @@ from sqlml.errors import SqlmlError
 from sqlml.open_session import attach
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import Query
-from sqlml.planner.rewrites.table_form import parsable
+from sqlml.planner.rewrites.table_form import replace_table_forms
 from sqlml.session.session import Session
 from sqlml.terminal import escape_controls
 from sqlml.tools.shell.completion import FUNCTIONS, KEYWORDS
@@ -95,7 +95,9 @@ class SqlmlConnection(DuckDbConnection):
         except SqlmlError:
             return ""
         queries = [one.sql for one in statements if isinstance(one, Query)]
-        if all(super(SqlmlConnection, self).validate_sql(parsable(sql)) for sql in queries):
+        if all(
+            super(SqlmlConnection, self).validate_sql(replace_table_forms(sql)) for sql in queries
+        ):
             return text
         return ""
 

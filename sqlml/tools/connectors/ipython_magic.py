@@ -11,7 +11,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from sqlml.errors import SqlmlError
-from sqlml.held_connections import held_by
+from sqlml.held_connections import unwrap_connection
 from sqlml.open_session import attach, connect
 from sqlml.session.relation import Relation, unwrap
 from sqlml.session.session import Session
@@ -64,7 +64,7 @@ class SqlmlMagics(Magics):
 
     def _opened(self, database: str) -> Session:
         """Return a session on the variable of this name, or else on a file."""
-        held = held_by(self.shell.user_ns.get(database))
+        held = unwrap_connection(self.shell.user_ns.get(database))
         if held is None:
             return connect(database)
         try:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sqlml.dialects import DUCKDB
-from sqlml.dialects.duckdb import builtin, folded
+from sqlml.dialects.duckdb import builtin, fold_in_sql
 from sqlml.suggestions import closest
 from sqlml.tools.shell.output_modes import MODES
 
@@ -105,7 +105,7 @@ def _like(column: str, given: Sequence[str]) -> tuple[str, list[str]]:
     """Return a condition for names that match a pattern, ignoring case."""
     if not given:
         return "true", []
-    return f"{builtin('~~')}({folded(column)}, {folded('?')})", [given[0]]
+    return f"{builtin('~~')}({fold_in_sql(column)}, {fold_in_sql('?')})", [given[0]]
 
 
 def _models(shell: Shell, given: Sequence[str]) -> None:
@@ -131,7 +131,8 @@ def _schema(shell: Shell, given: Sequence[str]) -> None:
 def _describe(shell: Shell, given: Sequence[str]) -> None:
     name = DUCKDB.quote_name(given[0])
     known = shell.session.sql(
-        f"SELECT 1 FROM system.main.duckdb_columns() WHERE {folded('table_name')} = {folded('?')}",
+        "SELECT 1 FROM system.main.duckdb_columns() "
+        f"WHERE {fold_in_sql('table_name')} = {fold_in_sql('?')}",
         params=[given[0]],
     ).fetchall()
     shell.statement(f"DESCRIBE {name}" if known else f"DESCRIBE MODEL {name}")

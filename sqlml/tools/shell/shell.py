@@ -19,7 +19,7 @@ from sqlglot.tokenizer_core import TokenType
 from sqlml.errors import ParseError, SqlmlError
 from sqlml.long_work import watched_stream
 from sqlml.parsing import statements
-from sqlml.parsing.parse import pieces_of
+from sqlml.parsing.parse import split_tokens
 from sqlml.parsing.statements import Query
 from sqlml.parsing.tokens import raw_tokens
 from sqlml.planner.syntax.text import text_of
@@ -121,7 +121,7 @@ def pieces(text: str) -> Iterator[Piece]:
 
 def _statements(text: str, first: int) -> Iterator[Piece]:
     """Yield the statements of a text that begins in line `first`."""
-    for piece in pieces_of(text, "duckdb"):
+    for piece in split_tokens(text, "duckdb"):
         start = piece.tokens[0].start
         yield Piece(text[start : piece.tokens[-1].end + 1], first + text.count("\n", 0, start))
 

@@ -70,7 +70,7 @@ class Sources:
         return sum(self.costs[s] for s in sources)
 
 
-NOTHING = Sources(MappingProxyType({}), MappingProxyType({}))
+NO_SOURCES = Sources(MappingProxyType({}), MappingProxyType({}))
 """The sources of a query that only reads tables."""
 
 
@@ -190,7 +190,7 @@ Needs = Mapping[str, frozenset[FeatureSource]]
 """A feature of the model -> what the query computes for it."""
 
 
-def source_costs(
+def measure_source_costs(
     query: str, needs: Needs, run: Callable[[str], object], rows: int
 ) -> tuple[Sources, float]:
     """Measure the cost of each source, and of the rest of the query, in nanoseconds per row.
@@ -224,15 +224,15 @@ def source_costs(
     return Sources(of, costs), rest
 
 
-def without(query: str, idle: Collection[FeatureSource]) -> str:
+def disable_sources(query: str, idle: Collection[FeatureSource]) -> str:
     """Return a query in which some sources are disabled."""
-    patches = {source.span: source.idle(query) for source in idle}
+    patches = {source.span: source.idle_sql(query) for source in idle}
     return splice(query, {}, patches, Span(0, len(query)))
 
 
 def _time_query(query: str, idle: Collection[FeatureSource], run: Callable[[str], object]) -> float:
     """Return the seconds of a query with some sources disabled."""
-    patched = without(query, idle)
+    patched = disable_sources(query, idle)
     start = time.perf_counter()
     run(patched)
     return time.perf_counter() - start

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.base import Compiled, load
-from sqlml.backends.no_wait import waiting
+from sqlml.backends.base import Compiled, load_backend
+from sqlml.backends.no_wait import wait_for_kernels
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs
-from sqlml.importers.registry import imported_onto
-from sqlml.ir.builder import Builder, Value, copy
+from sqlml.importers.registry import import_onto
+from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.csr import Csr
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
@@ -70,7 +70,7 @@ def last_estimator(program: Program) -> LastEstimator:
 
     >>> from sqlml.ir.builder import Builder
     >>> b = Builder()
-    >>> x = b.beside([b.input("a", "float64"), b.input("b", "float64")])
+    >>> x = b.concat([b.input("a", "float64"), b.input("b", "float64")])
     >>> program = b.build({"score": b.linear(x, [[1.0], [2.0]])})
     >>> [sorted(block.inputs) for block in last_estimator(program).blocks]
     [['a'], ['b']]
@@ -137,7 +137,7 @@ def _group_blocks(program: Program, makers: Sequence[int]) -> tuple[Block, ...]:
     names: Mapping[int, str] = {i: name for name, i in program.inputs.items()}
     blocks = []
     for maker, columns in places.items():
-        nodes = program.live([maker])
+        nodes = program.find_needed([maker])
         inputs = frozenset(names[i] for i in nodes if i in names)
         blocks.append(Block(tuple(columns), frozenset(nodes), inputs))
     return tuple(blocks)
@@ -167,16 +167,16 @@ def shuffled(program: Program, last: LastEstimator, places: Sequence[int]) -> Pr
     """
     b = Builder(program.nodes)
     copies: dict[int, Value] = {}
-    for i in program.live(last.values):
+    for i in program.find_needed(last.values):
         node = program.nodes[i]
         if node.op == "input":
             copies[i] = b.input_of(node, SHUFFLED.format(node.attrs["name"]))
         elif node.type.rowwise:
             arguments = [copies.get(j, b.value(j)) for j in node.inputs]
-            copies[i] = copy(b, node, arguments)
-    matrix, shuffled_matrix = _build_matrix(b, last), b.beside([copies[i] for i in last.values])
+            copies[i] = copy_retyped(b, node, arguments)
+    matrix, shuffled_matrix = _build_matrix(b, last), b.concat([copies[i] for i in last.values])
     unchanged = sorted(set(range(matrix.type.width)) - set(places))
-    mixed = b.beside(
+    mixed = b.concat(
         [_select_columns(b, matrix, unchanged), _select_columns(b, shuffled_matrix, sorted(places))]
         if unchanged
         else [shuffled_matrix]
@@ -198,14 +198,14 @@ def with_estimator(
     """
     b = Builder(program.nodes)
     matrix = _select_columns(b, _build_matrix(b, last), places)
-    outputs = imported_onto(estimator, replace(Frame.of(b, matrix), sparse=sparse))
+    outputs = import_onto(estimator, replace(Frame.from_value(b, matrix), sparse=sparse))
     if not isinstance(outputs, Outputs):
         raise UnsupportedModelError(f"a {type(estimator).__name__} predicts nothing")
     return b, outputs
 
 
 def _build_matrix(b: Builder, last: LastEstimator) -> Value:
-    return b.beside([b.value(i) for i in last.values])
+    return b.concat([b.value(i) for i in last.values])
 
 
 def _select_columns(b: Builder, x: Value, places: Sequence[int] | Array) -> Value:
@@ -223,10 +223,10 @@ def _rebuild_end(b: Builder, program: Program, last: LastEstimator, matrix: Valu
         values[i] = _select_columns(b, matrix, np.arange(first, first + width))
         first += width
     output_names = [n for n in ("label", "proba", "score") if n in program.outputs]
-    for i in program.live([program.outputs[n] for n in output_names]):
+    for i in program.find_needed([program.outputs[n] for n in output_names]):
         node = program.nodes[i]
         if i not in values and node.type.rowwise and any(j in values for j in node.inputs):
-            values[i] = copy(b, node, [values.get(j, b.value(j)) for j in node.inputs])
+            values[i] = copy_retyped(b, node, [values.get(j, b.value(j)) for j in node.inputs])
     outputs = {n: values.get(program.outputs[n], b.value(program.outputs[n])) for n in output_names}
     return b.build(outputs, program.labels)
 
@@ -240,7 +240,7 @@ ROUNDS = 3
 
 def answers(program: Program, output: str, rows: Mapping[str, Array]) -> Array:
     """Return an output (n, k) for some rows; labels are indices of the model's classes."""
-    return _scorer(program)._values(output, _model_inputs(program, rows), {})
+    return _scorer(program)._score(output, _model_inputs(program, rows), {})
 
 
 def row_ns(program: Program, output: str, rows: Mapping[str, Array]) -> float:
@@ -248,13 +248,13 @@ def row_ns(program: Program, output: str, rows: Mapping[str, Array]) -> float:
     inputs = {name: values[:ROWS] for name, values in _model_inputs(program, rows).items()}
     n = len(next(iter(inputs.values())))
     scorer = _scorer(program)
-    return best_of(lambda: scorer._values(output, inputs, {"threads": 1})) / n
+    return best_of(lambda: scorer._score(output, inputs, {"threads": 1})) / n
 
 
 def best_of(work: Callable[[], Any]) -> float:
     """Return the nanoseconds of the fastest of several runs, after one that may compile."""
     durations = []
-    with waiting():
+    with wait_for_kernels():
         work()
         for _ in range(ROUNDS):
             start = time.perf_counter_ns()
@@ -304,7 +304,7 @@ def feature_ns(program: Program, last: LastEstimator, places: Sequence[int], row
 
 
 def _compile_features(program: Program, last: LastEstimator, places: Sequence[int]) -> Compiled:
-    return load("native").compile(features(program, last, places))
+    return load_backend("native").compile(features(program, last, places))
 
 
 def _run_in_blocks(compiled: Compiled, rows: Rows) -> Iterator[Any]:

@@ -26,7 +26,7 @@ from sqlml.training.cascades.candidates import (
     find_candidates,
     split,
 )
-from sqlml.training.cascades.feature_groups import NOTHING, Sources
+from sqlml.training.cascades.feature_groups import NO_SOURCES, Sources
 from sqlml.training.cascades.last_estimator import CONFIDENCE, Rows, answers, row_ns
 from sqlml.training.cascades.recipe import Recipe
 from sqlml.training.cascades.small_model import confident, small_classifier, small_scorer
@@ -64,7 +64,7 @@ def learn_cascade(
     query: str,
     label: str,
     loss: float,
-    sources: Sources = NOTHING,
+    sources: Sources = NO_SOURCES,
     base_ns: float = 0.0,
     seed: int = 0,
 ) -> Cascade | NoGain:
@@ -153,7 +153,7 @@ def learn_filter(
     chosen: str,
     k: int,
     precision: float,
-    sources: Sources = NOTHING,
+    sources: Sources = NO_SOURCES,
     base_ns: float = 0.0,
     seed: int = 0,
 ) -> TopKFilter | NoGain:

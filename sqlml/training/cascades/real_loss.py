@@ -30,7 +30,7 @@ class RealLoss:
     agrees: bool
 
 
-def loss_of_cascade(program: Program, cascade: Cascade, rows: Rows, labels: Array) -> RealLoss:
+def measure_cascade_loss(program: Program, cascade: Cascade, rows: Rows, labels: Array) -> RealLoss:
     """Measure the decrease of a model's accuracy with its cascade.
 
     Args:
@@ -49,7 +49,7 @@ def loss_of_cascade(program: Program, cascade: Cascade, rows: Rows, labels: Arra
     )
 
 
-def loss_of_filter(program: Program, top_k_filter: TopKFilter, rows: Rows) -> RealLoss:
+def measure_filter_loss(program: Program, top_k_filter: TopKFilter, rows: Rows) -> RealLoss:
     """Measure the share of a model's best K rows that its filter leaves out.
 
     Args:

@@ -103,7 +103,7 @@ class Recipe:
             ) from error
 
 
-def recipe_of(model: Any) -> Recipe | None:
+def extract_recipe(model: Any) -> Recipe | None:
     """Return the recipe of a fitted object's last estimator, or None if it cannot be stored."""
     last = _find_last_estimator(model)
     path = class_path(last)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends import own_files
-from sqlml.child_process import Child, Ended, Failed
+from sqlml.child_process import Child, ChildEnded, ChildFailed
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.importers.lightgbm.document import read_text
 from sqlml.importers.untrusted_documents import read_ubjson
@@ -209,7 +209,7 @@ def is_readable(package: str, content: bytes) -> bool:
     try:
         with Child(f"{__name__}:read_content", package.encode(), content):
             return True
-    except (Ended, Failed):
+    except (ChildEnded, ChildFailed):
         return False
 
 

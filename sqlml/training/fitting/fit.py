@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ConfigError
-from sqlml.long_work import stage
+from sqlml.long_work import show_stage
 from sqlml.training.fitting.checkpoint import Fitting, ModelFormat, fit_in_segments
 from sqlml.training.fitting.fit_lightgbm import fit_lightgbm
 from sqlml.training.fitting.fit_xgboost import fit_xgboost
@@ -206,7 +206,7 @@ def fit_sklearn(fitting: Fitting) -> Any:
             estimator.train_score_[1:], estimator.validation_score_[1:], strict=True
         ):
             fitting.log.metric = "loss"
-            fitting.log.past(-float(loss), -float(eval_loss))
+            fitting.log.add_past(-float(loss), -float(eval_loss))
     return estimator
 
 
@@ -246,18 +246,18 @@ def cannot_be_trained(kind: str, error: BaseException, hint: str = "") -> Config
         error: raised by the library.
         hint: advice to the user.
     """
-    message = f"{kind} cannot be trained: {type(error).__name__}: {reason(str(error))}"
+    message = f"{kind} cannot be trained: {type(error).__name__}: {shorten_message(str(error))}"
     return ConfigError(f"{message.removesuffix('.')}; {hint}" if hint else message)
 
 
-def reason(text: str) -> str:
+def shorten_message(text: str) -> str:
     """Shorten a library's message to one line without times, source files and stack traces.
 
-    >>> reason("[16:50:03] /workspace/src/gbm/gbm.cc:24: Unknown gbm type DART\\nStack trace:\\n..")
+    >>> shorten_message("[16:50:03] /src/gbm/gbm.cc:24: Unknown gbm type DART\\nStack trace:\\n..")
     'Unknown gbm type DART'
-    >>> reason("Check failed: (bagging_fraction) <= (1.0) at /src/io/config_auto.cpp, line 375 .")
+    >>> shorten_message("Check failed: (bagging_fraction) <= (1.0) at /src/config.cpp, line 375 .")
     'bagging_fraction must be <= 1.0'
-    >>> reason("catboost/libs/options.cpp:128: Maximum tree depth is 16")
+    >>> shorten_message("catboost/libs/options.cpp:128: Maximum tree depth is 16")
     'Maximum tree depth is 16'
     """
     text = text.split("\nStack trace")[0]
@@ -289,7 +289,7 @@ def fit(fitting: Fitting) -> Any:
     rounds = next((fitting.parameters[n] for n in names if n in fitting.parameters), None)
     fitting.log.start(rounds)
     estimator = FITTERS[fitting.request.trainer.package](fitting)
-    stage("measuring it")
+    show_stage("measuring it")
     if fitting.checkpoint is not None:
         fitting.checkpoint.remove()
     return estimator

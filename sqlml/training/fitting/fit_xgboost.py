@@ -14,7 +14,7 @@ import numpy as np
 from sqlml.errors import ConfigError
 from sqlml.interruption import interruption_after
 from sqlml.training.fitting.checkpoint import Fitting, ModelFormat, fit_in_segments
-from sqlml.training.model_types import makes_bins
+from sqlml.training.model_types import uses_bins
 from sqlml.training.row_store import Part, StoredRows, VanishingFolder, blocks_of
 
 
@@ -119,7 +119,7 @@ def _build_matrix(
     options = {"nthread": estimator.n_jobs, "enable_categorical": types is not None}
     columns = {"label": part.y, "weight": part.weight, "qid": part.group}
     row_columns = {name: v for name, v in columns.items() if v is not None}
-    if not makes_bins(estimator.get_xgb_params()):
+    if not uses_bins(estimator.get_xgb_params()):
         return xgboost.DMatrix(part.X, feature_types=types, **row_columns, **options)
 
     class Rows(xgboost.DataIter):

@@ -39,7 +39,7 @@ from sqlml.training.options.estimator_parameters import (
 from sqlml.training.options.splits import Split, parse_split
 from sqlml.training.options.sqlml_options import (
     ALIASES,
-    OWN,
+    SQLML_OPTIONS,
     Options,
     check_parameter_names,
     drop_unsupported,
@@ -95,8 +95,7 @@ _PENALISED = ("ElasticNet", "Lasso", "Ridge")
 def penalty_parameters(path: str, weights: Mapping[str, float]) -> dict[str, Any]:
     """Return the parameters of an estimator for the weights in `PENALTIES`; a missing weight is 0.
 
-    >>> penalty_parameters("sklearn.linear_model.LogisticRegression", {"l1_reg": 1.0, "l2_reg":
-        3.0})
+    >>> penalty_parameters("sklearn.linear_model.LogisticRegression", {"l1_reg": 1.0, "l2_reg": 3})
     {'C': 0.25, 'l1_ratio': 0.25, 'solver': 'saga'}
     """
     l1, l2 = (weights.get(name, 0.0) for name in PENALTIES)
@@ -316,7 +315,7 @@ def _find_column(option: str, name: str, columns: Mapping[str, str]) -> str:
     raise MissingColumnError(f"option {option}: the query has no column {name!r}; {hint}")
 
 
-def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
+def parse_request(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     """Parse the options of a training statement.
 
     Args:
@@ -329,9 +328,9 @@ def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     """
     renamed = _rename_objective(Options.from_mapping(options)).rename(ALIASES)
     model_type, definition = find_model_type(renamed.values.get("model_type"))
-    sqlml_values = read_sqlml_options(renamed, OWN)
+    sqlml_values = read_sqlml_options(renamed, SQLML_OPTIONS)
     library, trainer = find_trainer(model_type, sqlml_values.get("library"))
-    unchecked = drop_unsupported(renamed.exclude((*OWN, *kept)), model_type)
+    unchecked = drop_unsupported(renamed.exclude((*SQLML_OPTIONS, *kept)), model_type)
     trainer, values = apply_regularisation(model_type, trainer, unchecked.values)
     unchecked = (
         unchecked.replace_values(values).rename(trainer.names).rename(parameter_aliases(trainer))
@@ -494,7 +493,7 @@ def _check_sqlml_options(
     for name, keywords in (("encoding", ENCODINGS), ("leaks", ("warn", "error"))):
         if sqlml_values.get(name) not in (None, *keywords):
             raise ConfigError(
-                f"option {written[name]} must be {OWN[name][1]}, not "
+                f"option {written[name]} must be {SQLML_OPTIONS[name][1]}, not "
                 f"{option_text(given.values[name])}"
             )
     if sqlml_values.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):

@@ -53,10 +53,10 @@ class Split:
     fraction: float | None = None
     column: str | None = None
 
-    def settled(self, rows: int) -> Split:
+    def settle(self, rows: int) -> Split:
         """Return the split for a number of rows: no longer auto, and with its fraction.
 
-        >>> Split().settled(100_000)
+        >>> Split().settle(100_000)
         Split(method='random', fraction=0.1, column=None)
         """
         if self.method not in ("auto", "random", "seq"):
@@ -82,7 +82,7 @@ class Split:
         """Return whether the key expressions are unsigned integers."""
         return self.method in ("auto", "random")
 
-    def trained(self, rows: int) -> int:
+    def count_trained(self, rows: int) -> int:
         """Return the number of rows that seq trains on."""
         return rows - round(rows * (self.fraction or 0.0))
 
@@ -178,7 +178,7 @@ class Split:
         count = len(values)
         if values.null_count == count:
             raise ConfigError(f"split_column {self.column!r} is NULL in all rows")
-        fitted_count = self.trained(count)
+        fitted_count = self.count_trained(count)
         if fitted_count >= count:
             return np.zeros(count, bool)
         order = pc.sort_indices(values)  # NULL comes last.

@@ -16,7 +16,7 @@ from sqlml.training.rows.read_rows import TrainingRows, quote_if_needed
 from sqlml.training.rows.training_columns import TrainingColumn
 from sqlml.types import Array, class_literal
 
-MOST_CLASSES = 1000
+MAX_CLASSES = 1000
 
 _SAMPLE_ROWS = 100_000
 """Rows that are first searched for a leak or a key."""
@@ -121,7 +121,7 @@ def _check_values(rows: TrainingRows, feature: TrainingColumn, request: Request)
     return []
 
 
-def keys_of(rows: TrainingRows) -> frozenset[str]:
+def find_keys(rows: TrainingRows) -> frozenset[str]:
     """Return the names of categorical features that are keys of the rows."""
     return frozenset(f.name for f in rows.features if f.role == "category" and _is_key(rows, f))
 
@@ -159,12 +159,12 @@ def check_classes(classes: Classes, everything: int, request: Request) -> None:
             f"the label {label!r} is {class_literal(classes.values()[0])} in all rows: a "
             "classifier needs at least two classes"
         )
-    if count > MOST_CLASSES:
+    if count > MAX_CLASSES:
         regression = request.model_type.replace("classifier", "regressor")
         other = "" if regression == request.model_type else f", or train a {regression}"
         raise ConfigError(
             f"the label {label!r} has {count:,} classes, and a classifier at most "
-            f"{MOST_CLASSES:,}: group them in the query{other}"
+            f"{MAX_CLASSES:,}: group them in the query{other}"
         )
     if everything <= count:
         raise ConfigError(

@@ -20,12 +20,12 @@ from sqlml.training.column_statistics import Classes, class_name, class_named
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import parse_split
 from sqlml.training.row_store import Blocks, Part, StoredRows
-from sqlml.training.rows.feature_pipeline import FeatureGroups, feature_transformer
+from sqlml.training.rows.feature_pipeline import FeatureGroups, make_transformer
 from sqlml.training.rows.read_rows import Side, TrainingRows
 from sqlml.types import Array, fold
 
 
-def whole_model(transformer: Any, estimator: Any, classes: Classes | None) -> Any:
+def assemble_model(transformer: Any, estimator: Any, classes: Classes | None) -> Any:
     """Combine a fitted transformer and a fitted estimator into a model that predicts class names.
 
     Args:
@@ -46,15 +46,15 @@ def whole_model(transformer: Any, estimator: Any, classes: Classes | None) -> An
     return classifier
 
 
-def held_out_part(rows: TrainingRows, groups: FeatureGroups, request: Request) -> Part:
+def read_held_out(rows: TrainingRows, groups: FeatureGroups, request: Request) -> Part:
     """Return the held-out rows with all features of the query."""
     side = rows.held_out
     assert side is not None
     names = [feature.name for feature in rows.features]
-    return part_of(side, build_frame(rows, side, names, groups.texts), request, rows)
+    return make_part(side, build_frame(rows, side, names, groups.texts), request, rows)
 
 
-def part_of(
+def make_part(
     side: Side, X: Any, request: Request, rows: TrainingRows, weighs_classes: bool = False
 ) -> Part:
     """Return a side of the rows in the form that an estimator takes.
@@ -67,7 +67,7 @@ def part_of(
     """
     weight = side.weight
     if weighs_classes and request.class_weights is not None and rows.classes is not None:
-        per_class = class_weights(request, rows)
+        per_class = compute_class_weights(request, rows)
         row_weights = per_class[side.label]
         weight = row_weights if weight is None else weight * row_weights
     if weighs_classes and weight is not None and not weight.any():
@@ -75,7 +75,7 @@ def part_of(
     return Part(X, side.label, weight, side.group)
 
 
-def class_weights(request: Request, rows: TrainingRows) -> Any:
+def compute_class_weights(request: Request, rows: TrainingRows) -> Any:
     """Return the (k,) weights of the classes.
 
     Raises:
@@ -209,7 +209,7 @@ def encode_blocks(
         order: of the columns in the query.
     """
     counts, means = _count_and_average(source)
-    transformer = feature_transformer(groups, names, request)
+    transformer = make_transformer(groups, names, request)
     has_gaps = counts < len(source)
     transformer.fit(_build_example(groups, names, order, has_gaps))
     if groups.numbers:
@@ -288,7 +288,7 @@ def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
     return sparse.csr_matrix((ones, columns[is_encoded].astype(np.int32), ends), shape)
 
 
-def held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
+def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     """Return the query, in parentheses, for the held-out rows of a training among the current rows.
 
     It is None if all rows were trained on. A split by time trains on as many rows as it did then.

@@ -71,7 +71,7 @@ def _find_words(texts: Sequence[str]) -> set[str]:
     return {word for text in texts for word in _WORD.findall(text.lower())}
 
 
-MOST_NATIVE: Mapping[str, int] = MappingProxyType(
+MAX_NATIVE_CATEGORIES: Mapping[str, int] = MappingProxyType(
     {"xgboost": 1000, "lightgbm": 1000, "sklearn": 254, "catboost": 254}
 )
 """Package -> the most categories of a column that its trees take natively.
@@ -171,11 +171,11 @@ def _max_categories(request: Request) -> float:
     if request.encoding is not None:
         return 0 if request.encoding == "target" else float("inf")
     if request.trainer.features in ("ordinal", "named"):
-        return MOST_NATIVE[request.trainer.package]
+        return MAX_NATIVE_CATEGORIES[request.trainer.package]
     return MAX_ONE_HOT
 
 
-def feature_transformer(
+def make_transformer(
     groups: FeatureGroups, names: Mapping[str, Sequence[str]], request: Request
 ) -> Any:
     """Return a ColumnTransformer that is not fitted."""

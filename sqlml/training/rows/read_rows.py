@@ -387,7 +387,7 @@ class _Reader:
         """Return the settled split, and which rows are held out, (n,) bool, or None if none are."""
         import pyarrow as pa
 
-        split = self.request.split.settled(self.count)
+        split = self.request.split.settle(self.count)
         if split.method == "none" or not self.count:
             return split, None
         if split.reads_hashes:

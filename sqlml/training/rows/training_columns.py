@@ -15,7 +15,7 @@ from typing import Any, Literal
 import duckdb
 
 from sqlml.catalog.model import Transform
-from sqlml.catalog.row_expressions import RowExpression, may_be_kept
+from sqlml.catalog.row_expressions import RowExpression, is_storable_text
 from sqlml.dialects.duckdb import DUCKDB, builtin
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import ConfigError
@@ -149,7 +149,7 @@ def _flatten_map(rows: FittedRows, column: RowExpression, kind: Any) -> _NestedP
 
 def _flatten_struct(rows: FittedRows, column: RowExpression, kind: Any) -> _NestedParts:
     for field, child in kind.children:
-        if not field or not may_be_kept(field):
+        if not field or not is_storable_text(field):
             continue
         name = DUCKDB.quote_string(field)
         yield field, f"{builtin('struct_extract')}({column.sql}, {name})", str(child)
@@ -171,7 +171,7 @@ _FLATTENERS: Mapping[str, Callable[[FittedRows, RowExpression, Any], _NestedPart
 def _find_frequent(rows: FittedRows, lists: str) -> list[str]:
     """Return the most frequent entries of lists, sorted."""
     entries = rows.most_frequent(f"CAST({lists} AS VARCHAR[])", MAX_ITEMS)
-    return sorted(text for text in entries if may_be_kept(text))
+    return sorted(text for text in entries if is_storable_text(text))
 
 
 def _is_category(kind: str) -> bool:
@@ -180,7 +180,7 @@ def _is_category(kind: str) -> bool:
 
 def _over_columns(expression: RowExpression) -> str:
     """Return the expression over the columns of the query."""
-    return expression.plain({name: DUCKDB.quote_name(name) for name in expression.columns})
+    return expression.to_sql({name: DUCKDB.quote_name(name) for name in expression.columns})
 
 
 Role = Literal["number", "category"]
@@ -218,7 +218,7 @@ class TrainingColumn:
         """The expression that reads the column."""
         expression = DUCKDB.quote_name(self.name)
         if self.expression is not None:
-            expression = self.expression.of(
+            expression = self.expression.to_typed_sql(
                 {c: DUCKDB.quote_name(c) for c in self.expression.columns}
             )
         if self.role is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.connection import without_excerpt
+from sqlml.catalog.connection import strip_excerpt
 from sqlml.catalog.row_expressions import RowExpression
 from sqlml.dialects.duckdb import DUCKDB, builtin
 from sqlml.errors import ParseError
@@ -46,7 +46,7 @@ class FittedRows:
         if not expressions:
             return []
         columns = ", ".join(
-            f"{e.plain({c: DUCKDB.quote_name(c) for c in e.columns})} AS c{n}"
+            f"{e.to_sql({c: DUCKDB.quote_name(c) for c in e.columns})} AS c{n}"
             for n, e in enumerate(expressions)
         )
         query = f"SELECT {columns} FROM (\n{self.query}\n) AS sqlml_rows"
@@ -54,7 +54,7 @@ class FittedRows:
             return [kind for _, kind in self.host.describe(query)]
         except duckdb.Error as error:
             # The excerpt would show the stored form of the expressions.
-            raise type(error)(without_excerpt(error)) from None
+            raise type(error)(strip_excerpt(error)) from None
 
     def ask(self, aggregates: str) -> tuple[Any, ...]:
         """Return the values of aggregates over these rows."""
@@ -91,14 +91,14 @@ class FittedRows:
         group = names.get(fold(request.group or ""))
         keys = request.split.key_expressions(self.columns, request.label, group, request.seed)
         ((count,),) = self.host.read(f"SELECT {builtin('count')}(*) FROM {self._rows}")
-        split = request.split.settled(count)
+        split = request.split.settle(count)
         last = None
-        if split.method == "seq" and split.trained(count) < count:
+        if split.method == "seq" and split.count_trained(count) < count:
             (key,) = keys
             text, kind = f"CAST({key} AS VARCHAR)", DUCKDB.call("typeof", key)
             ((value, kind),) = self.host.read(
                 f"SELECT {text}, {kind} FROM {self._rows} ORDER BY {key} NULLS LAST "
-                f"LIMIT 1 OFFSET {max(split.trained(count), 1) - 1}"
+                f"LIMIT 1 OFFSET {max(split.count_trained(count), 1) - 1}"
             )
             last = f"CAST({'NULL' if value is None else DUCKDB.text(value)} AS {kind})"
         if split.method == "none":
@@ -131,7 +131,7 @@ def check_time_zones(rows: FittedRows, expressions: Mapping[str, RowExpression])
     columns_sql = [
         f"CAST(NULL AS {_column_type(rows.columns[c])}) AS {places[c]}" for c in columns
     ] or ["1"]
-    features = ", ".join(f"{e.plain(places)} AS f{n}" for n, e in enumerate(expressions.values()))
+    features = ", ".join(f"{e.to_sql(places)} AS f{n}" for n, e in enumerate(expressions.values()))
     query = f"SELECT {features} FROM (SELECT {', '.join(columns_sql)}) AS sqlml_rows"
     ((serialized,),) = rows.host.read(f"SELECT {builtin('json_serialize_plan')}(?)", [query])
     plan = json.loads(serialized)

@@ -10,12 +10,12 @@ from typing import Any
 from sqlml.catalog.row_expressions import (
     Item,
     RowExpression,
-    argument_trees,
-    called,
     check_plain_call,
-    items_of,
-    kept,
-    shown,
+    find_function_name,
+    list_arguments,
+    parse_items,
+    shorten_names,
+    to_stored_sql,
 )
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ParseError
@@ -52,14 +52,14 @@ def transform_items(rows: FittedRows, texts: Sequence[str], named: set[str]) -> 
         ParseError: an item is not a row expression, or has no name.
     """
     features: list[Named] = []
-    items = items_of(rows.host.read, texts)
+    items = parse_items(rows.host.read, texts)
     listed_names = {fold(n) for i in items if not i.star for n in (i.column or "", i.name)}
     for item in items:
         if item.star:
             _check_excluded(rows, item)
             excluded = item.excluded | listed_names | named
             features += [(name, None) for name in rows.columns if fold(name) not in excluded]
-        elif called(item.tree) in MULTI_FEATURE_FUNCTIONS:
+        elif find_function_name(item.tree) in MULTI_FEATURE_FUNCTIONS:
             features += _compile_multi_item(rows, item)
         else:
             features.append(_compile_item(rows, item))
@@ -88,9 +88,9 @@ def _compile_item(rows: FittedRows, item: Item) -> Named:
 def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
     """Return the features of a function that computes several, named after the item and
     themselves."""
-    name = str(called(item.tree))
+    name = str(find_function_name(item.tree))
     check_plain_call(item.tree)
-    trees = argument_trees(item.tree)
+    trees = list_arguments(item.tree)
     check_count(name, len(trees))
     if not item.name:
         raise ParseError(f"give {item.text!r} in TRANSFORM a name with AS")
@@ -119,7 +119,7 @@ def _share_columns(rows: FittedRows, items: Sequence[Item]) -> dict[str, str]:
     expressions = {}
     for item in items:
         sql, item_columns = _compile(rows, item)
-        expressions[item.name] = RowExpression(sql, item_columns, "VARCHAR").plain(placeholders)
+        expressions[item.name] = RowExpression(sql, item_columns, "VARCHAR").to_sql(placeholders)
     return expressions
 
 
@@ -129,7 +129,7 @@ def _struct_fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     Raises:
         ParseError: it is not a struct of at least two columns.
     """
-    fields = argument_trees(tree) if called(tree) in _STRUCT_FUNCTIONS else []
+    fields = list_arguments(tree) if find_function_name(tree) in _STRUCT_FUNCTIONS else []
     by_name = {_field_name(field): field for field in fields}
     if len(by_name) < 2 or "" in by_name:
         example = FORMS["ml_feature_cross"].example
@@ -147,7 +147,7 @@ def _field_name(tree: Mapping[str, Any]) -> str:
 
 
 def _compile(rows: FittedRows, item: Item) -> tuple[str, tuple[str, ...]]:
-    return kept(rows.host.read, item, list(rows.columns), partial(_compile_call, rows))
+    return to_stored_sql(rows.host.read, item, list(rows.columns), partial(_compile_call, rows))
 
 
 def _compile_call(
@@ -184,12 +184,14 @@ def _compute_aggregates(
 ) -> tuple[Any, ...]:
     """Return aggregates of stored expressions over the fitted rows."""
     quoted = {name: DUCKDB.quote_name(name) for name in columns}
-    return rows.ask(RowExpression(aggregates, tuple(columns), "DOUBLE").plain(quoted))
+    return rows.ask(RowExpression(aggregates, tuple(columns), "DOUBLE").to_sql(quoted))
 
 
 def _read_constant(rows: FittedRows, name: str, tree: Mapping[str, Any]) -> Any:
     """Return the value of a constant argument."""
-    return _evaluate(rows, name, *kept(rows.host.read, Item("", tree, ""), list(rows.columns)))
+    return _evaluate(
+        rows, name, *to_stored_sql(rows.host.read, Item("", tree, ""), list(rows.columns))
+    )
 
 
 def _evaluate(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> Any:
@@ -210,7 +212,7 @@ def _evaluate(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> 
 
 def _spell(expression: RowExpression) -> str:
     """Return an expression as messages show it."""
-    return shown(expression.plain({column: column for column in expression.columns}))
+    return shorten_names(expression.to_sql({column: column for column in expression.columns}))
 
 
 def _convert_decimals(value: Any) -> Any:

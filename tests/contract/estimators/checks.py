@@ -13,7 +13,7 @@ import pytest
 import sqlml
 from sqlml.errors import InputTypeError, ScoringError
 from sqlml.ir import store
-from sqlml.ir.operators.opaque import OWNERS
+from sqlml.ir.operators.opaque import OWNING_BACKENDS
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.types import NESTED
 from sqlml.verifying.ask_library import has_source
@@ -166,7 +166,9 @@ def a_query(fitted: Fitted, session: sqlml.Session) -> None:
 
 
 def a_query_by_a_native_function(fitted: Fitted, session: sqlml.Session) -> None:
-    if not OWNERS.keys() & {n.op for n in fitted.imported.program}:  # else another backend runs it
+    if not OWNING_BACKENDS.keys() & {
+        n.op for n in fitted.imported.program
+    }:  # else another backend runs it
         _query(fitted, session, "native")
 
 
@@ -188,7 +190,7 @@ def _query(fitted: Fitted, session: sqlml.Session, backend: str) -> None:
         output: np.array([_values(row[k]) for row in rows])
         for k, output in enumerate(asked.values())
     }
-    if fitted.imported.program.one_probability:  # a query tells that of both classes
+    if fitted.imported.program.has_one_probability_per_target:  # a query tells that of both classes
         made["proba"] = made["proba"][:, 1::2]
     fitted.compare(made, {output: theirs[output] for output in made}, "scorer")
 

@@ -72,7 +72,7 @@ class Fitted:
     def exact(self) -> tuple[tuple[str, Any], ...]:
         """(name, compiled) of the reference and native backends, as far as they run it."""
         program = self.imported.program
-        backends = ((name, base.load(name)) for name in ("reference", "native"))
+        backends = ((name, base.load_backend(name)) for name in ("reference", "native"))
         return tuple((n, b.compile(program)) for n, b in backends if b.supports(program) is None)
 
     @cached_property
@@ -82,7 +82,7 @@ class Fitted:
         has_trees = any(node.op == "tree_ensemble" for node in program)
         made = []
         for name in TENSORS:
-            backend = base.load(name)
+            backend = base.load_backend(name)
             strategies = base.BACKENDS[name].strategies
             for strategy in strategies if has_trees else strategies[:1]:
                 if strategy == "fused":

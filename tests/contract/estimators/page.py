@@ -72,7 +72,7 @@ def tensor_backends(program: Program) -> list[str]:
     has_trees = any(node.op == "tree_ensemble" for node in program)
     for name, entry in base.BACKENDS.items():
         if entry.level == "tensor":
-            backend = base.load(name)
+            backend = base.load_backend(name)
             strategies = [s for s in entry.strategies if _runs(backend, program, s)]
             if strategies:
                 found.append(f"{name} ({', '.join(strategies)})" if has_trees else name)

@@ -20,7 +20,7 @@ from sqlml.backends.native.jit import code_store
 from sqlml.backends.native.jit import specialise as jit
 from sqlml.backends.native.jit.specialise import reads, specialise, writes
 from sqlml.backends.native.vm.run import machine
-from sqlml.backends.no_wait import WAIT, NotReady, no_wait, waiting
+from sqlml.backends.no_wait import WAIT, NotReady, no_wait, wait_for_kernels
 from sqlml.errors import MissingValueError
 from sqlml.ir.builder import Builder
 
@@ -70,7 +70,7 @@ def test_another_process_compiles_what_need_not_be_waited_for(tmp_path: Path) ->
 
 
 def test_who_measures_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    with waiting(), no_wait():
+    with wait_for_kernels(), no_wait():
         assert answer(specialise(triple, KINDS)) == 6.0
     monkeypatch.setenv(WAIT, "1")
     with no_wait():

@@ -31,7 +31,7 @@ from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier
 
 import sqlml
-from sqlml.backends.base import filler_of
+from sqlml.backends.base import find_filler
 from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.kernel_calls import (
     ADDRESS,
@@ -137,7 +137,7 @@ def fillers(name: str, layout: Any, columns: list[int], width: int) -> list[tupl
     for output in scorer.program.outputs:
         core = prepare(scorer.program, output, None, layout).split.core
         compiled = NativeBackend().compile(core)
-        found.append((output, filler_of(compiled, output, columns, width)))
+        found.append((output, find_filler(compiled, output, columns, width)))
     return found
 
 

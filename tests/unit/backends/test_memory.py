@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlml.backends.native.stepwise import Stepwise, in_place
-from sqlml.backends.row_blocks import row_bytes
+from sqlml.backends.row_blocks import measure_row_bytes
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.elementwise import UFUNCS
@@ -84,7 +84,7 @@ def test_a_block_takes_the_memory_that_was_planned(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = program_of(make)
-    assert peak(program, monkeypatch) == pytest.approx(row_bytes(program) * ROWS, rel=0.02)
+    assert peak(program, monkeypatch) == pytest.approx(measure_row_bytes(program) * ROWS, rel=0.02)
 
 
 @pytest.mark.parametrize(("make", "arrays"), [(chain, 1), (diamond, 2), (residual, 2)])
@@ -94,7 +94,7 @@ def test_operators_write_over_what_only_they_read(
     program = program_of(make)
     found = peak(program, monkeypatch)
     assert found == pytest.approx(arrays * ROWS * WIDTH * 8, rel=0.02)
-    assert found < row_bytes(program) * ROWS
+    assert found < measure_row_bytes(program) * ROWS
 
 
 @st.composite

@@ -30,7 +30,7 @@ def test_a_check_parts_the_program_into_graph_host_graph() -> None:
     found = split_into_stages(program, ["score"], lambda i: hosts[i])
     assert [s.host for s in found] == [False, True, False]
     assert [len(s.nodes) for s in found] == [1, 1, 2]
-    model = base.load("onnxruntime").compile(program)
+    model = base.load_backend("onnxruntime").compile(program)
     x = np.array([[1.0, 2.0], [-3.0, 0.0]])
     np.testing.assert_allclose(model.run({"x": x})["score"], np.exp(x))
     with pytest.raises(MissingValueError, match="'b' has NULL"):
@@ -39,7 +39,7 @@ def test_a_check_parts_the_program_into_graph_host_graph() -> None:
 
 def test_trees_with_categories_need_a_lowering() -> None:
     program = program_of(grow(Recipe(seed=1, sets=True)))
-    backend = base.load("onnxruntime")
+    backend = base.load_backend("onnxruntime")
     assert "strategy gemm, tt or ptt" in str(backend.supports(program))
     assert choose(program, {"backend": "onnxruntime"}).strategy in ("gemm", "tt", "ptt")
     assert choose(program_of(grow(Recipe(seed=1))), {"backend": "onnxruntime"}).strategy == (
@@ -54,8 +54,10 @@ def test_a_whole_graph_is_chosen_for_onnxruntime_alone() -> None:
     chosen = choose(program, {})
     assert chosen.backend == "onnxruntime" and "one backend" in chosen.reason
     for other in ("native", "torch"):
-        assert "runs only on backend 'onnxruntime'" in str(base.load(other).supports(program))
-    model = base.load("onnxruntime").compile(program)
+        assert "runs only on backend 'onnxruntime'" in str(
+            base.load_backend(other).supports(program)
+        )
+    model = base.load_backend("onnxruntime").compile(program)
     x = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
     want = reference.run(program, {"x": x})["transform"]
     np.testing.assert_array_equal(model.run({"x": x})["transform"], want)
@@ -64,7 +66,7 @@ def test_a_whole_graph_is_chosen_for_onnxruntime_alone() -> None:
 
 def test_a_pickled_model_and_four_threads_score_the_same() -> None:
     program = program_of(grow(Recipe(seed=4, trees=20)))
-    model = base.load("onnxruntime").compile(program)
+    model = base.load_backend("onnxruntime").compile(program)
     again = pickle.loads(pickle.dumps(model))
     assert again.program.hash == program.hash
     x = rows_for(grow(Recipe(seed=4, trees=20)), 300)
@@ -87,7 +89,7 @@ def test_a_pickled_model_and_four_threads_score_the_same() -> None:
 def test_devices() -> None:
     b = Builder()
     program = b.build({"score": b.op("neg", b.input("x", "float64"))})
-    backend = base.load("onnxruntime")
+    backend = base.load_backend("onnxruntime")
     assert backend.compile(program, device="auto").run({"x": np.ones(2)})["score"].sum() == -2
     with pytest.raises(BackendError, match="unknown device 'tpu'"):
         backend.compile(program, device="tpu")
@@ -99,7 +101,7 @@ def test_devices() -> None:
 def test_an_index_outside_its_table_is_an_error() -> None:
     b = Builder()
     taken = b.op("take", b.constant(np.arange(3.0)), b.input("i", "int64"))
-    model = base.load("onnxruntime").compile(b.build({"score": taken}))
+    model = base.load_backend("onnxruntime").compile(b.build({"score": taken}))
     with pytest.raises(BackendError, match="could not run"):
         model.run({"i": np.array([5])})
 
@@ -107,7 +109,7 @@ def test_an_index_outside_its_table_is_an_error() -> None:
 def test_a_block_too_large_for_the_device_is_halved_until_it_fits() -> None:
     b = Builder()
     program = b.build({"score": b.op("neg", b.input("x", "float64"))})
-    model = base.load("onnxruntime").compile(program)
+    model = base.load_backend("onnxruntime").compile(program)
     model._rows = 400
     needed, (whole,) = model._plan(("score",))
     met: list[int] = []
@@ -150,7 +152,7 @@ def test_lookups_by_any_index_are_numpys() -> None:
                 b = Builder()
                 at = b.input("i", index, 3)
                 program = b.build({"score": b.op("take", b.constant(table.reshape(shape)), at)})
-                model = base.load("onnxruntime").compile(program)
+                model = base.load_backend("onnxruntime").compile(program)
                 i = rng.integers(0, shape[0], (7, 3)).astype(index)
                 np.testing.assert_array_equal(
                     model.run({"i": i})["score"], reference.run(program, {"i": i})["score"]
@@ -158,7 +160,7 @@ def test_lookups_by_any_index_are_numpys() -> None:
     for chosen in ([4, 0, 2, 2, 1, 3], [1], [], [0, 1, 2, 3, 4], [2, 3, 4]):
         b = Builder()
         x = b.op("select", b.input("x", "float64", 5), indices=np.array(chosen, np.int64))
-        model = base.load("onnxruntime").compile(b.build({"transform": x}))
+        model = base.load_backend("onnxruntime").compile(b.build({"transform": x}))
         rows = rng.normal(size=(6, 5))
         np.testing.assert_array_equal(model.run({"x": rows})["transform"], rows[:, chosen])
 
@@ -168,7 +170,7 @@ def test_sums_of_float16_leaves_are_rounded_after_each_tree(strategy: str) -> No
     """onnxruntime's CumSum would add them in float32."""
     e = grow(Recipe(seed=6, trees=9, depth=4, values=2, outputs=4, leaves="float16"))
     program, x = program_of(e), rows_for(e, 300)
-    model = base.load("onnxruntime").compile(lower(program, strategy))
+    model = base.load_backend("onnxruntime").compile(lower(program, strategy))
     want = reference.run(program, {"x": x})["score"]
     assert want.dtype == np.float16
     np.testing.assert_array_equal(model.run({"x": x})["score"], want)

@@ -40,14 +40,14 @@ def test_the_users_own_folder_is_private(folder: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o1777, 0o722])
 def test_a_folder_that_others_can_write_into_is_not_private(folder: Path, mode: int) -> None:
     folder.chmod(mode)
-    assert not own_files.is_private(folder) and not own_files.made_private(folder)
+    assert not own_files.is_private(folder) and not own_files.try_make_private(folder)
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o777])
 def test_a_folder_that_others_can_swap_is_not_private(folder: Path, mode: int) -> None:
     folder.parent.chmod(mode)
     assert not own_files.is_private(folder)
-    assert not own_files.made_private(folder / "c"), "nor is one made there"
+    assert not own_files.try_make_private(folder / "c"), "nor is one made there"
     assert not (folder / "c").exists()
 
 
@@ -59,7 +59,7 @@ def test_below_a_sticky_folder_a_folder_is_private(folder: Path) -> None:
 def test_missing_folders_are_made_for_the_user_alone(folder: Path) -> None:
     before = os.umask(0)
     try:
-        assert own_files.made_private(folder / "c" / "d")
+        assert own_files.try_make_private(folder / "c" / "d")
     finally:
         os.umask(before)
     for made in (folder / "c", folder / "c" / "d"):
@@ -81,7 +81,7 @@ def test_of_a_link_both_ends_count(folder: Path, tmp_path: Path) -> None:
     assert not own_files.is_private(link), "somebody may turn it elsewhere"
     folder.chmod(0o755)
     target.rmdir()
-    assert not own_files.made_private(link), "a link to nowhere"
+    assert not own_files.try_make_private(link), "a link to nowhere"
     target.symlink_to(link)
     assert not own_files.is_private(link), "links in a circle"
 

@@ -52,14 +52,14 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from sqlml.backends.sql import print_sql, printable
+from sqlml.backends.sql import explain_unprintable, print_sql
 from sqlml.errors import BackendError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
-from sqlml.passes.order import only, run
+from sqlml.passes.order import run, select_outputs
 from tests.support.random_trees import WIDTH, Recipe, grow, rows_for
 
 NAMES = ("a", "b", "c", "d")
@@ -164,8 +164,8 @@ def test_a_model_without_any_function(name: str) -> None:
     fit, rows = MODELS[name]
     program = import_model(fit(), list(NAMES)).program
     for output in program.outputs:
-        part = fold_casts_into_trees(run(only(program, [output])))
-        assert printable(part) is None
+        part = fold_casts_into_trees(run(select_outputs(program, [output])))
+        assert explain_unprintable(part) is None
         inputs = {n: rows[:, NAMES.index(n)] for n in part.inputs}
         want = reference.run(part, inputs, [output])[output]
         got = in_plain_duckdb(part, output, rows)
@@ -231,7 +231,7 @@ def test_random_trees_keep_every_bit(
 
 def test_rows_that_the_model_refuses_are_an_error() -> None:
     program = import_model(LogisticRegression().fit(X, TWO), list(NAMES)).program
-    part = run(only(program, ["proba"]))
+    part = run(select_outputs(program, ["proba"]))
     for bad in (np.nan, np.inf):
         rows = X[:3].copy()
         rows[1, 2] = bad
@@ -241,7 +241,7 @@ def test_rows_that_the_model_refuses_are_an_error() -> None:
 
 def test_what_has_no_sql_says_so() -> None:
     program = import_model(KNeighborsClassifier().fit(X, TWO), list(NAMES)).program
-    assert printable(program) == "no SQL for operator nearest"
+    assert explain_unprintable(program) == "no SQL for operator nearest"
     with pytest.raises(BackendError, match="nearest"):
         print_sql(program, "label", {n: [n] for n in NAMES})
     forest = import_model(RandomForestClassifier(200).fit(X, TWO), list(NAMES)).program
@@ -250,7 +250,9 @@ def test_what_has_no_sql_says_so() -> None:
 
 
 def test_columns_may_be_called_as_our_own_names_are() -> None:
-    program = run(only(import_model(GaussianNB().fit(X, THREE), list(NAMES)).program, ["proba"]))
+    program = run(
+        select_outputs(import_model(GaussianNB().fit(X, THREE), list(NAMES)).program, ["proba"])
+    )
     columns = ["sqlml", "v1", "sqlml1", '"SQLML2"']
     sql = print_sql(program, "proba", {n: [c] for n, c in zip(NAMES, columns, strict=True)})
     with duckdb.connect() as con:

@@ -209,9 +209,9 @@ def test_a_lost_device_is_told_from_a_fault_of_the_model() -> None:
 @no_gpu
 def test_without_a_driver_torch_is_not_imported_to_ask_for_a_gpu() -> None:
     code = (
-        "import sys; from sqlml.backends.devices import available; "
-        "assert available('cpu') and not available('cuda') and not available('cuda:1'); "
-        "assert not available('tpu'); print('torch' in sys.modules)"
+        "import sys; from sqlml.backends.devices import is_available; "
+        "assert is_available('cpu') and not is_available('cuda') and not is_available('cuda:1'); "
+        "assert not is_available('tpu'); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

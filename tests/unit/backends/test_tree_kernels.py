@@ -27,7 +27,7 @@ from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.ir.tree_shape import oblivious
+from sqlml.ir.tree_shape import find_oblivious_trees
 from sqlml.ir.trees import Ensemble
 from tests.support.random_trees import WIDTH, Recipe, grow, rows_for
 
@@ -218,12 +218,12 @@ def levels_alike(depth: int, trees: int, seed: int) -> Ensemble:
 def test_trees_of_one_question_a_level(depth: int) -> None:
     e = levels_alike(depth, 20, depth)
     x = rows_for(e, 1500)
-    assert oblivious(e).all()
+    assert find_oblivious_trees(e).all()
     np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), want(e, x))
     other = e.threshold.copy()
     other[-1] += 1  # the last tree's last node asks something else now
     mixed = replace(e, threshold=other)
-    assert oblivious(mixed).tolist() == [True] * 19 + [depth == 1]
+    assert find_oblivious_trees(mixed).tolist() == [True] * 19 + [depth == 1]
     np.testing.assert_array_equal(by_cursor(mixed, x.dtype)(x), want(mixed, x))
 
 

@@ -21,7 +21,7 @@ from sklearn.svm import SVC
 
 import sqlml
 from sqlml.errors import ConfigError, UnsupportedModelError
-from sqlml.explaining.explained import sampled_blocks
+from sqlml.explaining.explained import estimate_blocks
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from tests.support.shapley import by_definition
@@ -125,7 +125,7 @@ def test_many_columns_are_estimated_and_still_add_up() -> None:
     program = sqlml.compile(forest).program
     inputs = {name: background[name].to_numpy() for name in program.inputs}
     b = Builder(program.nodes)
-    blocks = sampled_blocks(program, b, inputs)
+    blocks = estimate_blocks(program, b, inputs)
     assert blocks is not None
     rows = {name: wide[name][:6].to_numpy() for name in program.inputs}
     values, base, errors = np.split(reference.run(b.build({"y": blocks}), rows)["y"], [12, 13], 1)
@@ -142,7 +142,7 @@ def test_errors_are_of_the_orders_alone() -> None:
     program = sqlml.compile(LinearRegression().fit(wide, wide.sum(axis=1))).program
     inputs = {name: wide[name][:20].to_numpy() for name in program.inputs}
     b = Builder(program.nodes)
-    blocks = sampled_blocks(program, b, inputs)
+    blocks = estimate_blocks(program, b, inputs)
     assert blocks is not None
     rows = {name: wide[name][:4].to_numpy() for name in program.inputs}
     explanation = reference.run(b.build({"y": blocks}), rows)["y"]

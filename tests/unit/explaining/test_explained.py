@@ -39,7 +39,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
 from sqlml.errors import ConfigError, UnsupportedModelError
-from sqlml.explaining.explained import explained
+from sqlml.explaining.explained import explain_program
 from sqlml.explaining.feature_facts import importances
 from sqlml.explaining.weights_and_trees import weights
 from sqlml.importers.registry import import_model
@@ -352,7 +352,7 @@ def test_a_sum_that_is_too_wide_says_so() -> None:
     twice = b.op("concat", *columns, *columns)
     program = b.build({"label": b.op("linear", twice, weights=np.ones((6000, 1)), bias=np.ones(1))})
     with pytest.raises(UnsupportedModelError, match="of this model of 3,000 columns take more mem"):
-        explained(program)
+        explain_program(program)
 
 
 def test_each_label_of_several() -> None:
@@ -415,11 +415,13 @@ def test_importances_and_weights_are_those_of_the_last_step() -> None:
         assert weights(sqlml.compile(model).program) is None
     histogram = sqlml.compile(FORESTS["histogram"]).program
     source = "sklearn.ensemble._hist_gradient_boosting.gradient_boosting.Hist"
-    assert {i.own for i in importances(histogram, source)} == {None}
+    assert {i.library_importance for i in importances(histogram, source)} == {None}
     boosted = importances(
         sqlml.compile(FORESTS["boosting"]).program, "sklearn.ensemble._gb.GradientBoosting"
     )
-    assert [i.own for i in boosted] == pytest.approx(FORESTS["boosting"].feature_importances_)
+    assert [i.library_importance for i in boosted] == pytest.approx(
+        FORESTS["boosting"].feature_importances_
+    )
 
 
 def test_what_has_no_exact_contributions_says_so() -> None:

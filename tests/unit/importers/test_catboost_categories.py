@@ -17,7 +17,7 @@ from sqlml.errors import MissingValueError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
 from sqlml.ir.hashes import city_hash32
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import split
 from tests.support import oracles
 from tests.support.catboost_checks import (
@@ -122,7 +122,7 @@ def test_strings_that_an_earlier_step_makes_stay_strings_though_they_are_digits(
     pipeline.fit(table, table["ratio"] + (table["zip"] == "10"))
     program = import_model(pipeline).program
     words = {name: table[name].to_numpy(object) for name in ("zip", "idle")}
-    for columns in (words, {name: Texts.of(word) for name, word in words.items()}):
+    for columns in (words, {name: TextColumn.from_values(word) for name, word in words.items()}):
         inputs = {"ratio": table["ratio"].to_numpy(), **columns}
         found = reference.run(program, inputs)["label"][:, 0]
         np.testing.assert_allclose(found, pipeline.predict(table), rtol=1e-12)

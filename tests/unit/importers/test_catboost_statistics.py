@@ -13,7 +13,7 @@ import pytest
 import sqlml
 from sqlml.backends.native.backend import NativeBackend
 from sqlml.errors import ArtifactError, MissingValueError, UnsupportedModelError
-from sqlml.explaining.explained import explained
+from sqlml.explaining.explained import explain_program
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
 from tests.support import oracles
@@ -200,7 +200,7 @@ CONTRIBUTIONS = {
 @pytest.mark.parametrize("name", CONTRIBUTIONS)
 def test_contributions_are_catboosts(name: str) -> None:
     model = CONTRIBUTIONS[name]()
-    program, rows = explained(import_model(model).program), unseen(40)
+    program, rows = explain_program(import_model(model).program), unseen(40)
     pool = cb.Pool(rows, cat_features=CATEGORIES)
     want = np.asarray(model.get_feature_importance(pool, type="ShapValues"))
     order = [list(rows).index(column) for column in program.inputs]

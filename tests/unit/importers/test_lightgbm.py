@@ -302,7 +302,7 @@ def test_an_objective_of_ones_own_with_several_outputs(x: Any, y: Any) -> None:
     params = {"objective": squares, "num_class": 2, "num_leaves": 6, "verbose": -1}
     booster = lgb.train(params, lgb.Dataset(x, y.astype(float)), 4)
     assert_same(booster, x)
-    assert import_model(booster).program.targets == 2
+    assert import_model(booster).program.target_count == 2
 
 
 LINEAR: dict[str, dict[str, Any]] = {

@@ -29,7 +29,7 @@ def ours(content: bytes, output: str) -> np.ndarray:
         program = load(content).program
     assert not any(n.op == "onnx_graph" for n in program)
     feed = {name: X[:, i].astype(np.float64) for i, name in enumerate(program.inputs)}
-    return base.load("native").compile(program).run(feed)[output]
+    return base.load_backend("native").compile(program).run(feed)[output]
 
 
 def by_batches(content: bytes, rows: int) -> np.ndarray:
@@ -107,7 +107,7 @@ def test_a_graph_that_only_onnxruntime_runs_is_opened_too() -> None:
         program = load(content).program
     assert any(n.op == "onnx_graph" for n in program)
     feed = {name: X[:, i].astype(np.float64) for i, name in enumerate(program.inputs)}
-    made = base.load("onnxruntime").compile(program).run(feed)["transform"]
+    made = base.load_backend("onnxruntime").compile(program).run(feed)["transform"]
     np.testing.assert_array_equal(made, by_batches(content, 4))
 
 

@@ -252,7 +252,7 @@ def test_a_graph_of_strings_and_numbers_runs_whole() -> None:
     names = [f.name for f in imported.features]
     feed = {n: columns[names.index(n)] for n in program.inputs}
     for name in ("reference", "onnxruntime"):
-        made = base.load(name).compile(program).run(feed)["transform"]
+        made = base.load_backend(name).compile(program).run(feed)["transform"]
         np.testing.assert_array_equal(made, want)
     frame = pd.DataFrame({n: c[:, 0] for n, c in zip(names, columns, strict=True)})
     scorer = sqlml.compile(program)

@@ -165,7 +165,7 @@ def test_largest_floats_overflow_alike() -> None:
 def test_a_target_column_of_one_is_one_target() -> None:
     x = numbers()
     imported = assert_same(LinearRegression().fit(x, x[:, :1]), x)
-    assert imported.program.targets == 1
+    assert imported.program.target_count == 1
 
 
 def test_zero_rows_give_zero_rows_in_every_output() -> None:

@@ -48,7 +48,7 @@ def test_each_target_has_its_own_classes(x: Array, codes: Array, kind: Any) -> N
         sets = imported.program.labels
         assert [labels.kind for labels in sets] == [kind] * 3
         assert [len(labels) for labels in sets] == [len(c) for c in model.classes_]
-        assert not imported.program.one_probability
+        assert not imported.program.has_one_probability_per_target
 
 
 def test_equal_votes_go_to_the_first_class_of_each_target() -> None:
@@ -78,7 +78,7 @@ def test_a_chain_hands_on_answers_in_its_own_order(x: Array) -> None:
 def test_a_chain_of_one_target_is_a_plain_model(x: Array) -> None:
     chain = ClassifierChain(LogisticRegression()).fit(x, (x[:, :1] > 0).astype(int))
     program = import_model(chain).program
-    assert program.targets == 1
+    assert program.target_count == 1
     got = scored(import_model(chain), x)
     np.testing.assert_array_equal(got["label"], chain.predict(x))
     np.testing.assert_allclose(got["proba"][:, 1:], chain.predict_proba(x), rtol=1e-12)

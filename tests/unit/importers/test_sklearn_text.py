@@ -40,9 +40,9 @@ from sqlml.importers.registry import import_model
 from sqlml.ir import store
 from sqlml.ir.builder import Builder
 from sqlml.ir.hashes import murmur3
-from sqlml.ir.operators.text import RUNS, Analyzer
-from sqlml.ir.utf8_column import Texts, is_well_formed, pack, select_words, unpack
-from sqlml.passes.order import only, run
+from sqlml.ir.operators.text import WORD_RUN_PATTERNS, Analyzer
+from sqlml.ir.utf8_column import TextColumn, is_well_formed, pack_words, select_words, unpack_words
+from sqlml.passes.order import run, select_outputs
 from sqlml.types import Array
 
 LETTERS = "abcABC  \t\n\x0b..!_09éÉßſİΣσςÀ日本語K\u0301\u00a0\u2003-ǅⱥȺ𝔘\U00010400\x00½²ⅷªﬁ"
@@ -82,7 +82,9 @@ def test_every_way_to_cut_hard_letters(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 3])
-@pytest.mark.parametrize("pattern", [*RUNS, r"\b[^\W\d_]{2,}\b", r"(?i)[a-z]+", r"a(.)|b", r"\S+"])
+@pytest.mark.parametrize(
+    "pattern", [*WORD_RUN_PATTERNS, r"\b[^\W\d_]{2,}\b", r"(?i)[a-z]+", r"a(.)|b", r"\S+"]
+)
 def test_patterns_and_stop_words(pattern: str, most: int) -> None:
     if re.compile(pattern).groups > 1:
         pytest.skip("scikit-learn takes one group at most")
@@ -219,7 +221,7 @@ def test_wide_rows_are_never_made_dense() -> None:
         wide.fit(documents, [len(d) for d in documents])
         scorer = sqlml.compile(wide)
         np.testing.assert_allclose(scorer.predict(documents), wide.predict(documents), rtol=1e-9)
-        core = run(only(scorer.program, ["label"]))
+        core = run(select_outputs(scorer.program, ["label"]))
         dense = max(n.type.width for n in core.nodes if n.type.rowwise and not n.type.sparse)
         assert dense <= 8
 
@@ -229,16 +231,16 @@ def test_trees_look_for_the_words_that_they_test_alone() -> None:
     vectorizer = CountVectorizer(token_pattern=r"\w")
     target = [d.count("c") for d in documents]
     model = make_pipeline(vectorizer, DecisionTreeRegressor(max_depth=2)).fit(documents, target)
-    program = run(only(import_model(model).program, ["label"]))
+    program = run(select_outputs(import_model(model).program, ["label"]))
     (count,) = [n for n in program.nodes if n.op == "count_tokens"]
-    assert unpack(count.attrs["words"], count.attrs["ends"]) == ["c"]
+    assert unpack_words(count.attrs["words"], count.attrs["ends"]) == ["c"]
     weighted = make_pipeline(
         CountVectorizer(token_pattern=r"\w"), TfidfTransformer(norm=None), LinearRegression()
     ).fit(documents, target)
     weighted[-1].coef_[[0, 1, 4]] = 0
-    program = run(only(import_model(weighted).program, ["label"]))
+    program = run(select_outputs(import_model(weighted).program, ["label"]))
     (count,) = [n for n in program.nodes if n.op == "count_tokens"]
-    assert unpack(count.attrs["words"], count.attrs["ends"]) == list("cdfgh")
+    assert unpack_words(count.attrs["words"], count.attrs["ends"]) == list("cdfgh")
     for pipe in (model, weighted):
         got = sqlml.compile(pipe).predict(documents)
         np.testing.assert_allclose(got, pipe.predict(documents), rtol=1e-12, atol=1e-12)
@@ -350,17 +352,17 @@ def test_a_stored_model_keeps_its_million_words_small() -> None:
     blob = store.dumps(imported.program)
     assert len(blob) < 400_000
     assert store.loads(blob).hash == imported.program.hash
-    compiled = base.load("native").compile(imported.program)
+    compiled = base.load_backend("native").compile(imported.program)
     got = compiled.run({"text": np.array(["w5 w99999 w100000 w5"], object)})["label"]
     assert got.tolist() == [[3.0]]
 
 
 def test_packed_words_are_checked() -> None:
-    data, ends = pack(["", "é", "\udc80", "ab"])
+    data, ends = pack_words(["", "é", "\udc80", "ab"])
     assert is_well_formed(data, ends)
-    assert unpack(data, ends) == ["", "é", "\udc80", "ab"]
-    assert unpack(*select_words(data, ends, np.array([3, 0, 1]))) == ["ab", "", "é"]
-    assert unpack(*select_words(data, ends, np.zeros(0, np.int64))) == []
+    assert unpack_words(data, ends) == ["", "é", "\udc80", "ab"]
+    assert unpack_words(*select_words(data, ends, np.array([3, 0, 1]))) == ["ab", "", "é"]
+    assert unpack_words(*select_words(data, ends, np.zeros(0, np.int64))) == []
     for broken in (ends[::-1], ends - 1, ends[:-1], np.array([1, 2, 5, 7])):
         assert not is_well_formed(data, np.ascontiguousarray(broken))
     assert not is_well_formed(np.array([0xFF], np.uint8), np.array([1]))
@@ -371,7 +373,7 @@ def test_bytes_that_are_no_text_do_no_harm() -> None:
     rng = np.random.default_rng(0)
     data = rng.integers(0, 256, 4000).astype(np.uint8)
     cuts = np.sort(rng.integers(0, 4000, 300))
-    texts = Texts(data, cuts[:-1], cuts[1:], np.zeros(299, bool))
+    texts = TextColumn(data, cuts[:-1], cuts[1:], np.zeros(299, bool))
     b = Builder()
     x = b.input("t", "string")
     for analyzer in ("word", "char", "char_wb"):

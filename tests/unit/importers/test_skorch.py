@@ -69,7 +69,7 @@ def test_a_net_answers_as_skorch_does(name: str) -> None:
     inputs = {f.name: X[:, i] for i, f in enumerate(program.features)}
     for backend in ("reference", "native", "torch"):
         ready = lower(program, "gemm") if backend == "torch" else program
-        made = base.load(backend).compile(ready).run(inputs)
+        made = base.load_backend(backend).compile(ready).run(inputs)
         assert ("proba" in made) == (name != "regressor")
         label = made["label"]
         if program.labels:

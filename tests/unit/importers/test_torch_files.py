@@ -147,7 +147,7 @@ def test_an_archive_calls_nothing_but_operators_of_tensors(plain: bytes, target:
     value = b.op("torch_module", b.input("x", "float64", 4), **attrs)
     forged = store.loads(store.dumps(b.build({"label": value})))
     with pytest.raises(SqlmlError):
-        base.load("torch").compile(forged).run({"x": np.ones((2, 4))})
+        base.load_backend("torch").compile(forged).run({"x": np.ones((2, 4))})
 
 
 def test_a_graph_that_makes_a_name_twice_is_refused(plain: bytes) -> None:
@@ -171,7 +171,7 @@ def test_stored_archives_that_are_damaged_end_in_one_error() -> None:
         value = b.op("torch_module", b.input("x", "float64", 4), **{**node.attrs, **attrs})
         program = b.build({"label": value})
         with pytest.raises((ArtifactError, ScoringError)):
-            base.load("torch").compile(program).run({"x": np.ones((2, 4))})
+            base.load_backend("torch").compile(program).run({"x": np.ones((2, 4))})
 
 
 def test_damaged_archives_end_in_one_error(plain: bytes) -> None:
@@ -261,7 +261,7 @@ def test_mutated_graphs_are_read_or_refused(mutants: int) -> None:
             program = import_model(model, NAMES).program
             ready = lower(program, "gemm")
             inputs = oracles.batch(program, np.ones((2, 4)), NAMES)
-            base.load("torch").compile(ready).run(inputs)
+            base.load_backend("torch").compile(ready).run(inputs)
         except (ModelError, ConfigError, ScoringError):
             continue
 

@@ -133,9 +133,9 @@ def test_other_functions_stay_whole_and_run_on_torch_alone() -> None:
     module = Everything(OPAQUE).double()
     imported = assert_same(module, module, rows(), opaque=True)
     assert choose(imported.program, {}).backend == "torch"
-    assert base.load("torch").supports(imported.program) is None
+    assert base.load_backend("torch").supports(imported.program) is None
     with pytest.raises(BackendError, match="'torch'"):
-        base.load("native").compile(imported.program)
+        base.load_backend("native").compile(imported.program)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -355,6 +355,6 @@ def test_modules_run_on_a_gpu() -> None:
     for module in (trained(Mixed().double(), x).eval(), Apply(OPAQUE["topk"]).double()):
         program = import_model(module, NAMES).program
         inputs = oracles.batch(program, x.numpy(), NAMES)
-        got = base.load("torch").compile(lower(program, "gemm"), device="cuda").run(inputs)
+        got = base.load_backend("torch").compile(lower(program, "gemm"), device="cuda").run(inputs)
         want = module(x).detach().numpy().reshape(len(x), -1)
         np.testing.assert_allclose(got["label"], want, rtol=1e-9, atol=1e-12)

@@ -69,7 +69,7 @@ def test_several_quantiles_are_several_targets(x: Any, y: Any, kind: str) -> Non
         **SEVERAL[kind],
     )  # fmt: skip
     assert_same(model.fit(x, y + np.nan_to_num(x[:, 0])), x)
-    assert import_model(model).program.targets == 3
+    assert import_model(model).program.target_count == 3
 
 
 @pytest.mark.parametrize("targets", [2, 3])
@@ -81,7 +81,7 @@ def test_classifier_of_several_labels(x: Any, y: Any, kind: str, targets: int) -
     assert_same(model, x)
     program = import_model(model).program
     assert [labels.values for labels in program.labels] == [(0, 1)] * targets
-    assert program.one_probability
+    assert program.has_one_probability_per_target
     booster = model.get_booster()
     got = reference.run(import_model(booster).program, oracles.batch(program, x))
     assert_close(got["proba"], booster.predict(xgb.DMatrix(x)))

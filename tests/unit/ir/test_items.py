@@ -16,7 +16,7 @@ from sqlml.ir.operators.sparse_rows import pack_items, unpack_items
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
 from sqlml.passes.selection import push_selection
-from sqlml.passes.split import split, text_input
+from sqlml.passes.split import split, text_input_name
 from sqlml.types import NESTED, Array, DType, promote
 
 
@@ -218,4 +218,4 @@ def test_split_hands_lists_over_beside_the_numbers() -> None:
     parts = split(dense(b, both))
     assert parts.encoders is None
     assert parts.texts == ("x",) and [c.name for c in parts.columns] == ["n"]
-    assert parts.core.input_type(text_input(0)).dtype == "map"
+    assert parts.core.input_type(text_input_name(0)).dtype == "map"

@@ -17,8 +17,8 @@ from sqlml.ir import store as packing
 from sqlml.ir.builder import Builder
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.trees import RawTrees, ensemble
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.trees import RawTrees, build_ensemble
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.limits import FORMAT_VERSION
 from sqlml.types import Labels
 
@@ -44,7 +44,7 @@ def program() -> Program:
         value=np.array([[0.0], [1.0], [0.0], [2.0], [-3.0]]),
         sets={2: np.array([0, 40])},
     )
-    made = ensemble(raw, target=np.zeros(1), base=np.array([0.25]), compare="le")
+    made = build_ensemble(raw, target=np.zeros(1), base=np.array([0.25]), compare="le")
     x = b.op("concat", numbers, b.op("cast", codes, dtype="float64"))
     score = b.op("tree_ensemble", x, **made.attrs())
     return b.build({"score": score}, Labels("string", ("no", "it's")))
@@ -207,9 +207,9 @@ def test_labels_of_several_targets_survive_and_count_in_the_hash() -> None:
     for program in programs:
         after = store.loads(store.dumps(verify(program)))
         assert (after.hash, after.labels) == (program.hash, program.labels)
-        assert after.targets == len(program.labels)
+        assert after.target_count == len(program.labels)
     assert len({p.hash for p in programs}) == 4
-    assert [p.one_probability for p in programs] == [False, False, True, False]
+    assert [p.has_one_probability_per_target for p in programs] == [False, False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -443,5 +443,5 @@ def test_the_reference_takes_texts_in_either_form() -> None:
     words = np.array(["a", None, "it's", "zzz"], object)
     inputs = {"x": np.array([0.1, 0.9, np.nan, 1.0])}
     expected = reference.run(before, {**inputs, "plan": words})["score"]
-    packed = reference.run(before, {**inputs, "plan": Texts.of(words)})["score"]  # type: ignore[dict-item]
+    packed = reference.run(before, {**inputs, "plan": TextColumn.from_values(words)})["score"]  # type: ignore[dict-item]
     np.testing.assert_array_equal(packed, expected)

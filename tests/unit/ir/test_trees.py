@@ -10,7 +10,7 @@ import pytest
 from sqlml.errors import ProgramError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from sqlml.ir.trees import Ensemble, RawTrees, ensemble
+from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
 
 
 def raw(**changes: Any) -> RawTrees:
@@ -29,7 +29,7 @@ def raw(**changes: Any) -> RawTrees:
 
 
 def made(**changes: Any) -> Ensemble:
-    return ensemble(raw(**changes), target=np.zeros(2), base=np.zeros(1), compare="le")
+    return build_ensemble(raw(**changes), target=np.zeros(2), base=np.zeros(1), compare="le")
 
 
 def test_nodes_are_numbered_in_pre_order_and_leaves_from_left_to_right() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError
-from sqlml.parsing.parse import cut
+from sqlml.parsing.parse import split_sql
 from sqlml.parsing.tokens import tokenize
 
 
@@ -53,7 +53,7 @@ def test_explain_and_prepare_do_not_swallow_the_rest() -> None:
 
 
 def test_statements_are_split_at_semicolons_alone() -> None:
-    assert cut("SELECT ';'; ; SELECT $$;$$ -- ;\n;") == ["SELECT ';'", "SELECT $$;$$"]
+    assert split_sql("SELECT ';'; ; SELECT $$;$$ -- ;\n;") == ["SELECT ';'", "SELECT $$;$$"]
 
 
 def test_commas_inside_brackets_do_not_split() -> None:

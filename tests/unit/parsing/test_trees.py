@@ -10,8 +10,8 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB as DuckDBDialect
 
 from sqlml.errors import ParseError
-from sqlml.parsing.parse import trees
-from sqlml.parsing.places import ModelName, Piped, is_written, span
+from sqlml.parsing.parse import parse_trees
+from sqlml.parsing.places import ModelName, PipedQuery, is_written, span
 
 CALL = "predict('m', *)"
 
@@ -77,7 +77,7 @@ def calls(tree: exp.Expr) -> list[exp.Expr]:
     ("sql", "dialect"), [*((s, "duckdb") for s in DUCKDB), *((s, "spark") for s in SPARK)]
 )
 def test_what_sqlglot_misreads(sql: str, dialect: str) -> None:
-    (tree,) = trees(sql, dialect)
+    (tree,) = parse_trees(sql, dialect)
     assert tree.find(exp.Command) is None
     (call,) = calls(tree)
     place = span(call)
@@ -89,13 +89,13 @@ def test_what_sqlglot_misreads(sql: str, dialect: str) -> None:
     ("sql", "dialect"), [*((s, "duckdb") for s in DUCKDB), *((s, "spark") for s in SPARK)]
 )
 def test_what_a_node_holds_stands_within_it(sql: str, dialect: str) -> None:
-    for tree in trees(sql, dialect):
+    for tree in parse_trees(sql, dialect):
         assert (place := span(tree)) is not None and sql[place.start : place.end].strip() == sql
         for node, child in pairs(tree):
             outer, inner = span(node), span(child)
             assert outer is not None and inner is not None
-            moved = isinstance(node, Piped | exp.SetOperation) or child.arg_key == "with_"
-            assert moved or outer.holds(inner), (sql, repr(node), repr(child))
+            moved = isinstance(node, PipedQuery | exp.SetOperation) or child.arg_key == "with_"
+            assert moved or outer.contains(inner), (sql, repr(node), repr(child))
 
 
 def pairs(tree: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
@@ -109,7 +109,7 @@ def pairs(tree: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
     "name", ["m", '"my model"', "`m`", "main.m", "m@last", "'m'", "m/3", "$model"]
 )
 def test_a_model_may_be_named_by_the_word_model(name: str) -> None:
-    (tree,) = trees(f"SELECT PREDICT(MODEL {name}, *) FROM t")
+    (tree,) = parse_trees(f"SELECT PREDICT(MODEL {name}, *) FROM t")
     node = tree.find(ModelName)
     assert node is not None and node.name == name
 
@@ -137,7 +137,7 @@ def test_a_word_may_be_a_name_wherever_duckdb_takes_it_for_one(place: str) -> No
         text = place.replace("{}", word)
         try:
             duckdb.extract_statements(text)
-            trees(text)
+            parse_trees(text)
         except duckdb.Error:
             continue
         except ParseError:
@@ -147,17 +147,17 @@ def test_a_word_may_be_a_name_wherever_duckdb_takes_it_for_one(place: str) -> No
 
 @pytest.mark.parametrize("name", ["date", "text", "int", "map", "'a b'", "values", "group"])
 def test_any_word_behind_model_names_one(name: str) -> None:
-    (tree,) = trees(f"SELECT predict(MODEL {name}, *), predict(MODEL {name}) FROM t")
+    (tree,) = parse_trees(f"SELECT predict(MODEL {name}, *), predict(MODEL {name}) FROM t")
     assert [str(m.this) for m in tree.find_all(ModelName)] == [name, name]
-    (tree,) = trees("SELECT predict(model, 1), predict('m', model, model + 1) FROM t")
+    (tree,) = parse_trees("SELECT predict(model, 1), predict('m', model, model + 1) FROM t")
     assert not list(tree.find_all(ModelName))
 
 
 def test_functions_stay_as_they_are_written() -> None:
     """sqlglot's own functions would reorder and count their arguments."""
-    (tree,) = trees("SELECT date_diff('day', a, b), coalesce(a), round(a, b, c, d) FROM t")
+    (tree,) = parse_trees("SELECT date_diff('day', a, b), coalesce(a), round(a, b, c, d) FROM t")
     assert [n.name for n in tree.find_all(exp.Anonymous)] == ["date_diff", "coalesce", "round"]
-    (tree,) = trees("SELECT list[1]")
+    (tree,) = parse_trees("SELECT list[1]")
     assert [n.name for n in tree.find_all(exp.Literal)] == ["1"]
 
 
@@ -167,7 +167,7 @@ def test_functions_stay_as_they_are_written() -> None:
 )
 def test_what_cannot_be_read_has_a_place(sql: str, place: int | None) -> None:
     with pytest.raises(ParseError) as caught:
-        trees(sql)
+        parse_trees(sql)
     assert caught.value.offset == place
 
 
@@ -176,10 +176,10 @@ def test_what_cannot_be_read_has_a_place(sql: str, place: int | None) -> None:
 )
 def test_what_cannot_be_read_is_told_without_names_of_sqlglot(sql: str) -> None:
     with pytest.raises(ParseError) as caught:
-        trees(sql)
+        parse_trees(sql)
     assert "<" not in caught.value.message
 
 
 def test_no_warning_about_statements_of_the_engine(caplog: pytest.LogCaptureFixture) -> None:
-    trees("CALL pragma_version(); CHECKPOINT; INSTALL httpfs; EXECUTE p(1)")
+    parse_trees("CALL pragma_version(); CHECKPOINT; INSTALL httpfs; EXECUTE p(1)")
     assert not caplog.records

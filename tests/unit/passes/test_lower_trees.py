@@ -11,7 +11,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.operators.forests import find_exit_leaves
 from sqlml.ir.ops import OPS, verify
 from sqlml.ir.program import Program
-from sqlml.ir.trees import Ensemble, RawTrees, ensemble
+from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
 from sqlml.passes import tree_strategies
 from sqlml.passes.lower import STRATEGIES, lower
 from sqlml.passes.tree_strategies import lower_gemm, lower_ptt, lower_tt, measure_structure
@@ -30,7 +30,7 @@ def stump(compare: str, threshold: float, default_left: bool) -> Program:
         default_left=np.array([default_left, False, False]),
         value=np.array([[0.0], [10.0], [20.0]]),
     )
-    return program_of(ensemble(raw, target=np.zeros(1), base=np.zeros(1), compare=compare), 1)
+    return program_of(build_ensemble(raw, target=np.zeros(1), base=np.zeros(1), compare=compare), 1)
 
 
 def scores(program: Program, *values: float) -> list[float]:

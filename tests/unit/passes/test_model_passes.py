@@ -12,7 +12,7 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program, render
 from sqlml.passes.fold_layout import fold_layout
-from sqlml.passes.order import MODEL_PASSES, only, run
+from sqlml.passes.order import MODEL_PASSES, run, select_outputs
 from sqlml.passes.selection import inject_selection, push_selection
 from sqlml.passes.split import PACKED, PackedColumn, split
 
@@ -89,7 +89,7 @@ def test_strings_stay_before_the_cut_and_numbers_behind_it() -> None:
     x = b.op("concat", hot, b.input("tenure", "float64"))
     program = b.build({"transform": x})
     parts = split(program, "f32")
-    assert parts.columns == (PackedColumn("tenure"), PackedColumn("code2", encoded=True))
+    assert parts.columns == (PackedColumn("tenure"), PackedColumn("code2", is_encoded=True))
     assert parts.encoders is not None
     assert [n.op for n in parts.encoders] == ["input", "fill", "encode"]
     assert parts.core.input_type(PACKED).dtype == "float32"
@@ -159,6 +159,6 @@ def test_passes_keep_the_meaning(program: Program, seed: int) -> None:
         got = reference.run(done, {n: imputed[n] for n in done.inputs})
         for name in want:
             np.testing.assert_array_equal(got[name], want[name])
-    alone = run(only(program, ["label"]))
+    alone = run(select_outputs(program, ["label"]))
     got_label = reference.run(alone, {n: imputed[n] for n in alone.inputs})["label"]
     np.testing.assert_array_equal(got_label, want["label"])

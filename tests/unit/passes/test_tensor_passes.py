@@ -43,7 +43,9 @@ def test_lowered_trees_keep_their_bits(recipe: Recipe, strategy: str, backend: s
     want = reference.run(program, {"x": x})["score"]
     made = run(lower(program, strategy), passes=TENSOR_PASSES)
     np.testing.assert_array_equal(reference.run(made, {"x": x})["score"], want)
-    np.testing.assert_array_equal(base.load(backend).compile(made).run({"x": x})["score"], want)
+    np.testing.assert_array_equal(
+        base.load_backend(backend).compile(made).run({"x": x})["score"], want
+    )
 
 
 @st.composite
@@ -103,7 +105,7 @@ def test_index_arithmetic_keeps_its_values(made: tuple[Program, int], seed: int)
     narrow = verify(narrow_dtypes(b_program))
     x = np.random.default_rng(seed).normal(0, 3, (100, 3))
     want = reference.run(b_program, {"x": x})["score"]
-    for run_it in (reference.run, lambda p, i: base.load("torch").compile(p).run(i)):
+    for run_it in (reference.run, lambda p, i: base.load_backend("torch").compile(p).run(i)):
         np.testing.assert_array_equal(run_it(narrow, {"x": x})["score"], want)
 
 
@@ -179,7 +181,7 @@ def test_lookups_equal_products(backend: str, width: int, outputs: int, missing:
     k = rng.integers(-128, 128, 300).astype(np.int8)
     batch = {"a": rng.normal(size=(300, 2)), "c": c, "k": k}
     want = reference.run(program, batch)["score"]
-    got = base.load(backend).compile(made).run(batch)["score"]
+    got = base.load_backend(backend).compile(made).run(batch)["score"]
     np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from sqlml.planner.syntax.outline import Block
-from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.read_outline import read_outline
 
 
 def block(sql: str) -> tuple[str, Block | None]:
     text = sql.replace("@", "predict('m', *)")
-    (call,) = outline_of(text).calls
+    (call,) = read_outline(text).calls
     return text, call.block
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from sqlml.backends import costs
-from sqlml.backends.costs import SHIPPED, tree_costs
+from sqlml.backends.costs import SHIPPED, estimate_tree_costs
 from sqlml.errors import ConfigError
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.ir.tree_shape import TreeShape, tree_shape
+from sqlml.ir.tree_shape import TreeShape, measure_tree_shape
 from sqlml.ir.trees import Ensemble
 from sqlml.planner.program import cost
 from sqlml.planner.program.choose import choose
@@ -34,7 +34,7 @@ def full(depth: int, trees: int, columns: int = 4, thresholds: int = 50) -> Prog
 
 def shape_of(program: Program) -> TreeShape:
     [node] = [n for n in program.nodes if n.op == "tree_ensemble"]
-    return tree_shape(Ensemble.of(node.attrs))
+    return measure_tree_shape(Ensemble.of(node.attrs))
 
 
 def test_the_shape_counts_levels_paths_and_thresholds() -> None:
@@ -43,36 +43,36 @@ def test_the_shape_counts_levels_paths_and_thresholds() -> None:
     assert shape.inside.tolist() == [[1.0, 1.0, 1.0]] * 2
     assert shape.steps.tolist() == [3.0, 3.0]
     assert (shape.values, shape.thresholds, shape.sets) == (1, 1, 0)
-    chain = tree_shape(grow(Recipe(0, trees=1, depth=4, chain=True)))
+    chain = measure_tree_shape(grow(Recipe(0, trees=1, depth=4, chain=True)))
     assert chain.nodes.tolist() == [[1, 1, 1, 1]]
     assert chain.inside.tolist() == [[1.0, 0.8, 0.6, 0.4]]  # one of five leaves ends at a level
-    deep = tree_shape(grow(Recipe(0, trees=1, depth=90, chain=True)))
+    deep = measure_tree_shape(grow(Recipe(0, trees=1, depth=90, chain=True)))
     assert deep.nodes.shape == (1, 64)
     assert deep.nodes.sum() == 90
-    none = tree_shape(grow(Recipe(0, trees=2, depth=0)))
+    none = measure_tree_shape(grow(Recipe(0, trees=2, depth=0)))
     assert none.nodes.shape == (2, 0)
     assert none.oblivious.all()
 
 
 def test_shallow_trees_are_walked_and_deep_ones_cut() -> None:
-    shallow = tree_costs(shape_of(full(4, 30)), SHIPPED)
+    shallow = estimate_tree_costs(shape_of(full(4, 30)), SHIPPED)
     assert shallow.cursor <= shallow.descent
     assert (shallow.cut == 4).all()
-    deep = tree_costs(shape_of(full(13, 3)), SHIPPED)
+    deep = estimate_tree_costs(shape_of(full(13, 3)), SHIPPED)
     assert deep.descent < deep.cursor
     assert ((deep.cut > 3) & (deep.cut < 12)).all()
     slow_steps = {**SHIPPED, "native.step": 1e6}
-    assert (tree_costs(shape_of(full(13, 3)), slow_steps).cut == 13).all()
+    assert (estimate_tree_costs(shape_of(full(13, 3)), slow_steps).cut == 13).all()
 
 
 def test_more_thresholds_take_pages_then_wider_bins_and_too_many_none() -> None:
     few, many = (shape_of(full(7, 40, 1, thresholds)) for thresholds in (99, 999))
-    bytes_, pages = tree_costs(few, SHIPPED), tree_costs(many, SHIPPED)
-    shorts = tree_costs(replace(many, all_thresholds=500_000), SHIPPED)
+    bytes_, pages = estimate_tree_costs(few, SHIPPED), estimate_tree_costs(many, SHIPPED)
+    shorts = estimate_tree_costs(replace(many, all_thresholds=500_000), SHIPPED)
     assert (bytes_.paged, pages.paged, shorts.paged) == (False, True, False)
     assert 1.2 < pages.cursor / bytes_.cursor < 1.6 < shorts.cursor / bytes_.cursor < 3.5
     shape = shape_of(full(3, 2))
-    made = tree_costs(replace(shape, thresholds=70_000, all_thresholds=70_000), SHIPPED)
+    made = estimate_tree_costs(replace(shape, thresholds=70_000, all_thresholds=70_000), SHIPPED)
     assert made.cursor == made.descent == np.inf
     assert np.isfinite(made.lockstep)
 
@@ -80,7 +80,7 @@ def test_more_thresholds_take_pages_then_wider_bins_and_too_many_none() -> None:
 @pytest.fixture
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine that has none."""
-    monkeypatch.setattr(cost, "available", lambda device: False)
+    monkeypatch.setattr(cost, "is_available", lambda device: False)
 
 
 def test_few_rows_go_by_lockstep_and_the_estimate_says_so(without_gpu: None) -> None:
@@ -140,14 +140,14 @@ def test_costs_are_read_from_the_file_that_is_named(
 ) -> None:
     path = tmp_path / "here" / "costs.json"
     monkeypatch.setenv("SQLML_COSTS", str(path))
-    costs.current.cache_clear()
+    costs.current_costs.cache_clear()
     try:
         with pytest.raises(ConfigError, match="SQLML_COSTS: cannot read"):
-            costs.current()
-        assert costs.keep({"native.node": 0.5}) == path
+            costs.current_costs()
+        assert costs.save_costs({"native.node": 0.5}) == path
         assert json.loads(path.read_text()) == {"native.node": 0.5}
-        assert costs.current()["native.node"] == 0.5
-        assert costs.current()["native.step"] == SHIPPED["native.step"]
+        assert costs.current_costs()["native.node"] == 0.5
+        assert costs.current_costs()["native.step"] == SHIPPED["native.step"]
         for text, why in (
             ("[1]", "not an object"),
             ('{"native.nod": 1}', "unknown cost 'native.nod'"),
@@ -156,14 +156,14 @@ def test_costs_are_read_from_the_file_that_is_named(
             ("{", "Expecting"),
         ):
             path.write_text(text)
-            costs.current.cache_clear()
+            costs.current_costs.cache_clear()
             with pytest.raises(ConfigError, match=why):
-                costs.current()
+                costs.current_costs()
         monkeypatch.setenv("SQLML_COSTS", "default")
-        costs.current.cache_clear()
-        assert costs.current() is SHIPPED
+        costs.current_costs.cache_clear()
+        assert costs.current_costs() is SHIPPED
     finally:
-        costs.current.cache_clear()
+        costs.current_costs.cache_clear()
 
 
 def test_a_damaged_cache_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,11 +171,11 @@ def test_a_damaged_cache_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "sqlml").mkdir()
     (tmp_path / "sqlml" / "costs.json").write_text("damaged")
-    costs.current.cache_clear()
+    costs.current_costs.cache_clear()
     try:
-        assert costs.current() is SHIPPED
+        assert costs.current_costs() is SHIPPED
     finally:
-        costs.current.cache_clear()
+        costs.current_costs.cache_clear()
 
 
 @pytest.mark.nightly
@@ -185,11 +185,11 @@ def test_calibration_measures_and_keeps_every_cost_of_what_is_installed(
     path = tmp_path / "costs.json"
     path.write_text("{}")
     monkeypatch.setenv("SQLML_COSTS", str(path))
-    costs.current.cache_clear()
+    costs.current_costs.cache_clear()
     try:
         measured = calibrate()
         assert json.loads(path.read_text()) == measured
-        assert costs.current()["native.node"] == measured.get("native.node", 0.0075)
+        assert costs.current_costs()["native.node"] == measured.get("native.node", 0.0075)
         assert set(measured) <= set(SHIPPED)
         # Noise may cost a slope, never most of them.
         for part in ("native.", "sql.", "udf."):
@@ -198,7 +198,7 @@ def test_calibration_measures_and_keeps_every_cost_of_what_is_installed(
         for name, value in measured.items():
             assert SHIPPED[name] / 50 < value < SHIPPED[name] * 50
     finally:
-        costs.current.cache_clear()
+        costs.current_costs.cache_clear()
 
 
 def test_small_batches_cost_a_gpu_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:

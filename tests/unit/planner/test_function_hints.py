@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqlml.planner.binding.function_hints import hint
+from sqlml.planner.binding.function_hints import suggest_fix
 
 STAR = "Binder Error: STAR expression is only allowed as the root element of an expression."
 
@@ -30,8 +30,8 @@ def nothing(name: str) -> bool:
 )
 def test_a_name_close_to_ours_is_named(written: str, meant: str) -> None:
     wanted = f"did you mean {meant}('m', ..)?"
-    assert hint(f"SELECT {written}('m', *) FROM t", STAR, nothing) == wanted
-    assert hint(f"SELECT a, {written} ('m', a) FROM t", missing(written), nothing) == wanted
+    assert suggest_fix(f"SELECT {written}('m', *) FROM t", STAR, nothing) == wanted
+    assert suggest_fix(f"SELECT a, {written} ('m', a) FROM t", missing(written), nothing) == wanted
 
 
 def test_a_column_that_names_models_has_a_keyword() -> None:
@@ -40,8 +40,8 @@ def test_a_column_that_names_models_has_a_keyword() -> None:
         "the name of a model stands in single quotes, explain('m', ..); a model that a column "
         "names is called by explain(MODEL (column), ..)"
     )
-    assert hint("SELECT explain(m, a, b) FROM t", message, nothing) == wanted
-    assert hint("SELECT explain(m, a, b) FROM t", message, lambda name: True) is None
+    assert suggest_fix("SELECT explain(m, a, b) FROM t", message, nothing) == wanted
+    assert suggest_fix("SELECT explain(m, a, b) FROM t", message, lambda name: True) is None
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_table_form_without_its_keywords_is_shown_with_them(
     written: str, wanted: str | None
 ) -> None:
     message = f"Catalog Error: Table Function with name {written} does not exist!"
-    assert hint(f"FROM {written}('m', 't')", message, nothing) == wanted
+    assert suggest_fix(f"FROM {written}('m', 't')", message, nothing) == wanted
 
 
 @pytest.mark.parametrize(
@@ -74,20 +74,24 @@ def test_a_table_form_without_its_keywords_is_shown_with_them(
     ],
 )
 def test_other_errors_stay_as_they_are(sql: str, message: str) -> None:
-    assert hint(sql, message, nothing) is None
+    assert suggest_fix(sql, message, nothing) is None
 
 
 def test_a_function_that_the_engine_has_is_not_ours() -> None:
     assert (
-        hint("SELECT list_transform('m', *)", STAR, lambda name: name == "list_transform") is None
+        suggest_fix("SELECT list_transform('m', *)", STAR, lambda name: name == "list_transform")
+        is None
     )
-    assert hint("SELECT predict('m', a), list_transform('m', *)", STAR, lambda name: True) is None
+    assert (
+        suggest_fix("SELECT predict('m', a), list_transform('m', *)", STAR, lambda name: True)
+        is None
+    )
 
 
 def test_a_misspelt_call_is_named_before_a_right_one() -> None:
     sql = "SELECT predict('m', *), predict_scors('m', *) FROM t"
-    assert hint(sql, STAR, nothing) == "did you mean predict_score('m', ..)?"
-    where = hint("predict('m', *)", STAR, nothing)
+    assert suggest_fix(sql, STAR, nothing) == "did you mean predict_score('m', ..)?"
+    where = suggest_fix("predict('m', *)", STAR, nothing)
     assert where is not None and "not in a relation's own methods" in where
 
 
@@ -109,4 +113,4 @@ SYNTAX = 'Parser Error: syntax error at or near "{}"'
     ],
 )
 def test_a_misspelt_statement_is_named(sql: str, near: str, wanted: str | None) -> None:
-    assert hint(sql, SYNTAX.format(near), nothing) == wanted
+    assert suggest_fix(sql, SYNTAX.format(near), nothing) == wanted

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from sqlml.planner.syntax.lineage import feature_sources
-from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.lineage import find_feature_sources
+from sqlml.planner.syntax.read_outline import read_outline
 from sqlml.planner.syntax.top_k import CascadedCall, find_idle_sources
 
 TABLES: Mapping[str, list[str]] = {
@@ -67,13 +67,13 @@ def returned(name: str) -> str | None:
     ],
 )
 def test_what_columns_need(query: str, needs: Mapping[str, str]) -> None:
-    found = feature_sources(query, columns, returned)
+    found = find_feature_sources(query, columns, returned)
     assert {c: s.name for c, of in found.items() for s in of} == needs
 
 
 def idle(query: str, *features: str) -> list[tuple[str, Mapping[str, str]]]:
     """What is idle in a query, and the small model's features where that stands."""
-    outline = outline_of(query)
+    outline = read_outline(query)
     cascaded, exact = [], []
     for call in outline.calls:
         assert call.block is not None

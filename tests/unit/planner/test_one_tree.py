@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sqlml.backends.sql.expression import number
+from sqlml.backends.sql.expression import number_literal
 from sqlml.errors import ScoringError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.passes.one_tree import MOST_TESTS, OneTree, one_tree
+from sqlml.passes.one_tree import MOST_TESTS, OneTree, build_one_tree
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.model_sql.tree_expression import write_tree
 from sqlml.types import DType
@@ -66,7 +66,7 @@ def by_sql(one: OneTree, x: Any, packed: str, types: list[str]) -> tuple[Any, An
     columns = [Bound(f"c{k}", kind) for k, kind in enumerate(types)]
 
     def leaf(value: Any) -> str:
-        return f"[{', '.join(number(float(v)) for v in value)}]"
+        return f"[{', '.join(number_literal(float(v)) for v in value)}]"
 
     made = write_tree(one, columns, packed, leaf)
     gone = np.isnan(x) & (np.random.default_rng(0).random(x.shape) < 0.5)
@@ -83,7 +83,7 @@ def by_sql(one: OneTree, x: Any, packed: str, types: list[str]) -> tuple[Any, An
 
 def test_few_of_the_random_models_are_left_out() -> None:
     widths: list[DType] = ["float64", "float32"]
-    made = [one_tree(program(seed, widths[seed % 3 == 0])) for seed in range(60)]
+    made = [build_one_tree(program(seed, widths[seed % 3 == 0])) for seed in range(60)]
     assert sum(one is not None for one in made) >= 55
 
 
@@ -93,10 +93,10 @@ def test_the_same_as_the_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)
     width: DType = "float32" if seed % 3 == 0 else "float64"
     model = program(seed, width)
-    one = one_tree(model)
+    one = build_one_tree(model)
     if one is None:
         pytest.skip("too large, or a threshold of -inf")
-    assert one.tests <= MOST_TESTS and one.levels >= 0
+    assert one.tests <= MOST_TESTS and one.mean_levels >= 0
     thresholds = [n.attrs["threshold"] for n in model.nodes if n.op == "tree_ensemble"][0]
     near = [
         f(thresholds)
@@ -126,7 +126,7 @@ def test_the_same_as_the_reference(seed: int) -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2, 4, 5, 7])
 def test_whole_numbers(seed: int, kind: str) -> None:
     model = program(seed + 100, "float64")
-    one = one_tree(model)
+    one = build_one_tree(model)
     if one is None:
         pytest.skip("too large, or a threshold of -inf")
     low = 0 if kind.startswith("U") else -3
@@ -146,9 +146,9 @@ def test_what_is_no_small_tree() -> None:
     b = Builder()
     x = b.input("x", "float64", WIDTH)
     two = [b.op("tree_ensemble", x, **grow(Recipe(s, dtype="float64")).attrs()) for s in (1, 2)]
-    assert one_tree(b.build({"score": b.op("add", *two)})) is None
-    assert one_tree(b.build({"score": x})) is None
+    assert build_one_tree(b.build({"score": b.op("add", *two)})) is None
+    assert build_one_tree(b.build({"score": x})) is None
     sets = grow(Recipe(3, dtype="float64", sets=True))
-    assert one_tree(b.build({"score": b.op("tree_ensemble", x, **sets.attrs())})) is None
+    assert build_one_tree(b.build({"score": b.op("tree_ensemble", x, **sets.attrs())})) is None
     large = grow(Recipe(3, trees=20, dtype="float64"))
-    assert one_tree(b.build({"score": b.op("tree_ensemble", x, **large.attrs())})) is None
+    assert build_one_tree(b.build({"score": b.op("tree_ensemble", x, **large.attrs())})) is None

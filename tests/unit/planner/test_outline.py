@@ -7,11 +7,11 @@ import pytest
 from sqlml.errors import BindError, ParseError
 from sqlml.planner.syntax.arguments import mentions_model_calls
 from sqlml.planner.syntax.outline import Literal, ModelCall, ModelColumn, Outline, Parameter
-from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.read_outline import read_outline
 
 
 def outline(sql: str, dialect: str = "duckdb") -> Outline:
-    return outline_of(sql.replace("@", "predict('m', *)"), dialect)
+    return read_outline(sql.replace("@", "predict('m', *)"), dialect)
 
 
 def call(sql: str, dialect: str = "duckdb") -> ModelCall:
@@ -181,7 +181,7 @@ def test_what_is_no_plain_comparison(sql: str) -> None:
 )
 def test_what_a_statement_makes_and_keeps(sql: str, created: str, kept: bool) -> None:
     found = outline(sql)
-    assert (found.created, found.kept) == (created, kept)
+    assert (found.created, found.is_stored) == (created, kept)
 
 
 def test_a_call_that_is_not_of_a_model() -> None:

@@ -179,7 +179,7 @@ def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
 
     monkeypatch.setattr(plan_cache, "plan_statement", noted)
     con.plan(f"SELECT predict('linear', *) AS y{next(unseen)} FROM t")
-    return replace(seen[0], no_columns=lambda _: None)
+    return replace(seen[0], why_no_columns=lambda _: None)
 
 
 def planned(sql: str, context: Context, without: tuple[str, ...] = ()) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.read_outline import read_outline
 from sqlml.planner.syntax.top_k import MIXED_ROWS, UNSUPPORTED, CascadedCall, TopK, find_top_k
 from tests.unit.planner.test_idle_sources import JOINED, columns, returned
 
@@ -15,7 +15,7 @@ CALL = "predict_score('m', *)"
 
 
 def found(query: str, *features: str) -> TopK | str:
-    outline = outline_of(query)
+    outline = read_outline(query)
     first, *others = outline.calls
     assert first.block is not None
     reads = {name: name for name in ("x", *features)}

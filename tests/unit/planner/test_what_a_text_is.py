@@ -33,9 +33,9 @@ def test_a_text_without_such_words_is_the_engines_and_not_read(
 ) -> None:
     monkeypatch.setattr(tokens, "DIALECTS", {})
     text = text_of("SELEC nonsense ' ;")
-    assert text.is_the_engines and text.statements == () and not text.defines
-    assert not (text.calls_models or text.ends_transaction or text.brings_models)
-    assert text_of(object()).is_the_engines
+    assert text.is_engine_sql and text.statements == () and not text.defined_functions
+    assert not (text.calls_models or text.ends_transaction or text.may_add_models)
+    assert text_of(object()).is_engine_sql
 
 
 def test_words_of_other_meanings_leave_a_text_to_the_engine(
@@ -43,8 +43,8 @@ def test_words_of_other_meanings_leave_a_text_to_the_engine(
 ) -> None:
     monkeypatch.setattr(tokens, "DIALECTS", {})
     text = text_of("SELECT model, important FROM models; INSERT INTO functions VALUES ('macro')")
-    assert not text.is_the_engines and text.statements == () and not text.defines
-    assert not (text.calls_models or text.brings_models or text.imported_folder)
+    assert not text.is_engine_sql and text.statements == () and not text.defined_functions
+    assert not (text.calls_models or text.may_add_models or text.imported_folder)
 
 
 def test_a_text_is_classified_once() -> None:
@@ -64,7 +64,7 @@ def test_spark_takes_statements_one_by_one() -> None:
         Query("SELECT 2"),
     )
     assert text_of("BEGIN SELECT 1; END", "spark").statements == (Query("BEGIN SELECT 1; END"),)
-    assert text_of("SELECT 1", "spark").is_the_engines
+    assert text_of("SELECT 1", "spark").is_engine_sql
 
 
 def test_what_has_no_tokens_is_for_duckdb_to_refuse() -> None:
@@ -77,14 +77,14 @@ def test_what_has_no_tokens_is_for_duckdb_to_refuse() -> None:
 
 def test_a_macro_of_our_name_in_the_main_schema() -> None:
     sql = 'CREATE MACRO predict(a) AS a; create or replace function db.main."Predict_Proba"() AS 1'
-    assert text_of(sql).defines == ("predict", "predict_proba")
-    assert text_of("CREATE MACRO other.predict(a) AS a").defines == ()
-    assert text_of("SELECT 'CREATE MACRO predict(a)'").defines == ()
+    assert text_of(sql).defined_functions == ("predict", "predict_proba")
+    assert text_of("CREATE MACRO other.predict(a) AS a").defined_functions == ()
+    assert text_of("SELECT 'CREATE MACRO predict(a)'").defined_functions == ()
 
 
 def test_what_ends_a_transaction_or_imports() -> None:
     assert text_of("SELECT 1; end /* a */ transaction ;").ends_transaction
     assert not text_of("SELECT CASE WHEN a THEN b END").ends_transaction
     assert text_of("IMPORT -- x\n DATABASE 'it''s'").imported_folder == "it's"
-    assert text_of("SELECT 1; ATTACH 'x'").brings_models
+    assert text_of("SELECT 1; ATTACH 'x'").may_add_models
     assert text_of("ATTACH 'x'").imported_folder is None

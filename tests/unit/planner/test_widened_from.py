@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from sqlml.planner.rewrites.widened_from import WidenableSource, find_source
-from sqlml.planner.syntax.read_outline import outline_of
+from sqlml.planner.syntax.read_outline import read_outline
 
 CALL = "predict('m', *)"
 
 
 def source(sql: str) -> WidenableSource | None:
     """Of the last call of a statement in Spark's words."""
-    outline = outline_of(sql, "spark")
+    outline = read_outline(sql, "spark")
     return find_source(outline.calls[-1], outline)
 
 

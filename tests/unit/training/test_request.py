@@ -17,7 +17,7 @@ from sqlml.training.options.estimator_parameters import (
     Range,
     parameter_names,
 )
-from sqlml.training.options.request import Request, request_of
+from sqlml.training.options.request import Request, parse_request
 from sqlml.training.options.splits import Split
 
 KEPT = ("positive_class", "backend")
@@ -26,7 +26,7 @@ LINEAR = {"model_type": "linear_reg", "label": "y"}
 
 
 def parse_options(**options: Any) -> Request:
-    return request_of(options, KEPT)
+    return parse_request(options, KEPT)
 
 
 def test_parameters_are_the_librarys_own() -> None:
@@ -262,7 +262,7 @@ def test_regularisation_of_logistic_regression() -> None:
 )
 def test_an_option_that_does_not_fit_is_named(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        request_of(options, KEPT)
+        parse_request(options, KEPT)
 
 
 def test_a_model_without_a_label_holds_out_no_rows_unless_asked_to() -> None:

@@ -30,7 +30,7 @@ from sqlml.training.options.splits import BITS, Split
     ],
 )
 def test_a_split_is_settled_by_the_number_of_rows(split: Split, rows: int, settled: Split) -> None:
-    assert split.settled(rows) == settled
+    assert split.settle(rows) == settled
 
 
 def test_seq_holds_out_the_greatest_values_and_trains_on_ties() -> None:
@@ -144,7 +144,7 @@ def test_the_engine_holds_out_the_same_rows(split: Split) -> None:
             rows = list(zip(*(column.to_pylist() for column in table.columns[:4]), strict=True))
             last = None
             if split.method == "seq":
-                trained = split.trained(len(rows))
+                trained = split.count_trained(len(rows))
                 (key,) = keys
                 last = (
                     f"(SELECT {key} FROM t ORDER BY {key} NULLS LAST LIMIT 1 OFFSET {trained - 1})"

@@ -23,10 +23,10 @@ from sqlml.planner.program.function_names import FunctionSpec, Part
 from sqlml.udfs.batch_function import BatchFunction, claim
 from sqlml.udfs.duckdb.native import functions
 from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform
-from sqlml.udfs.duckdb.native.connection import native_connection
+from sqlml.udfs.duckdb.native.connection import open_native_connection
 from sqlml.udfs.duckdb.native.plan_words import find_obstacle
 from sqlml.udfs.engine_function import EngineFunction
-from sqlml.udfs.make_function import engine_function
+from sqlml.udfs.make_function import make_engine_function
 
 ROWS, K = 10_000, 6
 NAMES = [f"f{i}" for i in range(K)]
@@ -49,7 +49,7 @@ def functions_of(model: Any) -> list[tuple[str, BatchFunction, tuple[str, ...], 
             spec = FunctionSpec(
                 program.hash, parts, layout, "native", "traverse", "cpu", by_column=True
             )  # type: ignore[arg-type]
-            function = engine_function(spec, program)
+            function = make_engine_function(spec, program)
             assert isinstance(function.function, BatchFunction)
             types = (kind,) * function.function.width
             made.append((spec.name, function.function, types, function.result_type))
@@ -64,12 +64,12 @@ def main(folder: Path) -> None:
     before = con.execute("SELECT name, value FROM duckdb_settings() ORDER BY 1").fetchall()
     target = this_platform()
     assert target is not None and build_shim(folder / "built", target)
-    native = native_connection(con, folder / "built")
+    native = open_native_connection(con, folder / "built")
     after = con.execute("SELECT name, value FROM duckdb_settings() ORDER BY 1").fetchall()
     assert before == after
     for number in ("x", "7", "99999999999999999999"):  # a file's macros name no connection
         con.execute(f"CREATE MACRO sqlml_native_{number}() AS 1")
-    assert native_connection(con.cursor(), folder / "built") is native
+    assert open_native_connection(con.cursor(), folder / "built") is native
     with duckdb.connect(folder / "t.duckdb") as second:  # the settings are still its own
         assert second.execute("SELECT 1").fetchall() == [(1,)]
 

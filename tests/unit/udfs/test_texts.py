@@ -12,7 +12,7 @@ from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.ir.utf8_column import pack
+from sqlml.ir.utf8_column import pack_words
 from sqlml.passes.split import PACKED, split
 from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, claim, texts_of
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.version
 
 def counts(b: Builder, name: str) -> Value:
     """How often "a" and "b" stand in a column of texts, as sparse rows."""
-    words, ends = pack(["a", "b"])
+    words, ends = pack_words(["a", "b"])
     return b.op(
         "count_tokens",
         b.input(name, "string"),

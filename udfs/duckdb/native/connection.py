@@ -20,7 +20,7 @@ import duckdb
 from sqlml.dialects.duckdb import builtin
 from sqlml.udfs.duckdb.native import c_api
 from sqlml.udfs.duckdb.native.functions import mark
-from sqlml.udfs.duckdb.native.install import BUILT, NAME, Installed, Unavailable, installed
+from sqlml.udfs.duckdb.native.install import BUILT, NAME, Installed, Unavailable, ensure_installed
 
 MARK = "sqlml_native_"
 """Prefix of the marker function whose name says which connection a database has."""
@@ -82,7 +82,7 @@ def _end() -> None:
             _LOCK.release()
 
 
-def native_connection(
+def open_native_connection(
     connection: duckdb.DuckDBPyConnection, built: Path = BUILT
 ) -> NativeConnection:
     """Return the connection of the C API to the database of `connection`; close it after use.
@@ -97,7 +97,7 @@ def native_connection(
         c_api.library()
     except (ImportError, OSError, AttributeError) as error:
         raise Unavailable(f"DuckDB's package does not have its C API: {error}") from None
-    shim = installed(connection, built)
+    shim = ensure_installed(connection, built)
     try:
         with _LOCK:
             native = _load(connection, shim)

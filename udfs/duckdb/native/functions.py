@@ -25,9 +25,9 @@ import numpy as np
 
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ArtifactError, ScoringError
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.limits import RECENT_BYTES
-from sqlml.passes.split import text_input
+from sqlml.passes.split import text_input_name
 from sqlml.planner.program.function_names import parse_name
 from sqlml.planner.program.named_function import COMPILING
 from sqlml.types import Array
@@ -414,17 +414,17 @@ def _score_in_python(number: int, info: int, block_at: int, plan_at: int) -> int
 
 def _read_block(
     function: BatchFunction, width: int, at: int, rows: int, texts: int
-) -> tuple[Array, dict[str, Texts]]:
+) -> tuple[Array, dict[str, TextColumn]]:
     """Return the packed numbers (n, given) and the texts of a block of rows (n, width)."""
     number = ctypes.c_float if function.dtype == "float32" else ctypes.c_double
     matrix = np.ctypeslib.as_array((number * (rows * width)).from_address(at)).reshape(rows, width)
     if function.lookup is not None and width != function.packed:
         matrix = matrix[:, function.lookup.packed or (0,)]
     addresses = (ctypes.c_int64 * function.texts).from_address(texts)
-    return matrix, {text_input(k): _read_texts(at, rows) for k, at in enumerate(addresses)}
+    return matrix, {text_input_name(k): _read_texts(at, rows) for k, at in enumerate(addresses)}
 
 
-def _read_texts(at: int, rows: int) -> Texts:
+def _read_texts(at: int, rows: int) -> TextColumn:
     """Read a column of DuckDB's texts at an address."""
     from sqlml.udfs.duckdb.native.plan_words import texts_of
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.connection import IS_TWO
+from sqlml.catalog.connection import IS_DUCKDB_2
 from sqlml.dialects import DUCKDB
 from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, this_platform
 
@@ -49,7 +49,7 @@ class Installed:
     repository: str
 
 
-def installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
+def ensure_installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
     """Return the installed file, after installing it if it is missing or damaged.
 
     Args:
@@ -59,7 +59,7 @@ def installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Ins
     Raises:
         Unavailable: the file cannot be installed here.
     """
-    target, shim = where(connection, built), built / EXTENSION
+    target, shim = find_install_path(connection, built), built / EXTENSION
     try:
         if not target.path.is_file() or target.path.read_bytes() != shim.read_bytes():
             with duckdb.connect(config=_folders(connection)) as installer:
@@ -69,7 +69,7 @@ def installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Ins
     return target
 
 
-def where(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
+def find_install_path(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
     """Return where `installed` puts the file.
 
     Raises:
@@ -77,7 +77,7 @@ def where(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Install
     """
     if os.environ.get(OFF) == "0":
         raise Unavailable(f"{OFF} is 0")
-    if not IS_TWO:
+    if not IS_DUCKDB_2:
         raise Unavailable(f"they need DuckDB 2.0, and this is {duckdb.__version__}")
     shim = built / EXTENSION
     if this_platform() is None or not shim.is_file():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.planner.program.named_function import NamedFunction, Scorer
+from sqlml.planner.program.named_function import ModelScorer, NamedFunction
 from sqlml.types import Array
 from sqlml.udfs.batch_function import park
 from sqlml.udfs.duckdb.native import c_api
@@ -94,9 +94,9 @@ class _Router:
 
     def __init__(self, function: NamedFunction, find: Find) -> None:
         self.function = function
-        models: dict[str, Scorer | int | None] = {**function.scorers, **function.kinds}
+        models: dict[str, ModelScorer | int | None] = {**function.scorers, **function.groups}
         models |= dict.fromkeys(function.nulls)
-        scorers = [scorer for scorer in models.values() if isinstance(scorer, Scorer)]
+        scorers = [scorer for scorer in models.values() if isinstance(scorer, ModelScorer)]
         texts = 1 + function.numbers
         self._columns = [
             np.array([*(1 + k for k in s.numbers), *(texts + k for k in s.texts)], np.int64)
@@ -105,7 +105,7 @@ class _Router:
         columns_of_scorers = iter(self._columns)
         self._models = np.zeros((max(1, len(models)), MODEL_WORDS), np.int64)
         for words, model in zip(self._models, models.values(), strict=False):
-            if isinstance(model, Scorer):
+            if isinstance(model, ModelScorer):
                 columns = next(columns_of_scorers)
                 state = state_of(model.spec.name, find)
                 words[:] = state.address, 0, columns.ctypes.data, columns.size
@@ -143,7 +143,7 @@ def _refuse(at: int, info: int, name_at: int, length: int) -> int:
     """Report the error of a row that names no model; return 1 if the row is NULL instead."""
     try:
         name = ctypes.string_at(name_at, length).decode("utf-8", "replace")
-        error = _by_address[at].function.error(name)
+        error = _by_address[at].function.find_error(name)
         if error is None:
             return 1
         raise park(type(error)(error.message))

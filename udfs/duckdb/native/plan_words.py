@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.base import filler_of, text_filler_of
+from sqlml.backends.base import find_filler, find_text_filler
 from sqlml.backends.native.jit.argument_kinds import ArrayKind
 from sqlml.backends.native.jit.process_memory import bytes_at
 from sqlml.backends.native.jit.specialise import COUNT, called, kinds_of, reads, specialise, writes
@@ -24,7 +24,7 @@ from sqlml.backends.native.rows.columns import converted, shifted
 from sqlml.backends.native.text.count_tokens import TABLE, table
 from sqlml.backends.native.text.token_kernels import find_word, hash_bytes
 from sqlml.ir.program import Program
-from sqlml.ir.utf8_column import CODEC, Texts, pack
+from sqlml.ir.utf8_column import CODEC, TextColumn, pack_words
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, Lookup
 from sqlml.udfs.duckdb.native.memory_layout import HEAD, NOT_MADE, STRUCT, TEXT_BYTES
@@ -112,12 +112,12 @@ def _tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Array]:
     count = 1 << max(1, int(2 * short.size).bit_length())
     slots = np.full((count, 2), _EMPTY)
     slot_codes = np.zeros(count, codes.dtype)
-    data, ends = pack([keys[i] for i in short])
+    data, ends = pack_words([keys[i] for i in short])
     kinds = kinds_of(data, ends, codes[short].copy())
     specialise(fill_slots, (*kinds, writes(np.uint64, 2), writes(codes.dtype, 1)))(
         data, ends, codes[short].copy(), slots, slot_codes
     )
-    return slots, slot_codes, table(*pack([keys[i] for i in long])), codes[long].copy()
+    return slots, slot_codes, table(*pack_words([keys[i] for i in long])), codes[long].copy()
 
 
 @called
@@ -201,7 +201,7 @@ def find_ends(strings: Any, start: Any, stop: Any) -> Any:
     return -1
 
 
-def texts_of(strings: Array) -> Texts:
+def texts_of(strings: Array) -> TextColumn:
     """Copy DuckDB's texts, uint64 (2 n,), into a text column."""
     length = (strings[::2] & _LENGTH).astype(np.int64)
     missing = length == NULL
@@ -209,7 +209,7 @@ def texts_of(strings: Array) -> Texts:
     data = np.empty(int(stop[-1]) if stop.size else 0, np.uint8)
     kinds = (reads(np.uint64, 1, "C"), reads(np.int64, 1, "C"), COUNT, writes(np.uint8, 1))
     specialise(copy_bytes, kinds)(strings, stop, strings.ctypes.data, data)
-    return Texts(data, np.append(0, stop)[:-1], stop, missing)
+    return TextColumn(data, np.append(0, stop)[:-1], stop, missing)
 
 
 def copy_bytes(strings: Any, stop: Any, address: Any, data: Any) -> None:
@@ -293,9 +293,9 @@ def _filler(function: BatchFunction) -> Any:
     """Return the function's filler if it can write its output with kernel calls, or None."""
     width = function.width
     if _count_model_texts(function):
-        filler = text_filler_of(function.compiled, function.output)
+        filler = find_text_filler(function.compiled, function.output)
     else:
-        filler = filler_of(function.compiled, function.output, range(width), width)
+        filler = find_filler(function.compiled, function.output, range(width), width)
     fits = hasattr(filler, "calls") and filler is not None and filler.input == function.dtype
     return filler if fits else None
 
@@ -378,7 +378,7 @@ def _write_plan(
 def _block_rows(row: int) -> int:
     """Return how many rows of `row` bytes to score together.
 
-    >>> [_block(row) for row in (8, 4096, 1 << 17, 1 << 20, 1 << 25)]
+    >>> [_block_rows(row) for row in (8, 4096, 1 << 17, 1 << 20, 1 << 25)]
     [2048, 1024, 64, 16, 1]
     """
     fewest = max(1, min(FEWEST_ROWS, FEWEST_BYTES // row))

@@ -52,14 +52,14 @@ def read(name: str) -> ObjectCode | None:
 
 def writable() -> bool:
     """Whether there is a folder of the user's own to keep code in."""
-    return any(own_files.made_private(f) and os.access(f, os.W_OK) for f in folders())
+    return any(own_files.try_make_private(f) and os.access(f, os.W_OK) for f in folders())
 
 
 def write(name: str, code: ObjectCode) -> None:
     """Keep the code where that is possible."""
     content = packed(name, code)
     for folder in folders():
-        if own_files.made_private(folder):
+        if own_files.try_make_private(folder):
             _forget(folder, name)
             with suppress(OSError):
                 own_files.replace(folder / name, content)

@@ -21,7 +21,7 @@ from sqlml.backends.native.jit import code_store, object_code
 from sqlml.backends.native.jit.argument_kinds import Signature, read_kind, spelled
 from sqlml.backends.native.jit.object_code import LEVELS, ObjectCode, level, settings
 from sqlml.backends.native.jit.specialise import is_kept, keep
-from sqlml.long_work import long_work, stage
+from sqlml.long_work import long_work, show_stage
 
 # `map_in_processes`: use all cores for work that holds Python's lock, such as compiling.
 
@@ -119,7 +119,7 @@ def compile_ahead(begin: Callable[[int], None]) -> int:
     with long_work("compiling kernels"):
         for count, is_compiled in enumerate(map_in_processes(_compile, missing), start=1):
             compiled += is_compiled
-            stage(f"{count} of {len(missing)} are done")
+            show_stage(f"{count} of {len(missing)} are done")
     return compiled
 
 

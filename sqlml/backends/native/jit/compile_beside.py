@@ -18,7 +18,7 @@ from sqlml.backends.native.jit import code_store
 from sqlml.backends.native.jit.argument_kinds import Signature
 from sqlml.backends.native.jit.object_code import NotLoadable, ObjectCode
 from sqlml.backends.no_wait import NotReady
-from sqlml.child_process import Child, Conversation, Ended, Failed
+from sqlml.child_process import Child, ChildEnded, ChildFailed, Conversation
 
 IDLE = 10.0
 """Seconds after which the process ends when no kernel is asked for."""
@@ -98,7 +98,12 @@ def _compile_all() -> None:
             with Child(f"{__name__}:conversation") as child:
                 while (job := _next()) is not None:
                     _finish(job, child)
-        except (Ended, Failed, OSError, RuntimeError):  # it cannot start, or a kernel ended it
+        except (
+            ChildEnded,
+            ChildFailed,
+            OSError,
+            RuntimeError,
+        ):  # it cannot start, or a kernel ended it
             with _LOCK:
                 while not _asked.empty():
                     _asked.get().done.set()

@@ -46,8 +46,8 @@ from sqlml.backends.native.jit.helpers import (
 )
 from sqlml.backends.native.jit.object_code import Loaded, ObjectCode
 from sqlml.backends.native.jit.shipped_code import sources
-from sqlml.backends.no_wait import waits
-from sqlml.interruption import uninterrupted
+from sqlml.backends.no_wait import waits_for_kernels
+from sqlml.interruption import run_uninterrupted
 from sqlml.long_work import watched_stream
 
 # Say why the first answer takes seconds, where somebody is watching.
@@ -128,8 +128,8 @@ def specialise(function: Callable[..., Any], signature: Signature) -> Callable[.
     found = _COMPILED.get((function, signature))
     if found is not None:
         return found
-    wait = waits()
-    return uninterrupted(lambda: _once(function, signature, wait))
+    wait = waits_for_kernels()
+    return run_uninterrupted(lambda: _once(function, signature, wait))
 
 
 def _once(function: Callable[..., Any], signature: Signature, wait: bool) -> Callable[..., Any]:

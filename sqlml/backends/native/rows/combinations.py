@@ -15,8 +15,8 @@ import numpy as np
 from sqlml.backends.native.jit.specialise import called, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.vm.run import fetch
-from sqlml.bounded_cache import while_alive
-from sqlml.ir.operators.categories import MOST_WHOLE, MULTIPLIER, combinations
+from sqlml.bounded_cache import cache_by_arrays
+from sqlml.ir.operators.categories import MAX_EXACT_INTEGER, MULTIPLIER, unpack_combinations
 from sqlml.ir.program import Attrs
 from sqlml.types import Array
 
@@ -25,7 +25,7 @@ ROWS = 256
 
 _U = np.uint64
 _MULTIPLIER, _MIX = _U(MULTIPLIER), _U(0x9E3779B97F4A7C15)
-_WHOLE = float(MOST_WHOLE)
+_WHOLE = float(MAX_EXACT_INTEGER)
 
 
 def combined(attrs: Attrs) -> Callable[[Array], Array]:
@@ -57,7 +57,7 @@ def _kernel(constants: tuple[Any, ...], dtype: np.dtype[Any]) -> Callable[..., A
 def _tables(attrs: Attrs) -> tuple[Any, ...]:
     """`_made_tables`, once for all kernels of a Program."""
     arrays = (attrs["keys"], attrs["values"], attrs["columns"])
-    return while_alive("combinations", arrays, lambda: _made_tables(attrs))
+    return cache_by_arrays("combinations", arrays, lambda: _made_tables(attrs))
 
 
 def _made_tables(attrs: Attrs) -> tuple[Any, ...]:
@@ -69,7 +69,7 @@ def _made_tables(attrs: Attrs) -> tuple[Any, ...]:
     Empty slots have the values of a combination that is not there, so that also a row whose hash is
     their key gets these.
     """
-    given = list(combinations(attrs))
+    given = list(unpack_combinations(attrs))
     bits = np.array([max(1, int(1.5 * c.keys.size).bit_length()) for c in given], np.int64)
     starts = np.cumsum(np.append(0, 1 << bits))
     value_starts = np.cumsum(np.append(0, (1 << bits) * attrs["widths"]))

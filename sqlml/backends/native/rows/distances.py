@@ -23,8 +23,8 @@ from sqlml.backends.native.rows.matmul_tiles import (
     panels,
     whole_tiles,
 )
-from sqlml.ir.operators.distances import SPLIT, slack, squares, units
-from sqlml.ir.operators.neighbours import select, true_distance
+from sqlml.ir.operators.distances import SPLIT, rounding_slack, scale_to_unit, square_norms
+from sqlml.ir.operators.neighbours import select_nearest, true_distance
 from sqlml.ir.program import Attrs
 from sqlml.types import Array
 
@@ -53,31 +53,31 @@ def expanded_search(points: Array) -> Search | None:
     held = panels(points.T)
     # A point that is not there is infinitely far, so that no heap takes it.
     lengths = np.full(held.shape[0] * WIDE, np.inf)
-    lengths[:count] = squares(points)
+    lengths[:count] = square_norms(points)
     together = max(1, _CACHED // max(1, held[:1].nbytes))
     fixed = kinds_of(held, lengths, together)
     kernel = specialise(_search, (*_ROWS, *fixed, writes(np.float64, 2), writes(np.int64, 2)))
 
     def search(x: Array, values: Array, index: Array) -> None:
         x = whole_tiles(x)
-        kernel(x, squares(x), held, lengths, together, values, index)
+        kernel(x, square_norms(x), held, lengths, together, values, index)
 
     return search
 
 
 def expanded_distances(points: Array) -> Callable[[Array], Array] | None:
     """x (n, k) float64 -> (n, m), squared; None if the processor has no fused multiply-add."""
-    fill = _all_distances(points, squares(points))
-    return None if fill is None else lambda x: fill(x, squares(x))
+    fill = _all_distances(points, square_norms(points))
+    return None if fill is None else lambda x: fill(x, square_norms(x))
 
 
 def cosine_distances(points: Array) -> Callable[[Array], Array] | None:
     """x (n, k) float64 -> (n, m); None if the processor has no fused multiply-add."""
     # 1 - x.y is |x|^2 - 2 x.y + |y|^2 with half of x, 1 and 0: halves and doubles are exact.
-    fill = _all_distances(units(points), np.zeros(len(points)))
+    fill = _all_distances(scale_to_unit(points), np.zeros(len(points)))
     if fill is None:
         return None
-    return lambda x: np.minimum(fill(0.5 * units(x), np.ones(len(x))), 2.0)
+    return lambda x: np.minimum(fill(0.5 * scale_to_unit(x), np.ones(len(x))), 2.0)
 
 
 def _all_distances(points: Array, theirs: Array) -> Callable[[Array, Array], Array] | None:
@@ -236,7 +236,7 @@ def _partitioned(attrs: Attrs) -> Callable[[Array], Array] | None:
         found = np.empty((x.shape[0], 2 * k))
         for start in range(0, x.shape[0], rows):
             part = x[start : start + rows]
-            values, index = select(distances(part), part, attrs)
+            values, index = select_nearest(distances(part), part, attrs)
             found[start : start + rows, :k] = true_distance(values, attrs)
             found[start : start + rows, k:] = index
         return found
@@ -267,7 +267,7 @@ def _pruned_search(attrs: Attrs) -> Search:
     held = np.ascontiguousarray(points[order])
     kind = ("heap", "kd_tree", "ball_tree").index(ties)
     numbers = np.array([CODES[metric], kind, int(attrs.get("expanded", False))])
-    theirs = squares(points)
+    theirs = square_norms(points)
     tree = (held, order, leaves, bounds, numbers)
     floats = reads(np.float64, 1, "C")
     signature = (
@@ -277,8 +277,8 @@ def _pruned_search(attrs: Attrs) -> Search:
     kernel = specialise(_nearest, signature)
 
     def search(x: Array, values: Array, index: Array) -> None:
-        own = squares(x)
-        margin = slack(own, theirs, x.shape[1])
+        own = square_norms(x)
+        margin = rounding_slack(own, theirs, x.shape[1])
         kernel(x, *tree, own, theirs, margin, values, index)
 
     return search

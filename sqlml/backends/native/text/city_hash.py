@@ -9,8 +9,8 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import called, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import MEMORY, Call, Rows
-from sqlml.ir.operators.categories import MOST_WHOLE
-from sqlml.ir.utf8_column import Texts
+from sqlml.ir.operators.categories import MAX_EXACT_INTEGER
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array
 
 _U = np.uint64
@@ -18,7 +18,7 @@ _K0, _K1 = _U(0xC3A5C85C97CB3127), _U(0xB492B66FBE98F273)
 _K2, _K3 = _U(0x9AE16A3B2F90404F), _U(0xC949D7C7509E6557)
 _MUL = _U(0x9DDFEA08EB382D69)
 _LOW, _SIGN, _OVER = _U(0xFFFFFFFF), 1 << 31, 1 << 32
-_WHOLE = float(MOST_WHOLE)
+_WHOLE = float(MAX_EXACT_INTEGER)
 _DIGITS = 24
 """Room for a whole number's digits and its sign."""
 
@@ -28,7 +28,7 @@ def text_hasher() -> Callable[[Any], Array]:
     kernel = _of_texts()
 
     def hashes(given: Any) -> Array:
-        x = Texts.of(given)
+        x = TextColumn.from_values(given)
         out = np.empty((len(x), 1))
         kernel(*map(np.ascontiguousarray, (x.data, x.start, x.stop)), out)
         out[x.missing] = np.nan

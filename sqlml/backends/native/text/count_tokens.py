@@ -23,9 +23,14 @@ from sqlml.backends.native.jit.specialise import COUNT, FLAG, reads, specialise,
 from sqlml.backends.native.text import token_kernels as kernels
 from sqlml.backends.native.text.token_kernels import CODE_POINTS, HARD, SPACE, WORD
 from sqlml.ir.csr import Csr
-from sqlml.ir.operators.text import RUNS, Analyzer, analyzer_of, check_texts
+from sqlml.ir.operators.text import (
+    WORD_RUN_PATTERNS,
+    Analyzer,
+    make_analyzer,
+    require_no_missing_texts,
+)
 from sqlml.ir.program import Attrs
-from sqlml.ir.utf8_column import CODEC, Texts, pack, unpack
+from sqlml.ir.utf8_column import CODEC, TextColumn, pack_words, unpack_words
 from sqlml.types import Array
 
 CHUNK = 1 << 16
@@ -39,13 +44,13 @@ Count = Callable[..., Any]
 
 def counter(attrs: Attrs, hashed: bool) -> Count:
     """A function that does what `count_tokens`, or `hash_tokens` if `hashed`, says."""
-    analyzer = analyzer_of(attrs)
+    analyzer = make_analyzer(attrs)
     dtype = np.dtype(str(attrs["dtype"]))
     by_table = is_cut_by_table(analyzer)
     places = places_of(attrs, hashed)
     width = places[1]
 
-    def run(texts: Texts, how: _How) -> Csr:
+    def run(texts: TextColumn, how: _How) -> Csr:
         parts = [_counted(part, how, places) for part in _chunks(texts)]
         ends = np.cumsum([0, *(p[1].size for p in parts)])
         indptr = [np.zeros(1, np.int64)]
@@ -58,7 +63,7 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
     raw = _How(analyzer, False)
     whole = _How(_WHOLE_TEXT, True)
 
-    def one(texts: Texts) -> Csr:
+    def one(texts: TextColumn) -> Csr:
         if by_table:
             hard = _hard(texts, analyzer)
             if not hard.any():
@@ -73,17 +78,17 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
             return _looked_up(features, vocabulary(), dtype)
         flat: Array = np.empty(sum(map(len, features)), object)
         flat[:] = [f for row in features for f in row]
-        found = run(Texts.of(flat), whole)
+        found = run(TextColumn.from_values(flat), whole)
         rows_of = np.repeat(np.arange(len(texts)), [len(row) for row in features])
         return _grouped([found], [rows_of[found.rows]], len(texts))
 
     @cache
     def vocabulary() -> dict[str, int]:
-        return {word: i for i, word in enumerate(unpack(attrs["words"], attrs["ends"]))}
+        return {word: i for i, word in enumerate(unpack_words(attrs["words"], attrs["ends"]))}
 
     def count(*columns: Any) -> Csr:
-        texts = [Texts.of(column) for column in columns]
-        check_texts(texts, attrs)
+        texts = [TextColumn.from_values(column) for column in columns]
+        require_no_missing_texts(texts, attrs)
         parts = [one(t) for t in texts]
         return (
             parts[0] if len(parts) == 1 else _grouped(parts, [p.rows for p in parts], len(texts[0]))
@@ -111,12 +116,12 @@ def places_of(attrs: Attrs, hashed: bool) -> Places:
 
 def is_cut_by_table(analyzer: Analyzer) -> bool:
     """Whether kernels find the tokens: Python alone has other patterns than runs of words."""
-    return analyzer.kind != "word" or analyzer.pattern in RUNS
+    return analyzer.kind != "word" or analyzer.pattern in WORD_RUN_PATTERNS
 
 
 def stop_words(analyzer: Analyzer) -> Table:
     """The words that are dropped."""
-    return table(*pack(sorted(analyzer.stop_words)))
+    return table(*pack_words(sorted(analyzer.stop_words)))
 
 
 _WHOLE_TEXT = Analyzer("whole", False, "", "", frozenset(), 1, 1)
@@ -140,12 +145,12 @@ class _How:
         self.arguments: tuple[Any, ...] = (analyzer.lowercase and not prepared,)
         self.stop: Table | None = None
         if self.kind == "word":
-            self.arguments += (RUNS.get(analyzer.pattern, 1),)
+            self.arguments += (WORD_RUN_PATTERNS.get(analyzer.pattern, 1),)
             if analyzer.stop_words:
                 self.stop = stop_words(analyzer)
 
 
-def _chunks(texts: Texts) -> Iterator[Texts]:
+def _chunks(texts: TextColumn) -> Iterator[TextColumn]:
     """The texts in order, in groups of up to CHUNK bytes; a longer one on its own."""
     total = np.cumsum(texts.stop - texts.start)
     first = 0
@@ -156,7 +161,7 @@ def _chunks(texts: Texts) -> Iterator[Texts]:
         first = stop
 
 
-def _counted(texts: Texts, how: _How, places: tuple[Any, ...]) -> tuple[Array, Array, Array]:
+def _counted(texts: TextColumn, how: _How, places: tuple[Any, ...]) -> tuple[Array, Array, Array]:
     """indptr, int64 (n + 1,), columns and counts, int32 (stored,), of the n-grams of texts."""
     rows, size = len(texts), int((texts.stop - texts.start).sum())
     groups = np.arange(rows + 1)
@@ -211,7 +216,7 @@ def tables() -> tuple[Array, Array]:
     return lower, marks
 
 
-def _hard(texts: Texts, analyzer: Analyzer) -> Array:
+def _hard(texts: TextColumn, analyzer: Analyzer) -> Array:
     """bool (n,): the texts that Python must prepare."""
     if not (analyzer.lowercase or analyzer.accents):
         return np.zeros(len(texts), bool)
@@ -223,11 +228,11 @@ def _hard(texts: Texts, analyzer: Analyzer) -> Array:
     return found
 
 
-def _prepared(texts: Texts, rows: Array, analyzer: Analyzer) -> Texts:
+def _prepared(texts: TextColumn, rows: Array, analyzer: Analyzer) -> TextColumn:
     chosen = np.flatnonzero(rows)
     made: Array = np.empty(chosen.size, object)
-    made[:] = [analyzer.prepared(texts.text(int(i))) for i in chosen]
-    return Texts.of(made)
+    made[:] = [analyzer.normalize(texts.text(int(i))) for i in chosen]
+    return TextColumn.from_values(made)
 
 
 def _grouped(parts: Sequence[Csr], rows: Sequence[Array], count: int) -> Csr:
@@ -246,7 +251,7 @@ def _grouped(parts: Sequence[Csr], rows: Sequence[Array], count: int) -> Csr:
     return Csr(summed, column[first], indptr, parts[0].width)
 
 
-def _parts(texts: Texts) -> tuple[Array, Array, Array]:
+def _parts(texts: TextColumn) -> tuple[Array, Array, Array]:
     """Texts as kernels read them."""
     return np.ascontiguousarray(texts.data), texts.start, texts.stop
 
@@ -303,16 +308,16 @@ def _builder() -> Any:
 # `encode` and `fill` of texts as their bytes, without a Python object for each.
 
 
-def text_encoder(categories: Array, missing: int) -> Callable[[Texts], Array]:
+def text_encoder(categories: Array, missing: int) -> Callable[[TextColumn], Array]:
     """A function that does what `reference.FUNCTIONS["encode"]` does, for Texts: codes (n, 1).
 
     The categories are looked up in a hash table of their bytes.
     """
     is_text = np.fromiter((isinstance(c, str) for c in categories), bool, categories.size)
-    known = table(*pack(categories[is_text]))
+    known = table(*pack_words(categories[is_text]))
     codes = np.append(np.flatnonzero(is_text), -1)  # the last for non-categories
 
-    def encode(x: Texts) -> Array:
+    def encode(x: TextColumn) -> Array:
         found = np.empty(len(x), np.int64)
         _finder()((np.ascontiguousarray(x.data), x.start, x.stop), known, found)
         found = codes[found]
@@ -322,15 +327,15 @@ def text_encoder(categories: Array, missing: int) -> Callable[[Texts], Array]:
     return encode
 
 
-def text_filler(attrs: Attrs) -> Callable[[Texts], Texts]:
+def text_filler(attrs: Attrs) -> Callable[[TextColumn], TextColumn]:
     """A function that does what `reference.FUNCTIONS["fill"]` does, for Texts."""
     value = np.frombuffer(attrs["value"].encode("utf-8", CODEC), np.uint8)
     gone = attrs.get("missing")
 
-    def fill(x: Texts) -> Texts:
+    def fill(x: TextColumn) -> TextColumn:
         filled = x.missing if gone is None else _equal(x, gone)
         start, end = x.data.size, x.data.size + value.size
-        return Texts(
+        return TextColumn(
             np.concatenate([x.data, value]),
             np.where(filled, start, x.start),
             np.where(filled, end, x.stop),
@@ -340,7 +345,7 @@ def text_filler(attrs: Attrs) -> Callable[[Texts], Texts]:
     return fill
 
 
-def _equal(x: Texts, text: str) -> Array:
+def _equal(x: TextColumn, text: str) -> Array:
     """bool (n,): the texts that are `text`."""
     wanted = np.frombuffer(text.encode("utf-8", CODEC), np.uint8)
     same: Array = ~x.missing & (x.stop - x.start == wanted.size)

@@ -28,7 +28,7 @@ from sqlml.backends.native.text.count_tokens import (
     tables,
 )
 from sqlml.backends.native.text.token_kernels import HARD, count_keys, find_keys, is_hard
-from sqlml.ir.operators.text import RUNS, TEXT, analyzer_of
+from sqlml.ir.operators.text import TEXT_OPERATORS, WORD_RUN_PATTERNS, make_analyzer
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
@@ -78,7 +78,7 @@ class TextSums:
         stored: list[tuple[int, int, int, int]] = []
         factors: list[Array] = [np.empty(0)]
         node = program.nodes[i]
-        while node.op not in TEXT:
+        while node.op not in TEXT_OPERATORS:
             below = program.nodes[node.inputs[0]]
             op, own = _stored(node, below.type.width)
             if op is None or node.type.dtype == "float16":
@@ -88,7 +88,7 @@ class TextSums:
             factors.append(own)
             node = below
         stored.reverse()
-        analyzer = analyzer_of(node.attrs)
+        analyzer = make_analyzer(node.attrs)
         given = program.nodes[node.inputs[0]].op == "input" and len(node.inputs) == 1
         if not given or not is_cut_by_table(analyzer) or analyzer.kind not in _KINDS:
             return None
@@ -101,8 +101,8 @@ class TextSums:
     def calls(self, start: Rows, stop: Rows, out: Rows) -> Iterator[Call]:
         """The call that adds the sums to `out`, for texts whose bytes lie between addresses."""
         attrs = self.counted.attrs
-        analyzer = analyzer_of(attrs)
-        least = RUNS[analyzer.pattern] if analyzer.kind == "word" else 1
+        analyzer = make_analyzer(attrs)
+        least = WORD_RUN_PATTERNS[analyzer.pattern] if analyzer.kind == "word" else 1
         how = (_KINDS[analyzer.kind], analyzer.lowercase, bool(analyzer.accents), least)
         grams = (analyzer.kind == "char_wb", analyzer.min_n, analyzer.max_n)
         stop_table = (bool(analyzer.stop_words), stop_words(analyzer))

@@ -20,7 +20,7 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import helper, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import Call, Rows
-from sqlml.ir.operators.contributions import ensemble_of, quadrature, shares
+from sqlml.ir.operators.contributions import ensemble_of_attrs, quadrature, split_shares
 from sqlml.ir.program import Attrs
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -57,9 +57,9 @@ def contributed(attrs: Attrs, x: Rows, out: Rows) -> Call:
 
 def _made(attrs: Attrs, dtype: np.dtype[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], int]:
     """The kernel, its constants, and the numbers of a row of the result."""
-    e, players = ensemble_of(attrs), int(attrs["players"])
+    e, players = ensemble_of_attrs(attrs), int(attrs["players"])
     owner = np.ascontiguousarray(attrs["player"][e.feature])
-    share, points = shares(e, attrs.get("background")), _points(e, owner)
+    share, points = split_shares(e, attrs.get("background")), _points(e, owner)
     tests = (e.feature, e.threshold, e.default_left, e.compare == "le")
     none = np.zeros(0, np.uint32)
     sets = (

@@ -21,7 +21,7 @@ from sqlml.backends.native.trees.leaf_values import (
 )
 from sqlml.backends.native.trees.walk import BLOCK_BYTES, Exits, count, exits, leave, triples
 from sqlml.backends.native.vm.run import LINE_BYTES, fetch
-from sqlml.ir.tree_shape import oblivious
+from sqlml.ir.tree_shape import find_oblivious_trees
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
@@ -167,7 +167,7 @@ def cursor_forest(
     if dtype is None:
         return None
     panel = tests.arrays(columns)
-    asked_once = oblivious(e)
+    asked_once = find_oblivious_trees(e)
     nodes = upper_nodes(e, tests, _first_of_levels(e, leaves, asked_once), dtype, asked_once)
     numbers = (leaves.first, e.target.astype(np.int64), asked_once)
     together = added_together(e)

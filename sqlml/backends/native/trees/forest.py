@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.costs import BYTE_BINS, LANES, TreeCosts, current, tree_costs
+from sqlml.backends.costs import BYTE_BINS, LANES, TreeCosts, current_costs, estimate_tree_costs
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.rows.columns import taken
 from sqlml.backends.native.rows.impute_one_hot import refusing
@@ -23,7 +23,7 @@ from sqlml.backends.native.trees.lockstep import ANY, NAN_TOO
 from sqlml.backends.native.trees.lockstep_forest import LockstepForest, lockstep_forest
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.errors import BackendError
-from sqlml.ir.tree_shape import TreeShape, for_float32, tree_shape
+from sqlml.ir.tree_shape import TreeShape, measure_tree_shape, narrow_thresholds
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
@@ -44,7 +44,7 @@ class Forest:
     ) -> None:
         self.source = source
         self.outputs, self.dtype = ensemble.outputs, ensemble.base.dtype
-        self._ensemble = for_float32(ensemble) if source == np.float32 else ensemble
+        self._ensemble = narrow_thresholds(ensemble) if source == np.float32 else ensemble
         self._columns = columns
         self._strategy = strategy
 
@@ -102,11 +102,11 @@ class Forest:
 
     @cached_property
     def _shape(self) -> TreeShape:
-        return tree_shape(self._ensemble)
+        return measure_tree_shape(self._ensemble)
 
     @cached_property
     def _costs(self) -> TreeCosts:
-        return tree_costs(self._shape, current())
+        return estimate_tree_costs(self._shape, current_costs())
 
     @cached_property
     def _few_rows(self) -> float:

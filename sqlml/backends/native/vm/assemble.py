@@ -83,7 +83,7 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
         single: with the operators that round to float32, and an output of that.
     """
     last = program.outputs[output]
-    live = program.live([last])
+    live = program.find_needed([last])
     inputs = [i for i in live if program.nodes[i].op == "input"]
     kind = program.nodes[last].type
     if (

@@ -149,7 +149,7 @@ class TreeTail:
     def of(cls, program: Program, output: str) -> TreeTail | None:
         """None if the output is not a function of one ensemble, or the machine cannot compute
         it."""
-        live = program.live([program.outputs[output]])
+        live = program.find_needed([program.outputs[output]])
         found = [i for i in live if program.nodes[i].op == "tree_ensemble"]
         if len(found) != 1 or found[0] == live[-1]:
             return None

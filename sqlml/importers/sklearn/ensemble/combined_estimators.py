@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, build_labels
 from sqlml.importers.sklearn.classify import (
     argmax_label,
     binary_label,
@@ -65,7 +65,7 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         link = apply_number(builder, "div", score, width - 1)
         proba = builder.op("softmax", link, sum_dtype="float64")
         label = argmax_label(builder, score)
-    return Outputs({"label": label, "proba": proba, "score": score}, labels_of(classes))
+    return Outputs({"label": label, "proba": proba, "score": score}, build_labels(classes))
 
 
 def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -78,7 +78,7 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         x = tree_input(model, frame, trees[0])
         predictions = sum_of_trees(builder, x, member_trees(trees), target=target)
     else:
-        predictions = builder.beside(
+        predictions = builder.concat(
             [
                 as_float64(builder, member.output_of("predict"))
                 for member in members(model, frame, recurse)
@@ -91,7 +91,7 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 def _reject_nan(model: Any, frame: Frame) -> Frame:
     """Reject NaN, as AdaBoost does regardless of its learners."""
     value = numbers(frame, type(model).__name__, rows="sparse")
-    return Frame.of(frame.builder, value, frame.names, frame.sparse)
+    return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
 
 
 def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Value:
@@ -127,7 +127,7 @@ def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     else:
         parts: list[Value] = []
         for i, (estimator, features) in enumerate(members):
-            columns = frame.take(features)
+            columns = frame.select(features)
             member = Member.of(model, f"estimators_[{i}]", estimator, columns, recurse)
             at = member.class_indices(range(width))
             if "proba" in member.values:
@@ -142,7 +142,7 @@ def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     values = {"label": argmax_label(builder, proba), "proba": proba}
     if len(scores) == len(members) and len({score.type.width for score in scores}) == 1:
         values["score"] = apply_number(builder, "div", sum_values(builder, scores), len(members))
-    return Outputs(values, labels_of(classes))
+    return Outputs(values, build_labels(classes))
 
 
 def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -154,7 +154,7 @@ def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     else:
         parts = []
         for i, (estimator, features) in enumerate(members):
-            columns, name = frame.take(features), f"estimators_[{i}]"
+            columns, name = frame.select(features), f"estimators_[{i}]"
             member = Member.of(model, name, estimator, columns, recurse, several=True)
             parts.append(as_float64(builder, member.output_of("predict")))
         summed = sum_values(builder, parts)
@@ -207,7 +207,7 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         values = {"label": argmax_label(builder, sum_values(builder, counted))}
     if not soft or model.flatten_transform:
         values["transform"] = builder.op("concat", *asked)
-    return Outputs(values, labels_of(classes))
+    return Outputs(values, build_labels(classes))
 
 
 def voting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -281,7 +281,7 @@ def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
             "final_estimator_ of StackingClassifier does not predict numbers of classes; fit the "
             "StackingClassifier again"
         )
-    labels = labels_of([classes[code] for code in known.values])
+    labels = build_labels([classes[code] for code in known.values])
     offered = last.available("label", "proba", "score")
     return Outputs({**offered, "transform": stacked.matrix()}, labels)
 
@@ -307,7 +307,7 @@ def _stacked(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
         value = as_float64(builder, value)
         if binary and method == "predict_proba":
             value = builder.op("select", value, indices=np.arange(1, value.type.width))
-        parts.append(Frame.of(builder, value, stem=name))
+        parts.append(Frame.from_value(builder, value, stem=name))
     if model.passthrough:
-        parts.append(Frame.of(builder, frame.matrix(rows="sparse"), frame.names))
+        parts.append(Frame.from_value(builder, frame.matrix(rows="sparse"), frame.names))
     return Frame.hstack(builder, parts)

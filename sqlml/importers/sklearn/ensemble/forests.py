@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.sklearn.classify import (
     argmax_labels,
     binary_label,
@@ -24,7 +24,7 @@ from sqlml.importers.sklearn.classify import (
 from sqlml.importers.sklearn.estimator_checks import check, numbers, path_of
 from sqlml.importers.sklearn.meta.members import apply_number
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.trees import RawTrees, ensemble
+from sqlml.ir.trees import RawTrees, build_ensemble
 from sqlml.types import Array
 
 NO_CHILD = -1
@@ -132,7 +132,7 @@ def sum_of_trees(
     target = np.zeros(len(raw.roots), np.int32) if target is None else target
     if base is None:
         base = np.zeros(int(target.max()) + raw.value.shape[1])
-    trees = ensemble(raw, target=target, base=base, compare="le")
+    trees = build_ensemble(raw, target=target, base=base, compare="le")
     return builder.op("tree_ensemble", x, **trees.attrs())
 
 
@@ -193,7 +193,7 @@ def _classified(model: Any, frame: Frame, trees: Sequence[Any]) -> Outputs:
     sizes = [len(known) for known in classes]
     proba = _sum(model, frame, trees, sizes)
     label = argmax_labels(frame.builder, proba, sizes)
-    labels = tuple(labels_of(known) for known in classes)
+    labels = tuple(build_labels(known) for known in classes)
     return Outputs({"label": label, "proba": proba}, labels)
 
 
@@ -226,7 +226,7 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
     hot = builder.op("eq", builder.op("select", leaf, indices=tree_of), positions)
     value = builder.op("cast", hot, dtype="float64")
     names = [f"tree{t}_leaf{int(place)}" for t, place in zip(tree_of, positions, strict=True)]
-    return Frame.of(builder, value, names, bool(model.sparse_output))
+    return Frame.from_value(builder, value, names, bool(model.sparse_output))
 
 
 def _reached_leaves(model: Any) -> list[Array]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, build_labels
 from sqlml.importers.sklearn.classify import class_list, score_label, score_proba
 from sqlml.importers.sklearn.dummy import class_probabilities, regression_constant
 from sqlml.importers.sklearn.ensemble.forests import raw_trees, sum_of_trees
@@ -52,7 +52,7 @@ def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> 
         "proba": score_proba(builder, link),
         "score": score,
     }
-    return Outputs(values, labels_of(classes))
+    return Outputs(values, build_labels(classes))
 
 
 def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -72,7 +72,7 @@ def _raw_predict(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
         target = np.tile(np.arange(width, dtype=np.int32), stages)
         return sum_of_trees(builder, x, raw, target=target, base=start)
     # The init model sees the float32 matrix, and without names.
-    seen = Frame.of(builder, builder.op("cast", x, dtype="float64"), frame.names)
+    seen = Frame.from_value(builder, builder.op("cast", x, dtype="float64"), frame.names)
     first = _model_start(model, seen, recurse, classifier)
     # Each tree's value for itself, so that all are added to the start one by one: classes that
     # tie but for rounding stay in the source's order.
@@ -173,7 +173,7 @@ def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
         "proba": score_proba(builder, score),
         "score": score,
     }
-    return Outputs(values, labels_of(classes))
+    return Outputs(values, build_labels(classes))
 
 
 def hist_gradient_boosting_regressor(model: Any, frame: Frame) -> Outputs:
@@ -214,9 +214,9 @@ def _preprocess(model: Any, frame: Frame) -> Frame:
         )
     categorical = np.asarray(model.is_categorical_, bool)
     encoded = ordinal_encoder(
-        transformers["encoder"], frame.take(np.flatnonzero(categorical).tolist())
+        transformers["encoder"], frame.select(np.flatnonzero(categorical).tolist())
     )
-    rest = frame.take(np.flatnonzero(~categorical).tolist())
+    rest = frame.select(np.flatnonzero(~categorical).tolist())
     return Frame.hstack(frame.builder, [encoded, rest])
 
 

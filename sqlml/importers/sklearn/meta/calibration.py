@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Recurse, Schema, labels_of
-from sqlml.importers.model_checks import unfitted
+from sqlml.importers.frame import Frame, Outputs, Recurse, Schema, build_labels
+from sqlml.importers.model_checks import explain_unfitted
 from sqlml.importers.sklearn.classify import (
     add_complement,
     argmax_label,
@@ -48,7 +48,7 @@ def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
         for i, pair in enumerate(model.calibrated_classifiers_)
     ]
     proba = apply_number(builder, "div", sum_values(builder, parts), len(parts))
-    return Outputs({"label": argmax_label(builder, proba), "proba": proba}, labels_of(classes))
+    return Outputs({"label": argmax_label(builder, proba), "proba": proba}, build_labels(classes))
 
 
 def _calibrate_pair(
@@ -164,9 +164,9 @@ def threshold_schema(model: Any) -> Schema:
         UnsupportedModelError: that is not fitted.
     """
     inner = inner_estimator(model)
-    schema = Schema.recorded(inner)
+    schema = Schema.from_model(inner)
     if schema is None:
-        raise unfitted(model)
+        raise explain_unfitted(model)
     return schema
 
 
@@ -216,7 +216,7 @@ def encoded_target_classifier(model: Any, frame: Frame, recurse: Recurse) -> Out
     """
     check(model, "classes_", "classifier_")
     outputs = recurse(model.classifier_, frame)
-    labels = labels_of(list(model.classes_))
+    labels = build_labels(list(model.classes_))
     if not isinstance(outputs, Outputs) or [len(s) for s in outputs.label_sets] != [len(labels)]:
         raise UnsupportedModelError(
             f"the classifier of this {type(model).__name__} does not tell its {len(labels)} classes"

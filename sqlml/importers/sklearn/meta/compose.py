@@ -14,7 +14,7 @@ import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Recurse, Schema, Sparse
-from sqlml.importers.model_checks import without_columns
+from sqlml.importers.model_checks import explain_missing_columns
 from sqlml.importers.sklearn.estimator_checks import check, path_of
 from sqlml.importers.sklearn.feature_extraction import (
     dict_schema,
@@ -23,7 +23,7 @@ from sqlml.importers.sklearn.feature_extraction import (
     one_text,
 )
 from sqlml.importers.sklearn.meta.members import Member, as_numbers, is_dropped
-from sqlml.importers.sql_steps.importer import registered
+from sqlml.importers.sql_steps.importer import find_registered
 from sqlml.ir.builder import Builder
 
 OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
@@ -75,7 +75,7 @@ def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
         indices = [int(i) for i in model._transformer_to_input_indices[name]]
         if not indices or is_dropped(transformer):
             continue
-        columns = _as_rows(name, transformer, chosen, frame.take(indices))
+        columns = _as_rows(name, transformer, chosen, frame.select(indices))
         part = columns if _passes(transformer) else _frame(name, transformer, columns, recurse)
         parts.append(_weight_columns(part, weights.get(name)))
     joined = _side_by_side(model, frame, parts)
@@ -157,11 +157,11 @@ def composite_schema(model: Any) -> Schema:
         UnsupportedModelError: no part remembers any, so nothing was fitted.
     """
     schema = _remembered(model)
-    if schema is None and registered(_first(model)):
+    if schema is None and find_registered(_first(model)):
         return Schema(None, ANY_COUNT)
     if schema is None:
         _check_refit(model)
-        raise without_columns(model)
+        raise explain_missing_columns(model)
     return schema
 
 
@@ -180,7 +180,7 @@ def _remembered(model: Any) -> Schema | None:
     own = OWN_COLUMNS.get(path_of(reader))
     if own is not None:
         return own(reader)
-    return Schema.recorded(reader)
+    return Schema.from_model(reader)
 
 
 def _reader(model: Any) -> Any:
@@ -239,7 +239,7 @@ def _transform_of(builder: Builder, step: Any, result: Frame | Outputs) -> Frame
     value = result.values.get("transform")
     if value is None:
         return None
-    return Frame.of(builder, value, stem=type(step).__name__.lower())
+    return Frame.from_value(builder, value, stem=type(step).__name__.lower())
 
 
 _DENSE = (
@@ -271,7 +271,7 @@ def _weight_columns(frame: Frame, weight: float | None) -> Frame:
         value = frame.builder.op("scale_stored", value, factors=np.full(1, float(weight)))
     else:
         value = frame.builder.op("mul", value, float(weight))
-    return Frame.of(frame.builder, value, frame.names, frame.sparse)
+    return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
 
 
 def _side_by_side(model: Any, frame: Frame, parts: list[Frame]) -> Frame:

@@ -148,7 +148,7 @@ def members(
 def as_numbers(frame: Frame) -> Frame:
     """Return the frame as one matrix, for an estimator that does not check its input."""
     value = frame.matrix(rows="sparse")
-    return Frame.of(frame.builder, value, frame.names, frame.sparse)
+    return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
 
 
 def look_up(builder: Builder, codes: Value, numbers: Array) -> Value:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, build_labels
 from sqlml.importers.sklearn.classify import (
     add_complement,
     argmax_label,
@@ -68,22 +68,22 @@ def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     if len(members) == 1:
         label = binary_label(builder, confidences[0], threshold=members[0].threshold)
     else:
-        label = argmax_label(builder, builder.beside(confidences))
+        label = argmax_label(builder, builder.concat(confidences))
     values = {"label": label, **_scores(builder, members)}
     if all("proba" in member.values for member in members):
         second = [_second(builder, member.values["proba"]) for member in members]
         values["proba"] = _proba(builder, second)
-    return Outputs(values, labels_of(classes))
+    return Outputs(values, build_labels(classes))
 
 
 def _multilabel(builder: Builder, members: list[Binary]) -> Outputs:
     """Compare all members with the threshold that suits the first of them."""
-    confidence = builder.beside([member.confidence for member in members])
+    confidence = builder.concat([member.confidence for member in members])
     label = binary_label(builder, confidence, threshold=members[0].threshold)
     values = {"label": label, **_scores(builder, members)}
     if all("proba" in member.values for member in members):
         second = [_second(builder, member.values["proba"]) for member in members]
-        values["proba"] = builder.beside(second)
+        values["proba"] = builder.concat(second)
     return Outputs(values, (Labels("int64", (0, 1)),) * len(members))
 
 
@@ -98,15 +98,15 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
         )
     builder = frame.builder
     members = _members(model, as_numbers(frame), recurse)
-    predictions = builder.beside([member.values["predict"] for member in members])
-    confidences = builder.beside([member.confidence for member in members])
+    predictions = builder.concat([member.values["predict"] for member in members])
+    confidences = builder.concat([member.confidence for member in members])
     score = ovr_decision(builder, predictions, confidences, len(classes))
     if len(classes) == 2:
         score = builder.op("select", score, indices=np.array([1]))
         label = binary_label(builder, score, threshold=members[0].threshold)
     else:
         label = argmax_label(builder, score)
-    return Outputs({"label": label, "score": score}, labels_of(classes))
+    return Outputs({"label": label, "score": score}, build_labels(classes))
 
 
 def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -116,8 +116,8 @@ def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     builder = frame.builder
     members = _members(model, frame, recurse)
     codes = np.asarray(model.code_book_, np.float64)
-    y = builder.beside([member.confidence for member in members])
-    return Outputs({"label": assign_nearest(builder, y, codes)}, labels_of(classes))
+    y = builder.concat([member.confidence for member in members])
+    return Outputs({"label": assign_nearest(builder, y, codes)}, build_labels(classes))
 
 
 def _members(model: Any, frame: Frame, recurse: Recurse) -> list[Binary]:
@@ -151,7 +151,7 @@ def _member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> 
 def _scores(builder: Builder, members: list[Binary]) -> dict[str, Value]:
     if not all("score" in member.values for member in members):
         return {}
-    return {"score": builder.beside([member.values["score"] for member in members])}
+    return {"score": builder.concat([member.values["score"] for member in members])}
 
 
 def _proba(builder: Builder, second: list[Value]) -> Value:
@@ -160,7 +160,7 @@ def _proba(builder: Builder, second: list[Value]) -> Value:
         proba = add_complement(builder, second[0])
         columns = [builder.op("select", proba, indices=np.array([i])) for i in (0, 1)]
         return _divide_by_sum(builder, proba, sum_values(builder, columns))
-    return _divide_by_sum(builder, builder.beside(second), sum_values(builder, second))
+    return _divide_by_sum(builder, builder.concat(second), sum_values(builder, second))
 
 
 def _second(builder: Builder, proba: Value) -> Value:
@@ -179,7 +179,7 @@ def multi_output_regressor(model: Any, frame: Frame, recurse: Recurse) -> Output
     """Return the estimators' predictions side by side, (n, targets); labels as numbers."""
     check(model, "estimators_")
     columns = [member.output_of("predict") for member in members(model, frame, recurse)]
-    return Outputs({"label": frame.builder.beside(columns)})
+    return Outputs({"label": frame.builder.concat(columns)})
 
 
 def multi_output_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -188,7 +188,7 @@ def multi_output_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outpu
     estimators = list(members(model, frame, recurse))
     labels = tuple(member.classes for member in estimators)
     values = {
-        output: frame.builder.beside([member.values[output] for member in estimators])
+        output: frame.builder.concat([member.values[output] for member in estimators])
         for output in ("label", "proba")
         if all(output in member.values for member in estimators)
     }
@@ -200,7 +200,7 @@ def regressor_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     check(model, "estimators_", "order_")
     chain = _chain(model, frame, recurse, "predict")
     columns = [as_float64(frame.builder, member.output_of("predict")) for member in chain]
-    return Outputs({"label": frame.builder.beside(_in_order(model, columns))})
+    return Outputs({"label": frame.builder.concat(_in_order(model, columns))})
 
 
 def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -213,12 +213,12 @@ def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     chain = _chain(model, frame, recurse, str(model.chain_method_))
     labels = _in_order(model, [member.classes for member in chain])
     columns = [member.values["label"] for member in chain]
-    values = {"label": builder.beside(_in_order(model, columns))}
+    values = {"label": builder.concat(_in_order(model, columns))}
     if all(len(known) == 2 for known in labels):
         for output, method in (("proba", "predict_proba"), ("score", "decision_function")):
             if hasattr(model, method) and all(output in member.values for member in chain):
                 columns = [_feature(model, i, member, method) for i, member in enumerate(chain)]
-                values[output] = builder.beside(_in_order(model, columns))
+                values[output] = builder.concat(_in_order(model, columns))
     if len(labels) == 1 and "proba" in values:
         values["proba"] = chain[0].values["proba"]
     return Outputs(values, tuple(labels))
@@ -231,7 +231,7 @@ def _chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> list[Memb
     names, parts = list(frame.names), [x]
     estimators: list[Member] = []
     for place, estimator in enumerate(model.estimators_):
-        columns = Frame.of(builder, builder.beside(parts), names, frame.sparse)
+        columns = Frame.from_value(builder, builder.concat(parts), names, frame.sparse)
         estimators.append(Member.of(model, f"estimators_[{place}]", estimator, columns, recurse))
         if place + 1 < len(model.estimators_):
             parts.append(as_float64(builder, _feature(model, place, estimators[-1], method)))

@@ -69,7 +69,7 @@ def _power(builder: Builder, model: Any, value: Value) -> Value:
         one(builder, builder.op("select", value, indices=np.array([i])), float(power))
         for i, power in enumerate(model.lambdas_)
     ]
-    return builder.beside(columns)
+    return builder.concat(columns)
 
 
 def _box_cox(builder: Builder, value: Value, power: float) -> Value:

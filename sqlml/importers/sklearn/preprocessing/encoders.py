@@ -235,7 +235,9 @@ def _one_hot_column(model: Any, frame: Frame, i: int) -> Frame:
     columns = [code_of[slot] for slot in range(len(code_of)) if slot != dropped]
     if columns != list(range(len(categories.slots))):
         value = builder.op("select", value, indices=np.array(columns, np.int64))
-    return Frame.of(builder, value, [_column_name(frame.names[i], categories, c) for c in columns])
+    return Frame.from_value(
+        builder, value, [_column_name(frame.names[i], categories, c) for c in columns]
+    )
 
 
 def _dropped_slot(model: Any, i: int) -> int | None:
@@ -307,7 +309,7 @@ def _ordinal_column(model: Any, frame: Frame, i: int) -> Frame:
     if use_value:
         is_unknown = builder.op("lt", codes, 0)
         value = builder.op("where", is_unknown, float(model.unknown_value), value)
-    return Frame.of(builder, value, [frame.names[i]])
+    return Frame.from_value(builder, value, [frame.names[i]])
 
 
 def _group_last(builder: Builder, value: Value, slots: tuple[int, ...], feature: str) -> Value:

@@ -12,7 +12,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.estimator_checks import check, numbers
-from sqlml.importers.sql_steps.importer import registered, sql_step
+from sqlml.importers.sql_steps.importer import find_registered, sql_step
 from sqlml.ir.builder import Builder, Value
 
 Make = Callable[[Builder, Value], Value]
@@ -30,7 +30,7 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
     """
     check(model)
     func = model.func
-    registration = None if func is None or model.kw_args else registered(func)
+    registration = None if func is None or model.kw_args else find_registered(func)
     if registration is not None:
         return sql_step(func, frame, registration)
     make = None if func is None else _find_function(func)

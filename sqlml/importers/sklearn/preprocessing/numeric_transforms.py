@@ -50,7 +50,7 @@ def scaler(model: Any, frame: Frame) -> Frame:
         low, high = getattr(model, "feature_range", (-1.0, 1.0))
         # maximum and minimum keep NaN, as np.clip does
         value = builder.op("minimum", builder.op("maximum", value, float(low)), float(high))
-    return Frame.of(builder, value, frame.names)
+    return Frame.from_value(builder, value, frame.names)
 
 
 def unscale(builder: Builder, model: Any, value: Value) -> Value:
@@ -123,7 +123,7 @@ def power_transformer(model: Any, frame: Frame) -> Frame:
         value = box_cox(b, x, lambdas)
     else:
         raise UnsupportedModelError(f"PowerTransformer(method={model.method!r}) is not known")
-    transformed = Frame.of(b, value, frame.names)
+    transformed = Frame.from_value(b, value, frame.names)
     return scaler(model._scaler, transformed) if model.standardize else transformed
 
 
@@ -191,7 +191,7 @@ def quantile_transformer(model: Any, frame: Frame) -> Frame:
     value = b.op("where", below, 0.0, value)
     if model.output_distribution == "normal":
         value = _normal(b, value)
-    return Frame.of(b, value, frame.names)
+    return Frame.from_value(b, value, frame.names)
 
 
 def _place(b: Builder, x: Value, quantiles: Array, references: Array) -> Value:
@@ -234,12 +234,14 @@ def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
     offsets = np.cumsum([0, *(edges.size for edges in inner)]).astype(np.int64)
     codes = b.op("search_sorted", x, edges=np.concatenate(inner), offsets=offsets, side="right")
     if model.encode == "ordinal":
-        return Frame.of(b, b.op("cast", codes, dtype="float64"), frame.names)
+        return Frame.from_value(b, b.op("cast", codes, dtype="float64"), frame.names)
     parts: list[Frame] = []
     for i, bins in enumerate(int(n) for n in model.n_bins_):
         code = b.op("select", codes, indices=np.full(1, i, np.int64))
         hot = b.op("one_hot", code, width=bins, dtype="float64")
-        parts.append(Frame.of(b, hot, [f"{frame.names[i]}_{float(j)}" for j in range(bins)]))
+        parts.append(
+            Frame.from_value(b, hot, [f"{frame.names[i]}_{float(j)}" for j in range(bins)])
+        )
     return replace(Frame.hstack(b, parts), sparse=model.encode == "onehot")
 
 
@@ -274,7 +276,7 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
         if degree >= model._min_degree:
             parts.append(value)
             names += [" ".join(frame.names[i] for i in term) for term in terms]
-    terms_of_rows = b.beside(parts)
+    terms_of_rows = b.concat(parts)
     return Frame(b, (terms_of_rows,), tuple(names), frame.sparse)
 
 
@@ -352,7 +354,7 @@ def _periodic(b: Builder, x: Value, knots: Array, degree: int, ends: tuple[Array
         parts.append(b.op("add", head, more))
         if columns_of_feature.size > degree:
             parts.append(b.op("select", base, indices=columns_of_feature[degree:]))
-    return b.beside(parts)
+    return b.concat(parts)
 
 
 def _constant(frame: Frame, x: Value, model: Any, knots: Array) -> Value:

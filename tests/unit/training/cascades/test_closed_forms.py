@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import sqlml
 from sqlml.importers.registry import class_path, import_model
-from sqlml.training.cascades.recipe import recipe_of
+from sqlml.training.cascades.recipe import extract_recipe
 from sqlml.training.cascades.small_model import CLOSED_FORMS, closed_form
 
 FITTED = [
@@ -43,7 +43,7 @@ def test_it_is_what_the_library_fits(estimator: Any) -> None:
     classifies = hasattr(estimator, "predict_proba")
     y = np.digitize(score, [-0.5, 0.7]) if classifies else score
     known = estimator.fit(x, y)
-    recipe = recipe_of(known)
+    recipe = extract_recipe(known)
     assert recipe is not None and recipe.path == class_path(known)
     estimator = closed_form(recipe.path, recipe.parameters, x, y)
     ours, theirs = (sqlml.compile(import_model(m).program) for m in (estimator, known))

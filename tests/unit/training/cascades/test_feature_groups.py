@@ -8,12 +8,12 @@ import pytest
 
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
-from sqlml.training.cascades.feature_groups import NOTHING, Group, Sources, feature_groups
+from sqlml.training.cascades.feature_groups import NO_SOURCES, Group, Sources, feature_groups
 from sqlml.training.cascades.last_estimator import LastEstimator, last_estimator
 from tests.unit.training.cascades.models import fitted
 
 
-def grouped(name: str, sources: Sources = NOTHING, heavy_ns: float = 100.0) -> tuple[Group, ...]:
+def grouped(name: str, sources: Sources = NO_SOURCES, heavy_ns: float = 100.0) -> tuple[Group, ...]:
     """The groups of a model, of whose steps only the expensive ones cost anything."""
     program: Program = import_model(fitted(name)).program
     last: LastEstimator = last_estimator(program)

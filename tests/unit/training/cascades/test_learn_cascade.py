@@ -13,7 +13,7 @@ from sqlml.errors import ConfigError
 from sqlml.importers.registry import import_model
 from sqlml.training.cascades.last_estimator import answers
 from sqlml.training.cascades.learn import NoGain, learn_cascade
-from sqlml.training.cascades.recipe import recipe_of
+from sqlml.training.cascades.recipe import extract_recipe
 from tests.support.cascaded import features, model, table
 
 LOSS = 0.01
@@ -21,7 +21,7 @@ LOSS = 0.01
 
 def learned(n: int = 6_000, loss: float = LOSS, seed: int = 1) -> Cascade | NoGain:
     frame, labels = table(n, seed)
-    recipe = recipe_of(model()[0])
+    recipe = extract_recipe(model()[0])
     assert recipe is not None
     return learn_cascade(model()[1], recipe, rows(frame), labels, query="", label="y", loss=loss)
 
@@ -63,7 +63,7 @@ def test_a_target_that_no_small_model_meets() -> None:
     frame, _ = table(6_000, 1)
     labels = frame.t.str.startswith("yes").to_numpy().astype(int)
     fitted = make_pipeline(features(), LogisticRegression(C=100.0)).fit(frame, labels)
-    recipe = recipe_of(fitted)
+    recipe = extract_recipe(fitted)
     assert recipe is not None
     program = import_model(fitted).program
     result = learn_cascade(program, recipe, rows(frame), labels, query="", label="y", loss=LOSS)
@@ -74,7 +74,7 @@ def test_a_target_that_no_small_model_meets() -> None:
 
 def test_nothing_is_gained_where_the_rest_of_the_query_takes_all_the_time() -> None:
     frame, labels = table(6_000, 1)
-    recipe = recipe_of(model()[0])
+    recipe = extract_recipe(model()[0])
     assert recipe is not None
     result = learn_cascade(
         model()[1], recipe, rows(frame), labels, query="", label="y", loss=LOSS, base_ns=1e9
@@ -91,7 +91,7 @@ def test_too_few_rows_say_how_many_are_needed() -> None:
 def test_features_that_cannot_be_separated() -> None:
     frame, labels = table(6_000, 1)
     fitted = make_pipeline(LogisticRegression()).fit(frame[["x"]], labels)
-    recipe = recipe_of(fitted)
+    recipe = extract_recipe(fitted)
     assert recipe is not None
     with pytest.raises(ConfigError, match=r"computed together \(x\)"):
         learn_cascade(

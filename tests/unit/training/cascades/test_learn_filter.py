@@ -15,7 +15,7 @@ from sqlml.ir.program import Program
 from sqlml.training.cascades.feature_groups import Sources
 from sqlml.training.cascades.last_estimator import CONFIDENCE, answers
 from sqlml.training.cascades.learn import NoGain, learn_filter
-from sqlml.training.cascades.recipe import Recipe, recipe_of
+from sqlml.training.cascades.recipe import Recipe, extract_recipe
 
 NAMES = ["a", "b", "far"]
 DEAR = Sources({"far": frozenset({"join far"})}, {"join far": 10_000.0})
@@ -39,7 +39,7 @@ def model() -> tuple[GradientBoostingRegressor, Program]:
 def learned(
     rows: int = 40_000, k: int = 10, sources: Sources = DEAR, base_ns: float = 0.0
 ) -> TopKFilter | NoGain:
-    recipe = recipe_of(model()[0])
+    recipe = extract_recipe(model()[0])
     assert recipe is not None
     return learn_filter(
         model()[1],

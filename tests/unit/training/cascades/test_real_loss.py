@@ -12,7 +12,7 @@ from sqlml.catalog.small_models import FilterFacts, TopKFilter
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
 from sqlml.training.cascades.last_estimator import CONFIDENCE
-from sqlml.training.cascades.real_loss import loss_of_filter
+from sqlml.training.cascades.real_loss import measure_filter_loss
 
 KNOWN = {"query": "", "trained": 1, "held_out": 1, "exact_ns": 2.0, "expected_ns": 1.0}
 
@@ -44,7 +44,7 @@ def top_k(k: int, ratio: float, rows: int) -> TopKFilter:
 )
 def test_the_best_rows_that_a_filter_leaves_out(ratio: float, missed: int, agrees: bool) -> None:
     rows = {"a": -np.arange(100.0), "b": np.arange(100.0)}
-    loss = loss_of_filter(linear(["a", "b"], [0.0, 1.0]), top_k(5, ratio, 100), rows)
+    loss = measure_filter_loss(linear(["a", "b"], [0.0, 1.0]), top_k(5, ratio, 100), rows)
     assert (loss.rows, loss.differing, loss.agrees) == (100, missed, agrees)
     assert loss.loss == missed / 5
 
@@ -53,11 +53,11 @@ def test_of_larger_tables_a_filter_keeps_as_large_a_share() -> None:
     """10 of 50 rows are 20 of 100; a's best 20 hold all of b's best 5, as ranks of b repeat."""
     rows = {"a": -np.arange(100.0), "b": np.where(np.arange(100) < 20, 1.0, 0.0)}
     full = linear(["a", "b"], [0.0, 1.0])
-    assert loss_of_filter(full, top_k(20, 0.5, 50), rows).differing == 0  # ties are as good
-    assert loss_of_filter(full, top_k(20, 0.5, 100), rows).differing == 10
+    assert measure_filter_loss(full, top_k(20, 0.5, 50), rows).differing == 0  # ties are as good
+    assert measure_filter_loss(full, top_k(20, 0.5, 100), rows).differing == 10
 
 
 def test_fewer_rows_than_k() -> None:
     rows = {"a": np.arange(3.0), "b": np.arange(3.0)}
-    loss = loss_of_filter(linear(["a", "b"], [0.0, 1.0]), top_k(5, 1.0, 100), rows)
+    loss = measure_filter_loss(linear(["a", "b"], [0.0, 1.0]), top_k(5, 1.0, 100), rows)
     assert (loss.rows, loss.loss, loss.agrees) == (3, 0.0, True)

@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sqlml.errors import MissingDependencyError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.training.cascades.last_estimator import CONFIDENCE, answers, last_estimator
-from sqlml.training.cascades.recipe import Recipe, recipe_of
+from sqlml.training.cascades.recipe import Recipe, extract_recipe
 from sqlml.training.cascades.small_model import confident, small_classifier, small_scorer
 from tests.unit.training.cascades.models import MODELS, arrays, fitted, rows
 
@@ -34,7 +34,7 @@ def test_the_same_class_on_the_same_columns_says_the_same(name: str) -> None:
     program = import_model(model).program
     last = last_estimator(program)
     places = sorted(last.blocks[0].places + last.blocks[1].places)
-    recipe = recipe_of(model)
+    recipe = extract_recipe(model)
     assert recipe is not None
     frame, labels = rows(600, seed=3)
     held = arrays(frame[columns])
@@ -55,7 +55,7 @@ def test_labels_that_no_row_has_keep_their_places() -> None:
     last = last_estimator(program)
     frame, labels = rows(600, seed=3)
     kept = labels != 1
-    recipe = recipe_of(model)
+    recipe = extract_recipe(model)
     assert recipe is not None
     held = arrays(frame.loc[kept, ["x", "y", "z"]])
     small = small_classifier(program, last, [0, 1], recipe, held, labels[kept])
@@ -67,7 +67,7 @@ def test_a_label_below_the_threshold_is_minus_one() -> None:
     program = import_model(model).program
     last = last_estimator(program)
     frame, labels = rows(600, seed=3)
-    recipe = recipe_of(model)
+    recipe = extract_recipe(model)
     assert recipe is not None
     held = arrays(frame[["x", "y", "z"]])
     small = small_classifier(program, last, [0, 1], recipe, held, labels)
@@ -100,7 +100,7 @@ def test_a_model_that_cannot_be_trained_says_why() -> None:
 
 
 def test_recipes_hold_what_is_not_the_default() -> None:
-    recipe = recipe_of(LogisticRegression(C=0.5, n_jobs=2, max_iter=np.int64(300)))
+    recipe = extract_recipe(LogisticRegression(C=0.5, n_jobs=2, max_iter=np.int64(300)))
     assert recipe is not None
     assert recipe.path == "sklearn.linear_model._logistic.LogisticRegression"
     assert dict(recipe.parameters) == {"C": 0.5, "max_iter": 300}
@@ -109,8 +109,8 @@ def test_recipes_hold_what_is_not_the_default() -> None:
 
 
 def test_a_function_among_the_parameters_cannot_be_written_down() -> None:
-    assert recipe_of(KNeighborsClassifier(weights=lambda d: d)) is None
-    assert recipe_of(fitted("vote")) is None
+    assert extract_recipe(KNeighborsClassifier(weights=lambda d: d)) is None
+    assert extract_recipe(fitted("vote")) is None
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_no_keyword_takes_all_others() -> None:
 
 @pytest.mark.parametrize("said", [{"logging_level": "Silent"}, {"silent": True}, {"verbose": 0}])
 def test_how_much_catboost_prints_is_no_part_of_a_recipe(said: dict[str, Any]) -> None:
-    recipe = recipe_of(CatBoostClassifier(iterations=3, train_dir="somewhere", **said))
+    recipe = extract_recipe(CatBoostClassifier(iterations=3, train_dir="somewhere", **said))
     assert recipe is not None
     assert dict(recipe.parameters) == {"iterations": 3}
     recipe.estimator().fit(np.eye(4), [0, 1, 0, 1])
