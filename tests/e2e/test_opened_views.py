@@ -105,7 +105,7 @@ def answered(con: Session, sql: str) -> list[Any]:
 
 
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tentative_rules, "opened_views", lambda draft: draft)
+    monkeypatch.setattr(tentative_rules, "expand_views", lambda draft: draft)
 
 
 @pytest.mark.by_day(2)
