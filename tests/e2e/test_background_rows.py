@@ -84,7 +84,7 @@ def test_more_permutations_have_smaller_errors(con: sqlml.Session) -> None:
     want = sqlml.compile(bayes).explain(wide[:2], background=wide[:30], permutations=3)
     np.testing.assert_allclose(made.prediction_value, want.values.sum(axis=1) + want.baseline)
     for query, message in (
-        ("SELECT explain('nine', *, permutations := 3) FROM nines", "goes with background"),
+        ("SELECT explain('nine', *, permutations := 3) FROM nines", "needs background"),
         (f"SELECT explain('nine', *, {given}, permutations := 0) FROM nines", "from 1 to 1,000"),
         (f"SELECT explain('nine', *, {given}, permutations := 2.5) FROM nines", "a whole number"),
     ):

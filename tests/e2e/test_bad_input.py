@@ -236,9 +236,9 @@ class Custom(LinearRegression):
         (LinearRegression(), "fitted"),
         (
             LinearRegression,
-            r"LinearRegression is a class.*model = LinearRegression\(..\); model.fit",
+            r"LinearRegression is a class.*model = LinearRegression\(...\); model.fit",
         ),
-        (Opaque, r"Opaque is a class.*model = Opaque\(..\)$"),
+        (Opaque, r"Opaque is a class.*model = Opaque\(...\)$"),
         (None, "None is not a model"),
         (pd.DataFrame({"a": [1.0]}), "this DataFrame is data, not a fitted object"),
         (np.ones((2, 2)), "this ndarray is data"),

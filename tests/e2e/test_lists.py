@@ -258,7 +258,7 @@ def test_a_column_of_another_type_is_an_error_that_names_a_fix(
 @pytest.mark.parametrize(
     ("model", "value", "error", "message"),
     [
-        ("m", "NULL", errors.MissingValueError, r"'labels' has NULL.*coalesce\(.., \[\]\)"),
+        ("m", "NULL", errors.MissingValueError, r"'labels' has NULL.*coalesce\(..., \[\]\)"),
         ("m", "NULL::VARCHAR[]", errors.MissingValueError, "'labels' has NULL"),
         ("m", "'null'::JSON", errors.MissingValueError, "a JSON null"),
         ("m", "'{}'::JSON", errors.InputTypeError, "an object .* takes a list"),

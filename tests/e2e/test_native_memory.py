@@ -72,11 +72,11 @@ for query in (
         con.execute("RESET memory_limit")
         assert con.execute(query).fetchall() == answer
     states = [state for state in functions._states if state.plan is not None]
-    assert states and not any(state.words[functions.USERS] for state in states)
-    plans = [weakref.ref(state.plan.words.words) for state in states]
+    assert states and not any(state.memory[functions.USERS] for state in states)
+    plans = [weakref.ref(state.plan.table.words) for state in states]
     functions.forget(("",))
     gc.collect()
-    assert not functions._left and all(plan() is None for plan in plans)
+    assert not functions._dropped and all(plan() is None for plan in plans)
     print(len(blocks), "blocks")
 """
 

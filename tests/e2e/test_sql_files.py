@@ -71,7 +71,7 @@ def test_every_file_has_a_test() -> None:
 
 
 def test_every_demo_file_is_read_by_the_demo() -> None:
-    code = "".join(p.read_text() for p in (SQL.parent / "demo").glob("*.py"))
+    code = "".join(p.read_text() for p in (SQL.parent / "tools" / "demo").glob("*.py"))
     unread = [
         p.stem
         for p in (SQL / "demo").glob("*.sql")

@@ -129,7 +129,7 @@ def test_forms_of_a_query(con: Session, query: str) -> None:
         ),
         (
             f"SELECT fresh.id FROM {JOINED} WHERE b > random() - 9 ORDER BY {SCORE} DESC LIMIT 5",
-            "may have another answer when it is asked once more",
+            "may have another result when it is evaluated again",
         ),
         (
             "SELECT fresh.id FROM fresh LEFT JOIN (FROM more) more ON fresh.id = more.id "

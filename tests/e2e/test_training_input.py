@@ -47,7 +47,7 @@ def refused(
         ("SELECT y FROM t", "no column that a model can learn from"),
         ("SELECT y, 'x'::BLOB AS b FROM t", "no column that a model can learn from"),
         ("SELECT y, 'k' || id AS k FROM t", "no column that a model can learn from"),
-        ("SELECT x, x AS X, y FROM t", "several columns 'x'; give each a name of its own"),
+        ("SELECT x, x AS X, y FROM t", "several columns 'x'; give each a different name with AS"),
         (
             "SELECT CASE WHEN id = 7 THEN 'inf'::DOUBLE ELSE x END AS x, y FROM t",
             "column 'x' has infinite values, .* CASE WHEN isfinite",

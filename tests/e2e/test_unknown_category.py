@@ -45,7 +45,7 @@ def message(work: Any) -> str:
         ({"city": None}, "column 'city' has NULL, which OneHotEncoder"),
         ({"size": 7.0}, "column 'size' has 7, which OneHotEncoder"),
         ({"size": 2.5}, "column 'size' has 2.5, which OneHotEncoder"),
-        ({"city": "x" * 500}, f"column 'city' has '{'x' * 55}..', which OneHotEncoder"),
+        ({"city": "x" * 500}, f"column 'city' has '{'x' * 55}...', which OneHotEncoder"),
     ],
 )
 def test_a_scorer_names_the_first_value(backend: str, row: dict[str, Any], named: str) -> None:
@@ -171,7 +171,7 @@ def session() -> Any:
         ("SELECT predict('m', *), predict('other', *) FROM t ORDER BY 1", "has 'atlantis'"),
         ("SELECT predict('m', city := 'o''higgins', size := 1)", "'city' has \"o'higgins\""),
         ("SELECT predict('m', city := 'rome', size := 7)", "'size' has 7"),
-        (f"SELECT predict('m', city := '{'x' * 150}', size := 1)", f"has '{'x' * 55}..'"),
+        (f"SELECT predict('m', city := '{'x' * 150}', size := 1)", f"has '{'x' * 55}...'"),
         ("SELECT predict('m', t) FROM t", "has 'atlantis'"),
         ("SELECT sum(predict('m', *)) OVER (ORDER BY size) FROM t", "has 'atlantis'"),
         ("CREATE TABLE made AS SELECT predict('m', *) FROM t", "has 'atlantis'"),
@@ -236,7 +236,7 @@ def test_a_long_expression_is_not_written_twice_and_has_a_query(session: Any) ->
     session.execute("RESET sqlml_route")
     assert text.startswith("column 'city' has a category (or NULL) that OneHotEncoder")
     query = text.partition("To find it: ")[2]
-    found = session.execute(query.replace("FROM ..", "FROM t") + " ORDER BY 1").fetchall()
+    found = session.execute(query.replace("FROM ...", "FROM t") + " ORDER BY 1").fetchall()
     assert found == [("atlantis",), ("utopia",), (None,)]
 
 
@@ -248,7 +248,7 @@ def test_a_long_expression_is_not_written_twice_and_has_a_query(session: Any) ->
         ("city := 'rome', size := 7", "'size' has 7"),
         ("city := 'rome', size := 2.5", "'size' has 2.5"),
         ("city := 'rome', size := NULL", "'size' has NULL"),
-        (f"city := '{'x' * 500}', size := 1", f"has '{'x' * 55}..'"),
+        (f"city := '{'x' * 500}', size := 1", f"has '{'x' * 55}...'"),
     ],
 )
 def test_an_expression_names_the_value(session: Any, call: str, found: str) -> None:
