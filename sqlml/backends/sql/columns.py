@@ -23,7 +23,7 @@ def quoted_value(text: str, dialect: Dialect) -> str:
     begin = dialect.call("left", text, str(_LONGEST - 3))
     long = f"{dialect.call('length', text)} > {_LONGEST}"
     quote = dialect.text("'")
-    cut = dialect.call("concat", quote, begin, dialect.text("..'"))
+    cut = dialect.call("concat", quote, begin, dialect.text("...'"))
     unshortened = dialect.call("concat", quote, text, quote)
     null = dialect.text("NULL")
     return f"CASE WHEN {text} IS NULL THEN {null} WHEN {long} THEN {cut} ELSE {unshortened} END"
