@@ -172,7 +172,9 @@ def test_functions_of_spark_are_small_enough_to_be_merged() -> None:
 
 def test_the_page_has_all_databases() -> None:
     page = (GOLDEN.parents[2] / "docs" / "databases.md").read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| `postgres") or "**do not" in line]
+    rows = [
+        line for line in page.splitlines() if line.startswith("| `postgres") or "**do not" in line
+    ]
     assert set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in rows))) == set(DATABASES)
     run = {name for name, database in DATABASES.items() if database.is_run}
     assert set(re.findall(r"`(\w+)`", rows[0].split("|")[1])) == run

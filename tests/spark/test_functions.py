@@ -79,7 +79,7 @@ def test_a_name_that_two_models_mean_has_no_function(con: Any, spark: Any, value
 def test_functions_of_others_stay(con: Any, spark: Any, value: Any, tmp_path: Path) -> None:
     """The user's own, and those of an open session on another directory."""
     spark.udf.register("predict_mine", lambda a, b: "mine")
-    with pytest.warns(UserWarning, match=r"predict_mine\(\.\.\) is not available in plain queries"):
+    with pytest.warns(UserWarning, match=r"predict_mine\(\.\.\.\) is not available"):
         con.create_model("mine", value, verify=False)
     assert con.sql("SELECT predict('mine', 1, 0), predict_mine(1, 0)").collect()[0][1] == "mine"
     con.sql("DROP MODEL mine")
