@@ -23,7 +23,7 @@ from sqlml.statements.model_options import AT_CREATION, STORED
 from sqlml.tools import cli
 from sqlml.tools.shell.output_modes import MODES
 from sqlml.training.model_types import MODEL_TYPES
-from sqlml.training.options.sqlml_options import ALIASES, SQLML_OPTIONS
+from sqlml.training.options.sqlml_options import ALIASES, TRAINING_OPTIONS
 from sqlml.training.transform.preprocessor_forms import FORMS as PREPROCESSORS
 from tests.support.documents import DOCS, ROOT, blocks, sections, text_of
 
@@ -117,9 +117,9 @@ def test_options_of_models_are_those_of_the_code() -> None:
 def test_options_of_training_are_those_of_the_code() -> None:
     told = in_tables(sections(OPTIONS)["Options of training"])
     of_libraries = {"monotone_constraints", "monotonic_cst", "objective"}
-    assert told - {"hparam_range", "hparam_candidates"} - of_libraries == set(SQLML_OPTIONS) | set(
-        ALIASES
-    )
+    assert told - {"hparam_range", "hparam_candidates"} - of_libraries == set(
+        TRAINING_OPTIONS
+    ) | set(ALIASES)
     types = text_of(DOCS / "train.md")
     assert [name for name in MODEL_TYPES if f"`{name}`" not in types] == []
 

@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 import sqlml
 from sqlml.statements.model_options import AT_CREATION, STORED, ModelOptions, TrainingOptions
 from sqlml.training.options.request import parse_request
-from sqlml.training.options.sqlml_options import ALIASES, SQLML_OPTIONS
+from sqlml.training.options.sqlml_options import ALIASES, TRAINING_OPTIONS
 
 X, Y = np.arange(8.0).reshape(4, 2), np.array([0.0, 1.0, 0.0, 2.0])
 
@@ -110,9 +110,9 @@ def test_chains_of_earlier_versions_still_run() -> None:
 def test_typed_options_are_those_that_are_accepted() -> None:
     assert set(get_type_hints(ModelOptions)) == {*STORED, *AT_CREATION}
     own = set(get_type_hints(TrainingOptions)) - set(get_type_hints(ModelOptions))
-    assert set(SQLML_OPTIONS) - {"label", "model_type"} <= own
+    assert set(TRAINING_OPTIONS) - {"label", "model_type"} <= own
     assert own.isdisjoint(ALIASES)
-    parameters = own - set(SQLML_OPTIONS)
+    parameters = own - set(TRAINING_OPTIONS)
     kinds = ("linear_reg", "boosted_tree_classifier", "random_forest_classifier", "kmeans", "pca")
     kinds = (*kinds, "dnn_classifier")
     for parameter in parameters:

@@ -21,7 +21,7 @@ from sqlml.tools.shell.dot_commands import COMMANDS
 from sqlml.tools.shell.output_modes import MODES
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.training.options.estimator_parameters import parameter_names
-from sqlml.training.options.sqlml_options import ALIASES, SQLML_OPTIONS
+from sqlml.training.options.sqlml_options import ALIASES, TRAINING_OPTIONS
 from sqlml.types import fold
 
 FUNCTIONS = frozenset(
@@ -76,7 +76,7 @@ _VALUES: Mapping[str, Sequence[str]] = {
 """Words that an option or setting accepts."""
 
 _BOOLEAN = frozenset(
-    {name for name, (types, _) in SQLML_OPTIONS.items() if types == (bool,)}
+    {name for name, (types, _) in TRAINING_OPTIONS.items() if types == (bool,)}
     | {"allow_pickle", "approximate"}
 )
 """Options that are true or false, without quotes."""
@@ -271,7 +271,7 @@ def _option_names(rest: str, whole: str) -> list[Candidate] | None:
         return None
     if inside[1].strip() and not inside[1].rstrip().endswith(","):
         return []  # an option comes behind a comma
-    found = [(name, "option") for name in SQLML_OPTIONS]
+    found = [(name, "option") for name in TRAINING_OPTIONS]
     found += [(name, "parameter") for name in _parameters(whole)]
     found += [(name, "option") for name in (*model_options.STORED, *model_options.AT_CREATION)]
     found += [(name, f"option: {own}") for name, own in ALIASES.items()]

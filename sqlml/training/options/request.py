@@ -39,7 +39,7 @@ from sqlml.training.options.estimator_parameters import (
 from sqlml.training.options.splits import Split, parse_split
 from sqlml.training.options.sqlml_options import (
     ALIASES,
-    SQLML_OPTIONS,
+    TRAINING_OPTIONS,
     Options,
     check_parameter_names,
     drop_unsupported,
@@ -328,9 +328,9 @@ def parse_request(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     """
     renamed = _rename_objective(Options.from_mapping(options)).rename(ALIASES)
     model_type, definition = find_model_type(renamed.values.get("model_type"))
-    sqlml_values = read_sqlml_options(renamed, SQLML_OPTIONS)
+    sqlml_values = read_sqlml_options(renamed, TRAINING_OPTIONS)
     library, trainer = find_trainer(model_type, sqlml_values.get("library"))
-    unchecked = drop_unsupported(renamed.exclude((*SQLML_OPTIONS, *kept)), model_type)
+    unchecked = drop_unsupported(renamed.exclude((*TRAINING_OPTIONS, *kept)), model_type)
     trainer, values = apply_regularisation(model_type, trainer, unchecked.values)
     unchecked = (
         unchecked.replace_values(values).rename(trainer.names).rename(parameter_aliases(trainer))
@@ -493,7 +493,7 @@ def _check_sqlml_options(
     for name, keywords in (("encoding", ENCODINGS), ("leaks", ("warn", "error"))):
         if sqlml_values.get(name) not in (None, *keywords):
             raise ConfigError(
-                f"option {written[name]} must be {SQLML_OPTIONS[name][1]}, not "
+                f"option {written[name]} must be {TRAINING_OPTIONS[name][1]}, not "
                 f"{option_text(given.values[name])}"
             )
     if sqlml_values.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):

@@ -19,7 +19,7 @@ from sqlml.training.column_statistics import class_name
 from sqlml.training.model_types import MODEL_TYPES, Trainer
 from sqlml.training.options.estimator_parameters import parameter_names
 
-SQLML_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
+TRAINING_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
     {
         "model_type": ((str,), "the name of a model type"),
         "library": ((str,), "the name of a library"),
@@ -166,9 +166,9 @@ def _check_value(name: str, value: Any, written: str) -> Any:
     if name == "encoding" and isinstance(value, str):
         value = value.removesuffix("_encoding")
     if name == "checkpoint" and isinstance(value, str) and (not value or "\0" in value):
-        description = SQLML_OPTIONS[name][1]
+        description = TRAINING_OPTIONS[name][1]
         raise ConfigError(f"option {written} must be {description}, not {option_text(value)}")
-    types, description = SQLML_OPTIONS[name]
+    types, description = TRAINING_OPTIONS[name]
     is_valid = isinstance(value, types) and (not isinstance(value, bool) or bool in types)
     if name == "seed":
         is_valid = is_valid and 0 <= value <= MOST_SEED
@@ -189,7 +189,7 @@ def parse_class_weights(value: Any) -> Mapping[str, float] | str | None:
     """
     if value is None or value == "balanced":
         return value  # type: ignore[no-any-return]
-    description = SQLML_OPTIONS["class_weights"][1]
+    description = TRAINING_OPTIONS["class_weights"][1]
     error = ConfigError(f"option class_weights must be {description}, not {option_text(value)}")
     if isinstance(value, str):
         raise error
@@ -305,7 +305,7 @@ def check_parameter_names(
                 f"option {written} belongs to {_join_names(families)} models, not to {model_type} "
                 f"models by {library}"
             )
-        known_names = {*SQLML_OPTIONS, *ALIASES, *kept, *trainer.names, *names} - {written}
+        known_names = {*TRAINING_OPTIONS, *ALIASES, *kept, *trainer.names, *names} - {written}
         suggestion = closest(written, sorted(known_names))
         hint = f"; did you mean {suggestion}?" if suggestion else ""
         raise ConfigError(f"unknown option {written!r} of {model_type} models by {library}{hint}")

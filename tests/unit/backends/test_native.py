@@ -27,7 +27,7 @@ from sqlml.ir.builder import Builder
 assert changed or "numba" not in sys.modules, "numba is for the native backend alone"
 b = Builder()
 x = b.op("impute", b.input("x", "float64"), fill=np.array([7.0]), missing=float("nan"))
-model = base.load("native").compile(b.build({"transform": x}))
+model = base.load_backend("native").compile(b.build({"transform": x}))
 assert model.run({"x": np.array([np.nan, 2.0])})["transform"].tolist() == [[7.0], [2.0]]
 heavy = {"torch", "sklearn", "xgboost", "lightgbm", "onnxruntime", "sqlglot"} & set(sys.modules)
 assert not heavy, heavy
