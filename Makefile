@@ -8,7 +8,7 @@
 # dist   build a release in dist/: the sdist, and this platform's wheel with the machine code of kernels
 # bench  time scoring beside the source libraries and others, family by family (hours)
 # bench-cascades  time approximate queries beside exact ones (needs PostgreSQL: apt-get install postgresql)
-# bench-quick  compare queries with fetching a data frame, the first table of docs/performance.md (minutes)
+# bench-quick  compare queries with fetching a data frame, the first table of docs/performance.md (a minute)
 # bench-report  draw the results of `make bench`, and write them into docs/performance.md and README.md
 # bench-passes  time what the model passes save
 # bench-spark   time scoring in Spark SQL beside functions of Python (minutes; needs Java)
