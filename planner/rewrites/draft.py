@@ -157,7 +157,7 @@ class Draft:
 
     @cached_property
     def has_parameters_in_calls(self) -> bool:
-        """Whether a parameter stands inside a call, whose arguments may change their order."""
+        """True if a call contains a parameter, because its arguments may change their order."""
         parameters = self.outline.parameters
         return any(c.span.contains(p.span) for c in self.targets for p in parameters)
 

@@ -282,17 +282,17 @@ class ModelCall:
 
     @property
     def is_nested(self) -> bool:
-        """Whether the call's query stands in another query."""
+        """True if the query of the call is inside another query."""
         return self.queries > 1
 
     @property
     def sees_select_names(self) -> bool:
-        """Whether names mean select items first where the call stands."""
+        """True if names at the position of the call mean select items first."""
         return self.block is not None and self.clause in _CLAUSES_THAT_SEE_SELECT_NAMES
 
     @property
     def uses_select_names(self) -> bool:
-        """Whether the call uses a name that means a select item where it stands."""
+        """True if the call uses a name that means a select item at its position."""
         names = frozenset() if self.block is None else self.block.names
         return self.sees_select_names and not self.identifiers.isdisjoint(names)
 

@@ -66,7 +66,7 @@ class Text:
 
     @cached_property
     def concerns_models(self) -> bool:
-        """Whether the text seems to call models or has statements about them.
+        """True if the text seems to call models or has statements about them.
 
         >>> Text("SELECT 1").concerns_models, Text("SHOW MODELS").concerns_models
         (False, True)
@@ -75,7 +75,7 @@ class Text:
 
     @cached_property
     def calls_models(self) -> bool:
-        """Whether its tokens contain a model call, or an attempt at one."""
+        """True if its tokens contain a model call, or an attempt at one."""
         return self.concerns_models and mentions_model_calls(self.sql, self.dialect)
 
     @cached_property
@@ -118,7 +118,7 @@ class Text:
 
     @cached_property
     def ends_transaction(self) -> bool:
-        r"""Whether its last statement is COMMIT, ROLLBACK or a synonym.
+        r"""True if its last statement is COMMIT, ROLLBACK or a synonym.
 
         >>> Text("BEGIN; DROP MODEL m; -- so\n commit;").ends_transaction
         True
@@ -129,7 +129,7 @@ class Text:
 
     @cached_property
     def may_add_models(self) -> bool:
-        r"""Whether it has an ATTACH or IMPORT, which may add views that call models.
+        r"""True if it has an ATTACH or IMPORT, which may add views that call models.
 
         >>> Text("-- mine\nATTACH 'shop.db'").may_add_models
         True

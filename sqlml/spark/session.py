@@ -45,7 +45,7 @@ _REMEDIES: Mapping[str, str] = MappingProxyType(
         "INVALID_TEMP_OBJ_REFERENCE": "models are temporary functions; CREATE TEMPORARY VIEW",
     }
 )
-"""What to do about an error, by Spark's error condition."""
+"""Spark's error condition -> the hint that is added to the message."""
 
 
 @contextmanager

@@ -25,7 +25,7 @@ VARIANT_COUNT = 8
 """Number of perturbed Programs to try."""
 
 _REACH_FACTOR = 4.0
-"""How much farther from our number the source's may be than the variants' numbers are."""
+"""Allowed ratio of the source's distance from our number to that of the variants."""
 
 _SUM_CONSTANTS: Mapping[str, tuple[str, ...]] = {
     "linear": ("weights", "bias"),

@@ -14,7 +14,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
 Tie = Literal["gt", "ge"]
-"""Whether a score that equals the threshold is the first class ("gt") or the second ("ge")."""
+"""The class of a score that equals the threshold: the first ("gt") or the second ("ge")."""
 
 
 def binary_label(builder: Builder, score: Value, tie: Tie = "gt", threshold: float = 0.0) -> Value:

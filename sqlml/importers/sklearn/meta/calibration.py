@@ -35,7 +35,7 @@ from sqlml.importers.sklearn.meta.members import (
 from sqlml.ir.builder import Builder, Value
 
 EPSILON = 1e-12
-"""What is added to a probability before its logarithm is taken for a temperature."""
+"""The number added to a probability before its logarithm is taken for a temperature."""
 
 
 def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:

@@ -38,7 +38,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
 CONSTANT = "sklearn.multiclass._ConstantPredictor"
-"""What stands in for a member whose training rows were all of one class."""
+"""The class of members whose training rows were all of one class."""
 
 
 @dataclass(frozen=True, slots=True)
