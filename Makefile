@@ -88,8 +88,8 @@ nightly-duckdb: $(VENV)/.dev
 	$(PY) $(PYTEST) $(PARALLEL) -m nightly
 
 nightly-triton: $(TRITON)/.triton
-	$(TRITON)/bin/python $(PYTEST) -m nightly tests/unit/backends/test_torch_fused.py \
-		tests/unit/udfs/test_build_shim.py
+	$(TRITON)/bin/python $(PYTEST) -m nightly tests/unit/backends/torch/test_fused.py \
+		tests/unit/udfs/duckdb/test_build_shim.py
 
 nightly-dbt: $(DBT)/.dbt
 	$(DBT)/bin/python $(PYTEST) tests/connectors/test_dbt.py

@@ -28,7 +28,7 @@ NO_FRAME = frozenset(
         "sklearn.feature_extraction._dict_vectorizer.DictVectorizer",
     }
 )
-"""Classes that are not fitted on a table; tests/unit/importers/test_sklearn_text.py has them."""
+"""Classes that are not fitted on a table; tests/unit/importers/sklearn/test_text.py has them."""
 
 
 def test_every_imported_class_has_a_case() -> None:

@@ -70,7 +70,7 @@ def fitted(model: Any, frame: Any, y: Array, held: Array) -> tuple[Any, Any]:
             early_stopping_rounds=ROUNDS,
             use_best_model=True,
         )
-    elif name.startswith("DNN"):  # tests/unit/training/test_dnn.py has a loop of torch beside it
+    elif name.startswith("DNN"):  # test_dnn.py has a loop of torch beside it
         estimator.fit(X, y[~held], held_out=(rest, y[held], None), patience=ROUNDS)
     elif name.startswith("Hist"):
         estimator.fit(X, y[~held], X_val=rest, y_val=y[held])

@@ -239,7 +239,7 @@ assert score(np.ones((20, 3))).tolist() == [[3.5]] * 20
 
 @pytest.mark.nightly
 def test_processes_that_start_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     env = {**os.environ, "PYTHONPATH": root, "NUMBA_CACHE_DIR": str(tmp_path)}
     at_once = [subprocess.Popen([sys.executable, "-c", RACE], env=env) for _ in range(3)]
     assert [process.wait(120) for process in at_once] == [0, 0, 0]

@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.mark.nightly
 def test_they_give_what_the_functions_of_python_give(tmp_path: Path) -> None:
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     made = subprocess.run(
         [sys.executable, str(CHILD), str(tmp_path)],

@@ -11,7 +11,7 @@ from sqlml.ir.builder import Builder
 from sqlml.types import Array
 from sqlml.udfs.batch_function import Lookup
 from sqlml.udfs.duckdb.native.plan_words import INLINE, NULL, code_calls, texts_of
-from tests.unit.backends.test_kernel_calls import followed
+from tests.unit.backends.native.test_kernel_calls import followed
 
 
 def as_duckdb(texts: list[str | None]) -> tuple[Array, list[Array]]:

@@ -31,7 +31,7 @@ from sqlml.ir.tree_shape import find_oblivious_trees
 from sqlml.ir.trees import Ensemble
 from tests.support.random_trees import WIDTH, Recipe, grow, rows_for
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SOURCES = (("float32", "float32"), ("float32", "float64"), ("float64", "float64"))
 """Dtypes of tests and of leaves: XGBoost, scikit-learn, LightGBM."""
 

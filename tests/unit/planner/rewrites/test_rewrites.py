@@ -39,7 +39,7 @@ from sqlml.planner.rewrites import rows_by_model
 from sqlml.planner.rewrites.order import RULES, run
 from tests.support.cascaded import put_before, put_filter_before
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "rewrites"
+GOLDEN = Path(__file__).parents[3] / "golden" / "rewrites"
 
 STATEMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {

@@ -36,7 +36,7 @@ assert not heavy, heavy
 
 def score_elsewhere(before: str = "", after: str = "", **env: str) -> str:
     """Score in a process of its own, and return what it wrote to its terminal."""
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     ours, theirs = os.openpty()
     with open(ours, "rb", buffering=0) as terminal:
         try:

@@ -9,7 +9,7 @@ import pytest
 
 from sqlml.planner.syntax.read_outline import read_outline
 from sqlml.planner.syntax.top_k import MIXED_ROWS, UNSUPPORTED, CascadedCall, TopK, find_top_k
-from tests.unit.planner.test_idle_sources import JOINED, columns, returned
+from tests.unit.planner.syntax.test_idle_sources import JOINED, columns, returned
 
 CALL = "predict_score('m', *)"
 
