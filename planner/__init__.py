@@ -8,7 +8,7 @@ nothing and runs no statement, except queries that the user asks it to read whil
 Read first:
 
 * `plan_statement.py`: the entry point. `plan_cache.py` keeps its results.
-* `rewrites/order.py`: all rewrite rules, in their order.
+* `rewrites/apply_rules.py`: all rewrite rules, in their order.
 * `plan/plan_call.py`: the stages that plan one call.
 
 The packages, from the bottom up: `syntax/` parses statements; `program/` prepares a model's Program

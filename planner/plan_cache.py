@@ -10,11 +10,11 @@ has the same name.
 from __future__ import annotations
 
 import datetime
-import decimal
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -33,17 +33,7 @@ Stamp = Callable[[str], Any]
 Question = tuple[str, Any]
 """The kind of a question (a key of `PlanCache._ask`), and the text or texts that it is about."""
 
-_PLAIN_TYPES = (
-    type(None),
-    bool,
-    int,
-    float,
-    str,
-    bytes,
-    datetime.date,
-    datetime.time,
-    decimal.Decimal,
-)
+_PLAIN_TYPES = (type(None), int, float, str, bytes, datetime.date, datetime.time, Decimal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +55,7 @@ class PlanCache:
             "keys": context.unique_keys or str,  # Without unique keys, this is never asked.
             "view": context.view,
             "function type": context.function_type,
-            "steady": context.is_repeatable,
+            "repeatable": context.is_repeatable,
             "names": context.read_names,
         }
         self._settings: Mapping[str, str] = {}
@@ -97,22 +87,20 @@ class PlanCache:
         if entry is not None and self._is_current(entry):
             return entry.plan
         answers: dict[Question, Any] = {}
-        plan_made = plan_statement(
-            sql, parameters, replace(self._record_answers(answers), settings=settings)
-        )
-        if key is not None and not (plan_made is not None and plan_made.is_temporary):
+        context = replace(self._record_answers(answers), settings=settings)
+        plan = plan_statement(sql, parameters, context)
+        if key is not None and (plan is None or not plan.is_temporary):
             with self._lock:
-                self._entries[key] = _Entry(plan_made, answers)
+                self._entries[key] = _Entry(plan, answers)
                 while len(self._entries) > MAX_PLANS:
                     self._entries.popitem(last=False)
-        return plan_made
+        return plan
 
     def _is_current(self, entry: _Entry) -> bool:
-        for question, answer in entry.answers.items():
-            unknown = answer is None and question[0] == "model"
-            if unknown or self._answer(*question) != answer:
-                return False
-        return True
+        return not any(
+            (answer is None and question[0] == "model") or self._answer(*question) != answer
+            for question, answer in entry.answers.items()
+        )
 
     def _answer(self, kind: str, text: Any) -> Any:
         """Return the current answer to a question, as a value that can be compared."""
@@ -125,15 +113,14 @@ class PlanCache:
         """Return the context with functions that record their answers."""
         stamped_together: set[str] = set()  # Models whose stamps `models` records together.
 
-        def noted(kind: str, asked: Callable[[Any], Any], text: Any) -> Any:
-            if kind == "model" and text in stamped_together:
-                return asked(text)
+        def ask_and_record(kind: str, ask: Callable[[Any], Any], text: Any) -> Any:
             if kind == "model":
-                # The stamp comes first, so that a model that changes meanwhile is looked up again.
-                answers[kind, text] = self._answer(kind, text)
-                return asked(text)
+                if text not in stamped_together:
+                    # The stamp comes first, so that a change meanwhile leads to another look-up.
+                    answers[kind, text] = self._answer(kind, text)
+                return ask(text)
             try:
-                answer = answers[kind, text] = asked(text)
+                answer = answers[kind, text] = ask(text)
             except ProbeError as error:
                 answers[kind, text] = str(error)
                 raise
@@ -145,15 +132,15 @@ class PlanCache:
         keys = context.unique_keys
         return replace(
             context,
-            describe=partial(noted, "describe", context.describe),
-            model=partial(noted, "model", context.model),
-            models=partial(noted, "models", context.models),
-            is_user_function=partial(noted, "function", context.is_user_function),
-            unique_keys=None if keys is None else partial(noted, "keys", keys),
-            view=partial(noted, "view", context.view),
-            function_type=partial(noted, "function type", context.function_type),
-            is_repeatable=partial(noted, "steady", context.is_repeatable),
-            read_names=partial(noted, "names", context.read_names),
+            describe=partial(ask_and_record, "describe", context.describe),
+            model=partial(ask_and_record, "model", context.model),
+            models=partial(ask_and_record, "models", context.models),
+            is_user_function=partial(ask_and_record, "function", context.is_user_function),
+            unique_keys=None if keys is None else partial(ask_and_record, "keys", keys),
+            view=partial(ask_and_record, "view", context.view),
+            function_type=partial(ask_and_record, "function type", context.function_type),
+            is_repeatable=partial(ask_and_record, "repeatable", context.is_repeatable),
+            read_names=partial(ask_and_record, "names", context.read_names),
         )
 
 

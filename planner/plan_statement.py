@@ -11,11 +11,11 @@ from functools import cache, partial
 from typing import Any
 
 from sqlml.errors import ParseError
-from sqlml.planner.binding.context import Context, NoColumns
+from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.plan.plan import Plan
+from sqlml.planner.rewrites.apply_rules import rewrite
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.tentative_rules import rewritten
 from sqlml.planner.syntax.arguments import replace_calls_with_null
 from sqlml.planner.syntax.parameters import Parameters
 from sqlml.planner.syntax.read_outline import read_outline
@@ -24,10 +24,7 @@ from sqlml.planner.syntax.read_outline import read_outline
 def plan_statement(
     sql: str, parameters: Any, context: Context, without: Collection[str] = ()
 ) -> Plan | None:
-    """Return the plan of a statement; None if it does not use models.
-
-    Args:
-        without: the names of rules that are not applied.
+    """Return the plan of a statement by all rules but `without`; None if it does not use models.
 
     Raises:
         ParseError: the statement calls a model, and sqlml cannot parse it.
@@ -35,43 +32,12 @@ def plan_statement(
             the message says what to change.
     """
     try:
-        read = read_statement(sql, parameters, context)
+        statement = read_statement(sql, parameters, context)
     except ParseError as error:
         return _plan_unreadable(sql, error, context)
-    draft = rewritten(read, without)
-    uses_models = draft.targets or draft.edits or draft.expanded is not None
-    return _build_plan(sql, draft) if uses_models else None
-
-
-def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
-    """Return the draft of a statement before all rules, with a context that caches answers.
-
-    Raises:
-        ParseError: sqlml cannot parse the statement.
-    """
-    outline = read_outline(sql, context.dialect.name)
-    cached_context = replace(
-        context,
-        model=cache(context.model),
-        describe=cache(context.describe),
-        estimate_rows=cache(context.estimate_rows),
-        explain_against=cache(context.explain_against),
-        known_columns={},
-        why_no_columns=partial(_wait_for_kernels, context.why_no_columns)
-        if outline.is_stored
-        else context.why_no_columns,
-        is_stored=outline.is_stored,
-    )
-    parameter_values = Parameters(outline.parameters, parameters, context.type_of)
-    return Draft(outline=outline, context=cached_context, parameters=parameter_values)
-
-
-def _wait_for_kernels(no_columns: NoColumns, _: bool) -> str | None:
-    """Return the engine's answer after kernels are compiled: a view stores its functions."""
-    return no_columns(True)
-
-
-def _build_plan(sql: str, draft: Draft) -> Plan:
+    draft = rewrite(statement, without)
+    if not (draft.targets or draft.edits or draft.expanded is not None):
+        return None
     sql_text = draft.sql
     remaining, dropped_names = draft.parameters.remaining_values()
     if draft.has_parameters_in_calls:
@@ -87,6 +53,30 @@ def _build_plan(sql: str, draft: Draft) -> Plan:
     )
 
 
+def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
+    """Return the draft of a statement before all rules, with a context that caches answers.
+
+    Raises:
+        ParseError: sqlml cannot parse the statement.
+    """
+    outline = read_outline(sql, context.dialect.name)
+    why_no_columns = context.why_no_columns
+    if outline.is_stored:  # a view stores its functions, so it waits until kernels are compiled
+        why_no_columns = partial(lambda ask, _: ask(True), why_no_columns)
+    cached_context = replace(
+        context,
+        model=cache(context.model),
+        describe=cache(context.describe),
+        estimate_rows=cache(context.estimate_rows),
+        explain_against=cache(context.explain_against),
+        known_columns={},
+        why_no_columns=why_no_columns,
+        is_stored=outline.is_stored,
+    )
+    parameter_values = Parameters(outline.parameters, parameters, context.type_of)
+    return Draft(outline=outline, context=cached_context, parameters=parameter_values)
+
+
 def _plan_unreadable(sql: str, error: ParseError, context: Context) -> Plan | None:
     """Return the plan of an unparsable statement: without its calls, so that the engine reports it.
 
@@ -96,16 +86,16 @@ def _plan_unreadable(sql: str, error: ParseError, context: Context) -> Plan | No
         ParseError: the engine can parse the statement.
     """
     try:
-        without_models = replace_calls_with_null(sql, context.dialect.name)
+        sql_without_calls = replace_calls_with_null(sql, context.dialect.name)
     except ParseError:
         return None
-    if without_models is None:
+    if sql_without_calls is None:
         return None
     try:
-        context.describe(without_models)
+        context.describe(sql_without_calls)
     except ProbeError as refusal:
         if str(refusal).startswith(("Parser", "Syntax")):
-            return Plan(sql, without_models, ())
+            return Plan(sql, sql_without_calls, ())
     raise ParseError(
         f"sqlml cannot read this statement ({error.message}); move the part that it cannot read "
         "into a view, and call the model on the view",

@@ -8,8 +8,7 @@ at the argument.
 Read first:
 
 * `context.py`: the `Context`, which is all that the planner may ask of the engine and the catalog.
-* `bind.py`: arguments become features, by name, by struct, by list or by position; `stars.py`
-  expands stars.
+* `bind.py`: arguments become features, by name, star, struct, list or position.
 * `probe_queries.py`: the probes, small queries by which the engine tells names and types.
 
 `requested_output.py` finds the model and output of a call, and `models_of_rows.py` the models that

@@ -1,13 +1,11 @@
-"""Binding of a call's arguments to the features of its model: by name, by struct, by list or by
-position.
-"""
+"""Binding of a call's arguments to the features of its model: by name, struct, list or position."""
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from sqlml.dialects.type_names import UNTYPED, element, struct_fields
@@ -26,147 +24,12 @@ from sqlml.planner.binding.column_types import (
     convert_to_json,
     parenthesize,
 )
-from sqlml.planner.binding.probe_queries import Column, Scope, is_row_of_table
-from sqlml.planner.binding.stars import (
-    expand_star,
-    find_blamed_offset,
-    list_star_names,
-    read_candidates,
-)
-from sqlml.planner.syntax.outline import Argument, ModelCall
+from sqlml.planner.binding.probe_queries import Column, Scope
+from sqlml.planner.syntax.outline import Argument, ModelCall, Outline, Star
 from sqlml.suggestions import closest
 from sqlml.types import NESTED, Feature, features_behind_blanks, fold
 
 _LENGTH = re.compile(r"\[(\d+)\]$")
-
-
-def unwrap_list(positional: Sequence[Argument], features: Sequence[Feature]) -> Sequence[Argument]:
-    """Return the arguments in `f('m', [a, b])`, which mean the same as `f('m', a, b)`; otherwise
-    `positional`.
-    """
-    if len(positional) != 1 or positional[0].items is None or _is_single_nested(features):
-        return positional
-    return positional[0].items
-
-
-def bind_list(
-    argument: Argument,
-    kind: str,
-    features: Sequence[Feature],
-    used: frozenset[str],
-    model: str,
-    scope: Scope,
-) -> dict[str, Bound] | None:
-    """Bind the elements of a list of type `kind` to the features in `used`; return None for other
-    types.
-
-    A NULL list makes each feature NULL. A list of another length is an error of the query.
-
-    Raises:
-        ArityError: an array has another length.
-        ColumnTypeError: its elements do not fit a feature.
-    """
-    element_type, dialect = element(kind), scope.dialect
-    if element_type is None or _is_single_nested(features):
-        return None
-    count, at = len(features), argument.span.start
-    expectation = f"{model} takes {count} features by position"
-    fixed_length = _LENGTH.search(kind)
-    if fixed_length is not None and int(fixed_length[1]) != count:
-        raise ArityError(f"{expectation}, but the array has {fixed_length[1]}", scope.sql, at)
-    values = parenthesize(scope.text(argument.span))
-    bounds: dict[str, Bound] = {}
-    for position, feature in enumerate(features, 1):
-        if feature.name not in used:
-            continue
-        bound = convert_to_feature(
-            Bound(dialect.at(values, position), element_type), feature, model, scope, at
-        )
-        if fixed_length is None and not bounds:  # the first feature checks the length for all
-            length = dialect.length(values)
-            error = dialect.error(dialect.quote_string(f"{expectation}; a list has another length"))
-            checked = f"CASE WHEN {length} <> {count} THEN {error} ELSE {bound.sql} END"
-            bound = replace(bound, sql=checked)
-        bounds[feature.name] = bound
-    return bounds
-
-
-def _is_single_nested(features: Sequence[Feature]) -> bool:
-    """Return whether the only feature is itself a list."""
-    return len(features) == 1 and features[0].kind in NESTED
-
-
-def read_struct(positional: Sequence[Argument], scope: Scope) -> Available | None:
-    """Return the fields of the only argument if it is a struct or a table's row; otherwise None."""
-    if len(positional) != 1:
-        return None
-    (argument,) = positional
-    literal = _read_struct_literal(argument, scope)
-    if literal is not None:
-        return literal
-    sql = scope.text(argument.span)
-    try:
-        (column,) = scope.single_columns([argument.span])
-    except BindError:
-        return None
-    fields = struct_fields(column.type)
-    if fields is None:
-        return None
-    # The engine builds a table's row again for each field that is read, so the columns are read
-    # instead. Fields of a struct column c are not read as `c.a`, which would be a column of a table
-    # named c.
-    is_row = _can_read_columns(argument, [field.name for field in fields], scope)
-    available: Available = {}
-    for field in fields:
-        field_sql = scope.dialect.field(sql, field.name)
-        if is_row:
-            field_sql = f"{sql}.{scope.dialect.quote_name(field.name)}"
-        available.setdefault(fold(field.name), []).append(Bound(field_sql, field.type))
-    return available
-
-
-def _can_read_columns(argument: Argument, fields: Sequence[str], scope: Scope) -> bool:
-    """Return whether an argument is the row of a table whose columns can be read instead.
-
-    They cannot if the query groups its rows by that row.
-    """
-    names = [word for word, _ in _identifiers_in(argument.span, scope)]
-    if scope.block is None or argument.column is None or names != [argument.column]:
-        return False
-    group_identifiers = (
-        () if scope.block.group is None else _identifiers_in(scope.block.group, scope)
-    )
-    for word, offset in group_identifiers:
-        in_call = overlaps(Span(offset, offset + 1), scope.outline.outer_calls)
-        if word == argument.column and not in_call:
-            return False
-    return is_row_of_table(
-        scope.text(argument.span),
-        argument.column,
-        fields,
-        scope.block,
-        scope.probed,
-        scope.describe,
-    )
-
-
-def _identifiers_in(span: Span, scope: Scope) -> Sequence[tuple[str, int]]:
-    """Return the folded identifiers in a span with their offsets."""
-    identifiers = scope.outline.identifiers
-    first = bisect_left(identifiers, span.start, key=itemgetter(1))
-    return identifiers[first : bisect_left(identifiers, span.end, key=itemgetter(1))]
-
-
-def _read_struct_literal(argument: Argument, scope: Scope) -> Available | None:
-    """Return the entries of `{'a': x, 'b': y}`."""
-    if argument.fields is None:
-        return None
-    spans = [place for _, place in argument.fields]
-    available: Available = {}
-    for (name, place), column in zip(argument.fields, scope.single_columns(spans), strict=True):
-        value = Bound(parenthesize(scope.text(place)), column.type)
-        available.setdefault(fold(name), []).append(value)
-    return available
 
 
 def bind(
@@ -188,22 +51,17 @@ def bind(
 
     Raises:
         MissingColumnError, AmbiguousColumnError, ArityError, ColumnOrderError, ColumnTypeError,
-            BindError: an argument does
-        not fit a feature; the error points at the call.
+            BindError: an argument does not fit a feature; the error points at the call.
     """
+    binder = _Binder(call, features, used, model, scope, fold_blanks)
+    if not call.arguments:
+        if used:
+            message = f"{call.function} needs the features of {model}: write *, or "
+            raise ArityError(message + _list_names(features), scope.sql, call.span.start)
+        return {}
     named = [a for a in call.arguments if a.name is not None]
     stars = [a for a in call.arguments if a.star is not None]
     positional = [a for a in call.arguments if a.name is None and a.star is None]
-    at = call.span.start
-    if not call.arguments:
-        if used:
-            raise ArityError(
-                f"{call.function} needs the features of {model}: write *, or "
-                f"{_list_names(features)}",
-                scope.sql,
-                at,
-            )
-        return {}
     if named or stars:
         if positional:
             raise BindError(
@@ -212,23 +70,24 @@ def bind(
                 scope.sql,
                 positional[0].span.start,
             )
-        _check_names(call, named, features, model, scope, fold_blanks)
-        available = _collect_named_columns(call, named, stars, scope)
+        binder.check_names(named)
+        available = binder.collect_named_columns(named, stars)
     else:
-        positional = [*unwrap_list(positional, features)]
-        structs = read_struct(positional, scope)
-        if call.function == "predict_proba" and len(positional) == 2 and structs is None:
+        if len(positional) == 1 and positional[0].items is not None and not binder.is_nested:
+            positional = list(positional[0].items)  # f('m', [a, b]) means f('m', a, b)
+        fields = _read_struct(positional, scope)
+        if call.function == "predict_proba" and len(positional) == 2 and fields is None:
             _reject_class_by_position(call, positional, scope)
-        if structs is None or _is_map_argument(structs, features):
-            return _bind_by_position(call, positional, features, used, model, scope)
-        available = structs
+        if fields is None or binder.is_map_argument(fields):
+            return binder.bind_by_position(positional)
+        available = fields
     if fold_blanks:
         for name, feature in features_behind_blanks(features, available).items():
             available.setdefault(fold(feature.name), []).extend(available.pop(name))
     if missing_is_null:
         for feature in features:
             available.setdefault(fold(feature.name), [Bound("NULL", UNTYPED[0])])
-    return _bind_by_name(call, available, features, used, model, scope)
+    return binder.bind_by_name(available)
 
 
 def find_other_columns(
@@ -236,131 +95,266 @@ def find_other_columns(
 ) -> tuple[str, ...]:
     """Return the columns of the call's stars that are not features of its model."""
     stars = [a.star for a in call.arguments if a.star is not None]
-    names = dict.fromkeys(name for star in stars for name in list_star_names(star, scope))
+    names = dict.fromkeys(name for star in stars for name in _list_star_names(star, scope))
     feature_names = {fold(f.name) for f in features}
     renamed = features_behind_blanks(features, names) if fold_blanks else {}
     return tuple(name for name in names if fold(name) not in feature_names and name not in renamed)
 
 
-def _is_map_argument(structs: Available, features: Sequence[Feature]) -> bool:
-    """Return whether the only struct is the map that a model of one map reads, and not a row with a
-    map.
-    """
-    if len(features) != 1 or features[0].kind != "map":
+def _read_struct(positional: Sequence[Argument], scope: Scope) -> Available | None:
+    """Return the fields of the only argument if it is a struct or a table's row; otherwise None."""
+    if len(positional) != 1:
+        return None
+    (argument,) = positional
+    available: Available = {}
+    if argument.fields is not None:  # {'a': x, 'b': y}
+        columns = scope.single_columns([span for _, span in argument.fields])
+        for (name, span), column in zip(argument.fields, columns, strict=True):
+            value = Bound(parenthesize(scope.text(span)), column.type)
+            available.setdefault(fold(name), []).append(value)
+        return available
+    try:
+        (column,) = scope.single_columns([argument.span])
+    except BindError:
+        return None
+    fields = struct_fields(column.type)
+    if fields is None:
+        return None
+    # The engine builds a table's row again for each field that is read, so the columns are read
+    # instead. Fields of a struct column c are not read as `c.a`, which would be a column of a table
+    # named c.
+    sql, dialect = scope.text(argument.span), scope.dialect
+    is_row = _can_read_columns(argument, [field.name for field in fields], scope)
+    for field in fields:
+        column_sql = f"{sql}.{dialect.quote_name(field.name)}"
+        field_sql = column_sql if is_row else dialect.field(sql, field.name)
+        available.setdefault(fold(field.name), []).append(Bound(field_sql, field.type))
+    return available
+
+
+def _can_read_columns(argument: Argument, fields: Sequence[str], scope: Scope) -> bool:
+    """Return whether an argument is a table's row, and the query does not group its rows by it."""
+    block, name = scope.block, argument.column
+    if block is None or name is None:
         return False
-    fields = structs.get(fold(features[0].name), [])
-    return all(convert_to_json(b.sql, b.type, "map") is None for b in fields)
+    if [word for word, _ in _identifiers_in(argument.span, scope)] != [name]:
+        return False
+    for word, offset in () if block.group is None else _identifiers_in(block.group, scope):
+        in_call = overlaps(Span(offset, offset + 1), scope.outline.outer_calls)
+        if word == name and not in_call:
+            return False
+    return scope.is_row_of_table(scope.text(argument.span), name, fields)
+
+
+def _identifiers_in(span: Span, scope: Scope) -> Sequence[tuple[str, int]]:
+    """Return the folded identifiers in a span with their offsets."""
+    identifiers = scope.outline.identifiers
+    first = bisect_left(identifiers, span.start, key=itemgetter(1))
+    return identifiers[first : bisect_left(identifiers, span.end, key=itemgetter(1))]
 
 
 def _reject_class_by_position(
     call: ModelCall, positional: Sequence[Argument], scope: Scope
 ) -> None:
-    """Raise BindError for a row and a class by position, which only the macro for plain connections
-    takes.
-    """
+    """Raise BindError for a row and a class, which only the macro for plain connections takes."""
     row, last = positional
-    if read_struct([row], scope) is None:
-        return
-    raise BindError(
-        f"name the class: {call.function}(.., {scope.text(row.span)}, class := "
-        f"{scope.text(last.span)})",
-        scope.sql,
-        last.span.start,
-    )
-
-
-def _check_names(
-    call: ModelCall,
-    named: Sequence[Argument],
-    features: Sequence[Feature],
-    model: str,
-    scope: Scope,
-    fold_blanks: bool,
-) -> None:
-    """Raise BindError for a named argument that is not a feature; a star may bring in other
-    columns.
-    """
-    feature_names = {fold(f.name): f.name for f in features}
-    written = [argument.name or "" for argument in named]
-    renamed = features_behind_blanks(features, written) if fold_blanks else {}
-    for argument, name in zip(named, written, strict=True):
-        if fold(name) in feature_names or name in renamed:
-            continue
-        candidates = (
-            [*feature_names, "class"] if call.function == "predict_proba" else [*feature_names]
-        )
-        close = closest(fold(name), candidates)
-        suggestion = close and feature_names.get(close, close)
-        hint = f"did you mean {suggestion!r}?" if suggestion else f"it has {_list_names(features)}"
+    if _read_struct([row], scope) is not None:
         raise BindError(
-            f"{model} has no feature {name!r}; {hint}",
+            f"name the class: {call.function}(.., {scope.text(row.span)}, class := "
+            f"{scope.text(last.span)})",
             scope.sql,
-            argument.name_start,
+            last.span.start,
         )
 
 
-def _collect_named_columns(
-    call: ModelCall, named: Sequence[Argument], stars: Sequence[Argument], scope: Scope
-) -> Available:
-    available: Available = {}
-    for star in stars:
-        assert star.star is not None
-        for name, bound in expand_star(star.star, star.span.start, scope):
-            available.setdefault(fold(name), []).append(bound)
-    texts = [scope.text(a.span) for a in named]
-    if texts:
-        columns = _describe_columns(call, named, scope)
+@dataclass(frozen=True, slots=True)
+class _Binder:
+    """The binding of one call; its attributes are the arguments of `bind`."""
+
+    call: ModelCall
+    features: Sequence[Feature]
+    used: frozenset[str]
+    model: str
+    scope: Scope
+    fold_blanks: bool
+
+    @property
+    def is_nested(self) -> bool:
+        """True if the only feature is itself a list or a map."""
+        return len(self.features) == 1 and self.features[0].kind in NESTED
+
+    def is_map_argument(self, fields: Available) -> bool:
+        """Return whether a struct is the map that a model of one map reads, not a row with it."""
+        if len(self.features) != 1 or self.features[0].kind != "map":
+            return False
+        bounds = fields.get(fold(self.features[0].name), [])
+        return all(convert_to_json(b.sql, b.type, "map") is None for b in bounds)
+
+    def check_names(self, named: Sequence[Argument]) -> None:
+        """Raise BindError for a named argument that is not a feature."""
+        feature_names = {fold(f.name): f.name for f in self.features}
+        written = [argument.name or "" for argument in named]
+        renamed = features_behind_blanks(self.features, written) if self.fold_blanks else {}
+        for argument, name in zip(named, written, strict=True):
+            if fold(name) in feature_names or name in renamed:
+                continue
+            more = ["class"] if self.call.function == "predict_proba" else []
+            close = closest(fold(name), [*feature_names, *more])
+            if close:
+                hint = f"did you mean {feature_names.get(close, close)!r}?"
+            else:
+                hint = f"it has {_list_names(self.features)}"
+            message = f"{self.model} has no feature {name!r}; {hint}"
+            raise BindError(message, self.scope.sql, argument.name_start)
+
+    def collect_named_columns(
+        self, named: Sequence[Argument], stars: Sequence[Argument]
+    ) -> Available:
+        """Return the columns of stars, overridden by named arguments."""
+        scope, available = self.scope, Available()
+        for argument in stars:
+            assert argument.star is not None
+            for name, bound in _expand_star(argument.star, argument.span.start, scope):
+                available.setdefault(fold(name), []).append(bound)
         names: set[str] = set()
-        for argument, sql, column in zip(named, texts, columns, strict=True):
+        columns = self.describe_columns(named) if named else ()
+        for argument, column in zip(named, columns, strict=True):
             folded = fold(argument.name or "")
             if folded in names:
-                offset = argument.name_start
-                raise BindError(f"{argument.name} := is given twice", scope.sql, offset)
+                message = f"{argument.name} := is given twice"
+                raise BindError(message, scope.sql, argument.name_start)
             names.add(folded)
-            # A named argument overrides the columns of a star.
-            available[folded] = [Bound(parenthesize(sql), column.type)]
-    return available
+            available[folded] = [Bound(parenthesize(scope.text(argument.span)), column.type)]
+        return available
 
+    def describe_columns(self, arguments: Sequence[Argument]) -> tuple[Column, ...]:
+        """Return the column of each argument; errors point at the name that is wrong."""
+        scope = self.scope
+        try:
+            return scope.single_columns([a.span for a in arguments])
+        except BindError as error:
+            if error.offset is not None:
+                raise
+            offset = _find_blamed_offset(scope.outline, error.message, self.call.span.start)
+            raise BindError(error.message, scope.sql, offset) from None
 
-def _bind_by_name(
-    call: ModelCall,
-    available: Available,
-    features: Sequence[Feature],
-    used: frozenset[str],
-    model: str,
-    scope: Scope,
-) -> dict[str, Bound]:
-    at = call.span.start
-    missing = [f.name for f in features if f.name in used and fold(f.name) not in available]
-    if missing:
-        quoted = scope.dialect.quote_name(missing[0])
-        message = _describe_missing(missing, sorted(available), model, quoted)
-        if len(missing) == len(used) and _have_default_names(features):
-            message += (
-                f". A model that was fitted without names calls its columns {features[0].name}, "
-                f"...: bind by position, as in {call.function}(.., a, b, ...), or name them by "
-                "INPUT (...) or inputs= when you register it"
-            )
-        raise MissingColumnError(message, scope.sql, at)
-    bound: dict[str, Bound] = {}
-    for feature in features:
-        if feature.name not in used:
-            continue
-        choices = available[fold(feature.name)]
-        if len(choices) > 1:
-            feature_sql, star_sql = (
-                scope.dialect.quote_name(feature.name),
-                scope.dialect.star_without([".."]),
-            )
-            raise AmbiguousColumnError(
-                f"feature {feature.name!r} of {model} is ambiguous: {len(choices)} columns have "
-                f"that name{_describe_owners(choices[0], scope)}; say which with "
-                f"{feature_sql} := .., t.* or {star_sql}",
+    def bind_by_name(self, available: Available) -> dict[str, Bound]:
+        """Bind each used feature to the only column of its name."""
+        scope, at = self.scope, self.call.span.start
+        used = [feature for feature in self.features if feature.name in self.used]
+        missing = [f.name for f in used if fold(f.name) not in available]
+        if missing:
+            message = self.describe_missing(missing, sorted(available))
+            raise MissingColumnError(message, scope.sql, at)
+        bound: dict[str, Bound] = {}
+        for feature in used:
+            first, *others = available[fold(feature.name)]
+            if others:
+                raise AmbiguousColumnError(
+                    f"feature {feature.name!r} of {self.model} is ambiguous: {len(others) + 1} "
+                    f"columns have that name{_describe_owners(first, scope)}; say which with "
+                    f"{scope.dialect.quote_name(feature.name)} := .., t.* or "
+                    f"{scope.dialect.star_without(['..'])}",
+                    scope.sql,
+                    at,
+                )
+            bound[feature.name] = convert_to_feature(first, feature, self.model, scope, at)
+        return bound
+
+    def describe_missing(self, missing: list[str], available_names: list[str]) -> str:
+        """Return the message for missing features, with the names that may be meant."""
+        descriptions = []
+        for name in missing[:10]:
+            close = closest(fold(name), available_names)
+            descriptions.append(f"{name!r}" + (f" (did you mean {close!r}?)" if close else ""))
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        columns, them = ("columns", "them") if len(missing) > 1 else ("column", "it")
+        shown = ", ".join(available_names[:30]) + (", .." if len(available_names) > 30 else "")
+        message = (
+            f"{self.model} needs {columns} {', '.join(descriptions)}{more}, not among: "
+            f"{shown or 'no columns at all (is there a FROM clause?)'}; add {them} to the query "
+            f"or write {self.scope.dialect.quote_name(missing[0])} := <expression>"
+        )
+        first = self.features[0].name
+        has_default_names = all(
+            feature.name == f"{first.removesuffix('0')}{i}"
+            for i, feature in enumerate(self.features)
+        )
+        if len(missing) < len(self.used) or not has_default_names:
+            return message
+        return (
+            f"{message}. A model that was fitted without names calls its columns {first}, ...: "
+            f"bind by position, as in {self.call.function}(.., a, b, ...), or name them by "
+            "INPUT (...) or inputs= when you register it"
+        )
+
+    def bind_by_position(self, positional: Sequence[Argument]) -> dict[str, Bound]:
+        """Bind the features to arguments in the same order, or to the elements of the only one."""
+        features, scope = self.features, self.scope
+        values = self.bind_list(positional[0]) if len(positional) == 1 else None
+        if values is not None:
+            return values
+        if len(positional) != len(features):
+            raise ArityError(
+                f"{self.model} takes {len(features)} features by position "
+                f"({_list_names(features)}), but got {len(positional)}; write * to bind by name",
                 scope.sql,
-                at,
+                self.call.span.start,
             )
-        bound[feature.name] = convert_to_feature(choices[0], feature, model, scope, at)
-    return bound
+        written = [a.column for a in positional]
+        expected = [fold(f.name) for f in features]
+        if None not in written and written != expected:
+            if sorted(w for w in written if w) == sorted(expected):
+                raise ColumnOrderError(
+                    f"these are the features of {self.model} in another order, which would feed "
+                    f"them to the wrong inputs; write {self.call.function}(.., *), or the order "
+                    f"{_list_names(features)}",
+                    scope.sql,
+                    positional[0].span.start,
+                )
+        columns = self.describe_columns(positional)
+        bound: dict[str, Bound] = {}
+        for argument, feature, column in zip(positional, features, columns, strict=True):
+            if feature.name in self.used:
+                value = Bound(parenthesize(scope.text(argument.span)), column.type)
+                at = argument.span.start
+                bound[feature.name] = convert_to_feature(value, feature, self.model, scope, at)
+        return bound
+
+    def bind_list(self, argument: Argument) -> dict[str, Bound] | None:
+        """Bind the used features to the elements of an argument; None if it is not such a list.
+
+        A NULL list makes each feature NULL. An array of another length raises ArityError, a list of
+        another length fails when it is scored.
+        """
+        scope, dialect, at = self.scope, self.scope.dialect, argument.span.start
+        if argument.literal is not None or self.is_nested:
+            return None
+        try:
+            (column,) = scope.single_columns([argument.span])
+        except BindError:
+            return None  # the caller reports the error
+        element_type = element(column.type)
+        if element_type is None:
+            return None
+        count = len(self.features)
+        expectation = f"{self.model} takes {count} features by position"
+        fixed_length = _LENGTH.search(column.type)
+        if fixed_length is not None and int(fixed_length[1]) != count:
+            raise ArityError(f"{expectation}, but the array has {fixed_length[1]}", scope.sql, at)
+        values = parenthesize(scope.text(argument.span))
+        bounds: dict[str, Bound] = {}
+        for position, feature in enumerate(self.features, 1):
+            if feature.name not in self.used:
+                continue
+            value = Bound(dialect.at(values, position), element_type)
+            bound = convert_to_feature(value, feature, self.model, scope, at)
+            if fixed_length is None and not bounds:  # the first feature checks the length for all
+                message = dialect.quote_string(f"{expectation}; a list has another length")
+                check = f"{dialect.length(values)} <> {count} THEN {dialect.error(message)}"
+                bound = replace(bound, sql=f"CASE WHEN {check} ELSE {bound.sql} END")
+            bounds[feature.name] = bound
+        return bounds
 
 
 def _describe_owners(bound: Bound, scope: Scope) -> str:
@@ -368,107 +362,94 @@ def _describe_owners(bound: Bound, scope: Scope) -> str:
     try:
         scope.describe_items([bound.sql])
     except BindError as error:
-        tables = read_candidates(error.message)
+        tables = _read_candidates(error.message)
         if tables:
             return f" ({' and '.join(tables)})"
     return ""
 
 
-def _describe_missing(
-    missing: list[str], available_names: list[str], model: str, quoted: str
-) -> str:
-    descriptions = []
-    for name in missing[:10]:
-        close = closest(fold(name), available_names)
-        descriptions.append(f"{name!r}" + (f" (did you mean {close!r}?)" if close else ""))
-    more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-    shown = ", ".join(available_names[:30]) + (", .." if len(available_names) > 30 else "")
-    none = "no columns at all (is there a FROM clause?)"
-    return (
-        f"{model} needs {'columns' if len(missing) > 1 else 'column'} "
-        f"{', '.join(descriptions)}{more}, "
-        f"not among: {shown or none}; add {'them' if len(missing) > 1 else 'it'} to "
-        f"the query or write {quoted} := <expression>"
-    )
-
-
-def _have_default_names(features: Sequence[Feature]) -> bool:
-    """Return whether the features have a library's default names: a word and 0, 1, ..."""
-    stem = features[0].name.removesuffix("0")
-    return all(feature.name == f"{stem}{i}" for i, feature in enumerate(features))
-
-
-def _bind_by_position(
-    call: ModelCall,
-    positional: Sequence[Argument],
-    features: Sequence[Feature],
-    used: frozenset[str],
-    model: str,
-    scope: Scope,
-) -> dict[str, Bound]:
-    at = call.span.start
-    values = _bind_list_argument(positional, features, used, model, scope)
-    if values is not None:
-        return values
-    if len(positional) != len(features):
-        raise ArityError(
-            f"{model} takes {len(features)} features by position ({_list_names(features)}), but "
-            f"got {len(positional)}; write * to bind by name",
-            scope.sql,
-            at,
-        )
-    written = [a.column for a in positional]
-    expected = [fold(f.name) for f in features]
-    if None not in written and written != expected:
-        if sorted(w for w in written if w) == sorted(expected):
-            raise ColumnOrderError(
-                f"these are the features of {model} in another order, which would feed them to "
-                f"the wrong inputs; write {call.function}(.., *), or the order "
-                f"{_list_names(features)}",
-                scope.sql,
-                positional[0].span.start,
-            )
-    texts = [scope.text(a.span) for a in positional]
-    columns = _describe_columns(call, positional, scope)
-    bound: dict[str, Bound] = {}
-    for argument, feature, sql, column in zip(positional, features, texts, columns, strict=True):
-        if feature.name in used:
-            value = Bound(parenthesize(sql), column.type)
-            bound[feature.name] = convert_to_feature(
-                value, feature, model, scope, argument.span.start
-            )
-    return bound
-
-
-def _bind_list_argument(
-    positional: Sequence[Argument],
-    features: Sequence[Feature],
-    used: frozenset[str],
-    model: str,
-    scope: Scope,
-) -> dict[str, Bound] | None:
-    """Bind the only argument if it is a list of the features' values; otherwise return None."""
-    if len(positional) != 1 or positional[0].literal is not None:
-        return None
-    try:
-        (column,) = scope.single_columns([positional[0].span])
-    except BindError:
-        return None  # the caller reports the error
-    return bind_list(positional[0], column.type, features, used, model, scope)
-
-
-def _describe_columns(
-    call: ModelCall, arguments: Sequence[Argument], scope: Scope
-) -> tuple[Column, ...]:
-    try:
-        return scope.single_columns([a.span for a in arguments])
-    except BindError as error:
-        if error.offset is not None:
-            raise
-        offset = find_blamed_offset(scope.outline, error.message, call.span.start)
-        raise BindError(error.message, scope.sql, offset) from None
-
-
 def _list_names(features: Sequence[Feature]) -> str:
     names = [f.name for f in features]
     return ", ".join(names[:12]) + (f", .. {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def _expand_star(star: Star, offset: int, scope: Scope) -> list[tuple[str, Bound]]:
+    """Return the columns of a star at `offset`: each name with the expression that reads it."""
+    qualifier = "" if star.qualifier is None else scope.text(star.qualifier)
+    columns = []
+    for column in _describe_star(star, offset, scope):
+        folded = fold(column.name)
+        if folded in star.replaced:
+            column_sql = parenthesize(scope.text(star.replaced[folded]))
+        elif folded in star.renamed:
+            column_sql = qualifier + scope.text(star.renamed[folded])
+        else:
+            column_sql = qualifier + scope.dialect.quote_name(column.name)
+        columns.append((column.name, Bound(column_sql, column.type)))
+    if any("." in e for e in star.excluded) and not qualifier:
+        return [_qualify_ambiguous(name, bound, scope, star.excluded) for name, bound in columns]
+    return columns
+
+
+def _list_star_names(star: Star, scope: Scope) -> list[str]:
+    """Return the names of a star's columns."""
+    return [column.name for column in _describe_star(star, star.select.start, scope)]
+
+
+def _describe_star(star: Star, offset: int, scope: Scope) -> tuple[Column, ...]:
+    try:
+        (columns,) = scope.columns([star.select])
+    except BindError as error:
+        if scope.block is None or not (scope.block.sources or scope.block.parent):
+            message = "* needs a FROM clause here; name the features, as in tenure := 12"
+            raise BindError(message, scope.sql, offset) from None
+        offset = _find_blamed_offset(scope.outline, error.message, offset)
+        raise BindError(error.message, scope.sql, offset) from None
+    return columns
+
+
+def _qualify_ambiguous(
+    name: str, bound: Bound, scope: Scope, excluded: frozenset[str]
+) -> tuple[str, Bound]:
+    """Qualify a column with its table: after `* EXCLUDE (b.id)` a bare `id` stays ambiguous."""
+    try:
+        scope.describe_items([bound.sql])
+    except BindError as error:
+        for choice in _read_candidates(error.message):
+            if fold(choice) not in excluded:
+                qualified = ".".join(map(scope.dialect.quote_name, choice.split(".")))
+                return name, Bound(qualified, bound.type)
+    return name, bound
+
+
+_UNKNOWN_NAME = re.compile(
+    r'with name "?([^"\s]+)"? does not exist|Referenced (?:column|table) "([^"]+)" not found'
+    r'|does not have a column named "([^"]+)"|with name `([^`]+)` cannot be resolved'
+)
+"""The engine's messages about an unknown name."""
+
+
+def _find_blamed_offset(outline: Outline, message: str, offset: int) -> int:
+    """Return the offset of the name in the engine's message; `offset` if it does not occur.
+
+    If it occurs several times, the first after `offset` is returned.
+    """
+    match = _UNKNOWN_NAME.search(message)
+    if match is None:
+        return offset
+    name = fold(next(g for g in match.groups() if g is not None).split(".")[-1])
+    offsets = [start for word, start in outline.identifiers if word == name] or [offset]
+    return next((start for start in offsets if start >= offset), offsets[-1])
+
+
+_AMBIGUOUS = re.compile(r"""["']([^"'\s]+\.[^"'\s]+)["']|((?:`[^`]+`\.)+`[^`]+`)""")
+"""The candidates in an engine's error: (use: 'a.id' or 'b.id'), or in other quotes."""
+
+
+def _read_candidates(message: str) -> list[str]:
+    """Return the columns that an ambiguous name may mean according to the engine's message.
+
+    >>> _read_candidates("could be: [`c`.`a`, `x`.`a`]"), _read_candidates('use: "c.a" or "x.a"')
+    (['c.a', 'x.a'], ['c.a', 'x.a'])
+    """
+    return [(a or b).replace("`", "") for a, b in _AMBIGUOUS.findall(message)]

@@ -1,6 +1,4 @@
-"""Conversions of columns to features: which types fit which kind, and the SQL expression of the
-conversion.
-"""
+"""Conversions of columns to features: which types fit which kind, and the SQL that converts."""
 
 from __future__ import annotations
 
@@ -35,8 +33,7 @@ _NESTED_TYPES: Mapping[Kind, str] = MappingProxyType(
 
 
 def convert_to_json(sql: str, type: str, kind: Kind, dialect: Dialect = DUCKDB) -> str | None:
-    """Return an expression as JSON, which feeds nested features; None if its type does not fit
-    `kind`.
+    """Return an expression as JSON, which feeds nested features; None if its type does not fit.
 
     An untyped expression is NULL, or a parameter whose value decides its type.
     """
@@ -64,32 +61,32 @@ def suggest_conversion(sql: str, type: str, kind: Kind) -> str:
     return f"[{{'name': 'x', 'value': {value}}}]" if kind == "pairs" else f"{{'x': {value}}}"
 
 
-def _is_scalar(kind: str) -> bool:
-    return NUMBERS.fullmatch(kind) is not None or _is_name(kind)
+def _is_scalar(type: str) -> bool:
+    return NUMBERS.fullmatch(type) is not None or _is_name(type)
 
 
-def _is_name(kind: str) -> bool:
-    return kind in UNTYPED or STRINGS.fullmatch(kind) is not None
+def _is_name(type: str) -> bool:
+    return type in UNTYPED or STRINGS.fullmatch(type) is not None
 
 
 def _is_scalar_by_name(types: tuple[str, str] | None) -> bool:
     return types is not None and _is_name(types[0]) and _is_scalar(types[1])
 
 
-def _is_list(kind: str) -> bool:
-    inner = element(kind)
+def _is_list(type: str) -> bool:
+    inner = element(type)
     return inner is not None and _is_scalar(inner)
 
 
-def _is_map(kind: str) -> bool:
-    fields = struct_fields(kind)
+def _is_map(type: str) -> bool:
+    fields = struct_fields(type)
     if fields is None:
-        return _is_scalar_by_name(map_types(kind))
+        return _is_scalar_by_name(map_types(type))
     return bool(fields) and all(f.type and _is_scalar(f.type) for f in fields)
 
 
-def _is_pairs(kind: str) -> bool:
-    inner = element(kind)
+def _is_pairs(type: str) -> bool:
+    inner = element(type)
     return inner is not None and (inner in UNTYPED or _is_scalar_by_name(pair_types(inner)))
 
 
@@ -118,19 +115,15 @@ Available = dict[str, list[Bound]]
 
 
 def convert_to_feature(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> Bound:
-    """Return a column as the feature needs it: an ENUM becomes its text, a list or map its JSON.
-
-    Raises:
-        ColumnTypeError: the type does not fit the feature; the message suggests a conversion.
-    """
+    """Return a column as its feature needs it; raise ColumnTypeError if its type does not fit."""
     if feature.kind == "any":
         return bound  # an expression of the engine reads it, with any type
-    shown = scope.dialect.shown(bound.sql)
+    dialect, shown = scope.dialect, scope.dialect.display(bound.sql)
     untyped = bound.type in UNTYPED or _NULL.fullmatch(bound.sql) is not None
     if feature.kind in NESTED:
         untyped = untyped or _EMPTY.fullmatch(bound.sql) is not None
-        kind = UNTYPED[0] if untyped else bound.type
-        sql = convert_to_json(bound.sql, kind, feature.kind, scope.dialect)
+        type = UNTYPED[0] if untyped else bound.type
+        sql = convert_to_json(bound.sql, type, feature.kind, dialect)
         if sql is not None:
             return Bound(sql, bound.type)
         suggestion = suggest_conversion(shown, bound.type, feature.kind)
@@ -138,15 +131,15 @@ def convert_to_feature(bound: Bound, feature: Feature, model: str, scope: Scope,
     elif feature.kind == "string":
         if bound.type == "VARCHAR":
             return bound
+        varchar = dialect.type("VARCHAR")
         if untyped or STRINGS.fullmatch(bound.type):
-            return Bound(f"CAST({bound.sql} AS {scope.dialect.type('VARCHAR')})", "VARCHAR")
-        suggestion = f"CAST({shown} AS {scope.dialect.type('VARCHAR')})"
-        expected = "strings"
+            return Bound(f"CAST({bound.sql} AS {varchar})", "VARCHAR")
+        suggestion, expected = f"CAST({shown} AS {varchar})", "strings"
     elif feature.kind == DATETIME:
         if untyped:
             return Bound(f"CAST({bound.sql} AS DOUBLE)", "DOUBLE")
-        if scope.dialect.takes_as_datetime(bound.type):
-            return Bound(scope.dialect.microseconds(bound.sql), bound.type)
+        if dialect.takes_as_datetime(bound.type):
+            return Bound(dialect.microseconds(bound.sql), bound.type)
         has_zone = bound.type == "TIMESTAMP WITH TIME ZONE"
         suggestion = f"timezone('UTC', {shown})" if has_zone else f"CAST({shown} AS TIMESTAMP)"
         expected = "dates and timestamps without a time zone"
@@ -155,30 +148,26 @@ def convert_to_feature(bound: Bound, feature: Feature, model: str, scope: Scope,
             return Bound(bound.sql, "DOUBLE")
         if NUMBERS.fullmatch(bound.type):
             return bound
-        suggestion = _suggest_number(bound, scope.dialect)
-        expected = "numbers"
-    advice = "cast it"
-    if feature.kind == "number" and element(bound.type) is not None:
-        advice = "give it one number of each list"
-    feature_sql = scope.dialect.quote_name(feature.name)
+        suggestion, expected = _suggest_number(shown, bound.type, dialect), "numbers"
+    is_list_of_numbers = feature.kind == "number" and element(bound.type) is not None
+    advice = "give it one number of each list" if is_list_of_numbers else "cast it"
     raise ColumnTypeError(
         f"feature {feature.name!r} of {model} takes {expected}, but {shown} is "
-        f"{scope.dialect.type(bound.type)}; "
-        f"{advice}, for instance {feature_sql} := {suggestion}, if that is what the model was "
+        f"{dialect.type(bound.type)}; {advice}, for instance "
+        f"{dialect.quote_name(feature.name)} := {suggestion}, if that is what the model was "
         "trained on",
         scope.sql,
         at,
     )
 
 
-def _suggest_number(bound: Bound, dialect: Dialect) -> str:
-    """Suggest an expression that turns a column of another type into a number."""
-    element_type, shown = element(bound.type), dialect.shown(bound.sql)
-    if element_type is not None:
-        return f"{dialect.first(shown)} (an element) or {dialect.sum(shown)}"
-    if bound.type.startswith(("DATE", "TIME", "INTERVAL")):
-        return dialect.seconds(shown)
-    return f"CAST({shown} AS DOUBLE)"
+def _suggest_number(sql: str, type: str, dialect: Dialect) -> str:
+    """Suggest an expression that turns one of another type into a number."""
+    if element(type) is not None:
+        return f"{dialect.first(sql)} (an element) or {dialect.sum(sql)}"
+    if type.startswith(("DATE", "TIME", "INTERVAL")):
+        return dialect.seconds(sql)
+    return f"CAST({sql} AS DOUBLE)"
 
 
 def parenthesize(sql: str) -> str:
@@ -191,12 +180,7 @@ _FLOAT32_EXACT_TYPES = frozenset("TINYINT SMALLINT UTINYINT USMALLINT FLOAT BOOL
 
 
 def fits_float32(bounds: Mapping[str, Bound], program: Program) -> bool:
-    """Return whether all numbers and category codes are exact in float32, which halves the bytes
-    per row.
-
-    Args:
-        bounds: the column of each input of the Program.
-    """
+    """Return whether all numbers and category codes are exact in float32, which halves a row."""
     if any(feature.kind == DATETIME for feature in program.features):
         return False
     codes = [n.attrs["categories"].size < 1 << 24 for n in program.nodes if n.op == "encode"]

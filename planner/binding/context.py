@@ -18,7 +18,6 @@ from sqlml.planner.binding.probe_queries import (
     Describe,
     ProbeError,
     Scope,
-    TextOf,
     write_row_queries,
 )
 from sqlml.planner.program.cost import ROWS
@@ -35,13 +34,11 @@ class RowEstimate:
     """The number of rows that reach a call, as the engine estimates it.
 
     An estimate costs several times as much as binding. It is asked for by EXPLAIN only, and if the
-    choice of how to run the call depends on it.
+    choice of how to run the call depends on it (`chosen_by`).
 
     Attributes:
         queries: returns the queries that have as many rows as reach the call, the likeliest first.
         asked: the engine was asked.
-        estimate: its estimate, if it has one.
-        chosen_by: the choice of how to run the call depends on the estimate.
     """
 
     queries: Callable[[], Iterable[str]] = tuple
@@ -91,13 +88,7 @@ def find_row_queries(call: ModelCall, scope: Scope) -> RowEstimate:
         overlaps(where, parameters) or overlaps(where, scope.outline.outer_calls)
     ):
         where = None
-    return RowEstimate(partial(_write_row_queries, scope.block, scope.probed, where))
-
-
-def _write_row_queries(block: Block | None, text: TextOf, where: Span | None) -> Iterator[str]:
-    if where is not None:  # does not bind if the condition names a select item
-        yield from write_row_queries(block, text, text(where))
-    yield from write_row_queries(block, text)
+    return RowEstimate(partial(write_row_queries, scope.block, scope.probed, where))
 
 
 def _spans_read(block: Block | None) -> Iterator[Span]:
@@ -123,36 +114,11 @@ does.
 """
 
 
-def _return_nothing(_: Any) -> None:
-    """Answer for an engine that lacks the information."""
-
-
-def _return_false(_: Any) -> bool:
-    """Answer for an engine that does not know."""
-    return False
-
-
-def _return_no_models(_: Any) -> Mapping[str, Any]:
-    """Answer for an engine without small models."""
-    return {}
-
-
-def _require_packing(_: bool) -> str:
-    """Answer for an engine whose functions all run in Python."""
-    return "this engine has no other route"
-
-
-def _need_no_python(_: FunctionSpec, __: Program) -> None:
-    """Answer for engines whose functions all run in Python, which never ask."""
-
-
 def _reject_model_per_row(_: str) -> Sequence[str]:
-    """Answer for an engine that runs no queries for the planner."""
     raise ConfigError("a model per row needs a session")
 
 
-def _reject_background(_: Model, __: str, ___: int | None) -> Program:
-    """Answer for an engine that runs no queries for the planner."""
+def _reject_background(*_: Any) -> Program:
     raise ConfigError("background rows need a session")
 
 
@@ -162,50 +128,47 @@ class Context:
 
     Attributes:
         describe: returns names and types of a query's columns without running it.
-        model: returns the model of a reference.
         models: loads several models together, so that `model` is fast, and returns their stamps
-            (`PlanCache`); None for
-        unknown ones.
-        is_user_function: tells whether the user has defined a function.
-        function_type: returns the type of such a function, unless it is a macro.
-        is_steady: tells whether a function is known to return the same result for the same rows.
+            (`PlanCache`); None for unknown ones.
+        function_type: returns the type of a user's function, unless it is a macro.
+        is_repeatable: tells whether a function is known to return the same result for the same
+            rows.
         unique_keys: returns the declared keys of a table; None if joins are never removed.
         view: returns the query of a view that can be expanded.
         settings: the session's `SET sqlml_...`.
-        rows: estimates the rows of a query.
         column_name: returns the engine's name for the column of an unnamed expression.
         type_of: returns the SQL type of a parameter's value.
-        no_columns: returns why functions cannot take columns (`Route`), or None.
-        needs_python: returns why such a function needs Python nevertheless, or None.
+        why_no_columns: returns why functions cannot take columns (`Route`), or None.
+        why_python: returns why such a function needs Python nevertheless, or None.
         small_models: returns the small models of a version by kind.
         training: returns how a version was trained; None if sqlml did not train it.
         held_out: returns the rows that a training held out, as a query in brackets, or None.
-        explained: returns a model's Program that explains against the rows of a query, which is
-            run, with a number of pairs of
-        orders for each row if it must estimate.
-        names: runs a query, which may call models, and returns the strings of its only column.
+        explain_against: returns a model's Program that explains against the rows of a query, which
+            is run, with a number of pairs of orders for each row if it must estimate.
+        read_names: runs a query, which may call models, and returns the strings of its only
+            column.
         literal: writes a parameter's value as the engine's SQL.
-        kept: the engine stores the statement.
+        is_stored: the engine stores the statement.
         known_columns: the types of the columns of table forms' rows that are already known.
     """
 
     describe: Describe
     model: Callable[[str], Model]
     is_user_function: Callable[[str], bool]
-    models: Callable[[tuple[str, ...]], Mapping[str, object]] = _return_no_models
-    function_type: Callable[[str], str | None] = _return_nothing
-    is_repeatable: Callable[[str], bool] = _return_false
+    models: Callable[[tuple[str, ...]], Mapping[str, object]] = lambda _: {}
+    function_type: Callable[[str], str | None] = lambda *_: None
+    is_repeatable: Callable[[str], bool] = lambda _: False
     unique_keys: UniqueKeys | None = None
-    view: Callable[[str], str | None] = _return_nothing
+    view: Callable[[str], str | None] = lambda *_: None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    estimate_rows: EstimateRows = _return_nothing
-    column_name: Callable[[str], str | None] = _return_nothing
-    type_of: EngineTypeOf = _return_nothing
-    why_no_columns: NoColumns = _require_packing
-    why_python: NeedsPython = _need_no_python
-    small_models: Callable[[Model], Mapping[str, SmallModel]] = _return_no_models
-    training: Callable[[Model], TrainingFacts | None] = _return_nothing
-    held_out: Callable[[TrainingFacts], str | None] = _return_nothing
+    estimate_rows: EstimateRows = lambda *_: None
+    column_name: Callable[[str], str | None] = lambda *_: None
+    type_of: EngineTypeOf = lambda *_: None
+    why_no_columns: NoColumns = lambda _: "this engine has no other route"
+    why_python: NeedsPython = lambda *_: None
+    small_models: Callable[[Model], Mapping[str, SmallModel]] = lambda _: {}
+    training: Callable[[Model], TrainingFacts | None] = lambda *_: None
+    held_out: Callable[[TrainingFacts], str | None] = lambda *_: None
     explain_against: Callable[[Model, str, int | None], Program] = _reject_background
     read_names: Callable[[str], Sequence[str]] = _reject_model_per_row
     literal: Callable[[Any], str] = str

@@ -1,6 +1,4 @@
-"""Hints for statements that the engine rejects because a function of sqlml is misspelt or
-misplaced.
-"""
+"""Hints for statements in which the engine rejects a misspelt or misplaced function of sqlml."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Callable
 
 from sqlml.catalog.tables import VIEWS
 from sqlml.planner.syntax.arguments import FUNCTIONS, find_string_calls
-from sqlml.planner.syntax.forms import FORMS
+from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.suggestions import closest
 from sqlml.types import fold
 
@@ -59,7 +57,10 @@ def suggest_fix(sql: str, message: str, is_function: Callable[[str], bool]) -> s
                 f"column names is called by {name}(MODEL (column), ..)"
             )
     if "syntax error" in message or "Table with name MOD" in message:
-        return _suggest_statement(sql) or _suggest_for_rows(sql)
+        table_form = _ROWS_WITHOUT_MODEL.search(sql)
+        return _suggest_statement(sql) or (
+            None if table_form is None else _suggest_table_form(fold(table_form[1]))
+        )
     has_star = "STAR expression" in message
     if not has_star and "does not exist" not in message:
         return None
@@ -72,15 +73,16 @@ def suggest_fix(sql: str, message: str, is_function: Callable[[str], bool]) -> s
         for call in string_calls
         if has_star or f"name {fold(call.name)} does not exist" in message.lower()
     ]
-    for name, rest in calls:
+    calls = [(name, arguments) for name, arguments in calls if not is_function(name)]
+    for name, arguments in calls:
         suggestion = closest(name, FUNCTIONS, _MIN_SIMILARITY)
-        if name not in FUNCTIONS and suggestion is not None and not is_function(name):
-            return f"did you mean {suggestion}{rest}?"
-    for name, rest in calls:
-        if name in FUNCTIONS and not is_function(name):
+        if name not in FUNCTIONS and suggestion is not None:
+            return f"did you mean {suggestion}{arguments}?"
+    for name, arguments in calls:
+        if name in FUNCTIONS:
             return (
-                f"{name}{rest} calls a model only in a query, con.sql('SELECT .. FROM ..'), not "
-                "in a relation's own methods"
+                f"{name}{arguments} calls a model only in a query, con.sql('SELECT .. FROM ..'), "
+                "not in a relation's own methods"
             )
     return None
 
@@ -93,10 +95,8 @@ def _suggest_statement(sql: str) -> str | None:
     """
     for statement in _STATEMENT.finditer(sql):
         verb, noun = (word.upper() for word in statement.groups())
-        near_verb, near_noun = (
-            closest(verb, _VERBS, _MIN_SIMILARITY),
-            closest(noun, _OBJECTS, _MIN_SIMILARITY),
-        )
+        near_verb = closest(verb, _VERBS, _MIN_SIMILARITY)
+        near_noun = closest(noun, _OBJECTS, _MIN_SIMILARITY)
         if near_verb is None or near_noun is None:
             continue
         if near_verb == "RETRAIN":
@@ -104,12 +104,6 @@ def _suggest_statement(sql: str) -> str | None:
         if (verb, noun) != (near_verb, near_noun):
             return f"did you mean {near_verb} {near_noun}?"
     return None
-
-
-def _suggest_for_rows(sql: str) -> str | None:
-    """Return the spelling of a table form whose rows the engine cannot parse, or None."""
-    match = _ROWS_WITHOUT_MODEL.search(sql)
-    return None if match is None else _suggest_table_form(fold(match[1]))
 
 
 def _suggest_table_form(name: str) -> str | None:

@@ -18,26 +18,8 @@ from sqlml.parsing.places import Span
 from sqlml.planner.syntax.outline import Block, Outline
 from sqlml.types import fold
 
-_SEMI = re.compile(r"\b(SEMI|ANTI)\b(?=\s+JOIN\b)", re.IGNORECASE)
+_HALF_JOIN = re.compile(r"\b(SEMI|ANTI)\b(?=\s+JOIN\b)", re.IGNORECASE)
 _ASOF = re.compile(r"\bASOF\b(?=\s+(LEFT|RIGHT|FULL|INNER|JOIN)\b)", re.IGNORECASE)
-
-
-def replace_half_join(join: str) -> str:
-    """Return a SEMI or ANTI JOIN as an inner join, after which both sides are in scope.
-
-    >>> replace_half_join("ANTI JOIN t ON a")
-    ' JOIN t ON a'
-    """
-    return _SEMI.sub("", join, count=1)
-
-
-def replace_asof(query: str) -> str:
-    """Return a query with plain joins instead of ASOF joins; names and types are the same.
-
-    >>> replace_asof("FROM t ASOF LEFT JOIN u ON t.a >= u.a")
-    'FROM t  LEFT JOIN u ON t.a >= u.a'
-    """
-    return _ASOF.sub("", query)
 
 
 class Column(NamedTuple):
@@ -62,90 +44,132 @@ TextOf = Callable[[Span], str]
 """A function from a span to its text, with planned calls replaced and others blanked."""
 
 
-def describe_items(
-    items: Sequence[str], block: Block | None, text: TextOf, describe: Describe
-) -> tuple[tuple[Column, ...], ...]:
-    """Return the columns of each of `items` (select items, as SQL) in the scope of `block`.
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The surroundings of a call, in which the engine binds its arguments.
 
-    Raises:
-        BindError: the engine can bind them in no reading; it has the engine's message.
-    """
-    first_error: ProbeError | None = None
-    tried: set[str] = set()
-    for query, skip in _write_probes(items, block, text):
-        # An ASOF join needs an inequality of columns, but a call is NULL in a probe. Any other join
-        # has the same names and types.
-        query = replace_asof(query)
-        if query in tried:  # an enclosing block without FROM adds nothing
-            continue
-        tried.add(query)
-        try:
-            columns = describe(query)
-        except ProbeError as error:
-            first_error = first_error or error
-            continue
-        return _split_columns(columns[skip:], items, block, text, describe)
-    raise BindError(str(first_error))
-
-
-def is_row_of_table(
-    written: str,
-    name: str,
-    fields: Sequence[str],
-    block: Block | None,
-    text: TextOf,
-    describe: Describe,
-) -> bool:
-    """Return whether a name means the row of a table in FROM, and not a column.
-
-    The table may belong to an outer query, if the name means nothing in the block itself.
-
-    Args:
-        written: a bare name as SQL, which the engine reads as a struct.
-        name: the same name, folded.
-        fields: the names of the struct's fields.
+    Attributes:
+        text: returns parts of the statement as it goes to the engine.
+        probed: returns parts of the statement in probes, where calls and parameters are NULLs of
+            their types.
+        untyped: the spans of parameters and local names without a type.
+        types: the types of parameters whose values determine it.
     """
 
-    def names_of(items: str, block: Block) -> list[str] | None:
+    outline: Outline
+    block: Block | None
+    text: TextOf
+    probed: TextOf
+    untyped: frozenset[Span]
+    describe: Describe
+    dialect: Dialect
+    types: Mapping[Span, str]
+
+    @property
+    def sql(self) -> str:
+        """The statement as the user wrote it."""
+        return self.outline.sql
+
+    def columns(self, spans: Sequence[Span]) -> tuple[tuple[Column, ...], ...]:
+        """Return the columns of the select items at these spans, or raise BindError."""
+        described = self.describe_items([self.probed(place) for place in spans])
+        return tuple(
+            (Column("NULL", "NULL"),) if self._is_untyped(place) else columns
+            for place, columns in zip(spans, described, strict=True)
+        )
+
+    def single_columns(self, spans: Sequence[Span]) -> tuple[Column, ...]:
+        """Return the only column of each of the expressions at these spans, or raise BindError."""
+        probed_spans = [place for place in spans if place not in self.types]
+        probed_columns = self.columns(probed_spans) if probed_spans else ()
+        described = dict(zip(probed_spans, probed_columns, strict=True))
+        for place, columns in described.items():
+            if len(columns) != 1:
+                raise BindError(
+                    f"{self.text(place)} stands for {len(columns)} columns; write * or "
+                    "COLUMNS(..) on its own, or one expression per feature",
+                    self.sql,
+                    place.start,
+                )
+        return tuple(
+            Column("", self.types[place]) if place in self.types else described[place][0]
+            for place in spans
+        )
+
+    def _is_untyped(self, place: Span) -> bool:
+        """Return whether a span is NULL (INTEGER in DuckDB 1.5), or has no type."""
+        return place in self.untyped or self.sql[place.start : place.end].upper() == "NULL"
+
+    def describe_items(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
+        """Return the columns of each of `items`, select items as SQL.
+
+        Raises BindError with the engine's message if it can bind them in no reading.
+        """
+        first_error: ProbeError | None = None
+        tried: set[str] = set()
+        for query, skip in _write_probes(items, self.block, self.probed):
+            query = _replace_asof(query)
+            if query in tried:  # an enclosing block without FROM adds nothing
+                continue
+            tried.add(query)
+            try:
+                columns = self.describe(query)[skip:]
+            except ProbeError as error:
+                first_error = first_error or error
+                continue
+            if len(items) == 1:
+                return (columns,)
+            if len(columns) == len(items):
+                return tuple((c,) for c in columns)
+            # A star among several items is described by itself.
+            return tuple(self.describe_items([item])[0] for item in items)
+        raise BindError(str(first_error))
+
+    def is_row_of_table(self, written: str, name: str, fields: Sequence[str]) -> bool:
+        """Return whether a name means the row of a table in FROM, and not a column.
+
+        The table may belong to an outer query, if the name means nothing in the block itself.
+
+        Args:
+            written: a bare name as SQL, which the engine reads as a struct with these `fields`.
+            name: the same name, folded.
+        """
+        block = self.block
+        while block is not None:
+            if block.sources:
+                names = self._names_of(f"{written}.*, *", block)
+                if names is not None:
+                    width = len(fields)
+                    return names[:width] == list(fields) and name not in map(fold, names[width:])
+                names = self._names_of("*", block)
+                if names is None or name in map(fold, names):
+                    return False
+            block = block.parent
+        return False
+
+    def _names_of(self, items: str, block: Block) -> list[str] | None:
         try:
-            return [c.name for c in describe(replace_asof(_write_query(items, block, text)))]
+            query = _replace_asof(_write_query(items, block, self.probed))
+            return [column.name for column in self.describe(query)]
         except ProbeError:
             return None
 
-    while block is not None:
-        if block.sources:
-            names = names_of(f"{written}.*, *", block)
-            if names is not None:
-                width = len(fields)
-                return names[:width] == list(fields) and name not in map(fold, names[width:])
-            names = names_of("*", block)
-            if names is None or name in map(fold, names):
-                return False
-        block = block.parent
-    return False
 
+def _replace_asof(query: str) -> str:
+    """Return a query with plain joins instead of ASOF joins; names and types are the same.
 
-def _split_columns(
-    columns: tuple[Column, ...],
-    items: Sequence[str],
-    block: Block | None,
-    text: TextOf,
-    describe: Describe,
-) -> tuple[tuple[Column, ...], ...]:
-    """Return the columns of each item; a star among several items is described by itself."""
-    if len(items) == 1:
-        return (columns,)
-    if len(columns) == len(items):
-        return tuple((c,) for c in columns)
-    return tuple(describe_items([item], block, text, describe)[0] for item in items)
+    An ASOF join needs an inequality of columns, but a call is NULL in a probe.
+
+    >>> _replace_asof("FROM t ASOF LEFT JOIN u ON t.a >= u.a")
+    'FROM t  LEFT JOIN u ON t.a >= u.a'
+    """
+    return _ASOF.sub("", query)
 
 
 def _write_probes(
     items: Sequence[str], block: Block | None, text: TextOf
 ) -> Iterator[tuple[str, int]]:
-    """Yield probes from the simplest reading on, each with the number of leading columns to
-    skip.
-    """
+    """Yield probes, the simplest first, each with the number of leading columns to skip."""
     select = ", ".join(items)
     if block is None:
         yield f"SELECT {select}", 0
@@ -181,67 +205,67 @@ def _list_readings(select: str, block: Block, text: TextOf) -> list[tuple[str, i
         readings.append((", ".join([*items, select]), len(items), tail))
     named_items = [text(item.span) for item in block.items if item.is_named]
     if named_items:
-        select_list = ", ".join([*named_items, select])
-        readings += [
-            (select_list, len(named_items), ""),
-            (select_list, len(named_items), " GROUP BY ALL"),
-        ]
+        select_list, skip = ", ".join([*named_items, select]), len(named_items)
+        readings += [(select_list, skip, ""), (select_list, skip, " GROUP BY ALL")]
     return readings
 
 
 def _write_correlated_probes(select: str, block: Block, text: TextOf, tail: str) -> Iterator[str]:
     """Yield probes of a correlated or lateral query, with the outer rows in scope."""
-    outer = block.parent
-    inner = _write_query(select, block, text, tail, outer=False)
+    for query, outer in _write_lateral_queries(select, block, text, tail):
+        yield query
+        yield _write_query(select, outer, text, tail)  # 1.5: `outer.*` in a subquery without FROM
+
+
+def _write_lateral_queries(
+    select: str, block: Block, text: TextOf, tail: str
+) -> Iterator[tuple[str, Block]]:
+    """Yield a block's query with the rows of each block around it, from the nearest on."""
+    query, outer = _write_query(select, block, text, tail, outer=False), block.parent
     while outer is not None:
         if outer.sources:
             sources = _write_from(outer, text)
-            inner = f"SELECT sqlml_probe.* FROM {sources}, LATERAL ({inner}) sqlml_probe"
-        yield _add_all_ctes(inner, outer, text)
-        yield _write_query(select, outer, text, tail)  # 1.5: `outer.*` in a subquery without FROM
-        inner = _add_own_ctes(inner, outer, text)
-        outer = outer.parent
+            query = f"SELECT sqlml_probe.* FROM {sources}, LATERAL ({query}) sqlml_probe"
+        yield _add_all_ctes(query, outer, text), outer
+        query, outer = _add_own_ctes(query, outer, text), outer.parent
 
 
-def write_row_queries(block: Block | None, text: TextOf, where: str = "") -> Iterator[str]:
-    """Yield queries with as many rows as `block` has after its FROM and the condition `where`."""
-    yield from _write_row_queries("1", block, text, where)
+def write_row_queries(block: Block | None, text: TextOf, where: Span | None) -> Iterator[str]:
+    """Yield queries with as many rows as `block` has after its FROM and the condition `where`.
+
+    Queries without the condition follow, since it does not bind if it names a select item.
+    """
+    for condition in dict.fromkeys((where, None)):
+        yield from _write_row_queries("1", block, text, condition)
 
 
 def write_value_queries(
     value: Span, block: Block | None, text: TextOf, where: Span | None
 ) -> Iterator[str]:
-    """Yield queries whose last column, `sqlml_name`, is the value of an expression of `block` in
-    each row.
+    """Yield queries with an expression of `block` as their last column, `sqlml_name`.
 
     The first queries have only the rows that pass the condition `where`.
     """
     item = f"{text(value)} AS sqlml_name"
-    if where is not None:
-        yield from _write_row_queries(item, block, text, text(where))
-    yield from _write_row_queries(item, block, text)
+    for condition in dict.fromkeys((where, None)):
+        yield from _write_row_queries(item, block, text, condition)
     if block is not None:
         named_items = [
             text(i.span) for i in block.items if i.is_named and not i.span.contains(value)
         ]
-        yield from _write_row_queries(", ".join([*named_items, item]), block, text)
+        yield from _write_row_queries(", ".join([*named_items, item]), block, text, None)
 
 
 def _write_row_queries(
-    select: str, block: Block | None, text: TextOf, where: str = ""
+    select: str, block: Block | None, text: TextOf, where: Span | None
 ) -> Iterator[str]:
-    tail = f" WHERE {where}" if where else ""
     if block is None:
         yield f"SELECT {select}"
         return
+    tail = "" if where is None else f" WHERE {text(where)}"
     yield _write_query(select, block, text, tail)
-    outer, inner = block.parent, _write_query(select, block, text, tail, outer=False)
-    while outer is not None:  # correlated, or lateral
-        if outer.sources:
-            sources = _write_from(outer, text)
-            inner = f"SELECT sqlml_probe.* FROM {sources}, LATERAL ({inner}) sqlml_probe"
-        yield _add_all_ctes(inner, outer, text)
-        inner, outer = _add_own_ctes(inner, outer, text), outer.parent
+    for query, _ in _write_lateral_queries(select, block, text, tail):
+        yield query
 
 
 def _write_query(
@@ -261,8 +285,8 @@ def _write_from(block: Block, text: TextOf) -> str:
     if block.is_chain:
         sources = f"({sources}) {block.name}"
     joins = list(map(text, block.joins))
-    if block.is_half_join:
-        joins[-1] = replace_half_join(joins[-1])
+    if block.is_half_join:  # as an inner join, after which both sides are in scope
+        joins[-1] = _HALF_JOIN.sub("", joins[-1], count=1)
     return " ".join([sources, *joins])
 
 
@@ -290,10 +314,10 @@ def _find_used_ctes(query: str, block: Block, text: TextOf) -> list[str]:
             if name is None or name in names:
                 definitions[number] = text(cte.span)
                 names |= _find_words(definitions[number])
-        remaining = [number for number in rest if number not in definitions]
-        if not block.is_recursive or len(remaining) == len(rest):
+        unused = [number for number in rest if number not in definitions]
+        if not block.is_recursive or len(unused) == len(rest):
             return [definitions[number] for number in sorted(definitions)]
-        rest = remaining
+        rest = unused
 
 
 _WORD = re.compile(r"\w+")
@@ -319,73 +343,3 @@ def _add_all_ctes(query: str, block: Block, text: TextOf) -> str:
             query = _add_own_ctes(f"SELECT * FROM ({query})", parent, text)
         parent = parent.parent
     return query
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The surroundings of a call, in which the engine binds its arguments.
-
-    Attributes:
-        text: returns parts of the statement as it goes to the engine.
-        probed: returns parts of the statement in probes, where calls and parameters are NULLs of
-            their types.
-        untyped: the spans of parameters and local names without a type.
-        types: the types of parameters whose values determine it.
-    """
-
-    outline: Outline
-    block: Block | None
-    text: TextOf
-    probed: TextOf
-    untyped: frozenset[Span]
-    describe: Describe
-    dialect: Dialect
-    types: Mapping[Span, str]
-
-    @property
-    def sql(self) -> str:
-        """The statement as the user wrote it."""
-        return self.outline.sql
-
-    def columns(self, spans: Sequence[Span]) -> tuple[tuple[Column, ...], ...]:
-        """Return the columns of the select items at these spans.
-
-        Raises:
-            BindError: the engine cannot bind them.
-        """
-        described = self.describe_items([self.probed(place) for place in spans])
-        return tuple(
-            (Column("NULL", "NULL"),) if self._is_untyped(place) else columns
-            for place, columns in zip(spans, described, strict=True)
-        )
-
-    def single_columns(self, spans: Sequence[Span]) -> tuple[Column, ...]:
-        """Return the only column of each of the expressions at these spans.
-
-        Raises:
-            BindError: the engine cannot bind one, or it yields several columns.
-        """
-        probed_spans = [place for place in spans if place not in self.types]
-        described = dict(
-            zip(probed_spans, self.columns(probed_spans) if probed_spans else (), strict=True)
-        )
-        for place, columns in described.items():
-            if len(columns) != 1:
-                raise BindError(
-                    f"{self.text(place)} stands for {len(columns)} columns; write * or "
-                    "COLUMNS(..) on its own, or one expression per feature",
-                    self.sql,
-                    place.start,
-                )
-        typed = {place: (Column("", kind),) for place, kind in self.types.items()}
-        return tuple((described.get(place) or typed[place])[0] for place in spans)
-
-    def _is_untyped(self, place: Span) -> bool:
-        """Return whether a span is NULL (INTEGER in DuckDB 1.5), or a name or parameter without a
-        type.
-        """
-        return place in self.untyped or self.sql[place.start : place.end].upper() == "NULL"
-
-    def describe_items(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
-        """Return the columns of select items written as SQL."""
-        return describe_items(items, self.block, self.probed, self.describe)

@@ -31,7 +31,7 @@ from sqlml.types import Array
 def write_text_argument(
     prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB
 ) -> str:
-    """Return the argument after the numbers if the function takes whole texts."""
+    """Return the argument after the numbers if the function takes whole texts, otherwise ""."""
     values = find_whole_texts(prepared, bounds)
     return f", {dialect.text_arguments(values)}" if values else ""
 
@@ -47,14 +47,15 @@ def write_column_arguments(
     text_columns = [_cast(bounds[name], "VARCHAR") for name in prepared.split.text_inputs]
     # A cast of a parameter to its own type costs DuckDB 16 us to fold.
     uncast_parameters = {
-        f"CAST({b.sql} AS {b.type})": b.sql for b in bounds.values() if _is_parameter(b.sql)
+        f"CAST({bound.sql} AS {bound.type})": bound.sql
+        for bound in bounds.values()
+        if _PARAMETER.fullmatch(bound.sql) is not None
     }
     arguments = [*list_numbers(prepared, bounds, kind, dialect), *text_columns]
     return ", ".join(uncast_parameters.get(argument, argument) for argument in arguments)
 
 
-def _is_parameter(sql: str) -> bool:
-    return re.fullmatch(r"\(\$\d+\)", sql) is not None
+_PARAMETER = re.compile(r"\(\$\d+\)")
 
 
 def find_linear_model(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
@@ -73,9 +74,7 @@ def find_plain_columns(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[
 
 
 def is_plain(sql: str) -> bool:
-    """Return whether an expression may be repeated, since it is cheap and always has the same
-    value.
-    """
+    """Return whether an expression may be repeated: it is cheap and always has the same value."""
     return _COLUMN.fullmatch(sql) is not None
 
 
@@ -84,7 +83,7 @@ _COLUMN = re.compile(
     r"|\(-?\d+(\.\d*)?([eE][+-]?\d+)?\)"
     r"|system\.main\.struct_extract\(sqlml_n, 'c\d+'\)"
 )
-"""A column, a number as `bracket` writes it, or a field of `refused_nulls.Once`."""
+"""A column, a number in brackets, or a field of `EvaluatedOnce`."""
 
 
 def write_packed_numbers(
@@ -102,37 +101,29 @@ def list_numbers(
     In engines that evaluate calls lazily, texts that the model rejects get a code of their own.
     """
     encoded: dict[str, str] = {}
-    if prepared.split.encoders is not None:
-        strings = {n: bounds[n].sql for n in prepared.split.encoders.inputs}
-        unknown = {}
-        if dialect.lazy_calls:
-            names = {c.name for c in prepared.split.packed_columns if c.is_strict}
-            unknown = dict.fromkeys(names, dialect.scorer(REFUSED_TEXT))
-        encoded = print_encoders(prepared.split.encoders, strings, dialect, unknown)
+    encoders, columns = prepared.split.encoders, prepared.split.packed_columns
+    if encoders is not None:
+        strings = {n: bounds[n].sql for n in encoders.inputs}
+        strict = [c.name for c in columns if c.is_strict] if dialect.lazy_calls else []
+        unknown = dict.fromkeys(strict, dialect.scorer(REFUSED_TEXT))
+        encoded = print_encoders(encoders, strings, dialect, unknown)
     return [
         f"CAST({encoded[c.name]} AS {kind})" if c.is_encoded else _cast(bounds[c.name], kind)
-        for c in prepared.split.packed_columns
+        for c in columns
     ] or [f"CAST(0 AS {kind})"]
 
 
 def _cast(bound: Bound, kind: str) -> str:
     """Cast a column to `kind`; one that already has the type stays as it is, which binds faster."""
-    is_column = (
-        is_plain(bound.sql) and not bound.sql.startswith("(") and bound.sql.upper() != "NULL"
-    )
+    is_column = is_plain(bound.sql) and bound.sql[0] != "(" and bound.sql.upper() != "NULL"
     has_type = bound.type == kind and is_column
     return bound.sql if has_type else f"CAST({bound.sql} AS {kind})"
-
-
-_MOST_TRIED_ROWS = 32
-"""The number of rows to try until the model accepts one."""
 
 
 def find_null_inputs(options: Mapping[str, Any], program: Program) -> frozenset[str]:
     """Return the inputs in which NULL yields NULL: those that reject it, if `on_null` is 'null'.
 
-    Raises:
-        ConfigError: these inputs cannot be determined.
+    Raises ConfigError if they cannot be determined.
     """
     return _find_required_inputs(program) if options.get("on_null") == "null" else frozenset()
 
@@ -151,10 +142,9 @@ def test_missing(
 
 
 def test_no_row(call: ModelCall, sql: str) -> str | None:
-    """Return a SQL test whether a row's result is discarded, in MERGE and in the SET of ON
-    CONFLICT; None elsewhere.
+    """Return a SQL test whether a row's result is discarded; None if no result is.
 
-    The engine evaluates SET for all rows, with NULL columns for a missing side.
+    In MERGE and ON CONFLICT, the engine evaluates SET for a missing side, too, with NULL columns.
     """
     if call.block is None or call.block.changed_table is None:
         return None
@@ -226,9 +216,9 @@ def _find_required_inputs(program: Program) -> frozenset[str]:
 
 
 def _find_accepted_row(program: Program) -> dict[str, Array] | None:
-    """Return a row that the model accepts; None if none was found."""
+    """Return a row that the model accepts; None if 32 rows of each of two samples are rejected."""
     for frame in islice(make_sample_frames(program, program.features), 2):
-        for i in range(_MOST_TRIED_ROWS):
+        for i in range(32):
             row = {name: frame[name].to_numpy()[i : i + 1] for name in program.inputs}
             try:
                 reference.run(program, row)

@@ -22,10 +22,7 @@ from sqlml.types import Labels, class_literal, fold, list_classes
 def find_chosen_class(
     call: ModelCall, model: Model, sql: str, parameters: Parameters
 ) -> ChosenClass | None:
-    """Return the class of `class := ...` as its index in each target; None if the call names none.
-
-    The default is the model's `positive_class`, if it has one.
-    """
+    """Return the class of `class := ...`, or the model's `positive_class`; None without one."""
     chosen = call.class_argument
     if chosen is None:
         positive = model.options.get("positive_class")
@@ -46,8 +43,7 @@ def find_chosen_class(
 
 
 def find_keyed_class(call: ModelCall, model: Model) -> ChosenClass | None:
-    """Return the class in `predict_proba(...)['yes']`, so that one number is computed instead of a
-    MAP.
+    """Return the class in `predict_proba(...)['yes']`: one number is computed instead of a MAP.
 
     Returns None if the engine could read the key as anything but one class of a MAP: it is not
     written like a label of its type, equals no label (which yields NULL), or the result is a list.
@@ -78,18 +74,16 @@ def _find_class(model: Model, value: Any, sql: str, offset: int) -> ChosenClass:
     indices = tuple(find_label(classes, value) for classes in labels)
     if any(i is not None for i in indices):
         return indices
-    all_values = dict.fromkeys(v for known in labels for v in known.values)
-    known = list_classes(all_values)
+    classes = list_classes(dict.fromkeys(v for known in labels for v in known.values))
     raise BindError(
-        f"model {model.name!r} has no class {value!r}; its classes are {known}", sql, offset
+        f"model {model.name!r} has no class {value!r}; its classes are {classes}", sql, offset
     )
 
 
 def find_label(labels: Labels, value: Any) -> int | None:
-    """Return the index of the label that equals a value, or else is spelled like it ('1' is 1,
-    'true' is True).
+    """Return the index of the label that equals a value or is spelled like it: '1' is 1.
 
-    Macros search in the same order (`model_sql/plain_macros.py`).
+    Macros search in the same order (`model_sql/macro_bodies.py`).
     """
     for is_same in (_is_equal, lambda a, b: spell_class(a) == spell_class(b), _is_spelled):
         for i, label in enumerate(labels.values):
@@ -115,26 +109,23 @@ def _is_spelled(label: Any, value: Any) -> bool:
     """Compare booleans in any case, and integers with or without a fraction."""
     if isinstance(label, bool) or isinstance(value, bool):
         return str(label).casefold() == str(value).casefold()
-    return _digits(label) == _digits(value)
+    return _spell_number(label) == _spell_number(value)
 
 
-def _digits(value: Any) -> str:
+def _spell_number(value: Any) -> str:
     is_whole = isinstance(value, float) and value.is_integer()
     return str(int(value)) if is_whole else str(value)
 
 
-_THREE_AXES = (
-    "a VotingClassifier transforms only with flatten_transform=True: three axes do not make a "
-    "column"
-)
-
-
 def explain_missing_output(output: str, program: Program) -> str:
-    """Return an explanation for a missing output that the model's library may have; "" for other
-    models.
-    """
+    """Return why a model lacks an output that its library may have; "" for other models."""
     is_voting = program.outputs.keys() == {"label", "proba"}
-    return f" ({_THREE_AXES})" if output == "transform" and is_voting else ""
+    if output != "transform" or not is_voting:
+        return ""
+    return (
+        " (a VotingClassifier transforms only with flatten_transform=True: three axes do not make "
+        "a column)"
+    )
 
 
 _TABLE_FORMS = {"explain": "ml_explain_predict", "transform": None}
@@ -142,11 +133,7 @@ _TABLE_FORMS = {"explain": "ml_explain_predict", "transform": None}
 
 
 def check_position(call: ModelCall, sql: str, context: Context) -> None:
-    """Reject a call in a table's definition, or as a table in FROM.
-
-    Raises:
-        BindError: the call stands in one of these positions.
-    """
+    """Raise BindError for a call in a table's definition, or as a table in FROM."""
     if call.in_definition:
         raise BindError(
             "a model call cannot stand in a generated column, DEFAULT or CHECK: the table could "
@@ -156,17 +143,14 @@ def check_position(call: ModelCall, sql: str, context: Context) -> None:
         )
     if call.is_source and not context.is_user_function(call.function):
         model = f"'{call.model}'" if isinstance(call.model, str) else "'m'"
-        form = _TABLE_FORMS.get(call.function, "ml_predict")
-        table = _guess_table(call, sql)
-        table_form = (
-            "" if form is None else f", or SELECT * FROM {form}(MODEL {model}, TABLE {table})"
-        )
-        raise BindError(
+        form, table = _TABLE_FORMS.get(call.function, "ml_predict"), _guess_table(call, sql)
+        message = (
             f"{call.function} is computed for one row, so it cannot stand in FROM; write "
-            f"SELECT *, {call.function}({model}, *) FROM {table}{table_form}",
-            sql,
-            call.span.start,
+            f"SELECT *, {call.function}({model}, *) FROM {table}"
         )
+        if form is not None:
+            message += f", or SELECT * FROM {form}(MODEL {model}, TABLE {table})"
+        raise BindError(message, sql, call.span.start)
 
 
 def _guess_table(call: ModelCall, sql: str) -> str:
@@ -185,13 +169,10 @@ OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
     "predict_score": ("score", "samples"),
     "transform": ("transform",),
 }
-"""The outputs that a function may give: it gives the first that the model has.
+"""The outputs of functions other than `explain`, each of which returns the first that a model has.
 
 A density (KernelDensity, GaussianMixture) has no decision function but scores of samples.
 """
-
-EXPLAIN = "explain"
-"""The function that gives contributions, which a model has no output of its own for."""
 
 _NO_OUTPUT = {
     "predict": "it predicts nothing",
@@ -271,7 +252,8 @@ def find_target(
             return None
         raise UnknownModelError(error.message, sql, offset) from None
     check_position(call, sql, context)
-    if call.function == EXPLAIN:
+    key = "" if call.key is None else sql[call.key.span.start : call.key.span.end]
+    if call.function == "explain":
         if call.class_argument is not None and len(model.program.labels) > 1:
             raise BindError(
                 f"class := goes with a model of one label, and model {model.name!r} predicts "
@@ -280,9 +262,7 @@ def find_target(
                 call.class_argument.span.start,
             )
         model = _prepare_explanation(call, model, sql, context)
-        return Target(
-            model, OWN, find_chosen_class(call, model, sql, parameters), key=_key_sql(call, sql)
-        )
+        return Target(model, OWN, find_chosen_class(call, model, sql, parameters), key=key)
     output = _find_output(call.function, model.program)
     if output is None:
         others = [f"{f}(..)" for f in OUTPUTS_OF if _find_output(f, model.program) is not None]
@@ -294,42 +274,27 @@ def find_target(
             call.span.start,
         )
     chosen = find_chosen_class(call, model, sql, parameters)
-    if call.key is None:
-        return Target(model, output, chosen)
     keyed_class = find_keyed_class(call, model) if chosen is None else None
     if keyed_class is not None:
         return Target(model, output, keyed_class)
-    return Target(model, output, chosen, key=_key_sql(call, sql))
+    return Target(model, output, chosen, key=key)
 
 
 def _prepare_explanation(call: ModelCall, model: Model, sql: str, context: Context) -> Model:
-    """Return the model with a Program that can be explained, against the call's background if it
-    has one.
-
-    Raises:
-        UnsupportedModelError, ConfigError, BindError: the model cannot be explained.
-    """
-    background = call.background
-    if background is not None and mentions_model_calls(
-        sql[background.start : background.end], context.dialect.name
-    ):
-        raise BindError("background := takes a query that calls no model", sql, background.start)
+    """Return the model with a Program that can be explained, against the call's background."""
+    span = call.background
+    query = "" if span is None else sql[span.start : span.end]
+    if span is not None and mentions_model_calls(query, context.dialect.name):
+        raise BindError("background := takes a query that calls no model", sql, span.start)
     try:
-        if background is None:
-            explain_program(model.program)
-            return model
-        program = context.explain_against(
-            model, sql[background.start : background.end], call.permutations
-        )
+        if span is not None:
+            program = context.explain_against(model, query, call.permutations)
+            return replace(model, program=program)
+        explain_program(model.program)
+        return model
     except SqlmlError as error:
-        offset = (call.span if background is None else background).start
+        offset = (span or call.span).start
         raise error.at(sql, offset, f"model {model.name!r}: ") from None
-    return replace(model, program=program)
-
-
-def _key_sql(call: ModelCall, sql: str) -> str:
-    """Return the key that the engine looks up in the result."""
-    return "" if call.key is None else sql[call.key.span.start : call.key.span.end]
 
 
 def _find_model(name: str, context: Context) -> Model:
@@ -344,5 +309,4 @@ def _find_model(name: str, context: Context) -> Model:
 
 
 def _find_output(function: str, program: Program) -> Output | None:
-    """Return the output of `program` that `function` requests; None if it has none of them."""
     return next((o for o in OUTPUTS_OF[function] if o in program.outputs), None)

@@ -21,23 +21,14 @@ from sqlml.types import Array
 def find_known_categories(options: Mapping[str, Any], program: Program) -> Mapping[str, Array]:
     """Return the known categories of each input in which others count as NULL.
 
-    There are none unless `on_unknown` is 'null'; then they are those that the model checks.
-
-    Raises:
-        ConfigError: the model checks something other than the categories of a column.
+    There are none unless `on_unknown` is 'null'. Raises ConfigError if the model checks something
+    other than the categories of a column.
     """
-    return _find_checked_categories(program) if options.get("on_unknown") == "null" else _NONE
-
-
-_NONE: Mapping[str, Array] = MappingProxyType({})
+    return _find_checked_categories(program) if options.get("on_unknown") == "null" else {}
 
 
 def check_null_accepted(options: Mapping[str, Any], program: Program) -> None:
-    """Reject the option if the model also rejects NULL, since the rows would still fail.
-
-    Raises:
-        ConfigError: the message names the column.
-    """
+    """Raise ConfigError if the model also rejects NULL, since the rows would still fail."""
     categories = find_known_categories(options, program)
     if not categories or options.get("on_null") == "null":
         return
@@ -55,11 +46,9 @@ def replace_unknown_with_null(
 ) -> dict[str, Bound]:
     """Return the columns with NULL for each unknown category."""
     result = dict(bounds)
-    for name, categories in known_categories.items():
-        if name in result:
-            result[name] = replace(
-                result[name], sql=_null_unless_known(result[name].sql, categories, dialect)
-            )
+    for name in known_categories.keys() & result.keys():
+        sql = _null_unless_known(result[name].sql, known_categories[name], dialect)
+        result[name] = replace(result[name], sql=sql)
     return result
 
 
@@ -93,17 +82,15 @@ def accept_unknown_as_missing(program: Program) -> Program:
 @cache_by_program
 def _find_checked_categories(program: Program) -> Mapping[str, Array]:
     categories_of: dict[str, Array] = {}
-    for node in program.nodes:
-        if node.op != "require_known":
-            continue
-        encoder = _find_encoder(program, node)
+    for check in (node for node in program.nodes if node.op == "require_known"):
+        encoder = _find_encoder(program, check)
         column = program.nodes[encoder.inputs[0]]
         while column.op == "require_finite" or (
             column.op == "fill" and "missing" not in column.attrs
         ):
             column = program.nodes[column.inputs[0]]
         if column.op != "input":
-            raise _unavailable_error(node)
+            raise _unavailable_error(check)
         name = str(column.attrs["name"])
         categories: Array = encoder.attrs["categories"]
         if name in categories_of:
@@ -114,11 +101,7 @@ def _find_checked_categories(program: Program) -> Mapping[str, Array]:
 
 
 def _find_encoder(program: Program, check: Node) -> Node:
-    """Return the node that computes the codes which a check tests.
-
-    Raises:
-        ConfigError: it is another operator.
-    """
+    """Return the node that computes the codes which a check tests."""
     below = program.nodes[check.inputs[0]]
     if below.op != "encode":
         raise _unavailable_error(check)

@@ -1,7 +1,7 @@
 """Plan one call of a model: bind its arguments, choose how it runs, and write its SQL.
 
 The call is a `CallDraft`, which passes through `STAGES`; the last step writes the SQL. Unlike the
-rules of a statement (`rewrites/order.py`), stages see one call, and none of them is optional.
+rules of a statement (`rewrites/apply_rules.py`), stages see one call, and none of them is optional.
 """
 
 from __future__ import annotations

@@ -30,11 +30,7 @@ accepts them.
 
 
 def called_models(draft: Draft) -> Draft:
-    """Find what each call computes; no call is planned if the statement is left to the engine.
-
-    Raises:
-        BindError, UnknownModelError: a call has an unknown model, output or class.
-    """
+    """Find what each call computes; no call is planned if the statement is left to the engine."""
     text, parameters, context = draft.text, draft.parameters, draft.context
     for call in draft.outline.calls:
         if call.background is not None and draft.outline.is_stored:
@@ -60,11 +56,7 @@ def called_models(draft: Draft) -> Draft:
 
 
 def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> Draft:
-    """Add the models that the rows of a call name; without rows, the call becomes NULL.
-
-    Raises:
-        BindError, UnknownModelError: see `read_models_of_rows`.
-    """
+    """Add the models that the rows of a call name; without rows, the call becomes NULL."""
     context = draft.context
     has_star = any(argument.star is not None for argument in call.arguments)
     if not has_star and context.is_user_function(call.function):
@@ -89,11 +81,9 @@ def _add_models_of_rows(draft: Draft, call: ModelCall, column: ModelColumn) -> D
 
 
 def _is_too_deep(draft: Draft) -> bool:
-    """Return whether the engine's parser rejects the statement for its depth, since planning it
-    would take long.
+    """Return whether the engine's parser rejects the statement, whose planning would take long.
 
-    Raises:
-        BindError: the engine's binder rejects it.
+    Raises BindError if the engine's binder rejects it for its depth.
     """
     if max(call.depth + call.queries for call in draft.targets) <= _DEEP_NESTING:
         return False
@@ -110,42 +100,42 @@ def _is_too_deep(draft: Draft) -> bool:
 
 
 def cascaded_calls(draft: Draft) -> Draft:
-    """Add the small models that calls ask first, or the reasons why calls that request one have
-    none.
-    """
-    cascades: dict[ModelCall, Cascade] = {}
-    filters: dict[ModelCall, TopKFilter] = {}
-    reasons: dict[ModelCall, str] = {}
-    for call, target in draft.targets.items():
-        model = target.model
-        if call in draft.models_of_rows:
-            continue
-        if not may_approximate({**model.options, **draft.context.settings}, call.approximate):
-            continue
-        if not draft.dialect.lazy_calls:
-            reasons[call] = "this engine evaluates both models for every row"
-            continue
-        small_models = draft.context.small_models(model)
-        cascade, top_k_filter = small_models.get("cascade"), small_models.get("top_k")
-        if target.output == "label" and model.program.labels:
-            if isinstance(cascade, Cascade):
-                cascades[call] = cascade
-            else:
-                reasons[call] = (
-                    f"version {model.version} has no cascade: ALTER MODEL .. ADD CASCADE"
-                )
-        elif not isinstance(top_k_filter, TopKFilter):
-            reasons[call] = (
-                f"version {model.version} has no top-K filter for its order: ALTER MODEL .. ADD "
-                "TOP_K FILTER"
-            )
-        elif not _fits_order(top_k_filter, target):
-            reasons[call] = "the top-K filter is for the order by another class or output"
-        else:
-            filters[call] = top_k_filter
-    if not (cascades or filters or reasons):
+    """Add the small models that calls ask first, or the reasons why calls have none."""
+    choices = {
+        call: _choose_small_model(draft, target)
+        for call, target in draft.targets.items()
+        if call not in draft.models_of_rows
+        and may_approximate({**target.model.options, **draft.context.settings}, call.approximate)
+    }
+    if not choices:
         return draft
-    return replace(draft, cascades=cascades, filters=filters, exact_reasons=reasons)
+    return replace(
+        draft,
+        cascades={call: small for call, small in choices.items() if isinstance(small, Cascade)},
+        filters={call: small for call, small in choices.items() if isinstance(small, TopKFilter)},
+        exact_reasons={call: why for call, why in choices.items() if isinstance(why, str)},
+    )
+
+
+def _choose_small_model(draft: Draft, target: Target) -> Cascade | TopKFilter | str:
+    """Return the small model for a call, or why there is none."""
+    if not draft.dialect.lazy_calls:
+        return "this engine evaluates both models for every row"
+    model = target.model
+    small_models = draft.context.small_models(model)
+    cascade, top_k_filter = small_models.get("cascade"), small_models.get("top_k")
+    if target.output == "label" and model.program.labels:
+        if isinstance(cascade, Cascade):
+            return cascade
+        return f"version {model.version} has no cascade: ALTER MODEL .. ADD CASCADE"
+    if not isinstance(top_k_filter, TopKFilter):
+        return (
+            f"version {model.version} has no top-K filter for its order: ALTER MODEL .. ADD TOP_K "
+            "FILTER"
+        )
+    if not _fits_order(top_k_filter, target):
+        return "the top-K filter is for the order by another class or output"
+    return top_k_filter
 
 
 def _fits_order(top_k_filter: TopKFilter, target: Target) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -14,11 +14,20 @@ from sqlml.errors import SqlmlError
 from sqlml.parsing.places import Span
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.models_of_rows import ModelsOfRows
+from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.prepare import SharedParts
-from sqlml.planner.rewrites.widened_from import WidenableSource, WidenedSource
-from sqlml.planner.syntax.outline import CALLS, PATCHES, Edits, ModelCall, Outline, splice
+from sqlml.planner.rewrites.widened_from import WidenedSource
+from sqlml.planner.syntax.outline import (
+    CALLS,
+    PATCHES,
+    Edits,
+    ModelCall,
+    Outline,
+    WidenableSource,
+    splice,
+)
 from sqlml.planner.syntax.parameters import Parameters
 
 
@@ -36,40 +45,37 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class ExpandedStatement:
-    """A statement with expanded table forms, which can map offsets back to the user's
-    `statement`.
-    """
+    """A statement with expanded table forms, which maps offsets back to the user's `statement`."""
 
     statement: str
     pieces: tuple[Piece, ...]
-
-    def is_generated(self, offset: int) -> bool:
-        """Return whether an offset of `sql` is in generated text, where a call adds its column to
-        rows.
-        """
-        for piece in self.pieces:
-            if offset < len(piece.text):
-                return not piece.is_users
-            offset -= len(piece.text)
-        return False
 
     @property
     def sql(self) -> str:
         """The text of the expanded statement."""
         return "".join(p.text for p in self.pieces)
 
+    def is_generated(self, offset: int) -> bool:
+        """Return whether an offset of `sql` is in generated text, not in the user's."""
+        piece, _ = self._find_piece(offset)
+        return piece is not None and not piece.is_users
+
     def locate_error(self, error: SqlmlError) -> SqlmlError:
         """Return an error with its offset in the user's text."""
         if error.offset is None or error.sql != self.sql:
             return error
-        return error.at(self.statement, self._find_offset(error.offset))
+        piece, rest = self._find_piece(error.offset)
+        if piece is None:
+            return error.at(self.statement, len(self.statement))
+        return error.at(self.statement, piece.offset + (rest if piece.is_users else 0))
 
-    def _find_offset(self, offset: int) -> int:
+    def _find_piece(self, offset: int) -> tuple[Piece | None, int]:
+        """Return the piece at an offset of `sql`, and the offset inside it."""
         for piece in self.pieces:
             if offset < len(piece.text):
-                return piece.offset + (offset if piece.is_users else 0)
+                return piece, offset
             offset -= len(piece.text)
-        return len(self.statement)
+        return None, offset
 
 
 _NONE: Mapping[Any, Any] = MappingProxyType({})
@@ -82,11 +88,8 @@ class Draft:
     A rule returns a new draft. Spans refer to the text of `outline`.
 
     Attributes:
-        outline: the outline of the statement.
-        context: the questions to the engine and the catalog.
         parameters: the parameters with their values; some are consumed by the plan.
         expanded: the statement with expanded table forms, if it had some.
-        targets: the requested output of each model call.
         models_of_rows: the models of calls whose rows name them.
         cascades: the small models that calls ask first.
         filters: the small models that may filter tables for the order of calls.
@@ -98,11 +101,10 @@ class Draft:
         rows_from: the FROM clauses that may pack the numbers of a call's row.
         filters_first: filters without model calls move below the columns that FROM computes.
         widened_sources: the FROM clauses that do compute columns.
-        planned: the planned calls.
         call_sql: the calls as they go to the engine.
         call_probes: the calls in probes, before their functions are registered.
         column_aliases: names of columns by the offsets where they are inserted.
-        removed_joins: the texts of removed joins.
+        removed_joins: the texts of removed joins, each of which occurs once.
     """
 
     outline: Outline
@@ -134,7 +136,6 @@ class Draft:
 
     @property
     def dialect(self) -> Dialect:
-        """The engine's SQL dialect."""
         return self.context.dialect
 
     @cached_property
@@ -153,7 +154,7 @@ class Draft:
     def probe_edits(self) -> Edits:
         """Edits for probes: calls and parameters become NULLs of their types."""
         nulls = {call.span: text for call, text in self.nulls.items()}
-        return Edits(self.text, nulls, self.parameters.as_nulls())
+        return Edits(self.text, nulls, self.parameters.stand_ins)
 
     @cached_property
     def has_parameters_in_calls(self) -> bool:
@@ -164,7 +165,7 @@ class Draft:
     @cached_property
     def sql(self) -> str:
         """The statement as it goes to the engine, once the calls are planned."""
-        return self._remove_joins(self.write_part(Span(0, len(self.text)), self.column_aliases))
+        return self._remove_joins(self.write_part(self._full_span, self.column_aliases))
 
     @cached_property
     def probe(self) -> str:
@@ -172,20 +173,33 @@ class Draft:
         return self._remove_joins(self.write_probe())
 
     @property
+    def without_prefix(self) -> Mapping[Span, str]:
+        """The edit that removes a prefix such as INSERT INTO, so that a query remains."""
+        return {} if self.outline.prefix is None else {self.outline.prefix: ""}
+
+    @property
     def shareable_calls(self) -> Mapping[ModelCall, Target]:
         """The calls that may share an evaluation: those of one model without a cascade."""
         alone = self.cascades.keys() | self.models_of_rows.keys()
         return {c: t for c, t in self.targets.items() if c not in alone}
 
+    def with_outline(self, outline: Outline) -> Draft:
+        """Return the draft of another text of the statement, before all rules."""
+        parameters = replace(self.parameters, parameters=outline.parameters)
+        return replace(self, outline=outline, parameters=parameters)
+
+    def targets_of(self, call: ModelCall) -> Collection[Target]:
+        """Return what a call may compute: one target for each model that its rows name."""
+        models = self.models_of_rows.get(call)
+        return [self.targets[call]] if models is None else models.targets.values()
+
     def find_shared(self, call: ModelCall) -> SharedParts:
         """Return what a call computes together with others; by default its own part only."""
         return self.shared.get(call) or SharedParts(parts=(self.targets[call].part,))
 
-    def write_part(self, place: Span, names: Mapping[int, str] = _NONE) -> str:
-        """Return a part of the statement as it goes to the engine, with the calls planned so
-        far.
-        """
-        return self.collect_edits().apply(place, {Span(at, at): name for at, name in names.items()})
+    def write_part(self, span: Span, names: Mapping[int, str] = _NONE) -> str:
+        """Return the text at a span as it goes to the engine, with the calls planned so far."""
+        return self.collect_edits().apply(span, {Span(at, at): name for at, name in names.items()})
 
     def collect_edits(self) -> Edits:
         """Return the edits of the statement for the engine, with the calls planned so far."""
@@ -201,35 +215,29 @@ class Draft:
         self, names: Mapping[int, str] = _NONE, edits: Mapping[Span, str] = _NONE
     ) -> str:
         """Return the user's statement as a probe."""
-        full_span, edits = Span(0, len(self.text)), {**self.parameters.as_nulls(), **edits}
-        return splice(self.text, self.nulls, edits, full_span, names)
+        edits = {**self.parameters.stand_ins, **edits}
+        return splice(self.text, self.nulls, edits, self._full_span, names)
 
     def write_widened_probe(self, edits: Mapping[Span, str]) -> str:
         """Return the statement with the columns that FROM computes as a probe."""
-        sources = {
-            source.span: m.probe(self.filters_first) for source, m in self.widened_sources.items()
-        }
-        edits = {**self.parameters.as_nulls(), **self._collect_adjustments(), **edits}
-        full_span = Span(0, len(self.text))
-        return splice(
-            self.text,
-            {**self.nulls, **self.call_probes},
-            edits,
-            full_span,
-            self.column_aliases,
-            sources,
-        )
+        patches, sources = {**self.parameters.stand_ins}, dict[Span, str]()
+        for source, widened in self.widened_sources.items():
+            patches |= widened.adjustments(self.filters_first)
+            sources[source.span] = widened.probe(self.filters_first)
+        calls = {**self.nulls, **self.call_probes}
+        patches |= edits
+        return splice(self.text, calls, patches, self._full_span, self.column_aliases, sources)
 
-    def remove_join(self, join: str) -> Draft:
-        """Return the draft without a join, whose text occurs in it once."""
-        return replace(self, removed_joins=(*self.removed_joins, join))
+    def binds_alike(self, first_probe: str, second_probe: str) -> bool:
+        """Return whether the engine binds two probes of the statement to the same columns."""
+        try:
+            return self.context.describe(first_probe) == self.context.describe(second_probe)
+        except ProbeError:
+            return False
 
-    def _collect_adjustments(self) -> dict[Span, str]:
-        """Return the edits of stars and filters for the columns that FROM computes."""
-        edits: dict[Span, str] = {}
-        for widened in self.widened_sources.values():
-            edits |= widened.adjustments(self.filters_first)
-        return edits
+    @property
+    def _full_span(self) -> Span:
+        return Span(0, len(self.text))
 
     def _remove_joins(self, sql: str) -> str:
         for join in self.removed_joins:

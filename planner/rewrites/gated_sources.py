@@ -26,95 +26,36 @@ engine's binder finds the same columns as before.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from sqlml.dialects.duckdb import builtin
 from sqlml.parsing.places import Span
-from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.binding.probe_queries import TextOf
 from sqlml.planner.plan.plan import PlannedCall
-from sqlml.planner.rewrites.asked_first import (
-    binds,
-    columns_of,
-    describe_cascaded_call,
-    list_reads,
+from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.small_model_calls import (
+    ROWS,
+    can_bind,
+    describe_calls,
+    find_grouped_joins,
+    find_rereadable_table,
+    have_one_partner,
     plan_small_call,
+    prepend_ctes,
     query_text,
+    restrict_groups,
+    where,
     write_stand_in,
 )
-from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.unneeded_joins import has_one_partner
-from sqlml.planner.syntax.joins import FirstTable, LeftJoin, find_first_table, find_left_joins
+from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
 from sqlml.planner.syntax.lineage import FeatureSource
-from sqlml.planner.syntax.outline import ModelCall, splice
+from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.syntax.top_k import IdleSource, find_idle_sources
 
-ROWS, UNSURE = "sqlml_rows", "sqlml_unsure"
-"""Names of CTEs: the first table's rows, and those of which a small model is not sure."""
-
-TextOf = Callable[[Span], str]
-"""A function from a span to its current text."""
-
-
-def find_rereadable_table(draft: Draft, text: str, block: Span) -> FirstTable | None:
-    """Return the first table of a block if a WITH clause may read it instead; otherwise None."""
-    table = find_first_table(text, block)
-    if table is None or not all(map(draft.context.is_repeatable, table.functions)):
-        return None
-    spans = (table.span_without_alias, *table.conditions)
-    if any(place.contains(call.span) for place in spans for call in draft.outline.calls):
-        return None
-    return table
-
-
-def grouped(draft: Draft, joins: Sequence[LeftJoin], block: Span) -> list[LeftJoin]:
-    """Return the joins of a block whose tables are groups by their keys."""
-    return [
-        join
-        for join in joins
-        if join.grouped is not None
-        and join.block == block
-        and all(map(draft.context.is_repeatable, join.grouped.functions))
-    ]
-
-
-def restrict_groups(
-    joins: Sequence[LeftJoin], rows: str, alias: str, part: TextOf
-) -> dict[Span, str]:
-    """Return edits of joined subqueries that make them compute only the groups of some rows.
-
-    Args:
-        joins: joins from `grouped`.
-        rows: the name of a table with these rows.
-        alias: the name by which the keys refer to it.
-    """
-    edits: dict[Span, str] = {}
-    for join in joins:
-        assert join.grouped is not None
-        needed = " AND ".join(
-            f"{key} IN (SELECT {_qualify(other, alias)} FROM {rows} AS {alias})"
-            for key, other in join.keys.items()
-        )
-        edits |= join.grouped.add_condition(part(join.grouped.filter_span), needed)
-    return edits
-
-
-def prepend_ctes(block: Span, tables: Mapping[str, str]) -> dict[Span, str]:
-    """Return the edit that inserts a WITH clause before a block."""
-    definitions = ", ".join(f"{name} AS MATERIALIZED ({query})" for name, query in tables.items())
-    return {Span(block.start, block.start): f"WITH {definitions} "}
-
-
-def where(conditions: Sequence[str]) -> str:
-    """Return a WHERE of conditions with a leading blank; "" without conditions."""
-    return f" WHERE {' AND '.join(f'({c})' for c in conditions)}" if conditions else ""
-
-
-def _qualify(key: str, alias: str) -> str:
-    """Return a key of ON as it is, and one of USING as a column of the rows."""
-    return key if "." in key else f"{alias}.{key}"
-
+_UNSURE = "sqlml_unsure"
+"""The name of a CTE with the rows of which a small model is not sure."""
 
 _ROW = "sqlml_row"
 """The parameter of a lambda."""
@@ -124,26 +65,16 @@ _CALL = re.compile(r'[\w"]\s*\(')
 
 def gated_sources(draft: Draft) -> Draft:
     """Let such joins and calls ask the small model first."""
+    small_features = {
+        call: frozenset(name for name, _ in planned.small_model_reads)
+        for call, planned in draft.planned.items()
+        if call in draft.cascades and not call.has_local_names
+    }
     text = query_text(draft)
-    calls = [c for c in draft.planned if c in draft.cascades and not c.has_local_names]
-    if not calls or text is None:
+    if not small_features or text is None or any(call.block is None for call in small_features):
         return draft
-    described = [
-        describe_cascaded_call(c, p, frozenset(name for name, _ in p.small_model_reads))
-        for c, p in draft.planned.items()
-        if c in calls
-    ]
-    cascaded = [call for call in described if call is not None]
-    if len(cascaded) < len(described):
-        return draft
-    idle_sources = find_idle_sources(
-        text,
-        cascaded,
-        list_reads(draft, frozenset(calls)),
-        [call.span for call in draft.outline.calls],
-        lambda query: columns_of(draft, query),
-        draft.context.function_type,
-    )
+    calls = list(small_features)
+    idle_sources = find_idle_sources(text, describe_calls(draft, small_features))
     joins = find_left_joins(text) if idle_sources else []
     gated_joins: dict[tuple[int, Span], list[IdleSource]] = {}
     for source in idle_sources:
@@ -169,60 +100,49 @@ def _restrict_groups(
         joins: the gated joins, each of which gives a row at most one partner.
     """
     block, small = idle.source.block, draft.planned[call].small
-    joins = grouped(draft, joins, block)
+    joins = find_grouped_joins(draft, joins, block)
     table = find_rereadable_table(draft, text, block) if joins else None
     if table is None or small is None or Span(block.start, block.start) in draft.edits:
         return draft
-    rows, alias = f"SELECT * FROM {{}} AS {table.alias}", table.alias
 
-    def edits(ask: str, part: TextOf) -> dict[Span, str]:
-        conditions = [part(place) for place in table.conditions]
-        unsure = f"{rows.format(ROWS)} WHERE {ask} IS NULL"
+    def edits(ask: str, text_of: TextOf) -> dict[Span, str]:
+        rows = f"SELECT * FROM {text_of(table.span_without_alias)} AS {table.alias}"
         tables = {
-            ROWS: rows.format(part(table.span_without_alias)) + where(conditions),
-            UNSURE: unsure,
+            ROWS: rows + where([text_of(place) for place in table.conditions]),
+            _UNSURE: f"SELECT * FROM {ROWS} AS {table.alias} WHERE {ask} IS NULL",
         }
         return {
             **prepend_ctes(block, tables),
-            **restrict_groups(joins, UNSURE, alias, part),
-            table.span: f"{ROWS} AS {alias}",
+            **restrict_groups(joins, _UNSURE, table.alias, text_of),
+            table.span: f"{ROWS} AS {table.alias}",
         }
 
-    blanks = draft.parameters.as_nulls()
-    probes = edits(
-        write_stand_in(idle.features), lambda p: splice(draft.text, draft.nulls, blanks, p)
-    )
-    if not binds(draft, probes):
+    if not can_bind(draft, edits(write_stand_in(idle.features), draft.probe_edits.apply)):
         return draft
     small_sql = _try_small_model(draft, call, idle.features, small)
     return replace(draft, edits={**draft.edits, **edits(small_sql, draft.write_part)})
 
 
 def _gate_source(
-    draft: Draft, call: ModelCall, idle: IdleSource, joins: list[LeftJoin]
+    draft: Draft, call: ModelCall, idle: IdleSource, joins: Sequence[LeftJoin]
 ) -> Draft | None:
     """Return the statement with one gated source; None if it cannot be gated."""
     source, planned = idle.source, draft.planned[call]
     if any(source.span.contains(c.span) for c in draft.outline.calls):
         return None
-    if any(source_clause.span.contains(source.span) for source_clause in draft.widened_sources):
+    if any(widened.span.contains(source.span) for widened in draft.widened_sources):
         return None  # this FROM clause is rewritten to compute columns of calls
     join: LeftJoin | None = None
     if source.kind == "join":
-        keys, user_keys = draft.context.unique_keys, draft.cascades[call].facts.keys
         join = next((j for j in joins if j.span.contains(source.span)), None)
-        if join is None or keys is None or draft.outline.is_stored:
+        if join is None or draft.outline.is_stored:
             return None  # a view or macro outlives the current keys of its tables
         if join.is_using and join.using is None:
             return None
-        try:
-            if not has_one_partner(join, keys, draft.context.describe, user_keys):
-                return None
-        except ProbeError:
+        if not have_one_partner(draft, [join], draft.cascades[call].facts.keys):
             return None
-    blanks, ask = draft.parameters.as_nulls(), write_stand_in(idle.features)
-    probes = _gate_edits(source, join, ask, lambda p: splice(draft.text, draft.nulls, blanks, p))
-    if planned.small is None or not binds(draft, probes):
+    probes = _gate_edits(source, join, write_stand_in(idle.features), draft.probe_edits.apply)
+    if planned.small is None or not can_bind(draft, probes):
         return None
     small = _try_small_model(draft, call, idle.features, planned.small)
     edits = _gate_edits(source, join, small, draft.write_part)
@@ -236,17 +156,13 @@ def _gate_source(
 
 
 def _gate_edits(
-    source: FeatureSource, join: LeftJoin | None, small: str, part: Callable[[Span], str]
+    source: FeatureSource, join: LeftJoin | None, small: str, text_of: TextOf
 ) -> dict[Span, str]:
-    """Return the edits by which a source asks the small model first.
-
-    Args:
-        part: returns the current text of a span.
-    """
+    """Return the edits by which a source asks the small model first."""
     if join is not None and join.using is not None:
         return join.using.as_on(partial(_only_if_unsure, small))
     spans = source.outer or ((source.span,) if join is None else join.other_sides)
-    return {place: _only_if_unsure(small, part(place)) for place in spans}
+    return {place: _only_if_unsure(small, text_of(place)) for place in spans}
 
 
 def _try_small_model(

@@ -1,5 +1,4 @@
-"""The rules `shared_calls`, `models_in_from` and `rows_in_from`: calls share evaluations, and FROM
-computes common columns.
+"""Rules by which calls share evaluations, and FROM computes columns that they have in common.
 
 `shared_calls`: calls of one model on the same row share one function, which computes all their
 outputs. The engine evaluates equal calls of one projection once. WHERE and ON are evaluated earlier
@@ -26,6 +25,17 @@ new column, if the engine's binder finds the same columns as before, and if WHER
 
 Spark copies each column of the rows that it passes to Python several times, and does not repeat the
 expression of a column that is used twice.
+
+`rows_by_model`: rows that name many models are sorted by model before they are scored::
+
+    SELECT id, predict(shop, *) FROM t WHERE a
+    SELECT id, f FROM (SELECT * EXCLUDE (n) FROM (SELECT *, f(shop, ...) AS f FROM (
+        SELECT *, row_number() OVER () AS n FROM t WHERE a ORDER BY shop) AS t) ORDER BY n) AS t
+
+The engine passes 2,048 rows at a time, and each model among them is called separately, which takes
+long if its numbers have left the processor's caches. Measured for 200,000 rows of 28 columns: the
+sorts take 0.04 s; they pay for 20 models of 100 trees (0.06 s instead of 0.11 s) and 60 (0.07 s
+instead of 0.18 s), but not for 60 of 20 trees (0.06 s instead of 0.05 s).
 """
 
 from __future__ import annotations
@@ -34,20 +44,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sqlml.planner.binding.models_of_rows import ModelsOfRows
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.program.prepare import SharedParts
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.widened_from import WidenableSource, find_row_source, find_source
-from sqlml.planner.syntax.outline import ModelCall, Outline
+from sqlml.planner.rewrites.widened_from import find_row_source, find_source
+from sqlml.planner.syntax.outline import ModelCall, Outline, WidenableSource
+
+MOST_UNSORTED, MOST_BYTES = 256, 4 << 20
+"""The number of models in a batch, and their bytes, up to which two sorts do not pay."""
 
 _EARLY_CLAUSES = frozenset({"WHERE", "FROM"})
 """Clauses that filter rows before the others see them."""
 
 
 def shared_calls(draft: Draft) -> Draft:
-    """Determine the outputs that each call's function computes, for it and for those that share
-    it.
-    """
+    """Determine the outputs that each call's function computes for all calls that share it."""
     unshared = draft.targets.keys() - draft.shareable_calls.keys()
     shared = {c: SharedParts(parts=(draft.targets[c].part,)) for c in unshared}
     for calls in group_sharing_calls(draft):
@@ -75,7 +87,7 @@ def group_comparable_calls(draft: Draft) -> list[list[ModelCall]]:
 def make_sharing_key(call: ModelCall, target: Target, outline: Outline) -> Any:
     """Return a key that is equal for calls that share one function.
 
-    These are calls of one model version in one query with the same written arguments; in the output
+    These are calls of one model version with the same written arguments in one query; in the output
     of a query that groups, all calls of the version.
     """
     model, block = target.model, call.block
@@ -92,9 +104,7 @@ def make_sharing_key(call: ModelCall, target: Target, outline: Outline) -> Any:
 def _make_comparable_key(draft: Draft, call: ModelCall) -> Any:
     if call.output is None:
         return call
-    models_of_rows = draft.models_of_rows.get(call)
-    targets = [draft.targets[call]] if models_of_rows is None else models_of_rows.targets.values()
-    models = frozenset(target.model.program.hash for target in targets)
+    models = frozenset(target.model.program.hash for target in draft.targets_of(call))
     is_comparing = call.output in draft.outline.comparing_outputs
     return call.output, models, None if is_comparing else call.written_arguments
 
@@ -115,20 +125,17 @@ def models_in_from(draft: Draft) -> Draft:
         if not common.again or not any(map(_filters_each_row, calls)) or not _are_alike(calls):
             continue
         source = find_source(calls[0], draft.outline)
-        if source is None:
-            continue
-        widened = replace(common, again=False, once=True, in_from=True)
-        shared |= dict.fromkeys(calls, widened)
-        sources |= dict.fromkeys(calls, source)
+        if source is not None:
+            shared_parts = replace(common, again=False, once=True, in_from=True)
+            shared |= dict.fromkeys(calls, shared_parts)
+            sources |= dict.fromkeys(calls, source)
     if not sources:
         return draft
     return replace(draft, shared={**draft.shared, **shared}, models_from=sources)
 
 
 def _are_alike(calls: Sequence[ModelCall]) -> bool:
-    """Return whether the calls score the same row, so that one column of FROM can replace all of
-    them.
-    """
+    """Return whether the calls score the same row, so that one column of FROM can replace them."""
     rows = {(call.block and call.block.span, call.written_arguments) for call in calls}
     return len(rows) == 1 and not any(call.uses_select_names for call in calls)
 
@@ -143,17 +150,46 @@ def rows_in_from(draft: Draft) -> Draft:
     if not draft.dialect.copies_rows:
         return draft
     sources: dict[ModelCall, WidenableSource] = {}
+    shareable = draft.shareable_calls
     for calls in group_comparable_calls(draft):  # each is written alike
-        call_sources = [_find_source(draft, call) for call in calls]
-        if call_sources[0] is not None and all(
-            source == call_sources[0] for source in call_sources
-        ):
-            sources |= dict.fromkeys(calls, call_sources[0])
+        call_sources = {
+            draft.models_from.get(call) or find_row_source(call, draft.outline)
+            if call in shareable
+            else None
+            for call in calls
+        }
+        source = call_sources.pop()
+        if source is not None and not call_sources:
+            sources |= dict.fromkeys(calls, source)
     return replace(draft, rows_from=sources, filters_first=True)
 
 
-def _find_source(draft: Draft, call: ModelCall) -> WidenableSource | None:
-    """Return the FROM clause that can pack the row of a call, if there is one."""
-    if call not in draft.shareable_calls:
+def rows_by_model(draft: Draft) -> Draft:
+    """Let FROM sort rows by their models if these are many."""
+    if not draft.dialect.lazy_calls:
+        return draft
+    sources = {
+        call: source
+        for call, models in draft.models_of_rows.items()
+        if _has_many_models(models) and (source := _find_sortable_source(draft, call)) is not None
+    }
+    if not sources:
+        return draft
+    shared = {call: replace(draft.find_shared(call), in_from=True) for call in sources}
+    models_from = {**draft.models_from, **sources}
+    return replace(draft, shared={**draft.shared, **shared}, models_from=models_from)
+
+
+def _has_many_models(models_of_rows: ModelsOfRows) -> bool:
+    models = [target.model.program for target in models_of_rows.targets.values()]
+    return len(models) > MOST_UNSORTED or sum(model.nbytes for model in models) > MOST_BYTES
+
+
+def _find_sortable_source(draft: Draft, call: ModelCall) -> WidenableSource | None:
+    """Return the FROM clause that may sort the same rows that a call scores; None without one."""
+    if call.clause != "SELECT" or not call.is_always_evaluated or call.in_try or call.block is None:
         return None
-    return draft.models_from.get(call) or find_row_source(call, draft.outline)
+    source, where = find_source(call, draft.outline), call.block.where
+    if source is None or (where is not None and len(source.filters) < len(call.block.filters)):
+        return None
+    return source if where is None or call.block.filters else None

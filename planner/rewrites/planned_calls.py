@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -14,7 +14,6 @@ from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.plan_call import CallInFrom, plan_call
 from sqlml.planner.plan.plan_named import plan_named_call
-from sqlml.planner.program.prepare import SharedParts
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.table_form import check_new_column
 from sqlml.planner.rewrites.widened_from import WidenedSource
@@ -22,28 +21,20 @@ from sqlml.planner.syntax.outline import CALLS, ModelCall, name_unnamed_items, s
 
 
 def planned_calls(draft: Draft) -> Draft:
-    """Plan the calls, those first on which others depend.
-
-    Raises:
-        BindError: an argument of a call does not fit; also subclasses.
-        ConfigError, BackendError: options of a model or of the session are impossible.
-    """
+    """Plan the calls, those first on which others depend."""
     numbers = draft.parameters.renumber(draft.has_parameters_in_calls)
-    plans = _CallPlanner(replace(draft, edits={**numbers, **draft.edits}))
+    planner = _CallPlanner(replace(draft, edits={**numbers, **draft.edits}))
     for call in sort_inner_first(draft.targets):
-        plans.add(call)
-    draft = plans.draft
-    aliases = name_unnamed_items(
-        draft.text, draft.call_sql, draft.context.column_name, draft.dialect
-    )
-    return replace(draft, column_aliases=aliases)
+        planner.add(call)
+    calls, column_name = planner.draft.call_sql, draft.context.column_name
+    aliases = name_unnamed_items(draft.text, calls, column_name, draft.dialect)
+    return replace(planner.draft, column_aliases=aliases)
 
 
 class _CallPlanner:
     """The calls of a statement that are planned so far.
 
-    The mappings of its draft grow in place, since a copy for each call would make planning
-    quadratic.
+    The mappings of its draft grow in place: copies would make planning quadratic in the calls.
     """
 
     def __init__(self, draft: Draft) -> None:
@@ -58,13 +49,13 @@ class _CallPlanner:
             call_probes=self._probes,
             widened_sources=self._widened_sources,
         )
-        self._parts = self.draft.collect_edits()
+        self._edits = self.draft.collect_edits()
         self._outer_calls = _find_nesting_calls(draft.targets)
 
     def add(self, call: ModelCall) -> None:
         """Plan one more call."""
         draft = self.draft
-        scope = replace(make_scope(draft, call), text=self._parts.apply)
+        scope = replace(make_scope(draft, call), text=self._edits.apply)
         placed = _plan(draft, call, scope)
         if placed is None:
             return
@@ -73,7 +64,7 @@ class _CallPlanner:
             call_sql = draft.dialect.negated(call_sql)
         self._planned[call], self._call_sql[call] = placed.planned, call_sql
         self._probes[call] = _write_probe(draft, call, placed, call_sql, call in self._outer_calls)
-        self._parts.add({call.span: call_sql}, CALLS)
+        self._edits.add({call.span: call_sql}, CALLS)
         self._widen_source(call, placed, scope)
 
     def _widen_source(self, call: ModelCall, placed: CallInFrom, scope: Scope) -> None:
@@ -82,15 +73,15 @@ class _CallPlanner:
         source = draft.models_from.get(call) or draft.rows_from.get(call)
         if source is None or (placed.row is None and placed.column is None):
             return
-        clause = self._widened_sources.get(source)
-        if clause is None:
-            clause = WidenedSource.create(source, draft.dialect, scope.text, scope.probed)
+        widened = self._widened_sources.get(source)
+        if widened is None:
+            widened = WidenedSource.create(source, draft.dialect, scope.text, scope.probed)
         else:
-            for layer, texts in clause.edits_by_layer(draft.filters_first).items():
-                self._parts.remove(texts, layer)
-        self._widened_sources[source] = clause = clause.with_columns(placed.row, placed.column)
-        for layer, texts in clause.edits_by_layer(draft.filters_first).items():
-            self._parts.add(texts, layer)
+            for layer, texts in widened.edits_by_layer(draft.filters_first).items():
+                self._edits.remove(texts, layer)
+        self._widened_sources[source] = widened = widened.with_columns(placed.row, placed.column)
+        for layer, texts in widened.edits_by_layer(draft.filters_first).items():
+            self._edits.add(texts, layer)
 
 
 def _find_nesting_calls(calls: Iterable[ModelCall]) -> frozenset[ModelCall]:
@@ -102,7 +93,7 @@ def _find_nesting_calls(calls: Iterable[ModelCall]) -> frozenset[ModelCall]:
 def _plan(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None:
     """Plan a call; return None for one that the engine does not bind."""
     if draft.expanded is not None and draft.expanded.is_generated(call.span.start):
-        check_new_column(draft.outline, call, find_other_columns(call, (), scope), draft.dialect)
+        check_new_column(draft, call, find_other_columns(call, (), scope))
     target, shared = draft.targets[call], draft.find_shared(call)
     plan = partial(
         plan_call,
@@ -111,12 +102,17 @@ def _plan(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None:
         context=draft.context,
         rows=find_row_queries(call, _find_counted_scope(draft, scope)),
     )
+
+    def plan_function(call: ModelCall, target: Target) -> CallInFrom:
+        """Plan the call of one of several models that rows name."""
+        parts = replace(shared, parts=(target.part,))
+        return plan(call=call, target=target, shared=parts, row_in_from=False, by_function=True)
+
     try:
         models = draft.models_of_rows.get(call)
         if models is not None:
-            plan_one = partial(_plan_function, plan, shared)
             placed = plan_named_call(
-                call, target, models, scope, plan_one, sorts=call in draft.models_from
+                call, target, models, scope, plan_function, sorts=call in draft.models_from
             )
         else:
             placed = plan(target=target, shared=shared, row_in_from=call in draft.rows_from)
@@ -134,14 +130,6 @@ def _plan(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None:
     return replace(placed, planned=planned)
 
 
-def _plan_function(
-    plan: Callable[..., CallInFrom], shared: SharedParts, call: ModelCall, target: Target
-) -> CallInFrom:
-    """Plan the call of one of several models that rows name."""
-    own_parts = replace(shared, parts=(target.part,))
-    return plan(call=call, target=target, shared=own_parts, row_in_from=False, by_function=True)
-
-
 def make_scope(draft: Draft, call: ModelCall) -> Scope:
     """Return the scope of a call, in which calls that are already planned have their final text."""
     local = dict.fromkeys(call.local_names, "NULL")
@@ -150,7 +138,7 @@ def make_scope(draft: Draft, call: ModelCall) -> Scope:
         block=call.block,
         text=draft.write_part,
         probed=partial(draft.probe_edits.apply, more=local),
-        untyped=draft.parameters.untyped() | frozenset(call.local_names),
+        untyped=draft.parameters.untyped | frozenset(call.local_names),
         describe=draft.context.describe,
         dialect=draft.dialect,
         types=draft.parameters.types,
@@ -160,8 +148,8 @@ def make_scope(draft: Draft, call: ModelCall) -> Scope:
 def _find_counted_scope(draft: Draft, scope: Scope) -> Scope:
     """Return the scope whose rows are counted for a call, which may decide how its function runs.
 
-    For calls in the output of a query that groups it is that query, also for calls in its
-    subqueries, which must be written alike.
+    For calls in the output of a query that groups, and in its subqueries, it is that query, since
+    they must be written alike.
     """
     block = scope.block
     if block is None or block.output not in draft.outline.comparing_outputs:
@@ -174,11 +162,7 @@ def _find_counted_scope(draft: Draft, scope: Scope) -> Scope:
 def _write_probe(
     draft: Draft, call: ModelCall, placed: CallInFrom, call_sql: str, has_calls: bool
 ) -> str:
-    """Return the replacement of a call in the probe that checks columns of FROM.
-
-    Args:
-        has_calls: other calls stand inside it.
-    """
+    """Return the replacement of a call, maybe around others, in the probe of a widened FROM."""
     if placed.column is not None:
         return call_sql
     probe = draft.nulls[call]

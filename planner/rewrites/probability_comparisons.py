@@ -20,7 +20,7 @@ from sqlml.passes.float_order import Threshold, find_margin_threshold
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.models_in_from import make_sharing_key
-from sqlml.planner.syntax.expressions import REVERSED_OPERATORS
+from sqlml.planner.syntax.expression_rules import REVERSED_OPERATORS
 from sqlml.planner.syntax.outline import Literal, ModelCall, Parameter
 from sqlml.planner.syntax.parameters import Parameters
 
@@ -55,10 +55,10 @@ def probability_comparisons(draft: Draft) -> Draft:
             if comparison.sign is not None:
                 with_equal = sign[0] + "="
                 edits[comparison.sign] = (
-                    REVERSED_OPERATORS[with_equal] if comparison.turned else with_equal
+                    REVERSED_OPERATORS[with_equal] if comparison.is_reversed else with_equal
                 )
-        text = f"score, compared in place of {target.text}"
-        targets[call] = replace(target, output="score", chosen=None, label=text)
+        label = f"score, compared in place of {target.text}"
+        targets[call] = replace(target, output="score", chosen=None, label=label)
     if targets == draft.targets:
         return draft
     return replace(
@@ -71,13 +71,10 @@ def probability_comparisons(draft: Draft) -> Draft:
 
 
 def _find_thresholds(target: Target, bounds: Sequence[tuple[str, float]]) -> list[Threshold] | None:
-    thresholds = []
-    for sign, bound in bounds:
-        threshold = find_margin_threshold(target.model.program, target.column or 0, sign, bound)
-        if threshold is None:
-            return None
-        thresholds.append(threshold)
-    return thresholds
+    program, column = target.model.program, target.column or 0
+    thresholds = [find_margin_threshold(program, column, sign, bound) for sign, bound in bounds]
+    known = [threshold for threshold in thresholds if threshold is not None]
+    return known if len(known) == len(bounds) else None
 
 
 def _needs_probability(call: ModelCall, draft: Draft, candidates: Collection[ModelCall]) -> bool:
@@ -100,13 +97,12 @@ def _read_bounds(
         return None
     if call.comparison is None or target.key or "score" not in target.model.program.outputs:
         return None
-    bounds = []
-    for sign, written, _ in call.comparison.bounds:
-        value = _read_number(written, parameters)
-        if value is None:
-            return None
-        bounds.append((sign, value))
-    return tuple(bounds)
+    bounds = tuple(
+        (sign, number)
+        for sign, written, _ in call.comparison.bounds
+        if (number := _read_number(written, parameters)) is not None
+    )
+    return bounds if len(bounds) == len(call.comparison.bounds) else None
 
 
 def _read_number(written: Literal | Parameter, parameters: Parameters) -> float | None:

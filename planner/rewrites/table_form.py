@@ -20,16 +20,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from sqlml.dialects import Dialect
 from sqlml.errors import BindError, SqlmlError
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.rewrites.cascaded_calls import called_models
 from sqlml.planner.rewrites.draft import Draft, ExpandedStatement, Piece
-from sqlml.planner.syntax.outline import ModelCall, Outline
+from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.syntax.parameters import Parameters
 from sqlml.planner.syntax.read_outline import read_outline
-from sqlml.planner.syntax.table_form import (
+from sqlml.planner.syntax.table_forms import (
     TableForm,
     find_defined_names,
     find_names,
@@ -41,72 +40,46 @@ from sqlml.types import fold
 
 
 def table_form(draft: Draft) -> Draft:
-    """Replace each table form by a subquery.
-
-    Raises:
-        BindError: a table form is malformed, or a model predicts nothing.
-        UnknownModelError: there is no such model.
-        ParseError: the rows of a form cannot be parsed.
-    """
-    expanded = written_out(draft.outline, draft.context)
-    if expanded is None:
+    """Replace each table form by a subquery."""
+    sql, context = draft.text, draft.context
+    forms = find_table_forms(sql, draft.dialect.name)
+    if not forms:
         return draft
+    for form in forms:
+        if form.span.start in draft.outline.scalar_forms:
+            raise BindError(
+                "the table form returns rows and belongs in FROM; for one value per row write "
+                "predict('model', *)",
+                sql,
+                form.span.start,
+            )
+    describe = partial(_describe_rows, sql, context)
+
+    def write(form: TableForm) -> Sequence[str]:
+        rows = tuple(sql[span.start : span.end] for span in form.rows)
+        return write_table_function(TableFunctionCall(form, context, sql, rows, describe))
+
+    expanded = ExpandedStatement(sql, tuple(_write_pieces(sql, forms, 0, len(sql), write)))
     try:
         outline = read_outline(expanded.sql, draft.dialect.name)
     except SqlmlError as error:
         raise expanded.locate_error(error) from None
-    parameters = replace(draft.parameters, parameters=outline.parameters)
-    return replace(draft, outline=outline, parameters=parameters, expanded=expanded)
+    return replace(draft.with_outline(outline), expanded=expanded)
 
 
-def written_out(outline: Outline, context: Context) -> ExpandedStatement | None:
-    """Return the statement with a subquery instead of each table form; None if it has none.
+def check_new_column(draft: Draft, call: ModelCall, columns: Iterable[str]) -> None:
+    """Raise BindError for rows that already have a column of the name of a call's result.
 
-    Raises:
-        BindError: a table form is malformed, or a model predicts nothing.
-        UnknownModelError: there is no such model.
+    The engine would read the first of two equal names, which is the rows' own column.
     """
-    forms = find_table_forms(outline.sql, context.dialect.name)
-    if not forms:
-        return None
-    for form in forms:
-        if form.span.start in outline.scalar_forms:
-            raise BindError(
-                "the table form returns rows and belongs in FROM; for one value per row write "
-                "predict('model', *)",
-                outline.sql,
-                form.span.start,
-            )
-    describe = partial(_describe_rows, outline.sql, context)
-
-    def write(form: TableForm) -> Sequence[str]:
-        rows = tuple(outline.sql[span.start : span.end] for span in form.rows)
-        return write_table_function(TableFunctionCall(form, context, outline.sql, rows, describe))
-
-    pieces = _write_pieces(outline.sql, forms, 0, len(outline.sql), write)
-    return ExpandedStatement(outline.sql, tuple(pieces))
-
-
-def check_new_column(
-    outline: Outline, call: ModelCall, columns: Iterable[str], dialect: Dialect
-) -> None:
-    """Reject rows that already have a column of the name that a call gives to its result.
-
-    The engine reads the first of two equal names, which is the rows' own column.
-
-    Raises:
-        BindError: there is such a column; the message says how to leave it out.
-    """
-    new_column = call.items[0].name if call.items else None
-    conflict = next(
-        (c for c in columns if new_column is not None and fold(c) == fold(new_column)), None
-    )
+    new_column = fold((call.items[0].name if call.items else None) or "")
+    conflict = next((c for c in columns if new_column and fold(c) == new_column), None)
     if conflict is not None:
-        others = dialect.star_without([dialect.quote_name(conflict)])
+        others = draft.dialect.star_without([draft.dialect.quote_name(conflict)])
         raise BindError(
             f"the rows already have a column {conflict!r}, which would hide the new one; leave it "
             f"out, as in ml_predict(MODEL m, (SELECT {others} FROM ..)), or rename it there",
-            outline.sql,
+            draft.text,
             call.span.start,
         )
 
@@ -114,12 +87,12 @@ def check_new_column(
 def replace_table_forms(sql: str) -> str:
     """Return the statement with plain rows instead of each table form, so that engines parse it."""
 
-    def write_first_rows(form: TableForm) -> list[str]:
+    def write_rows(form: TableForm) -> list[str]:
         if not form.rows:
             return ["(SELECT 1)"]
         return ["(SELECT * FROM ", *([", "] * (len(form.rows) - 1)), ")"]
 
-    pieces = _write_pieces(sql, find_table_forms(sql), 0, len(sql), write_first_rows)
+    pieces = _write_pieces(sql, find_table_forms(sql), 0, len(sql), write_rows)
     return "".join(piece.text for piece in pieces)
 
 
@@ -130,10 +103,7 @@ def _write_pieces(
     end: int,
     write: Callable[[TableForm], Sequence[str]],
 ) -> Iterator[Piece]:
-    """Yield sql[start:end] with the table forms in it written out.
-
-    `write` returns the SQL before, between and after the rows of a form.
-    """
+    """Yield sql[start:end] with table forms expanded by the SQL around and between their rows."""
     for form in forms:
         if not start <= form.span.start < end:
             continue  # inside the rows of a form that was written out already
@@ -151,25 +121,19 @@ def _write_pieces(
 def _describe_rows(sql: str, context: Context, rows: str) -> ColumnTypes:
     """Return the column types of the rows of a form.
 
-    They are None where the engine cannot tell yet: the rows name a query of a WITH clause of the
-    statement.
+    They are None if the rows read a query of a WITH clause, which the engine cannot bind yet, or if
+    they contain an error, which is reported later.
     """
-    dialect = context.dialect.name
+    dialect, known = context.dialect.name, context.known_columns
     if find_defined_names(sql, dialect) & find_names(rows, dialect):
         return None
-    if rows not in context.known_columns:
-        context.known_columns[rows] = _describe(rows, context)
-    return context.known_columns[rows]
-
-
-def _describe(rows: str, context: Context) -> ColumnTypes:
-    try:
-        outline = read_outline(f"SELECT * FROM {rows}", context.dialect.name)
-        parameters = Parameters(outline.parameters, None)
-        draft = called_models(
-            table_form(Draft(outline=outline, context=context, parameters=parameters))
-        )
-        return {column.name: column.type for column in context.describe(draft.probe)}
-    except (ProbeError, SqlmlError):
-        # The rows read a query of a WITH clause, or contain an error that is reported later.
-        return None
+    if rows not in known:
+        try:
+            outline = read_outline(f"SELECT * FROM {rows}", dialect)
+            parameters = Parameters(outline.parameters, None)
+            draft = table_form(Draft(outline=outline, context=context, parameters=parameters))
+            columns = context.describe(called_models(draft).probe)
+            known[rows] = {column.name: column.type for column in columns}
+        except (ProbeError, SqlmlError):
+            known[rows] = None
+    return known[rows]

@@ -14,41 +14,37 @@ since the best of more rows are rarer (Willump, section 4.2).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlml.catalog.small_models import FilterFacts
 from sqlml.dialects.duckdb import builtin
 from sqlml.parsing.places import Span
 from sqlml.planner.binding.context import find_row_queries
-from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.binding.probe_queries import TextOf
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.plan.plan_call import plan_call
 from sqlml.planner.program.function_names import Part
 from sqlml.planner.program.prepare import SharedParts
-from sqlml.planner.rewrites.asked_first import (
-    binds,
-    columns_of,
-    describe_cascaded_call,
-    list_reads,
-    plan_small_call,
-    query_text,
-    write_stand_in,
-)
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.gated_sources import (
+from sqlml.planner.rewrites.planned_calls import make_scope
+from sqlml.planner.rewrites.small_model_calls import (
     ROWS,
-    TextOf,
+    can_bind,
+    describe_calls,
+    find_grouped_joins,
     find_rereadable_table,
-    grouped,
+    have_one_partner,
+    plan_small_call,
     prepend_ctes,
+    query_text,
     restrict_groups,
     where,
+    write_stand_in,
 )
-from sqlml.planner.rewrites.planned_calls import make_scope
-from sqlml.planner.rewrites.unneeded_joins import has_one_partner
 from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
-from sqlml.planner.syntax.outline import ModelCall, splice
+from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.syntax.top_k import TopK, find_top_k
 
 
@@ -65,33 +61,22 @@ def top_k_filters(draft: Draft) -> Draft:
 
 
 def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
-    """Return the statement with the filtered table of one call, or the reason why it is not
-    filtered.
-    """
-    text, facts = query_text(draft), draft.filters[call].facts
-    if text is None:
+    """Return the statement with the filtered table of one call, or why it is not filtered."""
+    text, facts, planned = query_text(draft), draft.filters[call].facts, draft.planned[call]
+    if text is None or call.block is None:
         return "only queries are filtered"
-    planned = draft.planned[call]
     small = _plan_small_score(draft, call)
-    cascaded_call = describe_cascaded_call(
-        call, planned, frozenset(name for name, _ in small.reads)
-    )
-    if cascaded_call is None:
-        return "only queries are filtered"
-    top_k = find_top_k(
-        text,
-        cascaded_call,
-        list_reads(draft, frozenset({call})),
-        [c.span for c in draft.outline.calls],
-        lambda query: columns_of(draft, query),
-        draft.context.function_type,
-    )
+    calls = describe_calls(draft, {call: frozenset(name for name, _ in small.reads)})
+    top_k = find_top_k(text, calls)
     if isinstance(top_k, str):
         return top_k
     if top_k.k > facts.k:
         return f"it asks for {top_k.k} rows, and the top-K filter is for {facts.k} at most"
     joins = find_left_joins(text) if top_k.joins else []
-    if not _have_unique_keys(draft, joins, top_k, facts.keys):
+    filtered_joins = [
+        next((j for j in joins if j.span.contains(place)), None) for place in top_k.joins
+    ]
+    if filtered_joins and not have_one_partner(draft, filtered_joins, facts.keys):
         return (
             "a joined table has no key that is known to be unique; if it is, say so by option "
             "unique_keys of ADD TOP_K FILTER"
@@ -100,102 +85,65 @@ def _filter_table(draft: Draft, call: ModelCall) -> Draft | str:
         return "a condition calls a model"
     if not all(map(draft.context.is_repeatable, top_k.functions)):
         return "a condition may have another result when it is evaluated again"
-    blanks = draft.parameters.as_nulls()
-    probe_texts = [
-        splice(draft.text, draft.nulls, blanks, p)
-        for p in (top_k.source_without_alias, *top_k.filters)
-    ]
-    probe = _write_best_rows(
-        top_k, probe_texts[0], probe_texts[1:], write_stand_in(top_k.features), "1"
-    )
-    if not binds(draft, {top_k.source: f"({probe}) AS {top_k.alias}"}):
+    stand_in = write_stand_in(top_k.features)
+    probe = _write_best_rows(_read_table(top_k, draft.probe_edits.apply), stand_in, "1")
+    if not can_bind(draft, {top_k.source: f"({probe}) AS {top_k.alias}"}):
         return "its conditions, or the small model's features, are not of the first table alone"
     ranked = plan_small_call(draft, call, top_k.features, small)
-    table, *filters = (
-        draft.write_part(place) for place in (top_k.source_without_alias, *top_k.filters)
-    )
-    best = _write_best_rows(
-        top_k, table, filters, ranked.sql, _write_row_count(top_k, table, filters, facts)
-    )
-    edits = {top_k.source: f"({best}) AS {top_k.alias}"}
-    edits = _restrict_groups(draft, text, top_k, joins, best) or edits
+    table = _read_table(top_k, draft.write_part)
+    best = _write_best_rows(table, ranked.sql, _write_row_count(table, facts))
+    edits = _restrict_groups(draft, text, top_k, joins, best) or {
+        top_k.source: f"({best}) AS {top_k.alias}"
+    }
     planned = replace(planned, small=ranked, filtered=facts, idle=top_k.idle)
     return replace(draft, edits={**draft.edits, **edits}, planned={**draft.planned, call: planned})
 
 
 def _restrict_groups(
-    draft: Draft, text: str, top_k: TopK, joins: list[LeftJoin], best: str
+    draft: Draft, text: str, top_k: TopK, joins: Sequence[LeftJoin], best: str
 ) -> dict[Span, str]:
-    """Return the edits that move the filtered table before its block, if joins compute only groups
-    that its rows need.
-
-    Returns nothing if they cannot.
-    """
-    joins = grouped(draft, joins, top_k.block)
-    if not joins or find_rereadable_table(draft, text, top_k.block) is None:
+    """Return edits by which joins compute only the groups of filtered rows; none if impossible."""
+    grouped = find_grouped_joins(draft, joins, top_k.block)
+    if not grouped or find_rereadable_table(draft, text, top_k.block) is None:
         return {}
-    source = {top_k.source: f"{ROWS} AS {top_k.alias}"}
-    blanks = draft.parameters.as_nulls()
 
-    def edits(query: str, part: TextOf) -> dict[Span, str]:
-        needed = restrict_groups(joins, ROWS, top_k.alias, part)
+    def edits(query: str, text_of: TextOf) -> dict[Span, str]:
+        needed = restrict_groups(grouped, ROWS, top_k.alias, text_of)
+        source = {top_k.source: f"{ROWS} AS {top_k.alias}"}
         return {**prepend_ctes(top_k.block, {ROWS: query}), **needed, **source}
 
-    def asked(place: Span) -> str:
-        return splice(draft.text, draft.nulls, blanks, place)
-
-    all_rows = f"SELECT * FROM {asked(top_k.source_without_alias)} AS {top_k.alias}"
-    return edits(best, draft.write_part) if binds(draft, edits(all_rows, asked)) else {}
+    probe_text = draft.probe_edits.apply
+    all_rows = f"SELECT * FROM {probe_text(top_k.source_without_alias)} AS {top_k.alias}"
+    return edits(best, draft.write_part) if can_bind(draft, edits(all_rows, probe_text)) else {}
 
 
 def _plan_small_score(draft: Draft, call: ModelCall) -> PlannedCall:
     """Plan the small model's score where the call stands."""
     target, scope = draft.targets[call], make_scope(draft, call)
-    program = draft.filters[call].small
-    placed = plan_call(
+    return plan_call(
         call=call,
-        target=Target(replace(target.model, program=program), "score", None),
+        target=Target(replace(target.model, program=draft.filters[call].small), "score", None),
         shared=SharedParts(parts=(Part("score", None),)),
         scope=scope,
         context=draft.context,
         rows=find_row_queries(call, scope),
         row_in_from=False,
-    )
-    return placed.planned
+    ).planned
 
 
-def _have_unique_keys(
-    draft: Draft, joins: list[LeftJoin], top_k: TopK, user_keys: tuple[frozenset[str], ...]
-) -> bool:
-    """Return whether each row has at most one partner in each joined table."""
-    keys = draft.context.unique_keys
-    if not top_k.joins:
-        return True
-    filtered_joins = [
-        next((j for j in joins if j.span.contains(place)), None) for place in top_k.joins
-    ]
-    describe = draft.context.describe
-    try:
-        return keys is not None and all(
-            j is not None and has_one_partner(j, keys, describe, user_keys) for j in filtered_joins
-        )
-    except ProbeError:
-        return False
+def _read_table(top_k: TopK, text_of: TextOf) -> str:
+    """Return the FROM and WHERE of the table that may be filtered."""
+    filters = where(list(map(text_of, top_k.filters)))
+    return f"FROM {text_of(top_k.source_without_alias)} AS {top_k.alias}{filters}"
 
 
-def _write_best_rows(top_k: TopK, table: str, filters: list[str], small: str, rows: str) -> str:
-    """Return the query for the filtered table."""
-    return (
-        f"SELECT * FROM {table} AS {top_k.alias}{where(filters)} "
-        f"ORDER BY {small} DESC NULLS LAST LIMIT {rows}"
-    )
+def _write_best_rows(table: str, small: str, row_count: str) -> str:
+    """Return the query for the filtered table; `table` comes from `_read_table`."""
+    return f"SELECT * {table} ORDER BY {small} DESC NULLS LAST LIMIT {row_count}"
 
 
-def _write_row_count(found: TopK, table: str, filters: list[str], facts: FilterFacts) -> str:
+def _write_row_count(table: str, facts: FilterFacts) -> str:
     """Return the number of rows that the full model ranks, as SQL."""
     least, share = math.ceil(facts.ratio * facts.k), facts.ratio * facts.k / facts.rows
     counted = f"{builtin('ceil')}({share!r} * {builtin('count')}(*))"
-    return (
-        f"(SELECT {builtin('greatest')}({least}, CAST({counted} AS BIGINT)) "
-        f"FROM {table} AS {found.alias}{where(filters)})"
-    )
+    return f"(SELECT {builtin('greatest')}({least}, CAST({counted} AS BIGINT)) {table})"

@@ -12,7 +12,8 @@ its columns occurs elsewhere; and the query binds without it to the same columns
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from dataclasses import replace
 
 from sqlml.planner.binding.context import UniqueKeys
 from sqlml.planner.binding.probe_queries import Describe, ProbeError
@@ -34,19 +35,14 @@ def unneeded_joins(draft: Draft) -> Draft:
     if keys is None or not draft.targets or "join" not in draft.text.lower():
         return draft
     while (join := _find_unneeded(draft.sql, draft.probe, describe, keys)) is not None:
-        draft = draft.remove_join(join)
+        draft = replace(draft, removed_joins=(*draft.removed_joins, join))
     return draft
 
 
 def _find_unneeded(
     rewritten: str, probed: str, describe: Describe, unique_keys: UniqueKeys
 ) -> str | None:
-    """Return the text of a join that can be removed.
-
-    Args:
-        rewritten: the statement as it goes to the engine.
-        probe: the statement with NULLs for calls and parameters, which can be bound.
-    """
+    """Return the text of a join that can be removed from both the statement and its probe."""
     for join in find_left_joins(probed):
         text = probed[join.span.start : join.span.end]
         if rewritten.count(text) != 1 or probed.count(text) != 1:
@@ -69,7 +65,7 @@ def has_one_partner(
     join: LeftJoin,
     unique_keys: UniqueKeys,
     describe: Describe,
-    told: Collection[frozenset[str]] = (),
+    user_keys: Collection[frozenset[str]] = (),
 ) -> bool:
     """Return whether a row has at most one partner in the joined table.
 
@@ -79,11 +75,15 @@ def has_one_partner(
     Raises:
         ProbeError: the engine cannot bind the join by itself.
     """
-    is_told = any(key <= join.keys.keys() for key in told)
-    if not is_told and not _is_unique(join, unique_keys):
+    is_declared = any(key <= join.keys.keys() for key in user_keys)
+    if not join.keys or not (is_declared or _is_unique(join, unique_keys)):
         return False
     types = {fold(c.name): c.type for c in describe(f"SELECT * FROM {join.table}")}
-    return _have_same_types(join, types, describe, bitwise=not is_told)
+    others = describe(f"SELECT {', '.join(join.keys.values())} FROM {join.before}")
+    return len(others) == len(join.keys) and all(
+        other.type == types.get(key) and (is_declared or other.type in _BITWISE)
+        for key, other in zip(join.keys, others, strict=True)
+    )
 
 
 def _is_unique(join: LeftJoin, unique_keys: UniqueKeys) -> bool:
@@ -93,28 +93,11 @@ def _is_unique(join: LeftJoin, unique_keys: UniqueKeys) -> bool:
     return any(key <= join.keys.keys() for key in unique_keys(join.table))
 
 
-def _have_same_types(
-    join: LeftJoin, types: Mapping[str, str], describe: Describe, bitwise: bool
-) -> bool:
-    """Return whether each key has the type of the expression that it must equal, and, if required,
-    one whose equal values are identical.
-    """
-    if not join.keys:
-        return False
-    others = describe(f"SELECT {', '.join(join.keys.values())} FROM {join.before}")
-    return len(others) == len(join.keys) and all(
-        other.type == types.get(key) and (other.type in _BITWISE or not bitwise)
-        for key, other in zip(join.keys, others, strict=True)
-    )
-
-
 def _is_mentioned(sql: str, join: str, names: Collection[str], columns: Collection[str]) -> bool:
-    """Return whether a name of the table occurs outside the join, or one of its columns
-    unqualified.
-    """
+    """Return whether a name of the table, or an unqualified column, occurs outside the join."""
     start = sql.index(join)
     return any(
-        word in names or (word in columns and not qualified)
-        for word, place, qualified in find_identifiers(sql)
-        if not start <= place < start + len(join)
+        word in names or (word in columns and not is_qualified)
+        for word, offset, is_qualified in find_identifiers(sql)
+        if not start <= offset < start + len(join)
     )

@@ -31,21 +31,18 @@ def volatile_calls(draft: Draft) -> Draft:
         call: replace(draft.shared[call], once=True)
         for calls in group_comparable_calls(draft)
         if all(_may_be_volatile(call, created) for call in calls)
-        and any(_filters_rows(c, created) and _refuses_rows(draft, c) for c in calls)
+        and any(_may_filter_rows(c, created) and _may_reject_rows(draft, c) for c in calls)
         for call in calls
         if call in draft.shared
     }
     return replace(draft, shared={**draft.shared, **shared}) if shared else draft
 
 
-def _refuses_rows(draft: Draft, call: ModelCall) -> bool:
-    """Return whether a model of the call may reject some row."""
-    named = draft.models_of_rows.get(call)
-    targets = [draft.targets[call]] if named is None else named.targets.values()
-    return any(can_reject_rows(target.model.program) for target in targets)
+def _may_reject_rows(draft: Draft, call: ModelCall) -> bool:
+    return any(can_reject_rows(target.model.program) for target in draft.targets_of(call))
 
 
-def _filters_rows(call: ModelCall, created: str) -> bool:
+def _may_filter_rows(call: ModelCall, created: str) -> bool:
     """Return whether a filter, or a column that one may test, contains the call."""
     return call.clause in _FILTERS or call.is_nested or created == "VIEW"
 
@@ -56,8 +53,6 @@ def _may_be_volatile(call: ModelCall, created: str) -> bool:
     It accepts none in an index, in a select item whose name another clause or item uses (including
     subqueries in such an item), and where the call is `must_be_stable`.
     """
-    return (
-        not call.must_be_stable
-        and created not in _STORED
-        and all(i.accepts_volatile for i in call.items)
-    )
+    if call.must_be_stable or created in _STORED:
+        return False
+    return all(item.accepts_volatile for item in call.items)

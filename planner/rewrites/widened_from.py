@@ -2,71 +2,23 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlml.dialects import Dialect
 from sqlml.parsing.places import Span, overlaps
 from sqlml.planner.binding.probe_queries import TextOf
 from sqlml.planner.plan.call_draft import FromColumn
-from sqlml.planner.syntax.outline import ADJUSTMENTS, SOURCES, ModelCall, Outline, SingleSource
-
-
-@dataclass(frozen=True, slots=True)
-class WidenableSource:
-    """A FROM clause that can compute additional columns, and its name.
-
-    Attributes:
-        stars: the spans of the block's stars.
-        exclude_lists: the opening brackets of the lists of columns that a star leaves out.
-        filters: the operands of WHERE's ANDs that call no model.
-    """
-
-    span: Span
-    alias: str
-    stars: tuple[Span, ...]
-    exclude_lists: tuple[Span, ...]
-    filters: tuple[Span, ...]
-
-    def add_columns(
-        self, written: str, columns: Mapping[str, str], where: Sequence[str], dialect: Dialect
-    ) -> str:
-        """Return the FROM clause `written` with additional columns, given as expressions by
-        name.
-        """
-        column_list = ", ".join(
-            f"{sql} AS {dialect.quote_name(name)}" for name, sql in columns.items()
-        )
-        return f"(SELECT *, {column_list} FROM {written}{_write_where(where)}) AS {self.alias}"
-
-    def sort_numbered(
-        self, written: str, order: Sequence[str], where: Sequence[str], dialect: Dialect
-    ) -> str:
-        """Return the FROM clause `written` sorted by `order`, with each row's original number."""
-        number = f"{dialect.row_number} AS {_NUMBER}"
-        by = ", ".join(order)
-        filters = _write_where(where)
-        return f"(SELECT *, {number} FROM {written}{filters} ORDER BY {by}) AS {self.alias}"
-
-    def restore_order(self, written: str, dialect: Dialect) -> str:
-        """Return the result of `sort_numbered` in its original order, without the number."""
-        columns = dialect.star_without([_NUMBER])
-        return f"(SELECT {columns} FROM {written} ORDER BY {_NUMBER}) AS {self.alias}"
-
-    def adjust_stars(self, columns: Iterable[str], dialect: Dialect) -> dict[Span, str]:
-        """Return the edits that exclude `columns` from stars."""
-        names = [dialect.quote_name(name) for name in columns]
-        return dict.fromkeys(self.stars, dialect.star_without(names)) | dict.fromkeys(
-            self.exclude_lists, f"({', '.join(names)}, "
-        )
-
+from sqlml.planner.syntax.outline import (
+    ADJUSTMENTS,
+    SOURCES,
+    ModelCall,
+    Outline,
+    WidenableSource,
+)
 
 _NUMBER = "sqlml_number"
-
-
-def _write_where(terms: Sequence[str]) -> str:
-    return f" WHERE {' AND '.join(terms)}" if terms else ""
+"""The column with each row's original number, while rows are sorted."""
 
 
 def find_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
@@ -74,14 +26,9 @@ def find_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
     block = call.block
     if block is None or outline.prefix is None or block.is_chain:
         return None
-    single_source: SingleSource | None = outline.single_sources.get(block.span)
-    if single_source is None:
-        return None
+    source = outline.widenable_sources.get(block.span)
     filters = tuple(f for f in block.filters if not overlaps(f, outline.outer_calls))
-    alias = outline.sql[single_source.alias.start : single_source.alias.end]
-    return WidenableSource(
-        single_source.span, alias, single_source.stars, single_source.exclude_lists, filters
-    )
+    return None if source is None else replace(source, filters=filters)
 
 
 def find_row_source(call: ModelCall, outline: Outline) -> WidenableSource | None:
@@ -96,28 +43,20 @@ def find_row_source(call: ModelCall, outline: Outline) -> WidenableSource | None
 
 
 @dataclass(frozen=True, slots=True)
-class _SourceText:
-    """The texts of a FROM clause and of the filters on it."""
-
-    source: str
-    filters: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class WidenedSource:
     """A FROM clause with the columns that it computes for calls.
 
     Attributes:
-        final_text: the clause as it goes to the engine, without these columns.
-        probe_text: the clause in probes.
+        final_text: the clause without these columns, and the filters on it, for the engine.
+        probe_text: the same in probes.
         rows: columns of packed numbers by name.
         models: columns of model results by name, computed from `rows`.
     """
 
     source: WidenableSource
     dialect: Dialect
-    final_text: _SourceText
-    probe_text: _SourceText
+    final_text: tuple[str, tuple[str, ...]]
+    probe_text: tuple[str, tuple[str, ...]]
     rows: Mapping[str, FromColumn] = field(default_factory=dict)
     models: Mapping[str, FromColumn] = field(default_factory=dict)
 
@@ -127,7 +66,8 @@ class WidenedSource:
     ) -> WidenedSource:
         """Return a source without columns yet; both functions return the statement's texts."""
         final_text, probe_text = (
-            _SourceText(of(source.span), tuple(map(of, source.filters))) for of in (text, probed)
+            (text_of(source.span), tuple(map(text_of, source.filters)))
+            for text_of in (text, probed)
         )
         return cls(source, dialect, final_text, probe_text)
 
@@ -137,48 +77,55 @@ class WidenedSource:
         models = {**self.models, model.name: model} if model is not None else self.models
         return replace(self, rows=rows, models=models)
 
-    def sql(self, filters_first: bool) -> str:
-        """Return the replacement of the clause."""
-        return self._write(self.final_text, operator.attrgetter("sql"), filters_first)
-
     def probe(self, filters_first: bool) -> str:
         """Return its replacement in probes, before the functions are registered."""
-        return self._write(
-            self.probe_text, lambda column: column.probe(self.dialect), filters_first
-        )
+        return self._write(*self.probe_text, lambda c: c.probe(self.dialect), filters_first)
 
     def adjustments(self, filters_first: bool) -> dict[Span, str]:
         """Return edits that exclude the columns from stars, and move filters below models."""
-        names = [*self.rows, *self.models]
+        names = [self.dialect.quote_name(name) for name in (*self.rows, *self.models)]
         filters = self.source.filters if self._filters_inside(filters_first) else ()
-        return self.source.adjust_stars(names, self.dialect) | dict.fromkeys(filters, "TRUE")
+        return (
+            dict.fromkeys(self.source.stars, self.dialect.star_without(names))
+            | dict.fromkeys(self.source.exclude_lists, f"({', '.join(names)}, ")
+            | dict.fromkeys(filters, "TRUE")
+        )
 
     def edits_by_layer(self, filters_first: bool) -> dict[int, dict[Span, str]]:
         """Return the edits of the clause by the layers of `Edits`."""
+        clause = self._write(*self.final_text, lambda column: column.sql, filters_first)
         return {
-            SOURCES: {self.source.span: self.sql(filters_first)},
+            SOURCES: {self.source.span: clause},
             ADJUSTMENTS: self.adjustments(filters_first),
         }
 
     def _write(
-        self, written: _SourceText, of: Callable[[FromColumn], str], filters_first: bool
+        self,
+        clause: str,
+        filters: tuple[str, ...],
+        write_column: Callable[[FromColumn], str],
+        filters_first: bool,
     ) -> str:
         """Write the clause with rows below models, and filters below both."""
-        where = written.filters if self._filters_inside(filters_first) else ()
-        source_sql = written.source
-        order = {column.order: None for column in self.models.values() if column.order is not None}
+        alias, where = self.source.alias, ""
+        if filters and self._filters_inside(filters_first):
+            where = f" WHERE {' AND '.join(filters)}"
+        order = dict.fromkeys(c.order for c in self.models.values() if c.order is not None)
         if order:
-            source_sql, where = (
-                self.source.sort_numbered(source_sql, list(order), where, self.dialect),
-                (),
-            )
+            number = f"{self.dialect.row_number} AS {_NUMBER}"
+            by = ", ".join(order)
+            clause = f"(SELECT *, {number} FROM {clause}{where} ORDER BY {by}) AS {alias}"
+            where = ""
         for layer in filter(None, (self.rows, self.models)):
-            columns = {name: of(column) for name, column in layer.items()}
-            source_sql, where = (
-                self.source.add_columns(source_sql, columns, where, self.dialect),
-                (),
+            columns = ", ".join(
+                f"{write_column(column)} AS {self.dialect.quote_name(name)}"
+                for name, column in layer.items()
             )
-        return self.source.restore_order(source_sql, self.dialect) if order else source_sql
+            clause, where = f"(SELECT *, {columns} FROM {clause}{where}) AS {alias}", ""
+        if not order:
+            return clause
+        columns = self.dialect.star_without([_NUMBER])
+        return f"(SELECT {columns} FROM {clause} ORDER BY {_NUMBER}) AS {alias}"
 
     def _filters_inside(self, filters_first: bool) -> bool:
         """Return whether filters go below the models; if rows are sorted or numbered they must."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import BindError, ParseError
 from sqlml.parsing.places import Span, overlaps
 from sqlml.parsing.tokens import Token, Tokens, tokenize
-from sqlml.planner.syntax.forms import QUERIES
 from sqlml.planner.syntax.outline import (
     Argument,
     Key,
@@ -26,8 +24,11 @@ from sqlml.planner.syntax.outline import (
     Parameter,
     Star,
 )
-from sqlml.planner.syntax.table_form import has_table_form
+from sqlml.planner.syntax.table_forms import QUERIES, has_table_form
 from sqlml.types import fold
+
+FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform", "explain")
+"""The scalar functions that call a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +44,32 @@ class NamedArgument:
 
     @property
     def name(self) -> str:
-        """The folded name."""
         return fold(self.tokens[self.begin].text)
 
     def error(self, message: str) -> BindError:
-        """Return an error about the argument that also says how a feature of that name is
-        written.
-        """
+        """Return an error that also says how a feature of the argument's name is written."""
         hint = f'(a feature of that name is written "{self.name}" := ..)'
         return BindError(f"{message} {hint}", self.sql, self.argument.name_start)
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """An option of a call: its field in `ModelCall`, and the function that reads it."""
+    """An option of a call: its field in `ModelCall`, and the function that reads it.
+
+    `only_by_column` marks an option of calls whose rows name their models.
+    """
 
     field: str
     read: Callable[[NamedArgument], Any]
     only_explain: bool = False
+    only_by_column: bool = False
 
 
 def _read_boolean(named: NamedArgument) -> bool:
     literal = named.argument.literal
-    value = _BOOLEANS.get(fold(literal.text)) if literal and literal.kind == "word" else None
-    if value is None:
+    if literal is None or literal.kind != "word" or literal.text == "NULL":
         raise named.error(f"{named.name} := takes true or false")
-    return value
-
-
-_BOOLEANS = MappingProxyType({"true": True, "false": False})
+    return literal.text == "TRUE"
 
 
 def _read_class(named: NamedArgument) -> Argument:
@@ -94,17 +92,13 @@ def _read_query(named: NamedArgument) -> Span:
             f"{named.name} := takes a query in brackets, as in {named.name} := (FROM t USING "
             "SAMPLE 100)"
         )
-    return Span(tokens[start].start, tokens[end - 1].end)
+    return named.argument.span
 
 
 def _read_whole_number(named: NamedArgument) -> int:
     literal = named.argument.literal
-    if (
-        literal is None
-        or literal.negative
-        or literal.kind != "number"
-        or not literal.text.isdigit()
-    ):
+    is_number = literal is not None and literal.kind == "number" and not literal.negative
+    if literal is None or not is_number or not literal.text.isdigit():
         raise named.error(f"{named.name} := takes a whole number")
     return int(literal.text)
 
@@ -126,58 +120,26 @@ _OPTIONS: Mapping[str, _Option] = MappingProxyType(
         "STANDARD_ERRORS": _Option("standard_errors", _read_boolean, only_explain=True),
         "BACKGROUND": _Option("background", _read_query, only_explain=True),
         "PERMUTATIONS": _Option("permutations", _read_whole_number, only_explain=True),
+        "UNKNOWN_MODEL": _Option("skips_unknown", _read_null_or_error, only_by_column=True),
     }
 )
 
-UNKNOWN_MODEL = "UNKNOWN_MODEL"
-"""The option of a call whose rows name their models."""
 
-_UNKNOWN_MODEL_OPTION = _Option("skips_unknown", _read_null_or_error)
-
-
-def read_option(
-    word: str, argument: NamedArgument, names_model_by_column: bool
-) -> tuple[str, Any] | None:
-    """Return the field of `ModelCall` that an argument sets, and its value; None if the argument is
-    a feature.
-
-    A name in double quotes is always that of a feature.
-
-    Args:
-        word: the argument's name in capitals; "" if it is quoted.
-        names_model_by_column: the call names its models by a column.
-
-    Raises:
-        BindError: the option does not take this value.
-    """
-    option = (
-        _UNKNOWN_MODEL_OPTION
-        if names_model_by_column and word == UNKNOWN_MODEL
-        else _OPTIONS.get(word)
-    )
-    if option is None or (option.only_explain and argument.function != "explain"):
-        return None
-    return option.field, option.read(argument)
-
-
-def _check_options(options: Mapping[str, Any], sql: str, place: int) -> None:
+def _check_options(options: Mapping[str, Any], sql: str, offset: int) -> None:
     """Raise BindError for options that exclude each other."""
     if options.get("baseline") and options.get("standard_errors"):
         raise BindError(
             "baseline := and standard_errors := do not go together: the baseline has no error",
             sql,
-            place,
+            offset,
         )
     if "permutations" in options and "background" not in options:
         raise BindError(
             "permutations := needs background := (query): only an estimate uses permutations",
             sql,
-            place,
+            offset,
         )
 
-
-FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform", "explain")
-"""The scalar functions that call a model."""
 
 _STAR_CLAUSES = frozenset(
     {"EXCLUDE", "EXCEPT", "REPLACE", "RENAME", "LIKE", "ILIKE", "NOT", "GLOB", "SIMILAR"}
@@ -189,7 +151,15 @@ _PATTERN_CLAUSES = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
 
 def find_parameters(sql: str) -> tuple[Parameter, ...]:
     """Return the parameters of a DuckDB text, which sqlglot need not be able to read."""
-    return Arguments(sql, tokenize(sql)).parameters
+    return read_parameters(tokenize(sql))
+
+
+def read_parameters(tokens: Tokens) -> tuple[Parameter, ...]:
+    return tuple(_as_parameter(token) for token in tokens if token.kind == "param")
+
+
+def _as_parameter(token: Token) -> Parameter:
+    return Parameter(Span(token.start, token.end), token.text)
 
 
 def mentions_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
@@ -203,12 +173,7 @@ def mentions_model_calls(sql: Any, dialect: str = "duckdb") -> bool:
 
 
 def replace_calls_with_null(sql: str, dialect: str = "duckdb") -> str | None:
-    """Return a text with NULL for each model call that its tokens show; None if there is none.
-
-    Raises:
-        ParseError: the text cannot be tokenized.
-        BindError: an argument of a call cannot be valid.
-    """
+    """Return a text with NULL for each model call that its tokens show; None if there is none."""
     tokens = tokenize(sql, dialect)
     arguments = Arguments(sql, tokens)
     result, end, has_call = "", 0, False
@@ -217,20 +182,20 @@ def replace_calls_with_null(sql: str, dialect: str = "duckdb") -> str | None:
         if token.start < end or name not in FUNCTIONS or not tokens[k + 1].is_symbol("("):
             continue
         span = Span(token.start, token.end)
-        if (k and tokens[k - 1].is_symbol(".")) or arguments.read_call(name, span) is None:
+        if _follows_dot(tokens, k) or arguments.read_call(name, span) is None:
             continue
         result += sql[end : token.start] + "NULL"
         end, has_call = arguments.call_span(token.start).end, True
     return result + sql[end:] if has_call or has_table_form(tokens) else None
 
 
+def _follows_dot(tokens: Tokens, index: int) -> bool:
+    return index > 0 and tokens[index - 1].is_symbol(".")
+
+
 @dataclass(frozen=True, slots=True)
 class StringCall:
-    """A function call whose first argument is a string.
-
-    Attributes:
-        is_qualified: the name follows a dot.
-    """
+    """A function call whose first argument is a string; a qualified name follows a dot."""
 
     name: str
     text: str
@@ -244,7 +209,7 @@ def find_string_calls(sql: str) -> list[StringCall]:
     except ParseError:
         return []
     return [
-        StringCall(name.text, model.text, k > 0 and tokens[k - 1].is_symbol("."))
+        StringCall(name.text, model.text, _follows_dot(tokens, k))
         for k, (name, opening, model, after) in enumerate(
             zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)
         )
@@ -257,14 +222,17 @@ def find_identifiers(sql: str) -> tuple[tuple[str, int, bool], ...]:
     """Return each identifier of a DuckDB text: folded, its offset, and whether it follows a dot."""
     tokens = tokenize(sql)
     return tuple(
-        (fold(t.text), t.start, k > 0 and tokens[k - 1].is_symbol("."))
+        (fold(t.text), t.start, _follows_dot(tokens, k))
         for k, t in enumerate(tokens)
         if t.is_identifier
     )
 
 
 class Arguments:
-    """A reader of the arguments of calls in one text."""
+    """A reader of the arguments of calls in one text.
+
+    A `start` and an `end` are the range tokens[start:end].
+    """
 
     def __init__(self, sql: str, tokens: Tokens) -> None:
         self._sql = sql
@@ -272,17 +240,12 @@ class Arguments:
         self._starts = [token.start for token in tokens]
         self._token_at = {start: i for i, start in enumerate(self._starts)}
 
-    @cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """All parameters of the text."""
-        return tuple(self._read_parameter(t) for t in self._tokens if t.kind == "param")
-
     def call_span(self, start: int) -> Span:
         """Return the span from a function's name to its closing bracket."""
         index = self._token_at[start]
         close = self._tokens.closing.get(index + 1)
         assert close is not None, "the parser has seen it"
-        return Span(start, self._tokens[close].end)
+        return self._span(index, close + 1)
 
     def key_after(self, span: Span) -> Key | None:
         """Return the key in brackets that follows a span; None unless it is one literal."""
@@ -291,67 +254,62 @@ class Arguments:
         if close is None or not self._tokens[opening].is_symbol("["):
             return None
         literal = self._read_literal(opening + 1, close) if close > opening + 1 else None
-        key_span = Span(self._tokens[opening].start, self._tokens[close].end)
-        return None if literal is None else Key(key_span, literal)
+        return None if literal is None else Key(self._span(opening, close + 1), literal)
 
     def read_call(self, function: str, name_span: Span) -> ModelCall | None:
-        """Read a call from its own text; return None for a user's own function, which names no
-        model.
+        """Read a call from its own text; return None for a user's own function without a model.
 
-        Raises:
-            BindError: an argument cannot be valid.
+        Raises BindError if an argument cannot be valid.
         """
         tokens, start = self._tokens, self._token_at[name_span.start]
         close = tokens.closing.get(start + 1)
-        if close is None:
-            return None
-        items = tokens.split_commas(start + 2, close)
-        if not items or tokens[start].kind != "word":
+        items = [] if close is None else tokens.split_commas(start + 2, close)
+        if close is None or not items or tokens[start].kind != "word":
             return None
         (first, last), *rest = items
         model = self._read_model(first, last)
         if model is None:
             # No function of the engine takes a star, so the call is one of a model. A struct may
             # be an argument of either.
-            has_row = any(
-                self._read_star(a, b) or self._read_fields(a, b) for a, b in rest if b > a
-            )
-            if last == first or not has_row:
+            if last == first or not any(
+                b > a and (self._read_star(a, b) or self._read_fields(a, b)) for a, b in rest
+            ):
                 return None
-            model = ModelColumn(Span(tokens[first].start, tokens[last - 1].end))
+            model = ModelColumn(self._span(first, last))
         arguments: list[Argument] = []
         options: dict[str, Any] = {}
         for begin, end in rest:
             if begin == end:
                 raise BindError("an argument is empty", self._sql, tokens[min(end, close)].start)
             argument = self._read_argument(begin, end)
-            word = "" if argument.name is None else tokens[begin].upper
-            named = NamedArgument(argument, self._sql, tokens, begin, end, function)
-            option = read_option(word, named, isinstance(model, ModelColumn))
-            if option is None:
+            # A name in double quotes is always that of a feature.
+            option = None if argument.name is None else _OPTIONS.get(tokens[begin].upper)
+            if (
+                option is None
+                or (option.only_explain and function != "explain")
+                or (option.only_by_column and not isinstance(model, ModelColumn))
+            ):
                 arguments.append(argument)
                 continue
-            field, value = option
-            if field in options:
+            named = NamedArgument(argument, self._sql, tokens, begin, end, function)
+            value = option.read(named)
+            if option.field in options:
                 raise BindError(f"{named.name} := is given twice", self._sql, tokens[begin].start)
-            options[field] = value
+            options[option.field] = value
         _check_options(options, self._sql, name_span.start)
+        argument_tokens = [self._tokens_in(argument.span) for argument in arguments]
         written_arguments = tuple(
-            (a.name, "\0".join(t.kind[0] + t.text for t in self._tokens_in(a.span)))
-            for a in arguments
+            (argument.name, "\0".join(t.kind[0] + t.text for t in inner))
+            for argument, inner in zip(arguments, argument_tokens, strict=True)
         )
-        identifiers = frozenset(
-            fold(t.text) for a in arguments for t in self._tokens_in(a.span) if t.is_identifier
-        )
-        model_span = Span(tokens[first].start, tokens[last - 1].end)
         return ModelCall(
             function,
             name_span,
             model,
-            model_span,
+            self._span(first, last),
             tuple(arguments),
             written_arguments,
-            identifiers,
+            frozenset(fold(t.text) for inner in argument_tokens for t in inner if t.is_identifier),
             **options,
         )
 
@@ -361,7 +319,7 @@ class Arguments:
         if len(tokens) != 1:
             return None
         if tokens[0].kind == "param":
-            return self._read_parameter(tokens[0])
+            return _as_parameter(tokens[0])
         return Literal("number", tokens[0].text) if tokens[0].kind == "number" else None
 
     def find_operator(self, start: int, end: int, text: str) -> Span | None:
@@ -370,17 +328,15 @@ class Arguments:
         return Span(matches[0].start, matches[0].end) if len(matches) == 1 else None
 
     def find_local_names(self, span: Span, names: frozenset[str]) -> tuple[Span, ...]:
-        """Return the spans of identifiers that are among `names`, with the fields after them
-        (`x.a`).
-        """
+        """Return the spans of identifiers among `names`, with the fields after them (`x.a`)."""
         if not names:
             return ()
         tokens, spans = self._tokens, []
         i = self._token_at[span.start]
         while i < len(tokens) and tokens[i].start < span.end:
-            token, begin = tokens[i], i
+            begin = i
             i += 1
-            if not token.is_identifier or fold(token.text) not in names:
+            if not tokens[begin].is_identifier or fold(tokens[begin].text) not in names:
                 continue
             is_call_or_name = i < len(tokens) and (
                 tokens[i].is_symbol("(") or tokens[i].is_symbol(":=")
@@ -389,14 +345,13 @@ class Arguments:
                 continue
             while i + 1 < len(tokens) and tokens[i].is_symbol(".") and tokens[i + 1].is_identifier:
                 i += 2
-            spans.append(Span(token.start, tokens[i - 1].end))
+            spans.append(self._span(begin, i))
         return tuple(spans)
 
     def uses_row(self, alias: str, span: Span, source: Span, calls: Sequence[Span]) -> bool:
-        """Return whether an alias may be used in a span as a value, which is the whole row as a
-        struct.
+        """Return whether an alias may mean the whole row as a struct somewhere in a span.
 
-        An alias before a dot only qualifies a column. Its source and the `outermost` calls are not
+        An alias before a dot only qualifies a column. Its source and the outermost calls are not
         searched.
         """
         tokens = self._tokens
@@ -409,13 +364,12 @@ class Arguments:
             if source.contains(name_span) or overlaps(name_span, calls):
                 continue
             is_qualifier = i + 1 < len(tokens) and tokens[i + 1].is_symbol(".")
-            if not is_qualifier and not (i and tokens[i - 1].is_symbol(".")):
+            if not is_qualifier and not _follows_dot(tokens, i):
                 return True
         return False
 
     def read_star_mark(self, span: Span | None) -> tuple[Span, Span | None] | None:
-        """Return the span of a star and that of the bracket that opens its list of excluded
-        columns.
+        """Return the spans of a star and of the bracket that opens its EXCLUDE list, if it has one.
 
         Returns None if the star picks columns in a way that does not go with such a list.
         """
@@ -423,36 +377,36 @@ class Arguments:
         i = self._token_at[span.start] if span is not None else -1
         if i < 0 or not tokens[i].is_symbol("*"):
             return None
-        mark = Span(tokens[i].start, tokens[i].end)
+        mark = self._span(i, i + 1)
         following = tokens[i + 1].upper if i + 1 < len(tokens) else ""
         if following in _PATTERN_CLAUSES:
             return None
         if following not in ("EXCLUDE", "EXCEPT"):
             return mark, None
         if i + 2 < len(tokens) and tokens[i + 2].is_symbol("("):
-            return mark, Span(tokens[i + 2].start, tokens[i + 2].end)
+            return mark, self._span(i + 2, i + 3)
         return None
+
+    def _span(self, start: int, end: int) -> Span:
+        return Span(self._tokens[start].start, self._tokens[end - 1].end)
 
     def _tokens_in(self, span: Span) -> Sequence[Token]:
         first = bisect_left(self._starts, span.start)
         return self._tokens[first : bisect_left(self._starts, span.end)]
-
-    def _read_parameter(self, token: Token) -> Parameter:
-        return Parameter(Span(token.start, token.end), token.text)
 
     def _read_model(self, start: int, end: int) -> str | Parameter | ModelColumn | None:
         token = self._tokens[start]
         if end - start == 1 and token.kind == "string":
             return token.text
         if end - start == 1 and token.kind == "param":
-            return self._read_parameter(token)
+            return _as_parameter(token)
         if end - start < 2 or token.upper != "MODEL":
             return None
         first = self._tokens[start + 1]
         if first.kind == "param" and end - start == 2:
-            return self._read_parameter(first)
+            return _as_parameter(first)
         if first.is_symbol("(") and self._tokens.closing.get(start + 1) == end - 1:
-            return ModelColumn(Span(first.start, self._tokens[end - 1].end))
+            return ModelColumn(self._span(start + 1, end))
         is_name = first.is_identifier or first.kind == "string"
         return "".join(t.text for t in self._tokens[start + 1 : end]) if is_name else None
 
@@ -464,11 +418,11 @@ class Arguments:
                 name, begin = tokens[start].text, start + 2
         first = tokens[begin]
         return Argument(
-            Span(first.start, tokens[end - 1].end),
+            self._span(begin, end),
             name,
             tokens[start].start,
             self._read_literal(begin, end),
-            self._read_parameter(first) if first.kind == "param" and end - begin == 1 else None,
+            _as_parameter(first) if first.kind == "param" and end - begin == 1 else None,
             None if name is not None else self._read_star(begin, end),
             self._read_fields(begin, end),
             self._read_column(begin, end),
@@ -517,33 +471,27 @@ class Arguments:
                 return None
             if tokens[a].kind not in ("string", "word", "name"):
                 return None
-            fields.append((tokens[a].text, Span(tokens[a + 2].start, tokens[b - 1].end)))
+            fields.append((tokens[a].text, self._span(a + 2, b)))
         return tuple(fields)
 
     def _read_star(self, start: int, end: int) -> Star | None:
         tokens = self._tokens
-        unpacked = tokens[start].is_symbol("*") and tokens[start + 1].upper == "COLUMNS"
-        begin = start + unpacked
-        position = begin
-        while (
-            position + 1 < end
-            and tokens[position].is_identifier
-            and tokens[position + 1].is_symbol(".")
-        ):
-            position += 2
+        is_unpacked = tokens[start].is_symbol("*") and tokens[start + 1].upper == "COLUMNS"
+        begin = start + is_unpacked
+        star = self._skip_qualifier(begin, end)
         is_columns = (
-            tokens[position].upper == "COLUMNS"
-            and position + 1 < end
-            and tokens[position + 1].is_symbol("(")
-            and tokens.closing.get(position + 1) == end - 1
+            tokens[star].upper == "COLUMNS"
+            and star + 1 < end
+            and tokens[star + 1].is_symbol("(")
+            and tokens.closing.get(star + 1) == end - 1
         )
-        is_plain = tokens[position].is_symbol("*") and (
-            position + 1 == end or tokens[position + 1].upper in _STAR_CLAUSES
+        is_plain = tokens[star].is_symbol("*") and (
+            star + 1 == end or tokens[star + 1].upper in _STAR_CLAUSES
         )
         if not (is_columns or is_plain):
             return None
         return Star(
-            Span(tokens[begin].start, tokens[end - 1].end),
+            self._span(begin, end),
             self._read_qualifier(begin, end),
             frozenset(
                 fold(".".join(t.text for t in tokens[a:b] if t.is_identifier))
@@ -551,29 +499,31 @@ class Arguments:
                 for a, b in self._list_items(start, end, word)
             ),
             {
-                fold(tokens[b - 1].text): Span(tokens[a].start, tokens[b - 3].end)
+                fold(tokens[b - 1].text): self._span(a, b - 2)
                 for a, b in self._list_items(start, end, "REPLACE")
             },
             {
-                fold(tokens[b - 1].text): Span(tokens[b - 3].start, tokens[b - 3].end)
+                fold(tokens[b - 1].text): self._span(b - 3, b - 2)
                 for a, b in self._list_items(start, end, "RENAME")
             },
         )
 
+    def _skip_qualifier(self, start: int, end: int) -> int:
+        """Return the index after a qualifier `t.` or `s.t.`, if there is one."""
+        tokens = self._tokens
+        while start + 1 < end and tokens[start].is_identifier and tokens[start + 1].is_symbol("."):
+            start += 2
+        return start
+
     def _read_qualifier(self, start: int, end: int) -> Span | None:
         """Return the span of `t.` in `t.*`, `t.COLUMNS(...)` and `COLUMNS(t.*)`."""
-        tokens = self._tokens
-        if tokens[start].upper == "COLUMNS" and tokens[start + 1].is_symbol("("):
+        if self._tokens[start].upper == "COLUMNS" and self._tokens[start + 1].is_symbol("("):
             start, end = start + 2, end - 1
-        stop = start
-        while stop + 1 < end and tokens[stop].is_identifier and tokens[stop + 1].is_symbol("."):
-            stop += 2
-        return Span(tokens[start].start, tokens[stop - 1].end) if stop > start else None
+        stop = self._skip_qualifier(start, end)
+        return self._span(start, stop) if stop > start else None
 
     def _list_items(self, start: int, end: int, word: str) -> list[tuple[int, int]]:
-        """Return the token ranges of the items in `* WORD (item, ...)`, or of the single one
-        without brackets.
-        """
+        """Return the token ranges of the items in `* WORD (item, ...)` or `* WORD item`."""
         tokens = self._tokens
         for k in range(start, end):
             if tokens[k].upper == word and k + 1 < end:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from sqlglot import exp
 
-from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse_trees
 from sqlml.parsing.places import Span, span
-from sqlml.parsing.tokens import run_deeply
 from sqlml.planner.syntax.outline_walk import split_conjunction
+from sqlml.planner.syntax.resolved_query import analyse_query, table_name_span
 from sqlml.types import fold
 
 _USING, _BRACKET = re.compile(r"\s*USING\s*\(\s*", re.IGNORECASE), re.compile(r"\s*\)")
@@ -27,7 +25,6 @@ class Using:
     Attributes:
         table: the span of the table without its alias.
         alias: the text after the table, with a blank.
-        name: the table's name.
         end: the end of the USING.
         keys: its columns as written.
     """
@@ -39,8 +36,7 @@ class Using:
     keys: tuple[str, ...]
 
     def as_on(self, probe_key: Callable[[str], str]) -> dict[Span, str]:
-        """Return edits that turn the USING into an ON which compares each key with
-        `probe_key(key)`.
+        """Return edits that turn the USING into an ON which compares keys with `probe_key(key)`.
 
         The table's keys are renamed, so that everywhere else their names mean the columns of the
         earlier tables, as USING does.
@@ -70,11 +66,7 @@ class GroupedSubquery:
     functions: frozenset[str]
 
     def add_condition(self, text: str, condition: str) -> dict[Span, str]:
-        """Return the edit that adds a condition to the subquery.
-
-        Args:
-            text: the text at `filter_span`.
-        """
+        """Return the edit that adds a condition to the subquery, whose own condition is `text`."""
         if not text:
             return {self.filter_span: f"WHERE {condition} "}
         return {self.filter_span: f"({text}) AND {condition}"}
@@ -85,13 +77,11 @@ class LeftJoin:
     """A LEFT JOIN by equations.
 
     Attributes:
-        span: the join.
         table: its table as written.
         names: the names of the table.
         before: the FROM clause up to the join.
         keys: columns of the table with the expressions that they must equal, as written.
         distinct_columns: the columns of a subquery whose values are unique; None for a table.
-        is_using: the join has a USING.
         other_sides: the spans of the expressions in ON that the keys must equal.
         using: the USING, if it can become an ON.
         block: the span of the query.
@@ -111,82 +101,62 @@ class LeftJoin:
     grouped: GroupedSubquery | None = None
 
 
-def find_left_joins(sql: str) -> list[LeftJoin]:
+@analyse_query(default=())
+def find_left_joins(sql: str) -> Sequence[LeftJoin]:
     """Return the LEFT JOINs by equations of a text that is one DuckDB query.
 
     Returns none if some join compares all columns (NATURAL) or none (POSITIONAL).
     """
-    try:
-        return run_deeply(sql, "duckdb", partial(_find_left_joins, sql))
-    except ParseError:
-        return []
-
-
-def _find_left_joins(sql: str) -> list[LeftJoin]:
     statements = parse_trees(sql)
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        return []
+        return ()
     joins = list(statements[0].find_all(exp.Join))
     if any(str(j.args.get("method") or "").upper() in ("NATURAL", "POSITIONAL") for j in joins):
-        return []
+        return ()
     return [left_join for join in joins if (left_join := _read_left_join(sql, join)) is not None]
 
 
+def is_left_join(join: exp.Join) -> bool:
+    return str(join.args.get("side") or "").upper() == "LEFT"
+
+
 def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
-    if str(join.args.get("side") or "").upper() != "LEFT" or join.args.get("kind") not in (
-        None,
-        "",
-        "OUTER",
-    ):
-        return None
     join_span, table, query = span(join), join.this, join.parent
-    if (
-        join_span is None
-        or not isinstance(query, exp.Select | exp.Table)
-        or _has_parameter_or_reserved_name(join)
-    ):
+    if not is_left_join(join) or join.args.get("kind") not in (None, "", "OUTER"):
         return None
-    first = query.args["from_"].this if isinstance(query, exp.Select) else query
-    from_span = span(first)
-    alias = fold(table.alias) if table.args.get("alias") else None
-    if alias is not None and table.args["alias"].args.get("columns"):
+    if not isinstance(query, exp.Select | exp.Table) or _has_parameter_or_reserved_name(join):
         return None
+    first_span = span(query.args["from_"].this if isinstance(query, exp.Select) else query)
+    table_span, alias = span_without_alias(sql, table), table.args.get("alias")
+    if join_span is None or first_span is None or table_span is None:
+        return None
+    if _may_be_cte(table) or (alias is not None and alias.args.get("columns")):
+        return None
+    names: set[str] = set()
     distinct: frozenset[str] | None = None
     if isinstance(table, exp.Subquery):
-        query_span, names, distinct = (
-            span(table.this),
-            set[str](),
-            _find_distinct_columns(table.this),
-        )
-        written = None if query_span is None else _subquery_sql(sql, table)
-    elif _may_be_cte(table):
-        return None
-    elif isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
+        distinct = _find_distinct_columns(table.this)
+    elif isinstance(table.this, exp.Identifier):
         # Elsewhere the name could be that of a CTE, or the table could be joined again.
-        names = {fold(table.name)}
-        written = _table_name_sql(sql, table)
-    elif isinstance(table, exp.Table) and fold(table.this.name) in FILE_FUNCTIONS:
-        names, written = set[str](), _table_name_sql(sql, table)
-    else:
+        names.add(fold(table.name))
+    elif fold(table.this.name) not in FILE_FUNCTIONS:
         return None
-    own_name = alias or (next(iter(names)) if names else None)
-    if own_name is None or written is None or from_span is None:
+    name = fold(table.alias) or next(iter(names), "")
+    if not name:
         return None
     using = join.args.get("using")
-    if using:
-        keys = {fold(u.name): _sql_of(sql, u) for u in using}
-    else:
-        keys = _find_equated_keys(sql, join.args.get("on"), own_name)
-    others = () if using or not keys else _find_other_sides(join.args["on"], own_name)
+    equations = [] if using else _find_equations(join.args.get("on"), name)
+    keys = {fold(u.name): _sql_of(sql, u) for u in using or ()}
+    keys |= {column: _sql_of(sql, other) for column, other in equations}
     return LeftJoin(
         join_span,
-        written,
-        frozenset({own_name, *names}),
-        sql[from_span.start : join_span.start],
+        _slice(sql, table_span),
+        frozenset({name, *names}),
+        sql[first_span.start : join_span.start],
         keys,
         distinct,
         bool(using),
-        others,
+        tuple(place for _, other in equations if (place := span(other)) is not None),
         _read_using(sql, join) if using else None,
         span(query),
         _read_grouped_subquery(sql, table.this, keys) if distinct else None,
@@ -196,14 +166,13 @@ def _read_left_join(sql: str, join: exp.Join) -> LeftJoin | None:
 def _read_grouped_subquery(
     sql: str, query: exp.Expr, keys: Mapping[str, str]
 ) -> GroupedSubquery | None:
-    """Return the subquery if it groups by all keys, and only its aggregates combine several
-    rows.
-    """
+    """Return the subquery if it groups by all keys, and only its aggregates combine rows."""
     group = query.args.get("group")
     if group is None or any(query.args.get(key) for key in _CROSS_GROUP_CLAUSES):
         return None
-    grouped = set(map(_bare_column_name, group.expressions))
-    if not set(keys) <= grouped or query.find(exp.Window) is not None:
+    columns = filter(None, map(_column_key, group.expressions))
+    grouped = {name for table, name in columns if not table}
+    if not keys.keys() <= grouped or query.find(exp.Window) is not None:
         return None
     where, first = query.args.get("where"), span(group.expressions[0])
     if where is not None:
@@ -215,9 +184,7 @@ def _read_grouped_subquery(
 
 
 def find_functions(node: exp.Expr) -> frozenset[str]:
-    """Return the functions that an expression or query calls, by the names that the engine
-    knows.
-    """
+    """Return the functions that a node calls, without deterministic ones that sqlglot knows."""
     names = {call.name for call in node.find_all(exp.Anonymous)}
     names |= {"random" for _ in node.find_all(exp.Rand)} | {"uuid" for _ in node.find_all(exp.Uuid)}
     return frozenset(names)
@@ -233,36 +200,30 @@ _CROSS_GROUP_CLAUSES = ("with_", "qualify", "windows", "limit", "offset", "sampl
 
 
 def _read_using(sql: str, join: exp.Join) -> Using | None:
-    """Return the USING of a join if nothing in the query depends on the number or order of
-    columns.
-    """
+    """Return the USING of a join unless something depends on the number or order of columns."""
     table, root = join.this, join.root()
     has_column_aliases = any(alias.args.get("columns") for alias in root.find_all(exp.TableAlias))
     if has_column_aliases or root.find(exp.Pivot, exp.Columns) is not None:
         return None
-    name = table.args["alias"].this if table.args.get("alias") else table.this
-    name_span, keys = span(name), [span(key) for key in join.args["using"]]
-    first, table_only = keys[0], span_without_alias(sql, table)
-    if name_span is None or table_only is None or first is None or None in keys:
+    name = span(table.args["alias"].this if table.args.get("alias") else table.this)
+    keys = [key_span for key in join.args["using"] if (key_span := span(key)) is not None]
+    table_span = span_without_alias(sql, table)
+    if name is None or table_span is None or len(keys) < len(join.args["using"]):
         return None
-    written = [sql[key.start : key.end] for key in keys if key is not None]
-    last = keys[-1]
-    assert last is not None
-    between = _USING.fullmatch(sql[name_span.end : first.start])
-    closing_bracket = _BRACKET.match(sql, last.end)
-    if between is None or closing_bracket is None:
+    closing_bracket = _BRACKET.match(sql, keys[-1].end)
+    if closing_bracket is None or not _USING.fullmatch(sql, name.end, keys[0].start):
         return None
-    name_sql = sql[name_span.start : name_span.end]
-    alias = sql[table_only.end : name_span.end] or f" AS {name_sql}"
-    return Using(table_only, alias, name_sql, closing_bracket.end(), tuple(written))
+    name_sql = _slice(sql, name)
+    alias = sql[table_span.end : name.end] or f" AS {name_sql}"
+    written_keys = tuple(_slice(sql, key) for key in keys)
+    return Using(table_span, alias, name_sql, closing_bracket.end(), written_keys)
 
 
 def _may_be_cte(table: exp.Expr) -> bool:
     """Return whether a table may be a CTE, whose keys are unknown."""
     if not isinstance(table, exp.Table) or table.args.get("db"):
         return False
-    names = {fold(cte.alias) for cte in table.root().find_all(exp.CTE)}
-    return fold(table.name) in names
+    return any(fold(cte.alias) == fold(table.name) for cte in table.root().find_all(exp.CTE))
 
 
 def _has_parameter_or_reserved_name(join: exp.Expr) -> bool:
@@ -274,77 +235,44 @@ def _has_parameter_or_reserved_name(join: exp.Expr) -> bool:
     )
 
 
+def _slice(sql: str, place: Span) -> str:
+    return sql[place.start : place.end]
+
+
 def _sql_of(sql: str, node: exp.Expr) -> str:
     place = span(node)
-    return "" if place is None else sql[place.start : place.end]
+    return "" if place is None else _slice(sql, place)
 
 
 def span_without_alias(sql: str, table: exp.Expr) -> Span | None:
     """Return the span of a table or subquery of FROM without its alias."""
-    begin = span(table)
-    if isinstance(table, exp.Subquery):
-        written = _subquery_sql(sql, table)
-    else:
-        written = _table_name_sql(sql, table) if isinstance(table, exp.Table) else None
-    return (
-        None if begin is None or written is None else Span(begin.start, begin.start + len(written))
-    )
+    if isinstance(table, exp.Table):
+        return table_name_span(table)
+    outer, inner = span(table), span(table.this) if isinstance(table, exp.Subquery) else None
+    end = -1 if inner is None else sql.find(")", inner.end)
+    return None if outer is None or end < 0 else Span(outer.start, end + 1)
 
 
-def _subquery_sql(sql: str, table: exp.Subquery) -> str | None:
-    """Return a subquery with its brackets and without its alias."""
-    outer, inner = span(table), span(table.this)
-    if outer is None or inner is None:
-        return None
-    end = sql.find(")", inner.end)
-    return sql[outer.start : end + 1] if end >= 0 else None
+def _find_equations(condition: exp.Expr | None, table: str) -> list[tuple[str, exp.Expr]]:
+    """Return the columns c of `table.c = other.d` among the terms of an AND, with the other sides.
 
-
-def _table_name_sql(sql: str, table: exp.Table) -> str | None:
-    """Return a table's qualified name without its alias."""
-    parts = [span(part) for part in table.parts]
-    written = [p for p in parts if p is not None]
-    return sql[written[0].start : written[-1].end] if written else None
-
-
-def _find_equated_keys(sql: str, condition: exp.Expr | None, own_name: str) -> dict[str, str]:
-    """Return the columns c of `own.c = other.d` among the terms of an AND, with the expressions
-    that they must equal.
-
-    Returns nothing if there is any other condition. Some would be correct too, but OR and NOT are
-    not.
+    Returns nothing if there is any other condition: OR and NOT would be wrong.
     """
-    keys: dict[str, str] = {}
+    equations = []
     for term in () if condition is None else _flatten_conjunction(condition):
         sides = [term.this, term.expression] if isinstance(term, exp.EQ) else []
         tables = [_table_of(side) for side in sides]
-        if len(tables) != 2 or None in tables or (tables[0] == own_name) == (tables[1] == own_name):
-            return {}
-        mine, other = sides if tables[0] == own_name else sides[::-1]
-        keys[fold(mine.name)] = _sql_of(sql, other)
-    return keys
+        if None in tables or tables.count(table) != 1:
+            return []
+        index = tables.index(table)
+        equations.append((fold(sides[index].name), sides[1 - index]))
+    return equations
 
 
 def _flatten_conjunction(condition: exp.Expr) -> list[exp.Expr]:
     """Return the operands of a condition's ANDs, including those in brackets."""
-    bare = condition.unnest()
-    terms = split_conjunction(bare)
-    return (
-        [bare]
-        if len(terms) == 1
-        else [term for part in terms for term in _flatten_conjunction(part)]
-    )
-
-
-def _find_other_sides(condition: exp.Expr, own_name: str) -> tuple[Span, ...]:
-    """Return the spans of the sides of equations that do not belong to the table."""
-    sides = [
-        side
-        for term in _flatten_conjunction(condition)
-        for side in (term.this, term.expression)
-        if _table_of(side) != own_name
-    ]
-    return tuple(place for side in sides if (place := span(side)) is not None)
+    terms = split_conjunction(condition.unnest())
+    return terms if len(terms) == 1 else [t for term in terms for t in _flatten_conjunction(term)]
 
 
 def _table_of(node: exp.Expr) -> str | None:
@@ -368,12 +296,10 @@ def _find_distinct_columns(query: exp.Expr) -> frozenset[str]:
     if distinct is not None:
         is_plain = None not in selected and not distinct.args.get("on")
         return frozenset(names) if is_plain else frozenset()
-    if group is None:
+    if group is None or any(v for k, v in group.args.items() if k != "expressions"):
         return frozenset()
-    grouped = list(map(_column_key, group.expressions))
-    if not grouped or any(v for k, v in group.args.items() if k != "expressions"):
-        return frozenset()
-    if None in grouped or not set(grouped) <= set(selected):
+    grouped = set(map(_column_key, group.expressions))
+    if None in grouped or not grouped <= set(selected):
         return frozenset()
     return frozenset(n for n, column in zip(names, selected, strict=True) if column in grouped)
 
@@ -391,22 +317,12 @@ def _column_key(node: exp.Expr) -> tuple[str, str] | None:
     return fold(node.table), fold(node.name)
 
 
-def _bare_column_name(node: exp.Expr) -> str | None:
-    """Return the folded name of an unqualified column."""
-    is_bare = (
-        isinstance(node, exp.Column) and not node.table and not isinstance(node.this, exp.Star)
-    )
-    return fold(node.name) if is_bare else None
-
-
 @dataclass(frozen=True, slots=True)
 class FirstTable:
     """The first table of FROM in a block to which a WITH clause can be added.
 
     Attributes:
         span: the table with its alias.
-        span_without_alias: the table.
-        alias: its name in the block.
         conditions: the spans of the terms of WHERE.
         functions: the functions that these call, except those that sqlglot knows.
     """
@@ -418,18 +334,9 @@ class FirstTable:
     functions: frozenset[str]
 
 
+@analyse_query(default=None)
 def find_first_table(sql: str, block: Span) -> FirstTable | None:
-    """Return the first table of a block in a DuckDB statement that is one query.
-
-    Returns None if the block is not supported.
-    """
-    try:
-        return run_deeply(sql, "duckdb", partial(_find_first_table, sql, block))
-    except ParseError:
-        return None
-
-
-def _find_first_table(sql: str, block: Span) -> FirstTable | None:
+    """Return the first table of a block in one DuckDB query; None if it is not supported."""
     (tree,) = parse_trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == block), None)
     if select is None or select.args.get("with_") is not None or select.args.get("from_") is None:
@@ -440,18 +347,13 @@ def _find_first_table(sql: str, block: Span) -> FirstTable | None:
     alias = table.args.get("alias")
     if table.args.get("sample") or (alias is not None and alias.args.get("columns")):
         return None
-    place, without_alias = span(table), span_without_alias(sql, table)
+    table_span, without_alias = span(table), span_without_alias(sql, table)
     name = span(alias.this if alias is not None else table.this)
-    if place is None or without_alias is None or name is None:
-        return None
     terms = [] if where is None else split_conjunction(where.this)
-    conditions = [span(term) for term in terms]
-    if None in conditions:
+    conditions = tuple(place for term in terms if (place := span(term)) is not None)
+    if table_span is None or without_alias is None or name is None:
         return None
-    return FirstTable(
-        place,
-        without_alias,
-        sql[name.start : name.end],
-        tuple(c for c in conditions if c is not None),
-        frozenset[str]().union(*map(find_functions, terms)),
-    )
+    if len(conditions) < len(terms):
+        return None
+    functions = frozenset[str]().union(*map(find_functions, terms))
+    return FirstTable(table_span, without_alias, _slice(sql, name), conditions, functions)

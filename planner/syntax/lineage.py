@@ -1,35 +1,28 @@
 """Column lineage: which tables, subqueries and calls each expression of a DuckDB query depends on.
 
-`Lineage` answers this for the expressions of one query. `feature_sources` returns it for the
-columns of a result.
+`Lineage` finds them for the expressions of one query, `find_feature_sources` for the columns of its
+result. It follows correlated subqueries and LATERAL joins that have one row for each outer row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import takewhile
 from types import MappingProxyType
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
-from sqlml.parsing.places import Span, span
-from sqlml.parsing.tokens import run_deeply
-from sqlml.planner.syntax.correlated import (
-    CorrelatedSubquery,
-    find_correlated,
-    find_laterals,
-    walk_outside,
-)
-from sqlml.planner.syntax.joins import is_unnest
+from sqlml.parsing.places import Span, is_written, span
+from sqlml.planner.syntax.joins import is_left_join, is_unnest, span_without_alias
 from sqlml.planner.syntax.outline import splice
 from sqlml.planner.syntax.resolved_query import (
     NAME_KEY,
     STAR_KEY,
     ColumnsOf,
+    analyse_query,
     resolve_query,
-    table_name_span,
 )
 from sqlml.types import fold
 
@@ -47,7 +40,7 @@ class FeatureSource:
         kind: "join", "call", "subquery" or "lateral".
         span: its span, for a table without the alias.
         block: the span of its query block.
-        called: the name of a table without alias, as written.
+        table_name: the name of a table without alias, as written.
         outer: the spans of a subquery's outer columns.
         names: the folded names of a subquery's own tables.
     """
@@ -61,9 +54,7 @@ class FeatureSource:
     names: frozenset[str] = frozenset()
 
     def idle_sql(self, sql: str) -> str:
-        """Return the text that replaces the source in `sql` if it is not needed: no rows, or
-        NULL.
-        """
+        """Return the text that replaces an unneeded source in `sql`: no rows, or NULL."""
         written = sql[self.span.start : self.span.end]
         if self.kind == "join":
             return f"(SELECT * FROM {written} LIMIT 0) {self.table_name}".rstrip()
@@ -72,6 +63,10 @@ class FeatureSource:
             return splice(sql, {}, nulls, self.span)
         return f"CASE WHEN false THEN {written} END"
 
+
+Sources = frozenset[FeatureSource]
+
+_NO_SOURCES: Sources = frozenset()
 
 _EXPENSIVE_PREFIXES = (
     *("list_", "array_", "regexp_", "string_split", "str_split", "json_", "levenshtein"),
@@ -84,6 +79,9 @@ _CHEAP_PREFIXES = ("array_agg", "json_group_")
 
 class Lineage:
     """The columns of one DuckDB query and the sources that they depend on.
+
+    Sources of an aggregate, a window or an unnested list are also in `across_rows` once they are
+    found, since results of other rows depend on them.
 
     Args:
         extra_items: expressions that a block, given by its span, additionally selects.
@@ -108,13 +106,12 @@ class Lineage:
         self._added_prefix, self.added_names, self.root = resolve_query(
             sql, columns, extra_items, ignored_calls
         )
-        self._laterals: dict[int, tuple[CorrelatedSubquery, Scope]] = {}
+        self._laterals: dict[int, tuple[_CorrelatedSubquery, Scope]] = {}
         self._one_row_nodes = set[int]()
         for scope in self.root.traverse():
-            self._laterals |= find_laterals(sql, scope)
-            self._one_row_nodes |= {
-                id(s.node) for s in find_correlated(sql, scope.expression, scope)
-            }
+            self._laterals |= _find_laterals(sql, scope)
+            correlated = _find_correlated(sql, scope.expression, scope)
+            self._one_row_nodes |= {id(subquery.node) for subquery in correlated}
         self._one_row_nodes |= {id(subquery.node) for subquery, _ in self._laterals.values()}
 
     def is_added(self, item: exp.Expr) -> bool:
@@ -122,61 +119,46 @@ class Lineage:
         return item.alias_or_name.startswith(self._added_prefix)
 
     def is_one_row_subquery(self, scope: Scope) -> bool:
-        """Return whether a block is a subquery or LATERAL of one row, so that only its readers need
-        it.
-        """
+        """Return whether a block has one row for each outer row, so only its readers need it."""
         return id(scope.expression.parent) in self._one_row_nodes
 
     def is_lateral(self, join: exp.Join) -> bool:
         """Return whether a join is a LATERAL that adds one row to each row."""
         return id(join.this) in self._laterals
 
-    def find_block(self, place: Span) -> Scope | None:
-        """Return the query block at a span."""
-        blocks = [s for s in self.root.traverse() if span(s.expression) == place]
-        return blocks[0] if blocks else None
+    def find_block(self, block: Span) -> Scope | None:
+        return next((s for s in self.root.traverse() if span(s.expression) == block), None)
 
     def find_item(self, scope: Scope, name: str) -> exp.Expr | None:
         """Return the item of a block by its name."""
         if not isinstance(scope.expression, exp.Select):
             return None
-        items = scope.expression.selects
-        return next((i for i in items if i.alias_or_name == name), None)
+        return next((i for i in scope.expression.selects if i.alias_or_name == name), None)
 
-    def find_sources(self, node: exp.Expr, scope: Scope) -> frozenset[FeatureSource]:
-        """Return the sources of an expression that are not computed for all columns.
-
-        Sources of an aggregate, a window or an unnested list are also added to `across_rows`, since
-        results of other rows depend on them.
-        """
+    def find_sources(self, node: exp.Expr, scope: Scope) -> Sources:
+        """Return the sources of an expression that are not computed for all columns."""
         sources = set[FeatureSource]()
-        subqueries = find_correlated(self.sql, node, scope)
+        subqueries = _find_correlated(self.sql, node, scope)
         for subquery in subqueries:
-            sources.add(self._source_of_subquery(subquery, scope))
-            for outer in subquery.outer:
-                sources |= self._sources_of_column(outer, scope)
-            for below in subquery.sources:
-                sources |= self.find_all_sources(below)
-        nodes = list(walk_outside(node, subqueries))
+            name = self._normalize(subquery.span)
+            sources |= self._sources_of_subquery(subquery, name, "subquery", scope)
+        nodes = list(_walk_outside(node, subqueries))
         for call in self._find_expensive_calls(nodes):
             sources |= self._sources_of_call(call, scope)
         if any(map(_may_be_any_column, nodes)):
             sources |= self.find_all_sources(scope)
-        for column in nodes:
-            if isinstance(column, exp.Column):
-                sources |= self._sources_of_column(column, scope)
+        sources |= self._sources_of_columns(nodes, scope)
         if any(isinstance(n, exp.AggFunc | exp.Window) for n in nodes):
             self.across_rows |= sources
         return frozenset(sources)
 
-    def find_all_sources(self, scope: Scope) -> frozenset[FeatureSource]:
+    def find_all_sources(self, scope: Scope) -> Sources:
         """Return the sources of all columns of a block.
 
-        This is used if the column is unknown: a field of an unnested struct, a whole row, or an
-        outer column.
+        Used for unknown columns: fields of an unnested struct, whole rows, and outer columns.
         """
         if id(scope) in self._entered:
-            return frozenset()  # a CTE that reads itself
+            return _NO_SOURCES  # a CTE that reads itself
         self._entered.add(id(scope))
         sources = set[FeatureSource]()
         for call in self._find_expensive_calls(list(scope.expression.walk())):
@@ -189,6 +171,10 @@ class Lineage:
         self._entered.remove(id(scope))
         return frozenset(sources)
 
+    def _normalize(self, place: Span) -> str:
+        """Return the text at a span with single blanks, as EXPLAIN names a source."""
+        return " ".join(self.sql[place.start : place.end].split())
+
     def _find_expensive_calls(self, nodes: Sequence[exp.Expr]) -> Iterator[exp.Anonymous]:
         """Yield the calls of expensive functions, without those inside another one's arguments."""
         calls = [
@@ -198,23 +184,17 @@ class Lineage:
         ]
         expensive = set(map(id, calls))
         for call in calls:
-            parent = call.parent
-            while parent is not None and id(parent) not in expensive:
-                parent = parent.parent
-            if parent is None:
+            if not any(id(ancestor) in expensive for ancestor in _ancestors(call)):
                 yield call
 
-    def _source_of_subquery(self, subquery: CorrelatedSubquery, scope: Scope) -> FeatureSource:
-        written = " ".join(self.sql[subquery.span.start : subquery.span.end].split())
-        return FeatureSource(
-            written,
-            "subquery",
-            subquery.span,
-            _block_span(scope),
-            "",
-            subquery.outer_spans,
-            subquery.names,
-        )
+    def _sources_of_subquery(
+        self, subquery: _CorrelatedSubquery, name: str, kind: str, scope: Scope
+    ) -> Sources:
+        """Return a correlated subquery as a source, with those of what it reads."""
+        block, outer = _block_span(scope), subquery.outer_spans
+        source = FeatureSource(name, kind, subquery.span, block, "", outer, subquery.names)
+        inner = map(self.find_all_sources, subquery.sources)
+        return frozenset({source}).union(self._sources_of_columns(subquery.outer, scope), *inner)
 
     def _type_of_expensive_call(self, call: exp.Anonymous) -> str | None:
         """Return the type of a function that may take long; None for other functions."""
@@ -223,22 +203,25 @@ class Lineage:
             return "ANY"
         return self._return_type(call.name)
 
-    def _sources_of_call(self, call: exp.Anonymous, scope: Scope) -> set[FeatureSource]:
+    def _sources_of_call(self, call: exp.Anonymous, scope: Scope) -> Sources:
         call_span, return_type = span(call), self._type_of_expensive_call(call)
-        if (
-            call_span is None
-            or return_type is None
-            or self.sql[: call_span.start].rstrip().endswith(".")
-        ):
-            return set()  # a call qualified by a schema cannot be replaced
-        written = " ".join(self.sql[call_span.start : call_span.end].split())
+        if call_span is None or return_type is None:
+            return _NO_SOURCES
+        if self.sql[: call_span.start].rstrip().endswith("."):
+            return _NO_SOURCES  # a call qualified by a schema cannot be replaced
         block = span(call.find_ancestor(exp.Select) or scope.expression) or _block_span(scope)
-        source = FeatureSource(written, "call", call_span, block)
-        if _is_inside_unnest(call) and not _is_unnested_as_struct(call, return_type):
+        source = FeatureSource(self._normalize(call_span), "call", call_span, block)
+        in_block = takewhile(lambda node: not isinstance(node, exp.Select), _ancestors(call))
+        if any(map(_is_unnest_call, in_block)) and not _is_unnested_as_struct(call, return_type):
             self.across_rows.add(source)
-        return {source}
+        return frozenset({source})
 
-    def _sources_of_column(self, column: exp.Column, scope: Scope) -> frozenset[FeatureSource]:
+    def _sources_of_columns(self, nodes: Iterable[exp.Expr], scope: Scope) -> Sources:
+        """Return the sources of those of the nodes that are columns."""
+        columns = (node for node in nodes if isinstance(node, exp.Column))
+        return _NO_SOURCES.union(*(self._sources_of_column(column, scope) for column in columns))
+
+    def _sources_of_column(self, column: exp.Column, scope: Scope) -> Sources:
         if not column.table:
             # An unqualified name is the alias of an item, as in ORDER BY.
             item = self.find_item(scope, column.name)
@@ -246,11 +229,9 @@ class Lineage:
                 return self.find_all_sources(scope)
             return self.find_sources(item, scope)
         join, below = find_join(scope, column.table), scope.sources.get(column.table)
-        if join is not None and id(join.this) in self._laterals:
+        if join is not None and self.is_lateral(join):
             return self._sources_of_lateral_column(join.this, column.name, scope)
-        join_sources = (
-            frozenset[FeatureSource]() if join is None else self.sources_of_join(join, scope)
-        )
+        join_sources = _NO_SOURCES if join is None else self.sources_of_join(join, scope)
         if below is None:
             return join_sources | self.find_all_sources(self.root)
         if not isinstance(below, Scope):
@@ -260,57 +241,32 @@ class Lineage:
             self.find_all_sources(below) if item is None else self.find_sources(item, below)
         )
 
-    def _sources_of_lateral_column(
-        self, table: exp.Expr, name: str, scope: Scope
-    ) -> frozenset[FeatureSource]:
+    def _sources_of_lateral_column(self, table: exp.Expr, name: str, scope: Scope) -> Sources:
         subquery, inner_scope = self._laterals[id(table)]
-        source_name = f"lateral {table.alias_or_name}"
-        sources = set[FeatureSource]()
-        block = _block_span(scope)
         if subquery.outer:
-            sources.add(
-                FeatureSource(
-                    source_name,
-                    "lateral",
-                    subquery.span,
-                    block,
-                    "",
-                    subquery.outer_spans,
-                    subquery.names,
-                )
-            )
-            for outer in subquery.outer:
-                sources |= self._sources_of_column(outer, scope)
-            for below in subquery.sources:
-                sources |= self.find_all_sources(below)
-            return frozenset(sources)
+            source_name = f"lateral {table.alias_or_name}"
+            return self._sources_of_subquery(subquery, source_name, "lateral", scope)
         item, select = self.find_item(inner_scope, name), inner_scope.expression
         if item is None or not isinstance(select, exp.Select):
             return self.find_all_sources(self.root)
-        nodes = list(item.walk())
+        nodes, block = list(item.walk()), _block_span(scope)
         aliases = frozenset(fold(str(name)) for name in select.named_selects)
-        for call in self._find_expensive_calls(nodes):
-            sources |= {
-                FeatureSource(s.name, "lateral", s.span, block, "", (), aliases)
-                for s in self._sources_of_call(call, inner_scope)
-            }
-        for node in nodes:
-            if isinstance(node, exp.Column):
-                sources |= self._sources_of_column(node, scope)
-        return frozenset(sources)
+        calls = {
+            FeatureSource(s.name, "lateral", s.span, block, "", (), aliases)
+            for call in self._find_expensive_calls(nodes)
+            for s in self._sources_of_call(call, inner_scope)
+        }
+        return self._sources_of_columns(nodes, scope) | calls
 
-    def sources_of_join(self, join: exp.Join, scope: Scope) -> frozenset[FeatureSource]:
-        place = self.span_without_alias(join.this) if is_left_join(join) else None
-        if place is None:
-            return frozenset()
-        table_name, table = join.this.meta.get(NAME_KEY, ""), join.this.alias_or_name
-        return frozenset(
-            {FeatureSource(f"join {table}", "join", place, _block_span(scope), table_name)}
-        )
+    def sources_of_join(self, join: exp.Join, scope: Scope) -> Sources:
+        table_span = span_without_alias(self.sql, join.this) if is_left_join(join) else None
+        if table_span is None:
+            return _NO_SOURCES
+        table_name, name = join.this.meta.get(NAME_KEY, ""), f"join {join.this.alias_or_name}"
+        return frozenset({FeatureSource(name, "join", table_span, _block_span(scope), table_name)})
 
-    def sources_of_unnested_structs(self, scope: Scope) -> frozenset[FeatureSource]:
-        """Return the sources of structs that a block unnests, or that blocks below unnest if it
-        selects them by a star.
+    def sources_of_unnested_structs(self, scope: Scope) -> Sources:
+        """Return the sources of structs that a block, or one that it selects by a star, unnests.
 
         Their fields become columns whose names the tree does not know.
         """
@@ -320,7 +276,7 @@ class Lineage:
             visited.add(id(block))
             select = block.expression
             for item in select.selects if isinstance(select, exp.Select) else ():
-                if any(fold(f.name) == "unnest" for f in find_unknown_functions(item)):
+                if any(map(_is_unnest_call, item.walk())):
                     sources |= self.find_all_sources(block)
             if self.has_star(block):
                 below = [s for s in block.sources.values() if isinstance(s, Scope)]
@@ -332,9 +288,7 @@ class Lineage:
         return any(is_unnest(node) and not self._is_unnested_struct(node) for node in item.walk())
 
     def _is_unnested_struct(self, node: exp.Expr) -> bool:
-        """Return whether UNNEST turns the struct of a user's function into columns, and not into
-        rows.
-        """
+        """Return whether UNNEST turns the struct of a user's function into columns, not rows."""
         inner = node.expressions[0] if len(node.expressions) == 1 else node.this
         return_type = self._return_type(inner.name) if isinstance(inner, exp.Anonymous) else None
         return return_type is not None and _is_unnested_as_struct(inner, return_type)
@@ -342,28 +296,6 @@ class Lineage:
     def has_star(self, scope: Scope) -> bool:
         """Return whether a block selects all columns of a table by a star."""
         return bool(scope.expression.meta.get(STAR_KEY))
-
-    def table_sql(self, table: exp.Expr) -> str:
-        """Return the name of a table or subquery in its block, as SQL."""
-        name = table.meta.get(NAME_KEY)
-        if name:
-            return str(name)
-        return exp.to_identifier(table.alias_or_name, quoted=True).sql("duckdb")
-
-    def span_without_alias(self, table: exp.Expr) -> Span | None:
-        """Return the span of a table or subquery of FROM without its alias."""
-        if isinstance(table, exp.Subquery):
-            outer, inner = span(table), span(table.this)
-            if outer is None or inner is None:
-                return None
-            end = self.sql.find(")", inner.end)
-            return Span(outer.start, end + 1) if end >= 0 else None
-        return table_name_span(table) if isinstance(table, exp.Table) else None
-
-
-def find_unknown_functions(node: exp.Expr) -> Iterator[exp.Anonymous]:
-    """Yield the calls of functions that sqlglot does not know."""
-    yield from node.find_all(exp.Anonymous)
 
 
 def find_join(scope: Scope, table: str) -> exp.Join | None:
@@ -373,9 +305,7 @@ def find_join(scope: Scope, table: str) -> exp.Join | None:
 
 
 def _may_be_any_column(node: exp.Expr) -> bool:
-    """Return whether a node stands for unknown columns: a star in a function, COLUMNS(...) or a
-    whole row.
-    """
+    """Return whether a node is a star in a function, COLUMNS(...) or a whole row."""
     if isinstance(node, exp.Star):
         parent = node.parent
         is_count = isinstance(parent, exp.Anonymous) and fold(parent.name) == "count"
@@ -384,51 +314,223 @@ def _may_be_any_column(node: exp.Expr) -> bool:
     return is_columns or isinstance(node, exp.Columns | exp.Pivot | exp.TableColumn)
 
 
-def _is_inside_unnest(call: exp.Anonymous) -> bool:
-    parent = call.parent
-    while parent is not None and not isinstance(parent, exp.Select):
-        if isinstance(parent, exp.Anonymous) and fold(parent.name) == "unnest":
-            return True
+def _ancestors(node: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the nodes around a node, from its parent to the root."""
+    parent = node.parent
+    while parent is not None:
+        yield parent
         parent = parent.parent
-    return False
+
+
+def _is_unnest_call(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Anonymous) and fold(node.name) == "unnest"
 
 
 def _is_unnested_as_struct(call: exp.Anonymous, return_type: str) -> bool:
     """Return whether UNNEST turns the result of a call into columns, and not into rows."""
-    parent = call.parent
-    is_direct = isinstance(parent, exp.Anonymous) and fold(parent.name) == "unnest"
-    return is_direct and return_type.upper().startswith("STRUCT") and return_type.endswith(")")
-
-
-def is_left_join(join: exp.Join) -> bool:
-    return str(join.args.get("side") or "").upper() == "LEFT"
+    is_struct = return_type.upper().startswith("STRUCT") and return_type.endswith(")")
+    return is_struct and _is_unnest_call(call.parent)
 
 
 def _block_span(scope: Scope) -> Span:
-    place = span(scope.expression)
-    if place is None:
+    block = span(scope.expression)
+    if block is None:
         raise ValueError("a block that does not stand in the text")
-    return place
+    return block
 
 
-Sources = Mapping[str, frozenset[FeatureSource]]
-"""The sources of a query's columns by folded column name."""
+@dataclass(frozen=True, slots=True)
+class _CorrelatedSubquery:
+    """A correlated subquery that has exactly one row for each outer row, as an aggregate has.
+
+    ::
+
+        SELECT u.id, (SELECT avg(amount) FROM orders o WHERE o.user = u.id) AS mean FROM users u
+        SELECT u.id, l.mean FROM users u, LATERAL (SELECT avg(...) AS mean FROM orders ...) AS l
+
+    If the outer column is NULL for a row, the engine reads no order for it. A LATERAL without FROM
+    has none of these attributes: its items behave as if they stood outside.
+
+    Attributes:
+        span: the subquery with its brackets.
+        outer: its columns of outer tables.
+        names: the folded names of its own tables.
+        sources: the CTEs among its tables.
+    """
+
+    node: exp.Expr
+    span: Span
+    outer: tuple[exp.Column, ...]
+    names: frozenset[str]
+    sources: tuple[Scope, ...]
+
+    @property
+    def outer_spans(self) -> tuple[Span, ...]:
+        return tuple(place for column in self.outer if (place := span(column)) is not None)
 
 
-def find_feature_sources(sql: str, columns: ColumnsOf, return_type: ReturnTypeOf) -> Sources:
-    """Return the sources of each column of a DuckDB query that are not computed for all of them.
+def _find_correlated(sql: str, node: exp.Expr, scope: Scope) -> list[_CorrelatedSubquery]:
+    """Return the correlated subqueries of an expression that can be followed."""
+    subqueries = []
+    for below in scope.subquery_scopes:
+        query = below.expression.parent
+        if isinstance(query, exp.Subquery) and any(n is query for n in node.walk()):
+            subquery = _read_correlated(sql, query, below)
+            if subquery is not None:
+                subqueries.append(subquery)
+    return subqueries
+
+
+def _walk_outside(node: exp.Expr, subqueries: list[_CorrelatedSubquery]) -> Iterator[exp.Expr]:
+    """Yield the nodes of an expression outside of subqueries."""
+    inside = {id(s.node) for s in subqueries}
+    for part in node.walk(prune=lambda n: id(n) in inside):
+        if id(part) not in inside:
+            yield part
+
+
+def _find_laterals(sql: str, scope: Scope) -> dict[int, tuple[_CorrelatedSubquery, Scope]]:
+    """Return the joined subqueries of a block that use earlier tables, by `id` of the joined node.
+
+    Raises:
+        ValueError: a subquery may have several rows, or none, for a row.
+    """
+    result = {}
+    for join in scope.expression.args.get("joins") or ():
+        table = join.this
+        below = scope.sources.get(table.alias_or_name)
+        if not isinstance(below, Scope):
+            continue
+        if isinstance(table, exp.Lateral):
+            inner = below.subquery_scopes
+            inner_scope = inner[0] if len(inner) == 1 else None
+        elif isinstance(table, exp.Subquery) and below.external_columns:
+            inner_scope = below
+        else:
+            continue
+        subquery = None if inner_scope is None else _read_lateral(sql, join, inner_scope)
+        if inner_scope is None or subquery is None:
+            raise ValueError("a LATERAL of several rows, or none")
+        result[id(table)] = subquery, inner_scope
+    return result
+
+
+def _read_lateral(sql: str, join: exp.Join, scope: Scope) -> _CorrelatedSubquery | None:
+    query = join.this.this if isinstance(join.this, exp.Lateral) else join.this
+    select, keeps_rows = scope.expression, _is_left_join_on_true(join)
+    if not isinstance(query, exp.Subquery) or not isinstance(select, exp.Select):
+        return None
+    if any(select.args.get(key) for key in ("with_", "joins", "qualify", "windows", "distinct")):
+        return None
+    if not (keeps_rows or _is_cross_join(join)) or not _can_follow(scope):
+        return None
+    items = [list(item.walk()) for item in select.selects]
+    has_row_clause = any(select.args.get(key) for key in _ROW_CLAUSES)
+    if select.args.get("from_") is None:
+        makes_rows = any(is_unnest(node) for item in items for node in item)
+        if makes_rows or select.args.get("where") or has_row_clause:
+            return None
+        return _CorrelatedSubquery(query, Span(0, 0), (), _names_of_sources(scope), ())
+    subquery = _make_subquery(sql, query, scope)
+    if keeps_rows and _is_limited_to_one(select):
+        return subquery
+    if has_row_clause or not all(_is_one_row_item(item, subquery) for item in items):
+        return None
+    return subquery
+
+
+_ROW_CLAUSES = ("group", "having", "limit", "offset", "sample")
+
+
+def _read_correlated(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
+    select = query.this
+    if not isinstance(select, exp.Select) or len(select.selects) != 1:
+        return None
+    if any(select.args.get(key) for key in _NOT_ONE_ROW_CLAUSES) or not _can_follow(scope):
+        return None
+    subquery = _make_subquery(sql, query, scope)
+    return subquery if _is_one_row_item(list(select.selects[0].walk()), subquery) else None
+
+
+_NOT_ONE_ROW_CLAUSES = tuple("group having qualify windows distinct with_ limit offset".split())
+
+
+def _can_follow(scope: Scope) -> bool:
+    """Return whether a subquery has no queries of its own, and spans for its outer columns."""
+    outer = scope.external_columns
+    has_queries = any(below is not scope for below in scope.traverse())
+    return not has_queries and all(is_written(column) and span(column) for column in outer)
+
+
+def _names_of_sources(scope: Scope) -> frozenset[str]:
+    return frozenset(fold(name) for name in scope.sources)
+
+
+def _make_subquery(sql: str, query: exp.Subquery, scope: Scope) -> _CorrelatedSubquery | None:
+    """Return a subquery with its sources; None if a name of an outer table is one of its own."""
+    outer, names = tuple(scope.external_columns), _names_of_sources(scope)
+    query_span = span_without_alias(sql, query)
+    if query_span is None or not outer or any(fold(column.table) in names for column in outer):
+        return None
+    ctes = tuple(s for s in scope.sources.values() if isinstance(s, Scope))
+    return _CorrelatedSubquery(query, query_span, outer, names, ctes)
+
+
+def _is_one_row_item(nodes: list[exp.Expr], subquery: _CorrelatedSubquery | None) -> bool:
+    """Return whether an item, by its nodes, is an aggregate of the subquery's own rows alone.
+
+    An aggregate of outer columns belongs to the outer query.
+    """
+    if subquery is None or not any(map(_is_aggregate, nodes)):
+        return False
+    outer = set(map(id, subquery.outer))
+    return not any(isinstance(n, exp.Window) or is_unnest(n) or id(n) in outer for n in nodes)
+
+
+def _is_cross_join(join: exp.Join) -> bool:
+    """Return whether a join is a comma or CROSS JOIN."""
+    has_condition = any(join.args.get(key) for key in ("on", "using", "side", "method"))
+    return not has_condition and join.args.get("kind") in (None, "", "CROSS")
+
+
+def _is_left_join_on_true(join: exp.Join) -> bool:
+    """Return whether a join is LEFT JOIN ... ON true, which keeps each row."""
+    on = join.args.get("on")
+    return isinstance(on, exp.Boolean) and bool(on.this) and is_left_join(join)
+
+
+def _is_limited_to_one(select: exp.Select) -> bool:
+    """Return whether LIMIT 1 is the only restriction of the number of rows."""
+    limit = select.args.get("limit")
+    if not isinstance(limit, exp.Limit) or limit.args.get("limit_options") is not None:
+        return False
+    number = limit.expression
+    return isinstance(number, exp.Literal) and number.this == "1" and not select.args.get("offset")
+
+
+def _is_aggregate(node: exp.Expr) -> bool:
+    is_function = isinstance(node, exp.Anonymous) and fold(node.name) in _AGGREGATES
+    return is_function or isinstance(node, exp.AggFunc)
+
+
+_AGGREGATES = frozenset(
+    "any_value arg_max arg_min avg bool_and bool_or count first kurtosis last list max max_by "
+    "median min min_by mode product quantile_cont quantile_disc skewness stddev stddev_pop "
+    "stddev_samp string_agg sum var_pop var_samp variance".split()
+)
+
+
+@analyse_query(default=MappingProxyType({}), errors=Exception)
+def find_feature_sources(
+    sql: str, columns: ColumnsOf, return_type: ReturnTypeOf
+) -> Mapping[str, Sources]:
+    """Return the sources of each column of a DuckDB query, by folded name.
 
     Sources are LEFT JOINs, which remove no rows, and calls of user functions and of functions over
-    lists and texts, in the query itself and in the subqueries and CTEs that it reads. The result is
-    empty if the query is not supported.
+    lists and texts, in the query itself and in the subqueries and CTEs that it reads. Those that
+    all columns need are left out. The result is empty if sqlglot's optimizer, which may raise any
+    exception, does not support the query.
     """
-    try:
-        return run_deeply(sql, "duckdb", partial(_feature_sources, sql, columns, return_type))
-    except Exception:  # sqlglot's optimizer may raise any exception
-        return {}
-
-
-def _feature_sources(sql: str, columns: ColumnsOf, return_type: ReturnTypeOf) -> Sources:
     lineage = Lineage(sql, columns, return_type)
     root = lineage.root
     if not isinstance(root.expression, exp.Select):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from types import MappingProxyType
 
 from sqlglot import exp
 
-from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse_trees
 from sqlml.parsing.places import Span, span
-from sqlml.parsing.tokens import run_deeply
 from sqlml.planner.syntax.joins import find_functions, span_without_alias
+from sqlml.planner.syntax.resolved_query import analyse_query
 from sqlml.types import fold
 
 
@@ -23,7 +22,7 @@ class NamedTable:
     Attributes:
         place: its span without the alias.
         parts: the parts of its name.
-        called: the alias to add if it has none, as SQL; otherwise "".
+        alias_sql: the alias to add if it has none; otherwise "".
     """
 
     place: Span
@@ -46,34 +45,19 @@ class ViewBody:
     functions: frozenset[str]
 
 
-def read_view(statement: str) -> ViewBody | None:
-    """Return the query of a DuckDB CREATE VIEW; None if it cannot be parsed."""
-    try:
-        return run_deeply(statement, "duckdb", partial(_read_view, statement))
-    except ParseError:
-        return None
-
-
+@analyse_query(default=())
 def find_named_tables(sql: str) -> tuple[NamedTable, ...]:
     """Return the tables that a DuckDB query names, without CTEs; none if it cannot be parsed."""
-    try:
-        return run_deeply(sql, "duckdb", partial(_read_named_tables, sql))
-    except ParseError:
-        return ()
+    statements = parse_trees(sql)
+    return tuple(_iterate_named_tables(sql, statements[0])) if len(statements) == 1 else ()
 
 
-def inline_joined_cte(sql: str) -> dict[Span, str]:
+@analyse_query(default=MappingProxyType({}))
+def inline_joined_cte(sql: str) -> Mapping[Span, str]:
     """Return edits of a DuckDB query that turn a CTE which is joined once into a subquery there.
 
     Returns nothing if there is no such CTE. The CTE itself remains with a meaningless query.
     """
-    try:
-        return run_deeply(sql, "duckdb", partial(_inline_joined_cte, sql))
-    except ParseError:
-        return {}
-
-
-def _inline_joined_cte(sql: str) -> dict[Span, str]:
     statements = parse_trees(sql)
     if len(statements) != 1:
         return {}
@@ -104,22 +88,19 @@ def _inline_joined_cte(sql: str) -> dict[Span, str]:
     return {}
 
 
-def _read_named_tables(sql: str) -> tuple[NamedTable, ...]:
-    statements = parse_trees(sql)
-    return tuple(_iterate_named_tables(sql, statements[0])) if len(statements) == 1 else ()
-
-
-def _read_view(statement: str) -> ViewBody | None:
+@analyse_query(default=None)
+def read_view(statement: str) -> ViewBody | None:
+    """Return the query of a DuckDB CREATE VIEW; None if it cannot be parsed."""
     (tree,) = parse_trees(statement)
     query = tree.args.get("expression") if isinstance(tree, exp.Create) else None
-    place = None if query is None else span(query)
-    if query is None or place is None:
+    query_span = None if query is None else span(query)
+    if query is None or query_span is None:
         return None
     text = list(statement)
     for select in query.find_all(exp.Select):
         for bracket in _find_join_brackets(select):
             text[bracket.start] = text[bracket.end - 1] = " "
-    sql = "".join(text)[place.start : place.end]
+    sql = "".join(text)[query_span.start : query_span.end]
     names = tree.this.expressions if isinstance(tree.this, exp.Schema) else []
     columns = ", ".join(name.sql("duckdb") for name in names)
     (parsed,) = parse_trees(sql)
@@ -136,10 +117,10 @@ def _find_join_brackets(select: exp.Select) -> Iterator[Span]:
     if select.args.get("joins"):
         return  # more joins follow after the bracket
     while isinstance(table, exp.Subquery) and not table.args.get("alias"):
-        place = span(table)
-        if not isinstance(table.this, exp.Table | exp.Subquery) or place is None:
+        table_span = span(table)
+        if not isinstance(table.this, exp.Table | exp.Subquery) or table_span is None:
             return
-        yield place
+        yield table_span
         table = table.this
 
 
@@ -150,7 +131,9 @@ def _iterate_named_tables(sql: str, tree: exp.Expr) -> Iterator[NamedTable]:
             continue
         if len(table.parts) == 1 and fold(table.name) in ctes:
             continue
-        place = span_without_alias(sql, table)
-        if place is not None:
-            called = "" if table.args.get("alias") else table.this.sql("duckdb")
-            yield NamedTable(place, tuple(part.name for part in table.parts), called)
+        table_span, name_span = span(table), span_without_alias(sql, table)
+        if table_span is None or name_span is None:
+            continue
+        if table_span.start == name_span.start:  # neither `TABLE t` nor `alias: t`
+            alias_sql = "" if table.args.get("alias") else table.this.sql("duckdb")
+            yield NamedTable(name_span, tuple(part.name for part in table.parts), alias_sql)

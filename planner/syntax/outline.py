@@ -1,8 +1,7 @@
 """The outline of a statement: what it says, each part with its span in the text.
 
-`read_outline.py` builds it once from sqlglot's tree. The rest of the planner reads the outline and
-never parses SQL itself. `splice` and `Edits` rewrite the text of a statement and leave everything
-else byte for byte.
+`read_outline.py` builds it once from sqlglot's tree; the rest of the planner never parses SQL
+itself. `splice` and `Edits` rewrite the text and leave everything else byte for byte.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ class Item:
         may_expand: it may produce several columns.
         accepts_volatile: the engine accepts a volatile function in it, since no other part of the
             query uses its name.
-        is_named: it is named by AS or by `name: expression`, so that other clauses may use the
-            name.
+        is_named: AS or `name: expression` names it, so that other clauses may use the name.
     """
 
     span: Span
@@ -47,39 +45,36 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class SingleSource:
-    """A FROM clause that can produce one more column without anybody noticing.
-
-    It is a single table, file or subquery with a name.
+class WidenableSource:
+    """A single table, file or named subquery in FROM, where one more column is not noticed.
 
     Attributes:
+        alias: its name, as SQL.
         stars: the stars of the block.
-        exclude_lists: the opening brackets of lists of columns that a star leaves out.
+        exclude_lists: the opening brackets of the lists of columns that a star leaves out.
+        filters: the operands of WHERE's ANDs that call no model.
     """
 
     span: Span
-    alias: Span
+    alias: str
     stars: tuple[Span, ...]
     exclude_lists: tuple[Span, ...]
+    filters: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A query block: what one SELECT, UPDATE, DELETE, INSERT or MERGE sees at a certain point.
+    """The tables and names that a SELECT, UPDATE, DELETE, INSERT or MERGE sees at some point.
 
     Attributes:
-        span: the query's text.
         sources: the tables that are in scope: for an ON no later join, for a LATERAL nothing to its
             right.
         window: the WINDOW clause.
         items: the SELECT list.
         where: the condition.
-        group: the GROUP BY clause.
         filters: the operands of the condition's ANDs, if they are evaluated independently.
         names: the folded aliases of items, and maybe others.
         ctes: the definitions of its own WITH that are in scope.
-        is_recursive: the WITH is recursive.
-        parent: the enclosing block.
         is_lateral: the block stands in the parent's FROM clause.
         is_chain: the sources have a result of their own: the operands of a UNION for its ORDER BY,
             or the earlier steps of a pipe.
@@ -166,8 +161,7 @@ class Star:
 class Argument:
     """An argument after the model: its value, and the name in `name := value`.
 
-    If it is one, its `literal`, `parameter` or `star`; the `fields` of a struct literal, the
-    `items` of a list `[a, b]`, and the folded name of a bare or qualified `column`.
+    `column` is the folded name of a bare or qualified column.
     """
 
     span: Span
@@ -194,7 +188,7 @@ class Comparison:
 
     bounds: tuple[tuple[str, Literal | Parameter, Span], ...]
     sign: Span | None = None
-    turned: bool = False
+    is_reversed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,35 +199,53 @@ class Key:
     literal: Literal
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ModelCall:
-    """A call `function(model, arguments...)` and its surroundings.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Surroundings:
+    """The place of an expression in a statement.
 
     Attributes:
-        function: the folded name.
-        span: the call, with its `key` if it has one.
-        model: the name of the model, or the parameter or column that holds it.
-        written_arguments: the arguments as written, without blanks and comments.
-        identifiers: the folded identifiers in the arguments.
         clause: the keyword of the clause around it in the innermost query, or "".
         items: the select items around it, innermost first.
-        local_names: names in it that are not columns but variables of a lambda, comprehension or
-            macro, with the fields after them.
-        has_local_names: some such variables are in scope.
         depth: the number of calls and brackets around it.
         queries: the number of queries around it.
         in_try: it stands in TRY.
         must_be_stable: it stands where the engine accepts no volatile function: in TRY, in
             PARTITION BY and ORDER BY of a window, or in an ordered DISTINCT aggregate.
-        output: the outermost query with the call in its output, that is outside of FROM and WHERE;
-            None if there is none.
-        has_windows: it stands in QUALIFY, and its arguments have window functions.
+        output: the outermost query with it in its output, that is outside of FROM and WHERE; None
+            if there is none.
         is_always_evaluated: its clause evaluates it for each row.
         in_definition: it stands in a table's definition.
-        is_source: it stands in FROM as if it were a table.
         in_unused_cte: it stands in a CTE whose name is written nowhere else.
+    """
+
+    block: Block | None = None
+    clause: str = ""
+    items: tuple[Item, ...] = ()
+    depth: int = 0
+    queries: int = 0
+    in_try: bool = False
+    must_be_stable: bool = False
+    output: Span | None = None
+    is_always_evaluated: bool = True
+    in_definition: bool = False
+    in_unused_cte: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelCall(Surroundings):
+    """A call `function(model, arguments...)` and its surroundings.
+
+    Attributes:
+        span: the call, with its `key` if it has one.
+        model: the name of the model, or the parameter or column that holds it.
+        written_arguments: the arguments as written, without blanks and comments.
+        identifiers: the folded identifiers in the arguments.
+        local_names: names in it that are not columns but variables of a lambda, comprehension or
+            macro, with the fields after them.
+        has_local_names: some such variables are in scope.
+        has_windows: it stands in QUALIFY, and its arguments have window functions.
+        is_source: it stands in FROM as if it were a table.
         comparison: the numbers that it is compared with.
-        approximate: the value of its option `approximate`, if any.
         baseline: it also returns the baseline of the contributions.
         standard_errors: it returns the standard errors of the contributions instead.
         background: the query of background rows, in brackets.
@@ -250,21 +262,10 @@ class ModelCall:
     written_arguments: tuple[tuple[str | None, str], ...]
     identifiers: frozenset[str]
     class_argument: Argument | None = None
-    block: Block | None = None
-    clause: str = ""
-    items: tuple[Item, ...] = ()
     local_names: tuple[Span, ...] = ()
     has_local_names: bool = False
-    depth: int = 0
-    queries: int = 0
-    in_try: bool = False
-    must_be_stable: bool = False
-    output: Span | None = None
     has_windows: bool = False
-    is_always_evaluated: bool = True
-    in_definition: bool = False
     is_source: bool = False
-    in_unused_cte: bool = False
     comparison: Comparison | None = None
     key: Key | None = None
     approximate: bool | None = None
@@ -276,7 +277,7 @@ class ModelCall:
 
     @property
     def planning_parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters that decide what is called: the model's name and the class."""
+        """The parameters that decide what is called: the model's name and the class."""
         chosen = None if self.class_argument is None else self.class_argument.parameter
         return tuple(p for p in (self.model, chosen) if isinstance(p, Parameter))
 
@@ -298,9 +299,7 @@ class ModelCall:
 
     @property
     def hidden(self) -> frozenset[str]:
-        """Folded names that mean select items where the call stands, though its star means
-        columns.
-        """
+        """Folded names that mean select items here, though the call's star means columns."""
         if self.block is None or not self.sees_select_names:
             return frozenset()
         return self.block.names if any(a.star is not None for a in self.arguments) else frozenset()
@@ -318,12 +317,13 @@ class Outline:
     Attributes:
         created: the kind of object with expressions that it creates (VIEW, INDEX, MACRO, TABLE,
             ...), or "".
-        kept: the engine stores its text for later.
+        is_stored: the engine stores its text for later.
         prefix: the text before its query that says where the rows go (CREATE TABLE t AS, INSERT
             INTO t); None if it has no query.
         scalar_forms: the offsets of table forms that stand for one value.
         identifiers: all identifiers, folded, with their offsets.
-        single_sources: the blocks, by span, whose FROM clause can produce one more column.
+        widenable_sources: the FROM clauses that can produce one more column, by block and without
+            filters.
         comparing_outputs: the outputs (`ModelCall.output`) in which the engine compares
             expressions, as GROUP BY and DISTINCT do.
     """
@@ -336,21 +336,20 @@ class Outline:
     scalar_forms: frozenset[int]
     parameters: tuple[Parameter, ...]
     identifiers: tuple[tuple[str, int], ...]
-    single_sources: Mapping[Span, SingleSource]
+    widenable_sources: Mapping[Span, WidenableSource]
     comparing_outputs: frozenset[Span] = frozenset()
 
     @cached_property
     def outer_calls(self) -> list[Span]:
-        """The spans of the `outermost` calls."""
+        """The spans of the outermost calls."""
         return find_outermost(call.span for call in self.calls)
 
 
 def sort_inner_first(calls: Iterable[ModelCall]) -> list[ModelCall]:
     """Return the calls so that those on which others depend come first.
 
-    Nested queries come before FROM clauses, and these before arguments of calls. The depth alone
-    does not suffice: `SELECT max(f(x.*)) FROM (SELECT f(...) ...) x` has both calls inside one
-    bracket.
+    Nested queries come before FROM clauses, and these before arguments of calls. The depth alone is
+    no order: `SELECT max(f(x.*)) FROM (SELECT f(...) ...) x` has both calls inside one bracket.
     """
     return sorted(calls, key=lambda c: (-c.queries, c.clause != "FROM", -c.depth, c.span.start))
 
@@ -367,16 +366,13 @@ def splice(
 
     `insertions` maps offsets to text that is inserted there.
     """
-    edits = Edits(
-        sql, {call.span: text for call, text in replacements.items()}, patches, sources or {}
-    )
+    calls = {call.span: text for call, text in replacements.items()}
     after = {Span(at, at): text for at, text in (insertions or {}).items()}
-    return edits.apply(span, after)
+    return Edits(sql, calls, patches, sources or {}).apply(span, after)
 
 
 CALLS, ADJUSTMENTS, PATCHES, SOURCES = range(4)
-"""Layers of edits of a draft. If two edits have the same span, that of the earlier layer is
-applied.
+"""Layers of edits of a draft. If two edits have the same span, that of the earlier layer wins.
 
 CALLS replaces calls, ADJUSTMENTS adapts stars and filters to columns that FROM produces, PATCHES
 changes other places, and SOURCES replaces the FROM clauses that produce columns.
@@ -386,9 +382,7 @@ _LAST_LAYER = 4
 
 
 class Edits:
-    """Texts that replace spans of a statement, kept sorted so that any part can be written
-    quickly.
-    """
+    """Texts that replace spans of a statement, sorted so that any part can be written quickly."""
 
     def __init__(self, sql: str, *layers: Mapping[Span, str]) -> None:
         self._sql = sql
@@ -400,8 +394,8 @@ class Edits:
 
     def add(self, texts: Mapping[Span, str], layer: int) -> None:
         """Add texts to one of the layers."""
-        for place, apply in texts.items():
-            insort(self._edits, _sort_key(place, layer, apply))
+        for place, text in texts.items():
+            insort(self._edits, _sort_key(place, layer, text))
 
     def remove(self, texts: Mapping[Span, str], layer: int) -> None:
         """Remove texts from the layer that has them."""
@@ -414,9 +408,8 @@ class Edits:
         first = bisect_left(self._edits, (span.start,))
         edits = self._edits[first : bisect_left(self._edits, (span.end + 1,))]
         if more:
-            edits = sorted(
-                [*edits, *(_sort_key(place, _LAST_LAYER, text) for place, text in more.items())]
-            )
+            last = [_sort_key(place, _LAST_LAYER, text) for place, text in more.items()]
+            edits = sorted([*edits, *last])
         for start, minus_end, _, text in edits:
             end = -minus_end
             if start < offset or end > span.end:  # inside a call that has been replaced as a whole
@@ -450,10 +443,7 @@ def name_unnamed_items(
     """Return ` AS "name"` by offset for each select item that has a call and no name.
 
     The engine names a column after its expression, which would expose the rewritten text.
-
-    Args:
-        column_name: returns the engine's name for an expression, or None if it is the text as
-            written.
+    `column_name` returns the engine's name for an expression, or None for the text as written.
     """
     names: dict[int, str] = {}
     for item in dict.fromkeys(item for call in calls for item in call.items):

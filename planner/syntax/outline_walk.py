@@ -1,13 +1,12 @@
-"""The walk over sqlglot's tree of a statement: its state, its results, and helpers that its rules
-share.
+"""The walk over sqlglot's tree of a statement: its state and results, and helpers of its rules.
 
-The rules themselves are in `queries.py`, `changes.py` and `expressions.py`.
+The rules are in `query_rules.py`, `change_rules.py` and `expression_rules.py`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -16,55 +15,39 @@ from sqlglot import exp
 from sqlml.parsing.places import Span, hull, span
 from sqlml.parsing.tokens import Tokens
 from sqlml.planner.syntax.arguments import FUNCTIONS, Arguments
-from sqlml.planner.syntax.outline import Block, Comparison, Cte, Item, ModelCall
+from sqlml.planner.syntax.outline import Block, Comparison, Cte, Item, ModelCall, Surroundings
 from sqlml.types import fold
 
+_NAMED_LIKE_KEYWORD = (
+    "where group having qualify order sort cluster distribute limit offset returning".split()
+)
 CLAUSES: Mapping[str, str] = MappingProxyType(
     {
-        "expressions": "SELECT",
-        "distinct": "SELECT",
-        "from_": "FROM",
-        "joins": "FROM",
-        "laterals": "FROM",
-        "where": "WHERE",
-        "group": "GROUP",
-        "having": "HAVING",
+        **dict.fromkeys(("expressions", "distinct"), "SELECT"),
+        **dict.fromkeys(("from_", "joins", "laterals"), "FROM"),
+        **{name: name.upper() for name in _NAMED_LIKE_KEYWORD},
         "windows": "WINDOW",
-        "qualify": "QUALIFY",
-        "order": "ORDER",
-        "sort": "SORT",
-        "cluster": "CLUSTER",
-        "distribute": "DISTRIBUTE",
-        "limit": "LIMIT",
-        "offset": "OFFSET",
         "sample": "USING_SAMPLE",
-        "returning": "RETURNING",
     }
 )
 """The keyword of each clause by the name of the part in sqlglot's query node."""
 
 
-@dataclass(frozen=True, slots=True)
-class WalkContext:
-    """The surroundings of a node, from which a `ModelCall` there takes its attributes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalkContext(Surroundings):
+    """The surroundings of a node, which a `ModelCall` there takes over.
 
-    `outer_sources` are the tables that a SELECT without FROM reads (Spark's `FROM t INSERT INTO ...
-    SELECT`).
+    Attributes:
+        outer_sources: the tables that a SELECT without FROM reads (Spark's `FROM t INSERT INTO ...
+            SELECT`).
     """
 
-    block: Block | None = None
-    clause: str = ""
-    items: tuple[Item, ...] = ()
     local_names: frozenset[str] = frozenset()
-    depth: int = 0
-    queries: int = 0
-    in_try: bool = False
-    must_be_stable: bool = False
-    output: Span | None = None
-    is_always_evaluated: bool = True
-    in_definition: bool = False
-    in_unused_cte: bool = False
     outer_sources: tuple[Span, ...] = ()
+
+    def enter(self, block: Block, clause: str = "") -> WalkContext:
+        """Return the surroundings in a clause of the query of `block`."""
+        return replace(self, block=block, clause=clause, queries=self.queries + 1)
 
 
 Rule = Callable[["Reader", exp.Expr, WalkContext], None]
@@ -95,9 +78,7 @@ class Reader:
         return self.is_written_outside(fold(cte.name), Span(0, len(self.sql)), cte.span)
 
     def is_written_outside(self, word: str, place: Span, excluded: Span) -> bool:
-        """Return whether a folded identifier is written in a span outside of the part
-        `excluded`.
-        """
+        """Return whether a folded identifier is written in a span outside of `excluded`."""
         starts = self._offsets.get(word, ())
         first, last = bisect_left(starts, place.start), bisect_left(starts, place.end)
         # The excluded ones are adjacent, so if any other exists it is the first or the last.
@@ -113,22 +94,8 @@ class Reader:
             self.walk_children(node, context)
 
     def walk_children(self, node: exp.Expr, context: WalkContext) -> None:
-        """Walk all children of a node."""
         for child in node.iter_expressions():
             self.walk(child, context)
-
-    def walk_clauses(
-        self, node: exp.Expr, context: WalkContext, clause: Callable[[str], str]
-    ) -> None:
-        """Walk all parts of a query's node except its WITH, each in its clause."""
-        for key, child in iterate_children(node):
-            if key != "with_":
-                self.walk(child, replace(context, clause=clause(key)))
-
-
-def clause_of(key: str) -> str:
-    """Return the keyword of the clause that a part of a query's node is, or ""."""
-    return CLAUSES.get(key, "")
 
 
 def iterate_children(node: exp.Expr) -> Iterable[tuple[str, exp.Expr]]:
@@ -163,38 +130,19 @@ def read_item(reader: Reader, node: exp.Expr, query: Span) -> Item:
     if not isinstance(node, exp.Alias | exp.Aliases):
         return Item(place, None, _may_expand(node))
     value, alias = span_of(node.this), span(node.args["alias"]) if node.args.get("alias") else None
-    before = alias is not None and alias.start < value.start
-    between = "" if alias is None else reader.sql[value.end : alias.start]
-    named = before or between.rstrip().upper().endswith("AS")
-    used = isinstance(node, exp.Aliases) or reader.is_written_outside(
+    is_named = alias is not None and (
+        alias.start < value.start
+        or reader.sql[value.end : alias.start].rstrip().upper().endswith("AS")
+    )
+    is_used = isinstance(node, exp.Aliases) or reader.is_written_outside(
         fold(node.alias), query, place
     )
-    return Item(place, node.alias or "several", _may_expand(node), not used, named)
+    return Item(place, node.alias or "several", _may_expand(node), not is_used, is_named)
 
 
 def item_name(node: exp.Expr) -> str:
     """Return the folded alias of a select item, or ""."""
     return fold(node.alias) if isinstance(node, exp.Alias) else ""
-
-
-def _may_expand(node: exp.Expr) -> bool:
-    """Return whether an item is a star or a generator, or has COLUMNS(...) outside of a model's
-    call.
-    """
-    star = node.this if isinstance(node, exp.Column) else node
-    if isinstance(star, exp.Star):
-        return True
-    return _function_name(node) in _GENERATORS or _has_columns_function(node)
-
-
-def _has_columns_function(node: exp.Expr) -> bool:
-    outside = node.walk(prune=lambda n: _function_name(n) in FUNCTIONS)
-    return any(_function_name(part) == "columns" for part in outside)
-
-
-def _function_name(node: exp.Expr) -> str:
-    """Return the folded name of the function that a node calls, or ""."""
-    return fold(node.name) if isinstance(node, exp.Anonymous) else ""
 
 
 _GENERATORS = frozenset(
@@ -203,8 +151,18 @@ _GENERATORS = frozenset(
 """Spark's functions that produce several columns with names of their own."""
 
 
-def _walk_outside_brackets(node: exp.Expr) -> Iterator[exp.Expr]:
-    return node.walk(prune=lambda part: isinstance(part, _IN_BRACKETS))
+def _may_expand(node: exp.Expr) -> bool:
+    """Return whether an item is a star, a generator, or has COLUMNS(...) outside model calls."""
+    star = node.this if isinstance(node, exp.Column) else node
+    if isinstance(star, exp.Star) or _function_name(node) in _GENERATORS:
+        return True
+    outside = node.walk(prune=lambda inner: _function_name(inner) in FUNCTIONS)
+    return any(_function_name(inner) == "columns" for inner in outside)
+
+
+def _function_name(node: exp.Expr) -> str:
+    """Return the folded name of the function that a node calls, or ""."""
+    return fold(node.name) if isinstance(node, exp.Anonymous) else ""
 
 
 _IN_BRACKETS = (
@@ -217,24 +175,22 @@ CONDITIONAL_FUNCTIONS = frozenset({"coalesce", "if", "ifnull", "nullif", "try"})
 
 
 def independent_filters(condition: exp.Expr) -> tuple[Span, ...]:
-    """Return the operands of a condition's ANDs; none if some are evaluated depending on others."""
-    return (
-        () if _may_skip_operands(condition) else tuple(map(span_of, split_conjunction(condition)))
-    )
+    """Return the operands of a condition's ANDs; none if one's evaluation depends on another."""
+    if _may_skip_operands(condition):
+        return ()
+    return tuple(map(span_of, split_conjunction(condition)))
 
 
 def split_conjunction(condition: exp.Expr) -> list[exp.Expr]:
     """Return the operands of the ANDs of a condition."""
-    and_ = isinstance(condition, exp.And)
-    return list(condition.flatten(unnest=False)) if and_ else [condition]
+    is_and = isinstance(condition, exp.And)
+    return list(condition.flatten(unnest=False)) if is_and else [condition]
 
 
 def _may_skip_operands(node: exp.Expr) -> bool:
-    """Return whether something outside of brackets may keep part of a condition from being
-    evaluated.
-    """
+    """Return whether something outside of brackets may keep a part from being evaluated."""
     return any(
         isinstance(part, exp.Or | exp.Case | exp.If | exp.Lambda)
         or _function_name(part) in CONDITIONAL_FUNCTIONS
-        for part in _walk_outside_brackets(node)
+        for part in node.walk(prune=lambda part: isinstance(part, _IN_BRACKETS))
     )

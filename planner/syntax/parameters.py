@@ -11,6 +11,7 @@ import decimal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 from sqlml.dialects import DUCKDB
@@ -18,28 +19,23 @@ from sqlml.errors import ParseError
 from sqlml.parsing.places import Span
 from sqlml.planner.syntax.arguments import find_parameters
 from sqlml.planner.syntax.outline import Argument, Parameter
+from sqlml.planner.syntax.table_forms import read_number
 from sqlml.types import fold
 
-_TYPES: tuple[tuple[Any, str], ...] = (
-    (bool, "BOOLEAN"),
-    (int, "BIGINT"),
-    (float, "DOUBLE"),
-    (str, "VARCHAR"),
-    (decimal.Decimal, "DECIMAL(38, 9)"),
-    (datetime.datetime, "TIMESTAMP"),
-    (datetime.date, "DATE"),
-    (bytes, "BLOB"),
-)
-
 _PLAIN_TYPES: Mapping[type, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
+
+_TYPES: Mapping[type, str] = {
+    **_PLAIN_TYPES,
+    decimal.Decimal: "DECIMAL(38, 9)",
+    datetime.datetime: "TIMESTAMP",
+    datetime.date: "DATE",
+    bytes: "BLOB",
+}
+"""The types of values and of their subclasses; a class stands before those that it derives from."""
 
 EngineTypeOf = Callable[[Any], str | None]
 """A function from a value to its type in the engine; None if the engine does not take such a value.
 """
-
-
-def _return_no_type(value: Any) -> str | None:
-    return None
 
 
 @dataclass(frozen=True)
@@ -54,27 +50,30 @@ class Parameters:
 
     parameters: Sequence[Parameter]
     values: Any
-    type_of: EngineTypeOf = _return_no_type
+    type_of: EngineTypeOf = lambda _: None
     consumed: frozenset[Parameter] = frozenset()
 
     @cached_property
     def _keys(self) -> Mapping[Parameter, str | int]:
         """The index or the name of each parameter's value."""
-        place: dict[Parameter, str | int] = {}
-        position = 0
+        keys: dict[Parameter, str | int] = {}
+        positions = count()
         for parameter in self.parameters:
+            name = parameter.text[1:]
             if parameter.text == "?":
-                place[parameter] = position
-                position += 1
-            elif parameter.text[1:].isdigit():
-                place[parameter] = int(parameter.text[1:]) - 1
+                keys[parameter] = next(positions)
             else:
-                place[parameter] = parameter.text[1:]
-        return place
+                keys[parameter] = int(name) - 1 if name.isdigit() else name
+        return keys
 
     @cached_property
     def _values_by_folded_name(self) -> Mapping[str, Any]:
         return {fold(str(name)): value for name, value in self.values.items()}
+
+    @property
+    def _positional_count(self) -> int:
+        """The number of values by position."""
+        return len(self.values) if isinstance(self.values, Sequence) else 0
 
     def consume(self, parameters: Iterable[Parameter]) -> Parameters:
         """Return the parameters with `parameters` marked as consumed by the plan."""
@@ -85,13 +84,10 @@ class Parameters:
         """Return the value of a parameter in a 1-tuple; None if it has none."""
         key = self._keys[parameter]
         if isinstance(key, str) and isinstance(self.values, Mapping):
-            return (
-                (self._values_by_folded_name[fold(key)],)
-                if fold(key) in self._values_by_folded_name
-                else None
-            )
-        if isinstance(key, int) and isinstance(self.values, Sequence):
-            return (self.values[key],) if key < len(self.values) else None
+            values = self._values_by_folded_name
+            return (values[fold(key)],) if fold(key) in values else None
+        if isinstance(key, int) and key < self._positional_count:
+            return (self.values[key],)
         return None
 
     def key(self, parameter: Parameter) -> str | int:
@@ -100,54 +96,42 @@ class Parameters:
 
     def text_value(self, parameter: Parameter) -> str | None:
         """Return the value of a parameter if it is a string."""
-        found = self.value(parameter)
-        return found[0] if found is not None and isinstance(found[0], str) else None
+        boxed = self.value(parameter)
+        return boxed[0] if boxed is not None and isinstance(boxed[0], str) else None
 
     def literal_value(self, argument: Argument) -> tuple[Any] | None:
-        """Return the value of an argument, in a 1-tuple, if it is a literal or a parameter with a
-        value.
-        """
+        """Return the value of a literal or of a parameter with a value, in a 1-tuple."""
         if argument.parameter is not None:
             return self.value(argument.parameter)
         literal = argument.literal
         if literal is None or literal.text == "NULL" and literal.kind == "word":
             return None
         if literal.kind == "number":
-            value = _number(literal.text)
+            value = read_number(literal.text)
             return (-value if literal.negative else value,)
         return (literal.text if literal.kind == "string" else literal.text == "TRUE",)
 
-    def as_nulls(self) -> dict[Span, str]:
-        """Return the replacement of each parameter in probes by span: a NULL of the value's type.
+    @cached_property
+    def stand_ins(self) -> Mapping[Span, str]:
+        """The replacement of each parameter in probes by span: a NULL of the value's type.
 
         A short text or a number is written as it is, since `FROM read_csv(?)` does not take NULL.
         """
-        return dict(self._stand_ins)
-
-    @cached_property
-    def _stand_ins(self) -> Mapping[Span, str]:
         return {parameter.span: self._stand_in(parameter) for parameter in self._keys}
 
-    def untyped(self) -> frozenset[Span]:
-        """Return the spans of parameters that have no type, because their value is NULL or
-        missing.
-        """
-        return self._untyped
-
     @cached_property
-    def _untyped(self) -> frozenset[Span]:
-        return frozenset(place for place, text in self._stand_ins.items() if text == "NULL")
+    def untyped(self) -> frozenset[Span]:
+        """The spans of parameters without a type, because their value is NULL or missing."""
+        return frozenset(place for place, text in self.stand_ins.items() if text == "NULL")
 
     @cached_property
     def types(self) -> Mapping[Span, str]:
         """Types, by span, of the parameters whose values are plain numbers, booleans or strings."""
-        types = {}
-        for parameter in self._keys:
-            value = self.value(parameter)
-            sql_type = _PLAIN_TYPES.get(type(value[0])) if value is not None else None
-            if sql_type is not None:
-                types[parameter.span] = sql_type
-        return types
+        return {
+            parameter.span: _PLAIN_TYPES[type(boxed[0])]
+            for parameter in self._keys
+            if (boxed := self.value(parameter)) is not None and type(boxed[0]) in _PLAIN_TYPES
+        }
 
     def _stand_in(self, parameter: Parameter) -> str:
         boxed = self.value(parameter)
@@ -156,29 +140,25 @@ class Parameters:
         value = boxed[0]
         if hasattr(value, "item") and getattr(value, "shape", None) == ():
             value = value.item()  # a NumPy scalar
-        for python, name in _TYPES:
-            if isinstance(value, python):
-                return f"CAST({_short_literal(value)} AS {name})"
-        kind = self.type_of(_shorten_sample(value))
-        return "NULL" if kind is None else f"CAST(NULL AS {kind})"
+        for python_type, sql_type in _TYPES.items():
+            if isinstance(value, python_type):
+                return f"CAST({_short_literal(value)} AS {sql_type})"
+        engine_type = self.type_of(_shorten_sample(value))
+        return "NULL" if engine_type is None else f"CAST(NULL AS {engine_type})"
 
     def remaining_values(self) -> tuple[tuple[int, ...] | None, frozenset[str]]:
-        """Return the indices of positional values that the engine still gets, and the names that it
-        does not.
-        """
+        """Return the indices of positional values that the engine still gets, and removed names."""
         if not self.consumed:
             return None, frozenset()
-        remaining = {self._keys[i] for i in self._keys if i not in self.consumed}
-        removed = {self._keys[i] for i in self.consumed} - remaining
-        names = frozenset(fold(str(k)) for k in removed if isinstance(k, str))
+        remaining = {key for p, key in self._keys.items() if p not in self.consumed}
+        removed = {self._keys[p] for p in self.consumed} - remaining
+        names = frozenset(fold(key) for key in removed if isinstance(key, str))
         if isinstance(self.values, Mapping):
             return None, names
-        count = len(self.values) if isinstance(self.values, Sequence) else 0
-        return tuple(k for k in range(count) if k not in removed), names
+        return tuple(k for k in range(self._positional_count) if k not in removed), names
 
     def fit_to(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
-        """Return the rewritten text `sql` and the result of `remaining`, both without parameters
-        that it no longer has.
+        """Return the rewritten text `sql` and `remaining_values` without those that it lacks.
 
         The text lacks arguments for features that the model does not read, and engines reject more
         values than a statement has parameters.
@@ -189,8 +169,7 @@ class Parameters:
         if isinstance(self.values, Mapping):
             lost_names = {fold(str(k)) for k in self._keys.values()} - names_in_sql
             return sql, indices, removed_names | lost_names
-        count = len(self.values) if isinstance(self.values, Sequence) else 0
-        remaining = list(indices if indices is not None else range(count))
+        remaining = list(indices if indices is not None else range(self._positional_count))
         lost_numbers = [
             n
             for n, k in enumerate(remaining, 1)
@@ -227,14 +206,8 @@ class Parameters:
         }
 
 
-def _number(text: str) -> int | float:
-    digits = text.replace("_", "")
-    return int(digits) if digits.isdigit() else float(digits)
-
-
 def _shorten_sample(value: Any) -> Any:
-    """Return a value of the same type that may be shorter; a list of mixed types is returned as it
-    is.
+    """Return a value of the same type that may be shorter; a list of mixed types stays as it is.
 
     >>> _shorten_sample([0.5] * 9), _shorten_sample([3, 1, 2]), _shorten_sample([1, 0.5])
     ([0.5], [1, 3], [1, 0.5])
@@ -286,7 +259,7 @@ def with_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
         end = parameter.span.end
     if isinstance(values, Sequence | Mapping) and len(values) > len(used):
         values_are = "1 value is" if len(values) == 1 else f"{len(values)} values are"
-        counted = "no parameter" if not used else f"{len(used)} parameters"
-        counted = "1 parameter" if len(used) == 1 else counted
+        counts = {0: "no parameter", 1: "1 parameter"}
+        counted = counts.get(len(used), f"{len(used)} parameters")
         raise ParseError(f"{values_are} given for {counted}")
     return "".join([*pieces, sql[end:]])

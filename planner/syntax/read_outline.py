@@ -1,6 +1,4 @@
-"""The entry of this package: `outline_of` walks over sqlglot's tree of a statement once and returns
-its `Outline`.
-"""
+"""The entry of this package: `read_outline` walks over sqlglot's tree of a statement once."""
 
 from __future__ import annotations
 
@@ -14,24 +12,21 @@ from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse_trees
 from sqlml.parsing.places import Span, find_outermost, is_written, overlaps, span
 from sqlml.parsing.tokens import run_deeply, tokenize
-from sqlml.planner.syntax import changes, expressions, queries
-from sqlml.planner.syntax.arguments import Arguments
-from sqlml.planner.syntax.outline import Outline, SingleSource
+from sqlml.planner.syntax import change_rules, expression_rules, query_rules
+from sqlml.planner.syntax.arguments import Arguments, read_parameters
+from sqlml.planner.syntax.outline import Outline, WidenableSource
 from sqlml.planner.syntax.outline_walk import Reader, Rule, WalkContext, iterate_children, span_of
 from sqlml.types import fold
 
 
-def find_single_source(
-    select: exp.Expr, arguments: Arguments, calls: Sequence[Span]
-) -> SingleSource | None:
-    """Return the FROM clause of a query if it can produce one more column; None if it must stay as
-    it is.
+def _find_widenable_source(
+    sql: str, select: exp.Expr, arguments: Arguments, calls: Sequence[Span]
+) -> WidenableSource | None:
+    """Return the FROM clause of a query if it can produce one more column; otherwise None.
 
     It must be one table, file or subquery, and nothing may notice the new column: stars leave it
-    out, and no expression uses whole rows.
-
-    Args:
-        calls: the `outermost` model calls, whose content is rewritten anyway.
+    out, and no expression uses whole rows. The content of the outermost model calls does not
+    matter, since it is rewritten anyway.
     """
     from_ = select.args.get("from_")
     if from_ is None or select.args.get("joins") or select.args.get("laterals"):
@@ -46,69 +41,57 @@ def find_single_source(
         fold(alias.name), _span_without_with(select), source_span, calls
     ):
         return None
-    for node in _walk_outside_sources(select, from_, calls):
+    alias_sql = sql[alias_span.start : alias_span.end]
+    for node in _walk_outside_sources(select, calls):
         if isinstance(node, exp.Anonymous) and fold(node.name) == "columns":
             return None
         is_qualified_star = isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
         if is_qualified_star and node.args.get("table") is not None and node not in items:
-            return None  # of a nested query, say, which may be the whole row too
+            return None  # such as one in a nested query, which may be the whole row too
     stars: list[Span] = []
     exclude_lists: list[Span] = []
     for node in items:
         star = node.this if isinstance(node, exp.Column) else node
         if not isinstance(star, exp.Star):
-            if any(isinstance(n, exp.Star) and _is_item_star(n) for n in node.walk()):
-                if any(isinstance(node, kind) for kind in (exp.Like, exp.ILike, exp.Glob, exp.Not)):
-                    return None
+            # A filtered star, as in `* LIKE 'a%'`, may have any columns.
+            if isinstance(node, exp.Like | exp.ILike | exp.Glob | exp.Not) and any(
+                not isinstance(n.parent, exp.Anonymous | exp.Count) for n in node.find_all(exp.Star)
+            ):
+                return None
             continue
-        star_parts = arguments.read_star_mark(span(star))
-        if star_parts is None:
+        star_marks = arguments.read_star_mark(span(star))
+        if star_marks is None:
             return None
-        mark, exclude_list = star_parts
-        if exclude_list is not None:
-            exclude_lists.append(exclude_list)
-        else:
+        mark, exclude_list = star_marks
+        if exclude_list is None:
             stars.append(mark)
-    return SingleSource(source_span, alias_span, tuple(stars), tuple(exclude_lists))
-
-
-def _is_item_star(node: exp.Expr) -> bool:
-    return not isinstance(node.parent, exp.Anonymous | exp.Count)
+        else:
+            exclude_lists.append(exclude_list)
+    return WidenableSource(source_span, alias_sql, tuple(stars), tuple(exclude_lists))
 
 
 def _span_without_with(select: exp.Expr) -> Span:
     """Return the span of a query without its WITH."""
-    place, with_ = span(select), select.args.get("with_")
-    before = None if with_ is None else span(with_)
-    assert place is not None
-    return place if before is None else Span(before.end, place.end)
+    place, with_ = span_of(select), select.args.get("with_")
+    return place if with_ is None else Span(span_of(with_).end, place.end)
 
 
-def _walk_outside_sources(
-    select: exp.Expr, from_: exp.Expr, calls: Sequence[Span]
-) -> Iterator[exp.Expr]:
+def _walk_outside_sources(select: exp.Expr, calls: Sequence[Span]) -> Iterator[exp.Expr]:
     """Yield the nodes of a query outside of its FROM, its WITH and its model calls."""
     stack = [child for key, child in iterate_children(select) if key not in ("from_", "with_")]
     while stack:
         node = stack.pop()
-        if isinstance(node, exp.Anonymous) and _is_model_call(node, calls):
-            continue
-        yield node
-        stack.extend(node.iter_expressions())
-
-
-def _is_model_call(node: exp.Expr, calls: Sequence[Span]) -> bool:
-    start = node.meta.get("start")
-    return start is not None and overlaps(Span(start, start + 1), calls)
+        start = node.meta.get("start") if isinstance(node, exp.Anonymous) else None
+        if start is None or not overlaps(Span(start, start + 1), calls):
+            yield node
+            stack.extend(node.iter_expressions())
 
 
 def _source_name(source: exp.Expr) -> exp.Expr | None:
     """Return the name of a source: `db.t`, `t AS x`, `'file' x`, `f(...) x` or `(...) x`."""
     if not isinstance(source, exp.Table | exp.Subquery):
         return None
-    if any(
-        source.args.get(k) for k in ("joins", "laterals", "pivots", "sample", "when", "version")
-    ):
+    if any(map(source.args.get, ("joins", "laterals", "pivots", "sample", "when", "version"))):
         return None
     alias = source.args.get("alias")
     if alias is not None:
@@ -119,7 +102,7 @@ def _source_name(source: exp.Expr) -> exp.Expr | None:
 
 
 _RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
-    {**queries.RULES, **changes.RULES, **expressions.RULES}
+    {**query_rules.RULES, **change_rules.RULES, **expression_rules.RULES}
 )
 
 
@@ -137,25 +120,28 @@ def read_outline(sql: str, dialect: str = "duckdb") -> Outline:
 
 
 def _read_outline(sql: str, dialect: str) -> Outline:
-    reader = Reader(sql, tokenize(sql, dialect), _RULES)
+    tokens = tokenize(sql, dialect)
+    reader = Reader(sql, tokens, _RULES)
     statements = parse_trees(sql, dialect)
     for tree in statements:
         if tree.find(exp.Command) is not None:
             raise ParseError(f"sqlglot cannot parse this kind of statement, {tree.name}", sql, 0)
         reader.walk(tree, WalkContext())
     calls = find_outermost(call.span for call in reader.calls)
-    single_sources = {
-        span_of(n): find_single_source(n, reader.arguments, calls) for n in reader.selects
+    widenable_sources = {
+        span_of(n): single
+        for n in reader.selects
+        if (single := _find_widenable_source(sql, n, reader.arguments, calls)) is not None
     }
     return Outline(
         sql,
         reader.created,
         reader.is_stored or reader.created not in ("", "TABLE"),
-        changes.find_prefix(statements[0]) if len(statements) == 1 else None,
+        change_rules.find_prefix(statements[0]) if len(statements) == 1 else None,
         tuple(sorted(reader.calls, key=lambda call: call.span.start)),
         frozenset(reader.scalar_forms),
-        reader.arguments.parameters,
+        read_parameters(tokens),
         reader.identifiers,
-        {place: single for place, single in single_sources.items() if single is not None},
+        widenable_sources,
         frozenset(reader.comparing_outputs),
     )

@@ -10,14 +10,21 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlglot import exp
 from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import Scope, build_scope, traverse_scope
 
+from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse_trees
-from sqlml.parsing.places import Span, is_written, span
+from sqlml.parsing.places import Span, hull, is_written, span
+from sqlml.parsing.tokens import run_deeply
 from sqlml.types import fold
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ColumnsOf = Callable[[str], Sequence[str]]
 """A function from a query to the names of its columns."""
@@ -28,6 +35,39 @@ an alias, and whether a block selects a star.
 """
 
 
+def analyse_query(
+    default: Any, errors: type[Exception] = ParseError
+) -> Callable[[Callable[Concatenate[str, P], T]], Callable[Concatenate[str, P], T]]:
+    """Decorate an analysis of a DuckDB text: allow deep nesting, and return `default` on errors."""
+
+    def decorate(analyse: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
+        @wraps(analyse)
+        def analyse_deeply(sql: str, /, *args: P.args, **options: P.kwargs) -> T:
+            try:
+                return run_deeply(sql, "duckdb", partial(analyse, sql, *args, **options))
+            except errors:
+                return default  # type: ignore[no-any-return]
+
+        return analyse_deeply
+
+    return decorate
+
+
+_is_resolving = ContextVar("following", default=False)
+logging.getLogger("sqlglot").addFilter(lambda _: not _is_resolving.get())
+
+
+@contextmanager
+def _silence_sqlglot() -> Iterator[None]:
+    """Suppress sqlglot's warnings about names that it cannot resolve; the caller handles them."""
+    before = _is_resolving.set(True)
+    try:
+        yield
+    finally:
+        _is_resolving.reset(before)
+
+
+@_silence_sqlglot()
 def resolve_query(
     sql: str,
     columns: ColumnsOf,
@@ -45,31 +85,21 @@ def resolve_query(
     """
     (tree,) = parse_trees(sql)
     _check_supported(tree)
-    with _silence_sqlglot():
-        return _resolve(sql, tree, columns, extra_items, ignored_calls)
-
-
-def _resolve(
-    sql: str,
-    tree: exp.Expr,
-    columns: ColumnsOf,
-    extra_items: Mapping[Span, Sequence[str]],
-    ignored_calls: Sequence[Span],
-) -> tuple[str, Mapping[Span, tuple[str, ...]], Scope]:
     _replace_calls_with_null(tree, ignored_calls)
     schema: dict[str, object] = {}
     used_names = [sql]
     for number, table in enumerate(_find_tables(tree)):
         table_span = table_name_span(table)
         if table_span is None:
-            raise ValueError("a table without a place")
-        written = sql[table_span.start : table_span.end]
-        names = columns(f"SELECT * FROM {written}")
+            raise ValueError("a table without a span")
+        names = columns(f"SELECT * FROM {sql[table_span.start : table_span.end]}")
         schema[f"t{number}"] = dict.fromkeys(names, "UNKNOWN")
         _rename(table, f"t{number}", table_span)
         used_names += names
-    prefix = _find_unused_prefix("sqlml_", used_names)
-    added = {place: _add_items(tree, place, prefix, texts) for place, texts in extra_items.items()}
+    prefix = "sqlml_"
+    while any(prefix in fold(name) for name in used_names):
+        prefix += "_"
+    added = {block: _add_items(tree, block, prefix, texts) for block, texts in extra_items.items()}
     for select in tree.find_all(exp.Select):
         select.meta[STAR_KEY] = any(item.find(exp.Star) for item in select.expressions)
     qualified = qualify(
@@ -80,44 +110,24 @@ def _resolve(
         validate_qualify_columns=False,
     )
     for coalesce in list(qualified.find_all(exp.Coalesce)):
-        if not is_written(coalesce) and coalesce.meta.get(SPAN_KEY) is None:
-            if isinstance(coalesce.this, exp.Column) and _is_using_column(coalesce):
-                coalesce.replace(coalesce.this)
+        if _is_using_column(coalesce):
+            coalesce.replace(coalesce.this)
     root = build_scope(qualified)
     if root is None:
         raise ValueError("not a query")
     return prefix, added, root
 
 
-_is_resolving = ContextVar("following", default=False)
-logging.getLogger("sqlglot").addFilter(lambda _: not _is_resolving.get())
-
-
-@contextmanager
-def _silence_sqlglot() -> Iterator[None]:
-    """Suppress sqlglot's warnings about names that it cannot resolve; the caller handles them."""
-    before = _is_resolving.set(True)
-    try:
-        yield
-    finally:
-        _is_resolving.reset(before)
-
-
-def _find_unused_prefix(prefix: str, texts: Sequence[str]) -> str:
-    """Return a prefix that occurs in none of the texts."""
-    while any(prefix in fold(text) for text in texts):
-        prefix += "_"
-    return prefix
-
-
 def _is_using_column(node: exp.Coalesce) -> bool:
     """Return whether a node is the COALESCE into which `qualify` turns a column of USING."""
+    if is_written(node) or SPAN_KEY in node.meta or not isinstance(node.this, exp.Column):
+        return False
     return all(isinstance(c, exp.Column) and c.name == node.this.name for c in node.expressions)
 
 
-def _add_items(tree: exp.Expr, place: Span, prefix: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Add expressions to the SELECT list of the block at a span; return their names."""
-    select = next((s for s in tree.find_all(exp.Select) if span(s) == place), None)
+def _add_items(tree: exp.Expr, block: Span, prefix: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Add expressions to the SELECT list of a block; return their names."""
+    select = next((s for s in tree.find_all(exp.Select) if span(s) == block), None)
     if select is None:
         raise ValueError("a block that is not in the tree")
     names = tuple(f"{prefix}{n}" for n in range(len(texts)))
@@ -137,9 +147,8 @@ def _check_supported(tree: exp.Expr) -> None:
     if any(not isinstance(join.parent, exp.Select) for join in tree.find_all(exp.Join)):
         raise ValueError("joins in brackets")
     for select in tree.find_all(exp.Select):
-        joins = select.args.get("joins") or ()
-        for part in (select.args.get("from_"), *joins):
-            table = None if part is None else part.this
+        for clause in (select.args.get("from_"), *(select.args.get("joins") or ())):
+            table = None if clause is None else clause.this
             lateral = isinstance(table, exp.Lateral) and isinstance(table.this, exp.Subquery)
             if table is None or isinstance(table, exp.Subquery) or lateral:
                 continue
@@ -148,7 +157,7 @@ def _check_supported(tree: exp.Expr) -> None:
 
 
 def _replace_calls_with_null(tree: exp.Expr, spans: Sequence[Span]) -> None:
-    starts = {place.start for place in spans}
+    starts = {call_span.start for call_span in spans}
     for call in list(tree.find_all(exp.Anonymous)):
         if call.meta.get("start") in starts or (p := span(call)) is not None and p.start in starts:
             call.replace(exp.Null())
@@ -156,25 +165,18 @@ def _replace_calls_with_null(tree: exp.Expr, spans: Sequence[Span]) -> None:
 
 def _find_tables(tree: exp.Expr) -> list[exp.Table]:
     """Return the database tables that a query reads, one for each mention."""
-    tables = {}
-    for scope in traverse_scope(tree):
-        for source in scope.sources.values():
-            if isinstance(source, exp.Table):
-                tables[id(source)] = source
-    return list(tables.values())
+    sources = (source for scope in traverse_scope(tree) for source in scope.sources.values())
+    return list({id(s): s for s in sources if isinstance(s, exp.Table)}.values())
 
 
 def table_name_span(table: exp.Table) -> Span | None:
     """Return the span of a table, file or table function without its alias."""
-    if SPAN_KEY in table.meta:
-        return Span(*table.meta[SPAN_KEY])
-    parts = [place for part in table.parts if (place := span(part)) is not None]
-    return Span(parts[0].start, parts[-1].end) if parts else None
+    return Span(*table.meta[SPAN_KEY]) if SPAN_KEY in table.meta else hull(table.parts)
 
 
-def _rename(table: exp.Table, name: str, place: Span) -> None:
+def _rename(table: exp.Table, name: str, name_span: Span) -> None:
     """Rename a table in the tree to a name that the schema has."""
-    table.meta[SPAN_KEY] = place.start, place.end
+    table.meta[SPAN_KEY] = name_span.start, name_span.end
     if not table.alias:
         table.meta[NAME_KEY] = table.this.sql("duckdb") if table.name else ""
         table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))

@@ -16,24 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
+from sqlml.dialects import DUCKDB
 from sqlml.parsing.parse import parse_trees
 from sqlml.parsing.places import Span, is_written, span
-from sqlml.parsing.tokens import run_deeply
-from sqlml.planner.syntax.joins import find_functions
-from sqlml.planner.syntax.lineage import (
-    FeatureSource,
-    Lineage,
-    ReturnTypeOf,
-    find_join,
-    is_left_join,
-)
-from sqlml.planner.syntax.outline_walk import split_conjunction
-from sqlml.planner.syntax.resolved_query import ColumnsOf
+from sqlml.planner.syntax.joins import find_functions, is_left_join, span_without_alias
+from sqlml.planner.syntax.lineage import FeatureSource, Lineage, ReturnTypeOf, Sources, find_join
+from sqlml.planner.syntax.outline_walk import iterate_children, split_conjunction
+from sqlml.planner.syntax.resolved_query import NAME_KEY, ColumnsOf, analyse_query
 from sqlml.types import fold
 
 
@@ -42,7 +35,6 @@ class CascadedCall:
     """A call that asks a small model first.
 
     Attributes:
-        call: the span of the call.
         block: the span of its query block.
         features: the expressions of the features in that block.
         small_features: the features that the small model reads.
@@ -52,6 +44,22 @@ class CascadedCall:
     block: Span
     features: Mapping[str, str]
     small_features: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CallsOfQuery:
+    """The calls of a DuckDB statement that is one query, and what is known about its names.
+
+    Attributes:
+        other_reads: expressions that other calls read, each with its block.
+        spans: the spans of all calls.
+    """
+
+    cascaded: Sequence[CascadedCall]
+    other_reads: Sequence[tuple[Span, str]]
+    spans: Sequence[Span]
+    columns: ColumnsOf
+    return_type: ReturnTypeOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,40 +76,12 @@ class IdleSource:
     features: Mapping[str, str]
 
 
-def find_idle_sources(
-    sql: str,
-    cascaded_calls: Sequence[CascadedCall],
-    other_reads: Sequence[tuple[Span, str]],
-    calls: Sequence[Span],
-    columns: ColumnsOf,
-    return_type: ReturnTypeOf,
-) -> list[IdleSource]:
-    """Return the idle sources of a DuckDB statement that is one query; none if it is not supported.
-
-    Args:
-        other_reads: expressions that other calls read, each with its block.
-        calls: the spans of all calls.
-    """
-    work = partial(
-        _find_idle_sources, sql, cascaded_calls, other_reads, calls, columns, return_type
-    )
-    try:
-        return run_deeply(sql, "duckdb", work)
-    except Exception:  # sqlglot's optimizer may raise any exception
-        return []
-
-
-def _find_idle_sources(
-    sql: str,
-    cascaded_calls: Sequence[CascadedCall],
-    other_reads: Sequence[tuple[Span, str]],
-    calls: Sequence[Span],
-    columns: ColumnsOf,
-    return_type: ReturnTypeOf,
-) -> list[IdleSource]:
-    needs = CascadeSources(sql, cascaded_calls, other_reads, calls, columns, return_type)
+@analyse_query(default=(), errors=Exception)  # sqlglot's optimizer may raise any exception
+def find_idle_sources(sql: str, calls: CallsOfQuery) -> Sequence[IdleSource]:
+    """Return the idle sources of a query; none if it is not supported."""
+    needs = CascadeSources(sql, calls)
     result = []
-    for n in range(len(cascaded_calls)):
+    for n in range(len(calls.cascaded)):
         for source in needs.find_idle(n):
             features = needs.write_features(n, source.block, source.kind, source.names)
             if features is not None:
@@ -110,40 +90,31 @@ def _find_idle_sources(
 
 
 class CascadeSources:
-    """The sources that the features of each cascaded call need, and those that the rest of the
-    statement needs.
+    """The sources that the features of each cascaded call need, and those that the rest needs.
 
     Raises:
         ParseError, SqlglotError, ValueError: the statement is not supported.
     """
 
-    def __init__(
-        self,
-        sql: str,
-        cascaded_calls: Sequence[CascadedCall],
-        other_reads: Sequence[tuple[Span, str]],
-        calls: Sequence[Span],
-        columns: ColumnsOf,
-        return_type: ReturnTypeOf,
-    ) -> None:
+    def __init__(self, sql: str, calls: CallsOfQuery) -> None:
         extra_items: dict[Span, list[str]] = {}
         offsets = []
-        for call in cascaded_calls:
+        for call in calls.cascaded:
             texts = extra_items.setdefault(call.block, [])
             offsets.append(len(texts))
             texts += call.features.values()
         feature_counts = {block: len(texts) for block, texts in extra_items.items()}
-        for block, text in other_reads:
+        for block, text in calls.other_reads:
             extra_items.setdefault(block, []).append(text)
-        self.lineage = Lineage(sql, columns, return_type, extra_items, calls)
-        self._return_type = return_type
-        self._cascaded = cascaded_calls
+        self.lineage = Lineage(sql, calls.columns, calls.return_type, extra_items, calls.spans)
+        self._return_type = calls.return_type
+        self._cascaded = calls.cascaded
         self._item_names = [
-            self.lineage.added_names[one.block][at : at + len(one.features)]
-            for one, at in zip(cascaded_calls, offsets, strict=True)
+            self.lineage.added_names[call.block][offset : offset + len(call.features)]
+            for call, offset in zip(calls.cascaded, offsets, strict=True)
         ]
         self._other_sources = _find_other_sources(self.lineage, feature_counts)
-        self._sources_of_calls = [self._split_sources(n) for n in range(len(cascaded_calls))]
+        self._sources_of_calls = [self._split_sources(n) for n in range(len(calls.cascaded))]
 
     def find_idle(self, n: int) -> list[FeatureSource]:
         """Return the sources that only features outside of the small model of a call need."""
@@ -155,26 +126,23 @@ class CascadeSources:
     def write_features(
         self, n: int, block: Span, kind: str = "call", names: frozenset[str] = frozenset()
     ) -> Mapping[str, str] | None:
-        """Return the features of a call's small model as expressions of its block or of one below
-        it.
+        """Return the features of a call's small model as expressions of its block or of one below.
 
         Returns None if they cannot be written there, or if the rows differ from those of the call.
 
         Args:
             kind: the kind of source for which they are written. For a "call" they may call user
-                functions: the engine evaluates
-            these once if a block selects them twice, but twice for a join. For a "subquery" or
-                "lateral" they must be qualified
-            columns of tables that are not among `names`.
+                functions: the engine evaluates these once if a block selects them twice, but twice
+                for a join. For a "subquery" or "lateral" they must be qualified columns of tables
+                that are not among `names`.
         """
         call, texts = self._cascaded[n], {}
         for feature, name in zip(call.features, self._item_names[n], strict=True):
             if feature not in call.small_features:
                 continue
             node = _follow_item(self.lineage, call.block, name, block)
-            allow_calls = kind == "call"
             if node is None or not all(
-                self._is_repeatable(part, allow_calls) for part in node.walk()
+                self._is_repeatable(inner, kind == "call") for inner in node.walk()
             ):
                 return None
             if kind in ("subquery", "lateral"):
@@ -186,7 +154,7 @@ class CascadeSources:
             if text is None:
                 return None
             texts[feature] = text
-        return texts if texts else None
+        return texts or None
 
     def _is_repeatable(self, node: exp.Expr, allow_calls: bool) -> bool:
         if allow_calls and isinstance(node, exp.Anonymous):
@@ -194,9 +162,7 @@ class CascadeSources:
         return isinstance(node, _REPEATABLE_NODES)
 
     def _split_sources(self, n: int) -> tuple[Sources, Sources]:
-        """Return the sources of the features that only the full model reads, and those of the
-        others.
-        """
+        """Return the sources of features that only the full model reads, and of the others."""
         call = self._cascaded[n]
         scope = self.lineage.find_block(call.block)
         full, small = set[FeatureSource](), set[FeatureSource]()
@@ -208,9 +174,6 @@ class CascadeSources:
                 self.lineage.find_sources(item, scope)
             )
         return frozenset(full), frozenset(small)
-
-
-Sources = frozenset[FeatureSource]
 
 
 def _find_other_sources(lineage: Lineage, feature_counts: Mapping[Span, int]) -> Sources:
@@ -225,9 +188,9 @@ def _find_other_sources(lineage: Lineage, feature_counts: Mapping[Span, int]) ->
         select = scope.expression
         if not isinstance(select, exp.Select) or lineage.is_one_row_subquery(scope):
             continue
-        block_span = span(select)
-        names = lineage.added_names.get(block_span, ()) if block_span is not None else ()
-        calls = set(names[: feature_counts.get(block_span, 0)]) if block_span is not None else set()
+        calls: set[str] = set()
+        if (block := span(select)) is not None:
+            calls.update(lineage.added_names.get(block, ())[: feature_counts.get(block, 0)])
         is_outermost = not (scope.is_derived_table or scope.is_cte)
         needs_all_items = is_outermost or _rows_depend_on_items(lineage, select)
         if is_outermost and lineage.has_star(scope):
@@ -235,12 +198,9 @@ def _find_other_sources(lineage: Lineage, feature_counts: Mapping[Span, int]) ->
         for item in select.selects:
             if item.alias_or_name not in calls and (needs_all_items or lineage.is_added(item)):
                 sources |= lineage.find_sources(item, scope)
-        for key, value in select.args.items():
-            if key in ("expressions", "with_", "from_", "joins"):
-                continue
-            for node in value if isinstance(value, list) else [value]:
-                if isinstance(node, exp.Expr):
-                    sources |= lineage.find_sources(node, scope)
+        for key, node in iterate_children(select):
+            if key not in ("expressions", "with_", "from_", "joins"):
+                sources |= lineage.find_sources(node, scope)
         for join in select.args.get("joins") or ():
             if (on := join.args.get("on")) is not None:
                 sources |= lineage.find_sources(on, scope) - lineage.sources_of_join(join, scope)
@@ -257,12 +217,10 @@ def _rows_depend_on_items(lineage: Lineage, select: exp.Select) -> bool:
     if group is not None and any(v for k, v in group.args.items() if k != "expressions"):
         return True
     keys = [k for clause in (group, order) if clause is not None for k in clause.expressions]
-    return not all(
-        k.find(exp.Column, exp.Func) is not None and not _is_item_reference(k) for k in keys
-    )
+    return not all(k.find(exp.Column, exp.Func) is not None and not _is_all(k) for k in keys)
 
 
-def _is_item_reference(key: exp.Expr) -> bool:
+def _is_all(key: exp.Expr) -> bool:
     """Return whether a key of GROUP BY or ORDER BY is ALL."""
     key = key.this if isinstance(key, exp.Ordered) else key
     return isinstance(key, exp.Column) and not key.table and fold(key.name) == "all"
@@ -318,8 +276,7 @@ def _qualify_column(node: exp.Expr, names: frozenset[str] = frozenset()) -> str 
     """Return a column qualified by its table, unless that is among `names`."""
     if not isinstance(node, exp.Column) or not node.table or fold(node.table) in names:
         return None
-    quoted = [part.replace('"', '""') for part in (node.table, node.name)]
-    return ".".join(f'"{part}"' for part in quoted)
+    return ".".join(map(DUCKDB.quote_name, (node.table, node.name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +286,6 @@ class TopK:
     Attributes:
         block: the span of the query with the table that may be filtered.
         source: the span of that table or subquery with its alias.
-        source_without_alias: the span without the alias.
         alias: the alias as written, or the table's name.
         filters: the spans of the conditions on its rows.
         functions: the functions that these call, except those that sqlglot knows.
@@ -357,40 +313,14 @@ UNSUPPORTED = (
 MIXED_ROWS = "rows of the query may be several of its first table, or none"
 
 
-def find_top_k(
-    sql: str,
-    call: CascadedCall,
-    other_reads: Sequence[tuple[Span, str]],
-    calls: Sequence[Span],
-    columns: ColumnsOf,
-    return_type: ReturnTypeOf,
-) -> TopK | str:
-    """Return how a DuckDB statement that is one query can be filtered for a call, or the reason why
-    it cannot.
-
-    Args:
-        other_reads: expressions that other calls read, each with its block.
-        calls: the spans of all calls.
-    """
-    work = partial(_find_top_k, sql, call, other_reads, calls, columns, return_type)
-    try:
-        return run_deeply(sql, "duckdb", work)
-    except Exception:  # sqlglot's optimizer may raise any exception
-        return "this statement is too complex to analyse"
-
-
-def _find_top_k(
-    sql: str,
-    call: CascadedCall,
-    other_reads: Sequence[tuple[Span, str]],
-    calls: Sequence[Span],
-    columns: ColumnsOf,
-    return_type: ReturnTypeOf,
-) -> TopK | str:
+@analyse_query(default="this statement is too complex to analyse", errors=Exception)
+def find_top_k(sql: str, calls: CallsOfQuery) -> TopK | str:
+    """Return how a query can be filtered for its only cascaded call, or why it cannot."""
+    (call,) = calls.cascaded
     k = _read_limit(sql, call)
     if k is None:
         return UNSUPPORTED
-    needs = CascadeSources(sql, [call], other_reads, calls, columns, return_type)
+    needs = CascadeSources(sql, calls)
     lineage, idle = needs.lineage, needs.find_idle(0)
     blocks = {source.block for source in idle}
     filtered_block = next(iter(blocks)) if len(blocks) == 1 else call.block
@@ -399,32 +329,30 @@ def _find_top_k(
     if path is None or features is None or path[0].external_columns:
         return MIXED_ROWS
     tables = [t.name for t in lineage.root.expression.find_all(exp.Table) if not t.db]
-    upper_tables = [block.expression.args["from_"].this for block in path[:-1]]
+    upper_blocks, last = [block.expression for block in path[:-1]], path[-1].expression
+    upper_tables = [block.args["from_"].this for block in upper_blocks]
     if any(isinstance(t, exp.Table) and tables.count(t.name) > 1 for t in upper_tables):
         return "the query reads the CTE whose table would be filtered several times"
-    last = path[-1].expression
-    if any(block.expression.args.get("where") is not None for block in path[:-1]):
+    if any(block.args.get("where") is not None for block in upper_blocks):
         return "a condition stands outside of the subquery whose table would be filtered"
-    source = last.args["from_"].this
-    place, without_alias = span(source), lineage.span_without_alias(source)
-    if place is None or without_alias is None:
-        return MIXED_ROWS
-    where = last.args.get("where")
-    filters = () if where is None else tuple(map(span, split_conjunction(where.this)))
+    source, where = last.args["from_"].this, last.args.get("where")
+    source_span, without_alias = span(source), span_without_alias(sql, source)
+    filters = [] if where is None else list(map(span, split_conjunction(where.this)))
     joins = [
-        lineage.span_without_alias(join.this)
+        span_without_alias(sql, join.this)
         for block in path
         for join in block.expression.args.get("joins") or ()
         if not lineage.is_lateral(join)
     ]
-    if None in joins or None in filters:
+    if source_span is None or without_alias is None or None in joins or None in filters:
         return MIXED_ROWS
+    name = source.meta.get(NAME_KEY)
     return TopK(
         k,
         filtered_block,
-        place,
+        source_span,
         without_alias,
-        lineage.table_sql(source),
+        str(name) if name else DUCKDB.quote_name(source.alias_or_name),
         tuple(p for p in filters if p is not None),
         frozenset() if where is None else find_functions(where.this),
         tuple(p for p in joins if p is not None),
@@ -434,9 +362,7 @@ def _find_top_k(
 
 
 def _read_limit(sql: str, call: CascadedCall) -> int | None:
-    """Return the number of best rows by a call that its block returns; None if it returns other
-    rows.
-    """
+    """Return the number of best rows by a call that its block returns; None if they are others."""
     (tree,) = parse_trees(sql)
     select = next((s for s in tree.find_all(exp.Select) if span(s) == call.block), None)
     if select is None or any(select.args.get(k) for k in _CROSS_ROW_CLAUSES):
@@ -464,9 +390,7 @@ _CROSS_ROW_CLAUSES = ("distinct", "group", "having", "qualify", "windows", "samp
 
 
 def _is_order_by_call(node: exp.Expr, select: exp.Select, call: Span) -> bool:
-    """Return whether a key of ORDER BY is the call, the alias of a select item that is the call, or
-    its number.
-    """
+    """Return whether a key of ORDER BY is the call, or the alias or number of its select item."""
     node = node.unnest()
     if isinstance(node, exp.Column) and not node.table:
         aliases = [i for i in select.expressions if isinstance(i, exp.Alias)]

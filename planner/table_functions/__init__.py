@@ -1,7 +1,7 @@
 """Table functions, such as `FROM ml_evaluate(MODEL m, TABLE t, label := 'y')`, as subqueries.
 
-What comes in is one call of a table function, as `planner/syntax/table_form.py` reads it. What goes
-out is the SQL that stands before, between and after the rows of the call, so that the rows remain
+The input is one call of a table function, as `planner/syntax/table_forms.py` reads it. The output
+is the SQL that stands before, between and after the rows of the call, so that the rows remain
 the user's own text. The rule `planner/rewrites/table_form.py` puts these pieces into the statement,
 and the calls of models in them are planned like the user's own.
 
@@ -12,7 +12,7 @@ Read first:
 * `evaluation.py`: the writer of the largest group, on top of `scored_rows.py` (one row per user's
   row, with label and prediction), `metric_queries.py` and `curves.py`.
 
-To add a table function, describe its syntax in `FORMS` (`planner/syntax/forms.py`: rows and
+To add a table function, describe its syntax in `FORMS` (`planner/syntax/table_forms.py`: rows and
 options), write a function from `TableFunctionCall` to pieces of SQL, and add a row to
 `TABLE_FUNCTIONS`. `tests/e2e/test_table_function_registry.py` checks that both tables name the same
 functions, and that each function returns the columns that its row promises. Document it in

@@ -10,7 +10,7 @@ from typing import Literal
 from sqlml.dialects.type_names import NUMBERS, STRINGS
 from sqlml.errors import BindError
 from sqlml.planner.binding.probe_queries import ProbeError
-from sqlml.planner.syntax.spelled import spell_for_engine
+from sqlml.planner.syntax.query_templates import spell_for_engine
 from sqlml.planner.table_functions.table_function_call import ColumnTypes, TableFunctionCall
 
 Kind = Literal["number", "name", "time", "other"]

@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.dialects import Dialect
-from sqlml.planner.syntax.literal_table import literal_table
-from sqlml.planner.syntax.spelled import spell_for_engine
+from sqlml.planner.syntax.query_templates import literal_table, spell_for_engine
 from sqlml.planner.table_functions.curves import build_quantile_edges
 from sqlml.planner.table_functions.describe_data import DataColumn
 from sqlml.planner.table_functions.evaluated_model import Grouping

@@ -14,7 +14,7 @@ from sqlml.errors import BindError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.requested_output import find_label
 from sqlml.planner.program.result_sql import label_type
-from sqlml.planner.syntax.table_form import TableForm
+from sqlml.planner.syntax.table_forms import TableForm
 from sqlml.planner.table_functions.table_function_call import ColumnTypes, TableFunctionCall
 from sqlml.suggestions import closest
 from sqlml.types import Labels, fold, list_classes

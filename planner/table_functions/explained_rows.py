@@ -13,7 +13,7 @@ from __future__ import annotations
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.planner.binding.requested_output import find_label, spell_class
-from sqlml.planner.syntax.table_form import TableForm
+from sqlml.planner.syntax.table_forms import TableForm
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 _TOP = 5

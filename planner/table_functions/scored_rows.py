@@ -24,7 +24,7 @@ from sqlml.dialects import DUCKDB, Dialect
 from sqlml.dialects.type_names import NUMBERS
 from sqlml.planner.binding.requested_output import spell_class
 from sqlml.planner.program.result_sql import label_array
-from sqlml.planner.syntax.spelled import spell_for_engine
+from sqlml.planner.syntax.query_templates import spell_for_engine
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.types import Labels
 
@@ -237,7 +237,7 @@ def find_class(label: str, labels: Labels, dialect: Dialect, message: str | None
 class EvaluationQuery:
     """A query over `sqlml_scored`: named queries, each over those before it, and the last SELECT.
 
-    All are templates (`syntax/spelled.py`) without names that the user chose.
+    All are templates (`syntax/query_templates.py`) without names that the user chose.
     """
 
     ctes: tuple[tuple[str, str], ...]

@@ -10,8 +10,7 @@ from sqlml.catalog.model import Model, TrainingFacts
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError, UnknownModelError
 from sqlml.planner.binding.context import Context
-from sqlml.planner.syntax.forms import FORMS
-from sqlml.planner.syntax.table_form import TableForm, find_defined_names, find_names
+from sqlml.planner.syntax.table_forms import FORMS, TableForm, find_defined_names, find_names
 
 ColumnTypes = Mapping[str, str] | None
 """Name -> type of columns; None if the engine cannot tell yet, as for a query of a WITH clause."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from sqlml.planner.syntax.forms import FORMS
+from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.planner.table_functions.data_drift import write_drift, write_skew
 from sqlml.planner.table_functions.describe_data import write_description
 from sqlml.planner.table_functions.evaluation import write_evaluation

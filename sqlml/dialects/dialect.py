@@ -179,15 +179,14 @@ class Dialect:
         return self.call("encode", text)
 
     def json(self, value: str, type: str) -> str:
-        """Convert a list, map or struct, of a type in DuckDB's spelling, to JSON for Python's json;
-        NULL for NULL."""
+        """Convert a value of a DuckDB type to JSON for Python's json module; NULL for NULL."""
         # DuckDB's to_json is part of the engine, and Python's json module reads its output back
         # exactly (checked on 1.5.6 and 2.0.0): NaN and Infinity, each DOUBLE with enough digits, a
         # FLOAT as a DOUBLE, DECIMAL, HUGEINT and BIGNUM with all digits, and escaped control
         # characters.
         return self.call("to_json", value)
 
-    def shown(self, sql: str) -> str:
+    def display(self, sql: str) -> str:
         """Return our SQL for messages, with functions by the names that users know."""
         return sql
 
@@ -212,10 +211,9 @@ class Dialect:
         return f"CAST({self.call('epoch_us', f'CAST({time} AS TIMESTAMP)')} AS DOUBLE)"
 
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
-        """Return the index of a string among distinct ones, from 0; `other` if it is NULL or
-        absent.
+        """Return the index of a string among distinct ones, from 0.
 
-        `other` is only evaluated for such strings.
+        `other` is the result for NULL and other strings, and only evaluated for these.
         """
         places = self.map(self.array(texts), self.call("range", str(len(texts))))
         return f"coalesce({self.value_at(places, text)}, {other})"
@@ -250,8 +248,7 @@ class Dialect:
         return call
 
     def checked(self, call: str, value: str) -> str:
-        """Return `value`, which is computed from the call, or fail with the error that the call
-        returned."""
+        """Return `value`, which is computed from the call, or fail with the call's error."""
         return value  # DuckDB's scoring function raises the error itself
 
     def is_missing(self, number: str) -> str:
@@ -296,8 +293,7 @@ class Dialect:
     def place_of_greatest(self, values: str) -> str:
         """Return the first position of the greatest number in a list."""
         # list_max is a macro in DuckDB, which calls another function by its bare name.
-        most = self.call("list_aggregate", values, "'max'")
-        return self.call("list_position", values, most)
+        return self.position(values, self.greatest(values))
 
     def divided(self, a: str, b: str, kind: str) -> str:
         """Divide two numbers of one type, in that type."""

@@ -24,21 +24,17 @@ def builtin(name: str) -> str:
     return f"{_BUILTIN_SCHEMA}{name}" if name.isidentifier() else f'{_BUILTIN_SCHEMA}"{name}"'
 
 
-_UPPER, _LOWER = string.ascii_uppercase, string.ascii_lowercase
-
-
 def fold_in_sql(expression: str) -> str:
     """Return SQL that folds a name as `fold` does: like the engine, it ignores case only in ASCII.
 
     >>> fold_in_sql("x")
     "system.main.translate(x, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
     """
-    return f"{builtin('translate')}({expression}, '{_UPPER}', '{_LOWER}')"
+    upper, lower = string.ascii_uppercase, string.ascii_lowercase
+    return f"{builtin('translate')}({expression}, '{upper}', '{lower}')"
 
 
 _SEPARATORS = ("|", ";", "\n", "\x1f")
-_MAX_SEPARATE_TEXTS = 16
-"""Up to this number of strings, a list is written with separate literals."""
 
 
 class DuckDB(Dialect):
@@ -79,15 +75,14 @@ class DuckDB(Dialect):
         "system.main.string_split('a|b|c|d|e|f|g|h|i|j|k|l|m|n|o|p|q', '|')"
         """
         separator = next((s for s in _SEPARATORS if not any(s in text for text in texts)), None)
-        if len(texts) <= _MAX_SEPARATE_TEXTS or separator is None:
-            return self.array([self.text(text) for text in texts])
-        joined = self.text(separator.join(texts))
-        return f"system.main.string_split({joined}, {self.text(separator)})"
+        if len(texts) <= 16 or separator is None:
+            return super().texts(texts)
+        return self.call("string_split", self.text(separator.join(texts)), self.text(separator))
 
-    def shown(self, sql: str) -> str:
+    def display(self, sql: str) -> str:
         """Remove the schema of full names.
 
-        >>> DUCKDB.shown(DUCKDB.field("r", "a"))
+        >>> DUCKDB.display(DUCKDB.field("r", "a"))
         "struct_extract(r, 'a')"
         """
         return sql.replace(_BUILTIN_SCHEMA, "")

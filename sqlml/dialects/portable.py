@@ -98,8 +98,7 @@ class Portable(Dialect):
         return f"(abs({number}) {self._infinity_comparison} {LARGEST})"
 
     def truncated(self, number: str, type: str) -> str:
-        """Truncate; numbers beyond 64 bits become missing, since some databases raise an error for
-        them."""
+        """Truncate; numbers beyond 64 bits, at which some databases fail, become missing."""
         return (
             f"CAST(CASE WHEN abs({number}) > 9.2e18::DOUBLE THEN NULL WHEN {number} < 0 "
             f"THEN ceil({number}) ELSE floor({number}) END AS {type})"

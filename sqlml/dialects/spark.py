@@ -8,78 +8,6 @@ from sqlml.dialects.dialect import Dialect
 from sqlml.dialects.type_names import DATETIMES, element, map_types, struct_fields
 from sqlml.errors import BindError
 
-
-def quote_literal(text: str) -> str:
-    r"""Quote a string, with escapes: two adjacent quotes would end one literal and begin another.
-
-    >>> quote_literal("it's a \\")
-    "'it\\'s a \\\\'"
-    """
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def exact_literal(text: str) -> str:
-    """Write a string that is the same under all settings, with special characters as bytes.
-
-    Spark replaces `${...}` in a statement, even within quotes, and takes a backslash literally with
-    `spark.sql.parser.escapedStringLiterals`.
-
-    >>> exact_literal("pro"), exact_literal("it's")
-    ("'pro'", "CAST(X'69742773' AS STRING)")
-    """
-    if any(odd in text for odd in ("'", "\\", "${")):
-        return f"CAST(X'{text.encode().hex().upper()}' AS STRING)"
-    return f"'{text}'"
-
-
-def json_text(value: str, type: str, depth: int = 0) -> str:
-    """Return SQL for the JSON of an expression, for Python's json module; NULL for NULL.
-
-    Numbers are cast to STRING: NaN and Infinity, each DOUBLE with enough digits, and a FLOAT as a
-    DOUBLE.
-
-    Args:
-        type: the expression's type in DuckDB's spelling.
-
-    >>> json_text("x", "FLOAT[]")
-    "concat('[', array_join(transform(x, e0 -> \
-coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
-    """
-    element_type, entry_types, fields = element(type), map_types(type), struct_fields(type)
-    item = f"e{depth}"
-    if element_type is not None:
-        items = f"transform({value}, {item} -> {_json_or_null(item, element_type, depth)})"
-        return f"concat('[', array_join({items}, ','), ']')"
-    if entry_types is not None:
-        key = _json_string(f"CAST({item}.key AS STRING)")
-        pair = f"concat({key}, ':', {_json_or_null(f'{item}.value', entry_types[1], depth)})"
-        items = f"transform(map_entries({value}), {item} -> {pair})"
-        return f"concat('{{', array_join({items}, ','), '}}')"
-    if fields is not None:
-        pairs = []
-        for field in fields:
-            field_value = f"({value}).`{field.name.replace('`', '``')}`"
-            name = _json_string(exact_literal(field.name))
-            pairs.append(f"concat({name}, ':', {_json_or_null(field_value, field.type, depth)})")
-        json = f"concat('{{', concat_ws(',', {', '.join(pairs)}), '}}')"
-        return f"CASE WHEN {value} IS NOT NULL THEN {json} END"
-    if type == "VARCHAR":
-        return _json_string(value)
-    number = f"CAST({value} AS DOUBLE)" if type == "FLOAT" else value
-    return f"CAST({number} AS STRING)"
-
-
-def _json_or_null(value: str, type: str, depth: int) -> str:
-    return f"coalesce({json_text(value, type, depth + 1)}, 'null')"
-
-
-def _json_string(value: str) -> str:
-    """Return the JSON of a string: Spark can only write lists of strings, whose brackets are
-    removed."""
-    list_json = f"to_json(array({value}))"
-    return f"CASE WHEN {value} IS NOT NULL THEN substr({list_json}, 2, length({list_json}) - 2) END"
-
-
 _TYPE_NAMES = {
     "VARCHAR": "STRING",
     "BLOB": "BINARY",
@@ -91,6 +19,18 @@ _TYPE_NAMES = {
 }
 
 
+_FUNCTION_NAMES = {
+    "error": "raise_error",
+    "len": "size",
+    "list_position": "array_position",
+    "list_sort": "array_sort",
+    "list_value": "array",
+    "map": "map_from_arrays",
+    "quantile_cont": "percentile",
+}
+"""Spark's names of functions that DuckDB calls otherwise."""
+
+
 class Spark(Dialect):
     """The SQL of Spark 4."""
 
@@ -98,6 +38,9 @@ class Spark(Dialect):
     calls_in_lambdas = lazy_calls = False
     copies_rows = outputs_first = True
     row_number = "row_number() OVER (ORDER BY 1)"
+
+    def call(self, name: str, *arguments: str) -> str:
+        return super().call(_FUNCTION_NAMES.get(name, name), *arguments)
 
     def quote_name(self, name: str) -> str:
         """Quote an identifier in backticks.
@@ -113,10 +56,25 @@ class Spark(Dialect):
         return "`" + name.replace("`", "``") + "`"
 
     def quote_string(self, text: str) -> str:
-        return quote_literal(text)
+        r"""Quote a string with escapes: two adjacent quotes would end one and start another.
+
+        >>> SPARK.quote_string("it's a \\")
+        "'it\\'s a \\\\'"
+        """
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
     def text(self, text: str) -> str:
-        return exact_literal(text)
+        """Write a string that is the same under all settings, with special characters as bytes.
+
+        Spark replaces `${...}` in a statement, even within quotes, and takes a backslash literally
+        with `spark.sql.parser.escapedStringLiterals`.
+
+        >>> SPARK.text("pro"), SPARK.text("it's")
+        ("'pro'", "CAST(X'69742773' AS STRING)")
+        """
+        if any(special in text for special in ("'", "\\", "${")):
+            return f"CAST(X'{text.encode().hex().upper()}' AS STRING)"
+        return f"'{text}'"
 
     def type(self, name: str) -> str:
         """Spell a type, with the parts of nested ones in angle brackets.
@@ -136,18 +94,11 @@ class Spark(Dialect):
         fields_sql = ", ".join(f"{self.quote_name(f.name)}: {self.type(f.type)}" for f in fields)
         return f"STRUCT<{fields_sql}>"
 
-    def array(self, items: Sequence[str]) -> str:
-        return f"array({', '.join(items)})"
-
     def at(self, values: str, place: str | int) -> str:
-        """Return an element of a list; `values[NULL]` fails in Spark 4.3, which assumes it is never
-        NULL."""
+        """Return an element of a list; `values[NULL]` fails in Spark 4.3."""
         if isinstance(place, int):
             return f"{values}[{place - 1}]"
         return f"get({values}, {place} - 1)"
-
-    def length(self, values: str) -> str:
-        return f"size({values})"
 
     def part(self, values: str, first: int, last: int) -> str:
         return f"slice({values}, {first}, {last - first + 1})"
@@ -164,20 +115,8 @@ class Spark(Dialect):
     def summed(self, values: str) -> str:
         return self.sum(values)
 
-    def quantile(self, number: str, share: float) -> str:
-        return f"percentile({number}, {share!r})"
-
-    def ordered(self, values: str) -> str:
-        return f"array_sort({values})"
-
-    def position(self, values: str, value: str) -> str:
-        return f"array_position({values}, {value})"
-
     def value_at(self, values: str, key: str) -> str:
         return f"{values}[{key}]"
-
-    def map(self, keys: str, values: str) -> str:
-        return f"map_from_arrays({keys}, {values})"
 
     def struct(self, fields: Mapping[str, str]) -> str:
         arguments = [f"'{name}', {value}" for name, value in fields.items()]
@@ -198,9 +137,6 @@ class Spark(Dialect):
     def each(self, values: str, name: str, body: str) -> str:
         return f"transform({values}, {name} -> {body})"
 
-    def error(self, message: str) -> str:
-        return self.call("raise_error", message)
-
     def is_finite(self, number: str) -> str:
         """Compare with infinity: NaN is greater than infinity in Spark."""
         return f"(abs({number}) < 'inf'::DOUBLE)"
@@ -208,9 +144,41 @@ class Spark(Dialect):
     def bytes(self, text: str) -> str:
         return f"encode({text}, 'UTF-8')"
 
-    def json(self, value: str, type: str) -> str:
-        """Write the conversion out, since Spark's to_json turns NaN into a string."""
-        return json_text(value, type)
+    def json(self, value: str, type: str, depth: int = 0) -> str:
+        """Write the conversion out, since Spark's to_json turns NaN into a string.
+
+        Numbers are cast to STRING: NaN and Infinity, each DOUBLE with enough digits, and a FLOAT as
+        a DOUBLE.
+
+        >>> SPARK.json("x", "FLOAT[]")
+        "concat('[', array_join(transform(x, e0 -> \
+coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
+        """
+        element_type, entry_types, fields = element(type), map_types(type), struct_fields(type)
+        item = f"e{depth}"
+        if element_type is not None:
+            items = self.each(value, item, self._json_or_null(item, element_type, depth))
+            return f"concat('[', array_join({items}, ','), ']')"
+        if entry_types is not None:
+            key = _json_string(f"CAST({item}.key AS STRING)")
+            entry_value = self._json_or_null(f"{item}.value", entry_types[1], depth)
+            items = self.each(f"map_entries({value})", item, f"concat({key}, ':', {entry_value})")
+            return f"concat('{{', array_join({items}, ','), '}}')"
+        if fields is not None:
+            pairs = [
+                f"concat({_json_string(self.text(field.name))}, ':', "
+                f"{self._json_or_null(self.field(value, field.name), field.type, depth)})"
+                for field in fields
+            ]
+            json = f"concat('{{', concat_ws(',', {', '.join(pairs)}), '}}')"
+            return f"CASE WHEN {value} IS NOT NULL THEN {json} END"
+        if type == "VARCHAR":
+            return _json_string(value)
+        number = f"CAST({value} AS DOUBLE)" if type == "FLOAT" else value
+        return f"CAST({number} AS STRING)"
+
+    def _json_or_null(self, value: str, type: str, depth: int) -> str:
+        return f"coalesce({self.json(value, type, depth + 1)}, 'null')"
 
     def first(self, values: str) -> str:
         return f"{values}[0]"
@@ -222,8 +190,7 @@ class Spark(Dialect):
         return f"unix_timestamp({time})"
 
     def takes_as_datetime(self, type: str) -> bool:
-        """Accept Spark's TIMESTAMP too, as a local time in the session's zone, like Spark's own
-        functions."""
+        """Accept TIMESTAMP too, as a local time in the session's zone, like Spark's functions."""
         return type == "TIMESTAMP WITH TIME ZONE" or DATETIMES.fullmatch(type) is not None
 
     def microseconds(self, time: str) -> str:
@@ -245,8 +212,7 @@ class Spark(Dialect):
         return self.array([f"CAST({number} AS {kind})" for number in numbers])
 
     def packed_arguments(self, name: str) -> str:
-        """Pass the column twice, because Spark inlines the expression of a column that is used
-        once."""
+        """Pass the column twice: Spark inlines the expression of a column that is used once."""
         return f"{self.quote_name(name)}, {self.quote_name(name)}"
 
     def text_arguments(self, texts: Sequence[str]) -> str:
@@ -262,8 +228,7 @@ class Spark(Dialect):
         return f"{call}.value"
 
     def checked(self, call: str, value: str) -> str:
-        """Raise the error that the call returned: Spark calls a function even for rows without
-        need."""
+        """Raise the call's error only here: Spark calls a function even for rows without need."""
         return f"CASE WHEN {call}.error IS NULL THEN {value} ELSE raise_error({call}.error) END"
 
     def is_infinite(self, number: str) -> str:
@@ -276,15 +241,18 @@ class Spark(Dialect):
         """Use `rint`, which returns a DOUBLE; that holds every FLOAT."""
         return f"rint({number})"
 
-    def place_of_greatest(self, values: str) -> str:
-        return f"array_position({values}, array_max({values}))"
-
     def divided(self, a: str, b: str, kind: str) -> str:
         """Divide in DOUBLE, as Spark does, and round to FLOAT, which gives the FLOAT quotient."""
         return f"CAST({a} / {b} AS {kind})" if kind != "DOUBLE" else f"({a} / {b})"
 
     def star_without(self, names: Sequence[str]) -> str:
         return f"* EXCEPT ({', '.join(names)})"
+
+
+def _json_string(value: str) -> str:
+    """Return the JSON of a string from that of a list: Spark writes no JSON of strings alone."""
+    list_json = f"to_json(array({value}))"
+    return f"CASE WHEN {value} IS NOT NULL THEN substr({list_json}, 2, length({list_json}) - 2) END"
 
 
 SPARK = Spark()

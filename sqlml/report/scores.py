@@ -18,8 +18,7 @@ from sqlml.dialects.duckdb import builtin
 from sqlml.errors import BindError
 from sqlml.parsing.places import Span
 from sqlml.planner.program.result_sql import label_type
-from sqlml.planner.syntax.forms import FormOption
-from sqlml.planner.syntax.table_form import TableForm
+from sqlml.planner.syntax.table_forms import FormOption, TableForm
 from sqlml.planner.table_functions.evaluated_model import find_task
 from sqlml.planner.table_functions.evaluation import write_scored_rows
 from sqlml.planner.table_functions.scored_rows import ScoredRows

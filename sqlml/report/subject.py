@@ -22,7 +22,7 @@ from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ConfigError, ParseError, SqlmlError
 from sqlml.parsing.parse import split_sql
 from sqlml.planner.rewrites.table_form import replace_table_forms
-from sqlml.planner.syntax.spelled import spell_for_engine
+from sqlml.planner.syntax.query_templates import spell_for_engine
 from sqlml.planner.table_functions.evaluated_model import Task, find_column_type, find_task
 from sqlml.report.parts import clipped, distinct
 from sqlml.report.scores import (

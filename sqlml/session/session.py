@@ -26,7 +26,7 @@ from sqlml.parsing.statements import (
 )
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.table_form import replace_table_forms
-from sqlml.planner.syntax.text import Text, text_of
+from sqlml.planner.syntax.statement_text import Text, text_of
 from sqlml.session.engine_errors import UserCall, reworded_errors, user_errors
 from sqlml.session.relation import PlanText, session_html, unwrap, wrap
 from sqlml.session.services import Services, open_services

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sqlml.dialects import SPARK
 from sqlml.errors import ArtifactError, ConfigError, ParseError
 from sqlml.parsing.tokens import tokenize
-from sqlml.planner.syntax.text import text_of
+from sqlml.planner.syntax.statement_text import text_of
 from sqlml.regular_files import check_regular
 from sqlml.spark.files import Files, files_of
 

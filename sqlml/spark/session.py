@@ -21,7 +21,7 @@ from sqlml.errors import BackendError, ConfigError, ParseError, excerpt
 from sqlml.parsing.statements import Explain, Query, SetOption, Statement
 from sqlml.parsing.tokens import find_original_offset
 from sqlml.planner.plan.plan import Plan
-from sqlml.planner.syntax.text import text_of
+from sqlml.planner.syntax.statement_text import text_of
 from sqlml.spark.catalog_directory import Directory, FilePrograms, Mirror
 from sqlml.spark.files import Files, LocalFiles
 from sqlml.spark.host import SparkHost, with_literals

@@ -21,10 +21,10 @@ from sqlml.parsing.statements import AddCascade, AddTopKFilter
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.binding.requested_output import find_label
 from sqlml.planner.program.result_sql import label_literal
-from sqlml.planner.rewrites.tentative_rules import expand_views_in_text
+from sqlml.planner.rewrites.apply_rules import expand_views_in_text
 from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
 from sqlml.planner.syntax.lineage import FeatureSource, find_feature_sources
-from sqlml.planner.syntax.text import text_of
+from sqlml.planner.syntax.statement_text import text_of
 from sqlml.scorer.input_table import program_inputs
 from sqlml.statements.describe_model import describe_group, describe_small_model
 from sqlml.statements.model_options import ESTIMATOR, OUTPUT

@@ -16,7 +16,7 @@ from sqlml.importers.file_formats import check_trusted
 from sqlml.importers.model_file import read_file
 from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import VerifyModel
-from sqlml.planner.syntax.text import text_of
+from sqlml.planner.syntax.statement_text import text_of
 from sqlml.scorer.input_table import program_inputs
 from sqlml.statements.learn_small_models import encode_labels, find_label_column
 from sqlml.statements.models import Answer, Models, resolve_name, typed_rows

@@ -16,8 +16,8 @@ from sqlml.parsing.model_statements import EXPORT_FORMATS
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import AlterModel, Explain, SetOption, Statement
 from sqlml.planner.program import choose
-from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS, UNKNOWN_MODEL
-from sqlml.planner.syntax.forms import FORMS
+from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS
+from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.statements import alter_model, dispatch
 from sqlml.statements.model_options import AT_CREATION, STORED
 from sqlml.tools import cli
@@ -84,7 +84,7 @@ def test_every_function_has_a_section(name: str) -> None:
 def test_options_of_calls_are_those_of_the_code() -> None:
     parts = sections(FUNCTIONS_PAGE)
     explains = {n.lower() for n, option in _OPTIONS.items() if option.only_explain} | {"class"}
-    others = {n.lower() for n in _OPTIONS} - explains | {UNKNOWN_MODEL.lower()}
+    others = {n.lower() for n in _OPTIONS} - explains
     assert in_tables(parts["explain"]) == explains
     assert in_tables(parts["Functions"]) == others
     assert in_tables(parts["predict_proba"]) == {"class"}

@@ -38,7 +38,7 @@ from sqlml.parsing.tokens import tokenize
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.widened_from import find_source
 from sqlml.planner.syntax.read_outline import read_outline
-from sqlml.planner.syntax.table_form import find_table_forms
+from sqlml.planner.syntax.table_forms import find_table_forms
 
 FOLDER = Path(__file__).parents[1] / "golden" / "sql" / "scored"
 

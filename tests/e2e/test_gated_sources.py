@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 import sqlml
-from sqlml.planner.rewrites import order
+from sqlml.planner.rewrites import apply_rules
 from sqlml.session.session import Session
 from tests.support.cascaded import forest_behind_a_line
 
@@ -219,7 +219,9 @@ def test_gated_rows_are_answered_as_without_the_rule(
     made, plan = answered(con, sql), con.plan(sql)
     assert plan.calls[0].idle
     assert ("sqlml_unsure" in plan.sql) == (sql in GROUPED), plan.sql
-    monkeypatch.setattr(order, "RULES", [r for r in order.RULES if r.__name__ != "gated_sources"])
+    monkeypatch.setattr(
+        apply_rules, "RULES", [r for r in apply_rules.RULES if r.__name__ != "gated_sources"]
+    )
     assert answered(con, f"{sql} -- without") == made
 
 
@@ -234,7 +236,9 @@ def test_what_something_else_needs_is_computed_for_all_rows(
     assert not any(call.idle for call in con.plan(sql).calls)
     assert not caplog.records, "sqlglot tells users what it cannot follow"
     unwanted = ("gated_sources", "unneeded_joins")
-    monkeypatch.setattr(order, "RULES", [r for r in order.RULES if r.__name__ not in unwanted])
+    monkeypatch.setattr(
+        apply_rules, "RULES", [r for r in apply_rules.RULES if r.__name__ not in unwanted]
+    )
     assert answered(con, f"{sql} -- without") == made
 
 

@@ -12,7 +12,7 @@ from sklearn.linear_model import LinearRegression
 import sqlml
 from sqlml.catalog.model import parse_reference
 from sqlml.importers.registry import import_model
-from sqlml.planner.rewrites import tentative_rules
+from sqlml.planner.rewrites import apply_rules
 from sqlml.session.session import Session
 from sqlml.statements.learn_small_models import check_unique_keys, fetch_learning_rows
 from tests.support.cascaded import forest_behind_a_line, put_filter_before
@@ -105,7 +105,7 @@ def answered(con: Session, sql: str) -> list[Any]:
 
 
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tentative_rules, "expand_views", lambda draft: draft)
+    monkeypatch.setattr(apply_rules, "expand_views", lambda draft: draft)
 
 
 @pytest.mark.by_day(2)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import sqlml
-from sqlml.planner.syntax.forms import FORMS
+from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.planner.table_functions.table_function_registry import ANY, TABLE_FUNCTIONS
 
 CALLS = {

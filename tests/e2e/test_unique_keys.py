@@ -13,7 +13,7 @@ from sklearn.linear_model import LinearRegression
 import sqlml
 from sqlml.errors import ConfigError
 from sqlml.importers.registry import import_model
-from sqlml.planner.rewrites import order
+from sqlml.planner.rewrites import apply_rules
 from sqlml.session.session import Session
 from tests.support.cascaded import forest_behind_a_line, put_filter_before
 
@@ -64,7 +64,9 @@ def test_joins_by_such_keys_ask_first(
     sql = f"SELECT s.id, {CALL} FROM songs s LEFT JOIN {JOINED[name].format(folder=folder)}"
     made = sorted(con.execute(sql).fetchall())
     assert bool(con.plan(sql).calls[0].idle) == (name in GATED)
-    monkeypatch.setattr(order, "RULES", [r for r in order.RULES if r.__name__ != "gated_sources"])
+    monkeypatch.setattr(
+        apply_rules, "RULES", [r for r in apply_rules.RULES if r.__name__ != "gated_sources"]
+    )
     assert sorted(con.execute(f"{sql} -- without").fetchall()) == made
 
 

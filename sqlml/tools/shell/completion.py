@@ -15,7 +15,7 @@ from prompt_toolkit.document import Document
 from sqlml.dialects import DUCKDB
 from sqlml.errors import SqlmlError
 from sqlml.planner.program.choose import SETTINGS
-from sqlml.planner.syntax.forms import FORMS
+from sqlml.planner.syntax.table_forms import FORMS
 from sqlml.statements import model_options
 from sqlml.tools.shell.dot_commands import COMMANDS
 from sqlml.tools.shell.output_modes import MODES

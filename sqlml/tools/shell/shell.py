@@ -22,7 +22,7 @@ from sqlml.parsing import statements
 from sqlml.parsing.parse import split_tokens
 from sqlml.parsing.statements import Query
 from sqlml.parsing.tokens import raw_tokens
-from sqlml.planner.syntax.text import text_of
+from sqlml.planner.syntax.statement_text import text_of
 from sqlml.session.relation import Relation, unwrap
 from sqlml.session.session import Session
 from sqlml.tools.shell import output_modes

@@ -85,7 +85,7 @@ def test_a_result_as_sql(
     made: Program, output: str, chosen: tuple[int | None, ...] | None, kind: str, sql: str
 ) -> None:
     assert result_type(made, output, chosen) == kind
-    assert DUCKDB.shown(decode_result("f()", made, output, chosen)) == sql
+    assert DUCKDB.display(decode_result("f()", made, output, chosen)) == sql
 
 
 def test_positions_count_through_the_classes_of_all_targets() -> None:

@@ -35,8 +35,8 @@ from sqlml.planner.plan import call_draft
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_statement import plan_statement, read_statement
 from sqlml.planner.program import function_names
-from sqlml.planner.rewrites import rows_by_model
-from sqlml.planner.rewrites.order import RULES, run
+from sqlml.planner.rewrites import models_in_from
+from sqlml.planner.rewrites.apply_rules import RULES, apply_rules
 from tests.support.cascaded import put_before, put_filter_before
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "rewrites"
@@ -169,7 +169,7 @@ def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
     The least work is worth a literal's, and two models that rows are sorted.
     """
     monkeypatch.setattr(call_draft, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(rows_by_model, "MOST_UNSORTED", 1)
+    monkeypatch.setattr(models_in_from, "MOST_UNSORTED", 1)
     monkeypatch.setattr(function_names, "_admitted", Recent())
     seen: list[Context] = []
 
@@ -185,7 +185,7 @@ def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
 def planned(sql: str, context: Context, without: tuple[str, ...] = ()) -> str:
     made = plan_statement(sql, None, context, without)
     assert made is not None
-    text = DUCKDB.shown(made.sql)
+    text = DUCKDB.display(made.sql)
     for call in made.calls:
         text = text.replace(call.spec.program[:24], call.model)
         for function in call.functions_of_models:
@@ -209,7 +209,7 @@ def entry(rule: str, title: str, sql: str, context: Context) -> str:
     if rule == "rows_in_from":
         context = replace(context, dialect=CopyingDuckDB())
     if rule == "table_form":
-        made = run(read_statement(sql, None, context), last_rule=rule).text
+        made = apply_rules(read_statement(sql, None, context), last_rule=rule).text
         return f"-- {title}\n{sql};\n-- becomes\n{made};\n"
     made = planned(sql, context)
     if rule == "probability_comparisons":
@@ -239,4 +239,4 @@ def test_the_text_that_a_rule_makes(rule: str, context: Context) -> None:
 
 def test_an_unknown_rule_is_refused(context: Context) -> None:
     with pytest.raises(ConfigError, match="unknown rule 'nothing'; rules: table_form, "):
-        run(read_statement("SELECT 1", None, context), last_rule="nothing")
+        apply_rules(read_statement("SELECT 1", None, context), last_rule="nothing")

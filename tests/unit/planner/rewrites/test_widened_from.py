@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sqlml.planner.rewrites.widened_from import WidenableSource, find_source
+from sqlml.planner.rewrites.widened_from import find_source
+from sqlml.planner.syntax.outline import WidenableSource
 from sqlml.planner.syntax.read_outline import read_outline
 
 CALL = "predict('m', *)"

@@ -13,7 +13,7 @@ import pytest
 
 from sqlml.planner.syntax.lineage import find_feature_sources
 from sqlml.planner.syntax.read_outline import read_outline
-from sqlml.planner.syntax.top_k import CascadedCall, find_idle_sources
+from sqlml.planner.syntax.top_k import CallsOfQuery, CascadedCall, find_idle_sources
 
 TABLES: Mapping[str, list[str]] = {
     "songs": ["id", "k", "x", "y", "genre"],
@@ -83,7 +83,7 @@ def idle(query: str, *features: str) -> list[tuple[str, Mapping[str, str]]]:
         else:
             exact += [(call.block.span, name) for name in ("x", *features)]
     spans = [call.span for call in outline.calls]
-    found = find_idle_sources(query, cascaded, exact, spans, columns, returned)
+    found = find_idle_sources(query, CallsOfQuery(cascaded, exact, spans, columns, returned))
     return [(i.source.name, i.features) for i in found]
 
 

@@ -149,7 +149,7 @@ def test_arguments() -> None:
 )
 def test_comparisons(sql: str, bounds: list[tuple[str, str]], turned: bool) -> None:
     found = call(sql).comparison
-    assert found is not None and found.turned is turned
+    assert found is not None and found.is_reversed is turned
     assert [(sign, n.text) for sign, n, _ in found.bounds] == bounds
 
 

@@ -64,7 +64,7 @@ def test_probes_get_short_values_and_nulls_of_the_types() -> None:
     ]
     sql = "SELECT " + ", ".join("?" * len(values))
     given = Parameters(places(sql), values)
-    assert list(given.as_nulls().values()) == [
+    assert list(given.stand_ins.values()) == [
         "CAST(True AS BOOLEAN)",
         "CAST(1 AS BIGINT)",
         "CAST(NULL AS DOUBLE)",
@@ -75,14 +75,14 @@ def test_probes_get_short_values_and_nulls_of_the_types() -> None:
         "CAST(NULL AS DOUBLE)",
         "CAST(NULL AS BLOB)",
     ]
-    assert len(given.untyped()) == 1
+    assert len(given.untyped) == 1
 
 
 def test_absent_values_are_untyped() -> None:
     sql = "SELECT ?, $name"
     given = Parameters(places(sql), None)
     assert given.value(places(sql)[0]) is None
-    assert len(given.untyped()) == 2
+    assert len(given.untyped) == 2
 
 
 def test_a_parameter_that_the_rewritten_text_lost_is_given_no_more() -> None:

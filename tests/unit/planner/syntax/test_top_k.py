@@ -8,7 +8,14 @@ from __future__ import annotations
 import pytest
 
 from sqlml.planner.syntax.read_outline import read_outline
-from sqlml.planner.syntax.top_k import MIXED_ROWS, UNSUPPORTED, CascadedCall, TopK, find_top_k
+from sqlml.planner.syntax.top_k import (
+    MIXED_ROWS,
+    UNSUPPORTED,
+    CallsOfQuery,
+    CascadedCall,
+    TopK,
+    find_top_k,
+)
 from tests.unit.planner.syntax.test_idle_sources import JOINED, columns, returned
 
 CALL = "predict_score('m', *)"
@@ -22,7 +29,7 @@ def found(query: str, *features: str) -> TopK | str:
     exact = [(c.block.span, name) for c in others if c.block for name in reads]
     call = CascadedCall(first.span, first.block.span, reads, frozenset({"x"}))
     spans = [c.span for c in outline.calls]
-    return find_top_k(query, call, exact, spans, columns, returned)
+    return find_top_k(query, CallsOfQuery([call], exact, spans, columns, returned))
 
 
 @pytest.mark.parametrize(

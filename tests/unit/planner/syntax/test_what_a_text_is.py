@@ -7,7 +7,7 @@ import pytest
 from sqlml.errors import ParseError
 from sqlml.parsing import tokens
 from sqlml.parsing.statements import Query
-from sqlml.planner.syntax.text import Text, text_of
+from sqlml.planner.syntax.statement_text import Text, text_of
 
 CALL = "SELECT predict('m', *) FROM t"
 

@@ -1,4 +1,4 @@
-"""The spelling of sqlml's own query templates for an engine.
+"""The SQL of sqlml's own queries: templates with the names of an engine, and rows as literals.
 
 Templates are plain SQL with bare function names and operators, so that they are easy to read. But a
 bare name may resolve to a user's macro, and engines have different names for some functions. Here
@@ -7,15 +7,16 @@ each function and operator gets the name that resolves to the engine's built-in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
 
-from sqlml.dialects import DUCKDB
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.dialects.duckdb import builtin
+from sqlml.errors import BindError
 from sqlml.parsing.parse import parse_trees
 
 _OPERATORS: Mapping[type[exp.Expr], str] = MappingProxyType(
@@ -68,17 +69,11 @@ def _spell_for_duckdb(node: exp.Expr) -> exp.Expr:
         unwrapped = [o.this if isinstance(o, exp.Paren) else o for o in operands]
         return exp.Anonymous(this=builtin(operator), expressions=unwrapped)
     if isinstance(node, exp.Func) and not isinstance(node, (exp.Anonymous, *_SYNTAX_NODES)):
-        return _as_builtin_call(node)
+        operands = [a for key in node.arg_types for a in _as_list(node.args.get(key))]
+        return exp.Anonymous(this=builtin(node.sql_name().lower()), expressions=operands)
     if isinstance(node, exp.Anonymous) and node.name not in _SYNTAX and "." not in node.name:
         return exp.Anonymous(this=builtin(node.name), expressions=node.expressions)
     return node
-
-
-def _as_builtin_call(node: exp.Func) -> exp.Expr:
-    """Return a function for which sqlglot has a node of its own as a call by its full name."""
-    name = node.sql_name().lower()
-    operands = [a for key in node.arg_types for a in _as_list(node.args.get(key))]
-    return exp.Anonymous(this=builtin(name), expressions=operands)
 
 
 def _as_list(argument: Any) -> list[Any]:
@@ -99,3 +94,39 @@ def _spell_for_spark(node: exp.Expr) -> exp.Expr:
 _SPELLING_RULES: Mapping[str, Callable[[exp.Expr], exp.Expr]] = MappingProxyType(
     {"duckdb": _spell_for_duckdb, "spark": _spell_for_spark}
 )
+
+MOST_VALUES = 200_000
+"""The maximum number of values in a statement, which the engine has to parse."""
+
+
+def literal_table(
+    columns: Mapping[str, str], rows: Sequence[Sequence[Any]], dialect: Dialect
+) -> str:
+    """Return a query in brackets that yields the rows; `columns` maps names to types.
+
+    The rows are part of the statement, because the engine must not read them for the user from a
+    catalog table: a forged table would be read unchecked. Raises BindError for too many rows.
+    """
+    if len(rows) * len(columns) > MOST_VALUES:
+        most = MOST_VALUES // len(columns)
+        raise BindError(f"the result has {len(rows):,} rows; the maximum is {most:,}")
+    aliases = [f"c{n}" for n in range(len(columns))]
+    typed = ", ".join(
+        f"CAST({alias if rows else 'NULL'} AS {dialect.type(kind)}) AS {dialect.quote_name(name)}"
+        for alias, (name, kind) in zip(aliases, columns.items(), strict=True)
+    )
+    if not rows:
+        return f"(SELECT {typed} WHERE 1 = 0)"
+    values = ", ".join(f"({', '.join(_literal(v, dialect) for v in row)})" for row in rows)
+    return f"(SELECT {typed} FROM (VALUES {values}) AS sqlml_facts({', '.join(aliases)}))"
+
+
+def _literal(value: Any, dialect: Dialect) -> str:
+    """Return a value, which may come from an untrusted user, as a literal."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return dialect.array([_literal(item, dialect) for item in value])
+    return dialect.text(repr(value) if isinstance(value, int | float) else str(value))

@@ -1,5 +1,4 @@
-"""The classification of SQL texts: whether a text concerns models, its statements, and how to run
-it.
+"""The classification of SQL texts: whether a text concerns models, and how to run it.
 
 Each property of `Text` is computed when it is first read, and only once: texts recur, and several
 components of a session ask about each. A text without any of a few words belongs to the engine and
@@ -57,7 +56,7 @@ _DEFINE = re.compile(
 class Text:
     """A SQL text of a dialect and how to run it.
 
-    `is_the_engines` marks a text that the engine runs as it is.
+    `is_engine_sql` marks a text that the engine runs as it is.
     """
 
     sql: str
@@ -101,12 +100,10 @@ class Text:
             if error.sql is None and self.dialect == "duckdb":
                 return ()
             raise
-        runs_as_one = self.dialect == "duckdb" and len(statements) > 1 and not self.calls_models
-        return (
-            ()
-            if runs_as_one and all(isinstance(s, Query | Explain) for s in statements)
-            else statements
-        )
+        are_queries = all(isinstance(s, Query | Explain) for s in statements)
+        if self.dialect == "duckdb" and len(statements) > 1 and are_queries:
+            return statements if self.calls_models else ()
+        return statements
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:

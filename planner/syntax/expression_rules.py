@@ -1,19 +1,16 @@
-"""Rules for expressions: calls of models, and the nodes that decide when and how often they are
-evaluated.
-"""
+"""Rules for expressions: calls of models, and nodes that decide when and how often they run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import MappingProxyType
 
 from sqlglot import exp
 
 from sqlml.parsing.places import ModelName, Span, hull, is_written, span
 from sqlml.planner.syntax.arguments import FUNCTIONS
-from sqlml.planner.syntax.forms import FORMS, find_form
-from sqlml.planner.syntax.outline import Comparison
+from sqlml.planner.syntax.outline import Comparison, Surroundings
 from sqlml.planner.syntax.outline_walk import (
     CONDITIONAL_FUNCTIONS,
     Reader,
@@ -22,12 +19,12 @@ from sqlml.planner.syntax.outline_walk import (
     iterate_children,
     span_of,
 )
+from sqlml.planner.syntax.table_forms import FORMS, find_form
 from sqlml.types import fold
 
 _OPERATORS: Mapping[type[exp.Expr], str] = MappingProxyType(
     {exp.GT: ">", exp.LT: "<", exp.GTE: ">=", exp.LTE: "<="}
 )
-
 
 REVERSED_OPERATORS: Mapping[str, str] = MappingProxyType(
     {">": "<", "<": ">", ">=": "<=", "<=": ">="}
@@ -53,22 +50,14 @@ def _read_condition(reader: Reader, node: exp.Expr, context: WalkContext) -> Non
 def _read_window(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     """Walk a window function; PARTITION BY and ORDER BY accept no volatile function."""
     for key, child in iterate_children(node):
-        reader.walk(
-            child,
-            replace(
-                context, must_be_stable=context.must_be_stable or key in ("partition_by", "order")
-            ),
-        )
+        is_stable = context.must_be_stable or key in ("partition_by", "order")
+        reader.walk(child, replace(context, must_be_stable=is_stable))
 
 
 def _read_order(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     """Walk an ORDER BY; in `f(DISTINCT a ORDER BY a)` the engine compares both expressions."""
-    reader.walk_children(
-        node,
-        replace(
-            context, must_be_stable=context.must_be_stable or isinstance(node.this, exp.Distinct)
-        ),
-    )
+    is_stable = context.must_be_stable or isinstance(node.this, exp.Distinct)
+    reader.walk_children(node, replace(context, must_be_stable=is_stable))
 
 
 def _read_parenthesis(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
@@ -76,28 +65,30 @@ def _read_parenthesis(reader: Reader, node: exp.Expr, context: WalkContext) -> N
 
 
 def _read_dot(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
-    """Walk `a.b`: `schema.predict(...)` is a user's function, and `ML.PREDICT(...)` a table
-    form.
-    """
+    """Walk `a.b`: `schema.predict(...)` is a user's function, `ML.PREDICT(...)` a table form."""
     function = node.args.get("expression")
-    if isinstance(function, exp.Anonymous):
-        if fold(node.this.name) == "ml" and fold(function.name) in FORMS:
-            _read_form(reader, function, span_of(node), context)
-        reader.walk(node.this, context)
-        _read_parenthesis(reader, function, context)
-    else:
+    if not isinstance(function, exp.Anonymous):
         reader.walk_children(node, context)
+        return
+    _read_dotted_form(reader, node.this, function, context)
+    reader.walk(node.this, context)
+    _read_parenthesis(reader, function, context)
 
 
 def _read_table(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     """Walk a table or a table function."""
     function, db = node.this, node.args.get("db")
     if isinstance(function, exp.Anonymous) and db is not None:
-        if fold(db.name) == "ml" and fold(function.name) in FORMS:
-            place = hull([db, function])
-            assert place is not None
-            _read_form(reader, function, place, context)
+        _read_dotted_form(reader, db, function, context)
     reader.walk_children(node, context)
+
+
+def _read_dotted_form(
+    reader: Reader, schema: exp.Expr, function: exp.Anonymous, context: WalkContext
+) -> None:
+    place = hull([schema, function])
+    if place is not None and fold(schema.name) == "ml" and fold(function.name) in FORMS:
+        _read_form(reader, function, place, context)
 
 
 def _read_function(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
@@ -124,28 +115,21 @@ def _read_call(reader: Reader, node: exp.Expr, name: str, context: WalkContext) 
         return
     is_indexed = isinstance(node.parent, exp.Bracket) and node.parent.this is node
     key = reader.arguments.key_after(place) if is_indexed and name == "predict_proba" else None
-    standing = replace(
+    call_in_context = replace(
         call,
+        **{name: getattr(context, name) for name in _SURROUNDINGS},
         span=place if key is None else Span(place.start, key.span.end),
         key=key,
-        block=context.block,
-        clause=context.clause,
-        items=context.items,
         local_names=reader.arguments.find_local_names(place, context.local_names),
         has_local_names=bool(context.local_names),
-        depth=context.depth,
-        queries=context.queries,
-        in_try=context.in_try,
-        must_be_stable=context.must_be_stable,
-        output=context.output,
         has_windows=context.clause == "QUALIFY" and _has_window(node),
-        is_always_evaluated=context.is_always_evaluated,
-        in_definition=context.in_definition,
         is_source=isinstance(node.parent, exp.Table | exp.Lateral),
-        in_unused_cte=context.in_unused_cte,
         comparison=None if is_indexed and key is None else reader.comparisons.get(id(node)),
     )
-    reader.calls.append(standing)
+    reader.calls.append(call_in_context)
+
+
+_SURROUNDINGS = tuple(field.name for field in fields(Surroundings))
 
 
 def _has_window(node: exp.Expr) -> bool:
@@ -162,7 +146,6 @@ def _read_form(reader: Reader, node: exp.Expr, place: Span, context: WalkContext
 
 
 _SCALAR_CLAUSES = frozenset("SELECT WHERE GROUP HAVING QUALIFY ORDER LIMIT".split())
-
 
 _CONDITION_PARENTS = (
     *(exp.Where, exp.Having, exp.Qualify, exp.Join, exp.Filter, exp.Ordered),
@@ -182,27 +165,24 @@ def _is_condition(node: exp.Expr) -> bool:
 
 
 def _read_comparison(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
-    """Record a comparison such as `predict_proba(...) > 0.8` or `0.8 <
-    predict_proba(...)['yes']`.
-    """
+    """Record a comparison such as `predict_proba(...) > 0.8`, or with the sides swapped."""
     left, right = node.this, node.expression
     operator = _OPERATORS[type(node)]
     for side, number, is_reversed in ((left, right, False), (right, left, True)):
         call, bound = _without_key(side), reader.arguments.read_number(span(number))
         if not (isinstance(call, exp.Anonymous) and bound is not None and _is_condition(node)):
             continue
-        place = reader.arguments.find_operator(span_of(left).end, span_of(right).start, operator)
-        if place is not None:
-            effective_operator = REVERSED_OPERATORS[operator] if is_reversed else operator
-            reader.comparisons[id(call)] = Comparison(
-                ((effective_operator, bound, span_of(number)),), place, is_reversed
-            )
+        sign = reader.arguments.find_operator(span_of(left).end, span_of(right).start, operator)
+        if sign is not None:
+            operator = REVERSED_OPERATORS[operator] if is_reversed else operator
+            bounds = ((operator, bound, span_of(number)),)
+            reader.comparisons[id(call)] = Comparison(bounds, sign, is_reversed)
             break
     reader.walk_children(node, context)
 
 
 def _without_key(node: exp.Expr) -> exp.Expr:
-    """Return the indexed expression if a node is one, otherwise the node itself."""
+    """Return the call in `call['key']`; any other node itself."""
     return node.this if isinstance(node, exp.Bracket) else node
 
 
@@ -210,10 +190,10 @@ def _read_between(reader: Reader, node: exp.Expr, context: WalkContext) -> None:
     low, high, call = node.args.get("low"), node.args.get("high"), _without_key(node.this)
     is_call = _is_condition(node) and isinstance(call, exp.Anonymous)
     if is_call and low is not None and high is not None and not node.args.get("symmetric"):
-        bounds = reader.arguments.read_number(span(low)), reader.arguments.read_number(span(high))
-        if bounds[0] is not None and bounds[1] is not None:
-            bounds_of_call = (">=", bounds[0], span_of(low)), ("<=", bounds[1], span_of(high))
-            reader.comparisons[id(call)] = Comparison(bounds_of_call)
+        least, most = map(reader.arguments.read_number, (span(low), span(high)))
+        if least is not None and most is not None:
+            bounds = (">=", least, span_of(low)), ("<=", most, span_of(high))
+            reader.comparisons[id(call)] = Comparison(bounds)
     reader.walk_children(node, context)
 
 
@@ -221,9 +201,7 @@ RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
     {
         exp.Lambda: _read_lambda,
         exp.Comprehension: _read_comprehension,
-        exp.Or: _read_condition,
-        exp.Case: _read_condition,
-        exp.If: _read_condition,
+        **dict.fromkeys((exp.Or, exp.Case, exp.If), _read_condition),
         exp.Paren: _read_parenthesis,
         exp.Window: _read_window,
         exp.Order: _read_order,

@@ -1,0 +1,184 @@
+"""All rewrite rules in their order, and the entry of the rewriter, `rewrite`.
+
+Some rules add columns to FROM. A new column can shadow one that the user meant, so the engine binds
+the statement with and without them, and a rule is dropped if the two bindings differ. Views and
+joined CTEs are expanded if a cascade or a top-K filter then skips more work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cache
+
+from sqlml.errors import ConfigError, SqlmlError
+from sqlml.parsing.places import Span
+from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.rewrites.cascaded_calls import called_models, cascaded_calls
+from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.gated_sources import gated_sources
+from sqlml.planner.rewrites.models_in_from import (
+    models_in_from,
+    rows_by_model,
+    rows_in_from,
+    shared_calls,
+)
+from sqlml.planner.rewrites.planned_calls import planned_calls
+from sqlml.planner.rewrites.probability_comparisons import probability_comparisons
+from sqlml.planner.rewrites.table_form import table_form
+from sqlml.planner.rewrites.top_k_filters import top_k_filters
+from sqlml.planner.rewrites.unneeded_joins import unneeded_joins
+from sqlml.planner.rewrites.volatile_calls import volatile_calls
+from sqlml.planner.syntax.named_queries import find_named_tables, inline_joined_cte
+from sqlml.planner.syntax.outline import splice
+from sqlml.planner.syntax.read_outline import read_outline
+
+Rule = Callable[[Draft], Draft]
+
+RULES: tuple[Rule, ...] = (
+    table_form,
+    called_models,
+    cascaded_calls,
+    probability_comparisons,
+    shared_calls,
+    volatile_calls,
+    models_in_from,
+    rows_in_from,
+    rows_by_model,
+    planned_calls,
+    gated_sources,
+    top_k_filters,
+    unneeded_joins,
+)
+"""Each has a golden file of titled statements, except `called_models`, which changes nothing.
+
+`planned_calls` turns calls into SQL as the rules before it left them; later rules change that SQL.
+"""
+
+REVOCABLE_RULES: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
+    (rows_in_from, lambda draft: draft.filters_first),
+    (rows_by_model, lambda draft: not draft.models_of_rows.keys().isdisjoint(draft.models_from)),
+    (models_in_from, lambda draft: bool(draft.models_from)),
+)
+"""Rules that may be revoked, in this order, each with a test of whether it changed the draft."""
+
+
+def rewrite(draft: Draft, disabled: Collection[str] = ()) -> Draft:
+    """Apply all rules except those in `disabled` and those that the binder rejects."""
+    rewritten = _apply_confirmed_rules(draft, disabled)
+    if not (rewritten.cascades or rewritten.filters):
+        return rewritten
+    expanded = expand_views(draft)
+    if expanded is draft:
+        return rewritten
+    try:
+        candidate = _apply_confirmed_rules(expanded, disabled)
+    except (SqlmlError, ProbeError):
+        return rewritten
+    if _count_skipped(candidate) <= _count_skipped(rewritten):
+        return rewritten
+    probes = (d.write_probe(edits=d.without_prefix) for d in (rewritten, candidate))
+    return candidate if draft.binds_alike(*probes) else rewritten
+
+
+def _count_skipped(draft: Draft) -> int:
+    """Count the sources and tables that are read for a few rows only."""
+    return sum(len(call.idle) + (call.filtered is not None) for call in draft.planned.values())
+
+
+def _apply_confirmed_rules(draft: Draft, disabled: Collection[str]) -> Draft:
+    """Apply the rules, revoking one after another until the engine binds the user's names alike."""
+    rewritten = apply_rules(draft, disabled=disabled)
+    for rule, has_changed in REVOCABLE_RULES:
+        if not rewritten.widened_sources or _binds_like_original(rewritten):
+            break
+        disabled = (*disabled, rule.__name__)
+        if has_changed(rewritten):
+            rewritten = apply_rules(draft, disabled=disabled)
+    return rewritten
+
+
+def _binds_like_original(draft: Draft) -> bool:
+    """Return whether the columns that FROM computes leave the result's columns as they are."""
+    before = draft.write_probe(draft.column_aliases, draft.without_prefix)
+    return draft.binds_alike(before, draft.write_widened_probe(draft.without_prefix))
+
+
+def apply_rules(
+    draft: Draft, last_rule: str | None = None, disabled: Collection[str] = ()
+) -> Draft:
+    """Apply the rules in order, without those in `disabled`; stop after the one named `last_rule`.
+
+    Raises ConfigError for an unknown rule. The errors of rules have offsets in the user's text.
+    """
+    names = [rule.__name__ for rule in RULES]
+    for name in (*([] if last_rule is None else [last_rule]), *disabled):
+        if name not in names:
+            raise ConfigError(f"unknown rule {name!r}; rules: {', '.join(names)}")
+    for rule in RULES:
+        if rule.__name__ not in disabled:
+            try:
+                draft = rule(draft)
+            except SqlmlError as error:
+                if draft.expanded is None:
+                    raise
+                raise draft.expanded.locate_error(error) from None
+        if rule.__name__ == last_rule:
+            break
+    return draft
+
+
+DEEPEST = 8
+"""The maximum depth of views of views that are expanded."""
+
+MOST_CTES = 16
+
+LONGEST = 10_000
+"""The maximum number of characters that views and CTEs may add; beyond it none is expanded, since
+views that read others twice grow exponentially.
+"""
+
+
+def expand_views(draft: Draft) -> Draft:
+    """Return the statement with expanded views and joined CTEs, before any rule::
+
+        SELECT id, predict('m', *, approximate := true) FROM v
+        SELECT id, predict('m', *, approximate := true) FROM (SELECT ... FROM s ...) AS v
+
+    Joins and functions in a view can ask a small model only if they are part of the statement, and
+    a joined CTE has no known keys. The same draft is returned if it reads none, or is stored.
+    """
+    if draft.outline.is_stored:
+        return draft
+    text = expand_views_in_text(draft.text, draft.context.view)
+    if text == draft.text:
+        return draft
+    try:
+        return draft.with_outline(read_outline(text, draft.dialect.name))
+    except SqlmlError:
+        return draft
+
+
+def expand_views_in_text(sql: str, view: Callable[[str], str | None]) -> str:
+    """Return a DuckDB statement with the queries of its views, and of joined CTEs, in their places.
+
+    Args:
+        view: returns the query of a view by the name in the statement; None for any other table.
+    """
+    text, view = sql, cache(view)
+    for _ in range(DEEPEST):
+        edits: dict[Span, str] = {}
+        for table in find_named_tables(text):
+            query = view(text[table.place.start : table.place.end])
+            if query is not None:
+                edits[table.place] = f"({query})" + (table.alias_sql and f" AS {table.alias_sql}")
+        if not edits:
+            break
+        text = splice(text, {}, edits, Span(0, len(text)))
+        if len(text) > len(sql) + LONGEST:
+            return sql
+    for _ in range(MOST_CTES):
+        cte_edits = inline_joined_cte(text)
+        if not cte_edits:
+            break
+        text = splice(text, {}, cte_edits, Span(0, len(text)))
+    return text

@@ -1,0 +1,177 @@
+"""Helpers of the rules about small models: a query for `syntax/top_k.py`, calls of small models in
+other blocks, and edits that compute only the groups which some rows need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sqlml.parsing.places import Span
+from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.context import find_row_queries
+from sqlml.planner.binding.probe_queries import ProbeError, TextOf
+from sqlml.planner.plan.plan import PlannedCall
+from sqlml.planner.plan.plan_call import plan_call
+from sqlml.planner.program.prepare import SharedParts
+from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.planned_calls import make_scope
+from sqlml.planner.rewrites.unneeded_joins import has_one_partner
+from sqlml.planner.syntax.joins import FirstTable, LeftJoin, find_first_table
+from sqlml.planner.syntax.outline import ModelCall
+from sqlml.planner.syntax.top_k import CallsOfQuery, CascadedCall
+
+ROWS = "sqlml_rows"
+"""The name of a CTE with rows of the first table of a block."""
+
+
+def query_text(draft: Draft) -> str | None:
+    """Return the statement's query with blanks instead of its prefix; None without a query."""
+    prefix = draft.outline.prefix
+    if prefix is None:
+        return None
+    blank = " " * (prefix.end - prefix.start)
+    return draft.text[: prefix.start] + blank + draft.text[prefix.end :]
+
+
+def describe_calls(
+    draft: Draft, small_features: Mapping[ModelCall, frozenset[str]]
+) -> CallsOfQuery:
+    """Return the calls of a query for its analysis.
+
+    `small_features` has the cascaded calls with the features that their small models read. Each of
+    these calls stands in a block.
+    """
+    cascaded = []
+    for call, small in small_features.items():
+        assert call.block is not None
+        features = {name: bound.sql for name, bound in draft.planned[call].reads}
+        cascaded.append(CascadedCall(call.span, call.block.span, features, small))
+    other_reads = [
+        (call.block.span, bound.sql)
+        for call, planned in draft.planned.items()
+        if call not in small_features and call.block is not None
+        for _, bound in planned.reads
+    ]
+
+    def columns(query: str) -> list[str]:
+        try:
+            return [column.name for column in draft.context.describe(query)]
+        except ProbeError as error:
+            raise ValueError(str(error)) from None
+
+    spans = [call.span for call in draft.outline.calls]
+    return CallsOfQuery(cascaded, other_reads, spans, columns, draft.context.function_type)
+
+
+def plan_small_call(
+    draft: Draft, call: ModelCall, features: Mapping[str, str], small: PlannedCall
+) -> PlannedCall:
+    """Plan the call of a small model over `features`, which are written for another block.
+
+    `small` is the same call in the block of the full model's call.
+    """
+    target, scope = draft.targets[call], make_scope(draft, call)
+    program, parts = small.source, small.spec.parts
+    assert program is not None
+    return plan_call(
+        call=call,
+        target=replace(
+            target,
+            model=replace(target.model, program=program),
+            output=parts[0].output,
+            chosen=target.chosen if parts[0].output == target.output else None,
+        ),
+        shared=SharedParts(parts=parts),
+        scope=scope,
+        context=draft.context,
+        rows=find_row_queries(call, scope),
+        row_in_from=False,
+        bounds={name: Bound(features[name], bound.type) for name, bound in small.reads},
+    ).planned
+
+
+def write_stand_in(features: Mapping[str, str]) -> str:
+    """Return an expression for a small model in probes: its function is not registered yet."""
+    nulls = " OR ".join(f"({feature}) IS NULL" for feature in features.values()) or "false"
+    return f"CASE WHEN {nulls} THEN NULL END"
+
+
+def can_bind(draft: Draft, probes: Mapping[Span, str]) -> bool:
+    """Return whether the statement with `probes` binds to the same columns as without them."""
+    prefix = draft.without_prefix
+    before = draft.write_probe(edits=prefix)
+    return draft.binds_alike(before, draft.write_probe(edits={**prefix, **probes}))
+
+
+def have_one_partner(
+    draft: Draft, joins: Sequence[LeftJoin | None], user_keys: Sequence[frozenset[str]]
+) -> bool:
+    """Return whether each row has at most one partner in each joined table.
+
+    Args:
+        joins: the joins; None for one that could not be read.
+        user_keys: columns that a user has declared unique, in any table that is joined on them.
+    """
+    keys, describe = draft.context.unique_keys, draft.context.describe
+    try:
+        return keys is not None and all(
+            join is not None and has_one_partner(join, keys, describe, user_keys) for join in joins
+        )
+    except ProbeError:
+        return False
+
+
+def find_rereadable_table(draft: Draft, text: str, block: Span) -> FirstTable | None:
+    """Return the first table of a block if a WITH clause may read it instead; otherwise None."""
+    table = find_first_table(text, block)
+    if table is None or not all(map(draft.context.is_repeatable, table.functions)):
+        return None
+    spans = (table.span_without_alias, *table.conditions)
+    if any(place.contains(call.span) for place in spans for call in draft.outline.calls):
+        return None
+    return table
+
+
+def find_grouped_joins(draft: Draft, joins: Sequence[LeftJoin], block: Span) -> list[LeftJoin]:
+    """Return the joins of a block whose tables are groups by their keys."""
+    return [
+        join
+        for join in joins
+        if join.grouped is not None
+        and join.block == block
+        and all(map(draft.context.is_repeatable, join.grouped.functions))
+    ]
+
+
+def restrict_groups(
+    joins: Sequence[LeftJoin], rows: str, alias: str, text: TextOf
+) -> dict[Span, str]:
+    """Return edits of joined subqueries that make them compute only the groups of some rows.
+
+    Args:
+        joins: joins from `find_grouped_joins`.
+        rows: the name of a table with these rows.
+        alias: the name by which the keys of ON refer to it; those of USING are bare columns.
+    """
+    edits: dict[Span, str] = {}
+    for join in joins:
+        assert join.grouped is not None
+        needed = " AND ".join(
+            f"{key} IN (SELECT {other if '.' in other else f'{alias}.{other}'} "
+            f"FROM {rows} AS {alias})"
+            for key, other in join.keys.items()
+        )
+        edits |= join.grouped.add_condition(text(join.grouped.filter_span), needed)
+    return edits
+
+
+def prepend_ctes(block: Span, tables: Mapping[str, str]) -> dict[Span, str]:
+    """Return the edit that inserts a WITH clause before a block."""
+    definitions = ", ".join(f"{name} AS MATERIALIZED ({query})" for name, query in tables.items())
+    return {Span(block.start, block.start): f"WITH {definitions} "}
+
+
+def where(conditions: Sequence[str]) -> str:
+    """Return a WHERE of conditions with a leading blank; "" without conditions."""
+    return f" WHERE {' AND '.join(f'({c})' for c in conditions)}" if conditions else ""

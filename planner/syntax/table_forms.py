@@ -1,0 +1,527 @@
+"""Table forms, such as `ml_predict(MODEL m, TABLE t)`: their options, and how a text writes them.
+
+As in BigQuery, each may also be written `ML.PREDICT(...)`, and its options as `STRUCT(0.5 AS
+threshold)` instead of `threshold := 0.5`. They are read from the tokens of a text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from sqlml.errors import BindError
+from sqlml.parsing.places import Span
+from sqlml.parsing.tokens import Token, Tokens, tokenize
+from sqlml.suggestions import closest
+from sqlml.types import fold
+
+Kind = Literal["column", "columns", "number", "numbers", "boolean", "class", "text", "rows"]
+"""The kind of an option's value, as `_KIND_DESCRIPTIONS` explains it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The arguments of a table form.
+
+    Attributes:
+        table_range: the least and the greatest number of rows arguments, each `TABLE t` or a query.
+        options: the kinds of its options by name.
+        has_model: its first argument is MODEL m.
+        positional: the options that may be given without their name, in this order.
+    """
+
+    table_range: tuple[int, int]
+    options: Mapping[str, Kind] = field(default_factory=dict)
+    has_model: bool = True
+    positional: tuple[str, ...] = ()
+
+
+_LABEL_OPTIONS: Mapping[str, Kind] = {"label": "columns", "weight": "column", "by": "columns"}
+_BINARY_OPTIONS: Mapping[str, Kind] = {**_LABEL_OPTIONS, "class": "class"}
+_EXPLAIN_OPTIONS: Mapping[str, Kind] = {
+    "class": "class",
+    "background": "rows",
+    "permutations": "number",
+}
+_DRIFT_OPTIONS: Mapping[str, Kind] = {
+    "bins": "number",
+    "categorical_metric_type": "text",
+    "numerical_metric_type": "text",
+    "categorical_default_threshold": "number",
+    "numerical_default_threshold": "number",
+    "null_share_threshold": "number",
+    "thresholds": "numbers",
+}
+
+FORMS: Mapping[str, Form] = MappingProxyType(
+    {
+        "predict": Form((1, 1), {"threshold": "number", "class": "class", "unknown_model": "text"}),
+        "evaluate": Form(
+            (0, 1),
+            {**_LABEL_OPTIONS, "threshold": "number", "class": "class", "per_class": "boolean"},
+        ),
+        "confusion_matrix": Form(
+            (0, 1), {**_BINARY_OPTIONS, "threshold": "number", "pairs": "boolean"}
+        ),
+        "roc_curve": Form((0, 1), {**_BINARY_OPTIONS, "points": "number"}),
+        "pr_curve": Form((0, 1), {**_BINARY_OPTIONS, "points": "number"}),
+        "calibration_curve": Form(
+            (0, 1), {**_BINARY_OPTIONS, "bins": "number", "quantiles": "boolean"}
+        ),
+        "lift": Form((0, 1), {**_BINARY_OPTIONS, "bins": "number"}),
+        "describe_data": Form(
+            (1, 1), {"num_quantiles": "number", "top_k": "number"}, has_model=False
+        ),
+        "validate_data_drift": Form((2, 2), _DRIFT_OPTIONS, has_model=False),
+        "validate_data_skew": Form((1, 1), _DRIFT_OPTIONS),
+        "explain_predict": Form((1, 1), {"top_k_features": "number", **_EXPLAIN_OPTIONS}),
+        "global_explain": Form((0, 1), _EXPLAIN_OPTIONS),
+        "permutation_importance": Form(
+            (0, 1), {"label": "columns", "metric": "text", "repeats": "number", "seed": "number"}
+        ),
+        "partial_dependence": Form(
+            (0, 1),
+            {"feature": "column", "points": "number", "class": "class"},
+            positional=("feature",),
+        ),
+        "feature_importance": Form((0, 0)),
+        "weights": Form((0, 0)),
+        "tree": Form((0, 0), {"tree": "number"}, positional=("tree",)),
+        "training_info": Form((0, 0)),
+        "feature_info": Form((0, 0)),
+        "trial_info": Form((0, 0)),
+    }
+)
+"""The table forms by their names without `ml_`."""
+
+
+_BOOLEANS = {"TRUE": True, "FALSE": False}
+
+QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES", "TABLE"})
+"""The keywords with which a query begins."""
+
+_KIND_DESCRIPTIONS = {
+    "column": "the name of a column in quotes",
+    "columns": "the name of a column in quotes, or a list of names",
+    "number": "a number",
+    "numbers": "numbers by names of columns, as in {'age': 0.1}",
+    "boolean": "true or false",
+    "class": "a class of the model",
+    "text": "a text in quotes",
+    "rows": "a query in brackets",
+}
+"""Descriptions of the kinds for error messages."""
+
+
+class Rows(str):
+    """The text of a query in brackets."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormOption:
+    """An option of a table form, `threshold := 0.4` or in `STRUCT(0.4 AS threshold)`.
+
+    Attributes:
+        value: a string, number, boolean, tuple of strings, dict of numbers, or `Rows`.
+        span: the option with its name.
+    """
+
+    name: str
+    value: Any
+    span: Span
+
+    def check(self, kind: Kind, sql: str) -> FormOption:
+        """Return the option; the value of "columns" becomes a tuple.
+
+        Raises:
+            BindError: the value is of another kind.
+        """
+        if not _fits(self.value, kind):
+            raise BindError(
+                f"option {self.name} takes {_KIND_DESCRIPTIONS[kind]}", sql, self.span.start
+            )
+        if kind == "columns" and isinstance(self.value, str):
+            return FormOption(self.name, (self.value,), self.span)
+        return self
+
+
+def _fits(value: Any, kind: Kind) -> bool:
+    """Return whether the value of an option is of a kind."""
+    if isinstance(value, Rows) or kind == "rows":
+        return isinstance(value, Rows) and kind == "rows"
+    if isinstance(value, dict) or kind == "numbers":
+        return isinstance(value, dict) and kind == "numbers"
+    if kind in ("column", "text"):
+        return isinstance(value, str)
+    if kind == "columns":
+        return isinstance(value, str) or (isinstance(value, tuple) and bool(value))
+    if kind == "number":
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and math.isfinite(value)
+    return isinstance(value, bool) if kind == "boolean" else not isinstance(value, tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """A table form: `ml_predict(MODEL m, TABLE t)`, `ML.PREDICT(MODEL m, (query))` or
+    `ml_evaluate(MODEL m)`.
+
+    Attributes:
+        function: one of `FORMS`.
+        model: the reference to the model; None if a parameter or the expression `column` names it,
+            or if the form has no model.
+        model_span: the span of the reference.
+        rows: the spans of its rows, without TABLE.
+    """
+
+    span: Span
+    function: str
+    model: str | None
+    model_span: Span
+    rows: tuple[Span, ...]
+    options: Mapping[str, FormOption]
+    column: Span | None = None
+
+    def whole_number(self, name: str, default: int, least: int, most: int, sql: str) -> int:
+        """Return an option that is a whole number.
+
+        Raises:
+            BindError: it is not a whole number, or out of range.
+        """
+        option = self.options.get(name)
+        if option is None:
+            return default
+        if option.value != int(option.value) or not least <= option.value <= most:
+            raise BindError(
+                f"option {name} takes a whole number from {least} to {most}",
+                sql,
+                option.span.start,
+            )
+        return int(option.value)
+
+
+def find_form(name: str) -> str | None:
+    """Return the table form that a function name means; None if it is another function.
+
+    >>> find_form("ML_Predict"), find_form("ml_predictions")
+    ('predict', None)
+    """
+    form = fold(name).removeprefix("ml_")
+    return form if form != fold(name) and form in FORMS else None
+
+
+def find_table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
+    """Return all table forms in the order of the text, including those in the rows of others.
+
+    Raises:
+        BindError: a table form is malformed.
+        ParseError: the text cannot be tokenized.
+    """
+    tokens = tokenize(sql, dialect)
+    reader = _FormReader(sql, tokens)
+    return tuple(reader.read_form(i) for i in range(len(tokens)) if _is_table_form(tokens, i))
+
+
+def has_table_form(tokens: Sequence[Token]) -> bool:
+    """Return whether a statement has a table form, well formed or not."""
+    return any(_is_table_form(tokens, i) for i in range(len(tokens)))
+
+
+def find_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
+    """Return the folded identifiers of a text."""
+    return frozenset(fold(t.text) for t in tokenize(sql, dialect) if t.is_identifier)
+
+
+def find_defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
+    """Return the folded names of the CTEs of a statement, and maybe other aliases.
+
+    >>> sorted(find_defined_names("WITH a AS (SELECT 1), b(x) AS (SELECT 2) FROM a, b"))
+    ['a', 'b']
+    """
+    tokens = tokenize(sql, dialect)
+    if not any(token.upper == "WITH" for token in tokens):
+        return frozenset()
+    names = set()
+    for i, token in enumerate(tokens):
+        next_index = i + 1
+        if next_index < len(tokens) and tokens[next_index].is_symbol("("):
+            next_index = tokens.closing.get(next_index, len(tokens)) + 1
+        if token.is_identifier and next_index < len(tokens) and tokens[next_index].upper == "AS":
+            names.add(fold(token.text))
+    return frozenset(names)
+
+
+def _is_table_form(tokens: Sequence[Token], i: int) -> bool:
+    """Return whether a table form begins at token i.
+
+    User functions of the same name take neither MODEL nor TABLE.
+    """
+    is_dotted = tokens[i].upper == "ML"
+    name = i + 2 if is_dotted else i
+    if name + 3 >= len(tokens) or not tokens[name + 1].is_symbol("("):
+        return False
+    if is_dotted and not (tokens[i + 1].is_symbol(".") and tokens[name].is_identifier):
+        return False
+    function = fold(tokens[name].text)
+    if not is_dotted and not (tokens[i].is_identifier and function.startswith("ml_")):
+        return False
+    first, second = tokens[name + 2], tokens[name + 3]
+    form = FORMS.get(function if is_dotted else function.removeprefix("ml_"))
+    if form is None or form.has_model:
+        if first.upper == "MODEL":
+            is_name = second.is_identifier or second.kind in ("string", "param")
+            return is_name or second.is_symbol("(")
+        return is_dotted and form is None and first.upper == "TABLE" and second.is_identifier
+    is_query = first.is_symbol("(") and (second.upper in QUERIES or second.is_symbol("("))
+    is_name = second.is_identifier or second.kind == "string"
+    return is_query or (first.upper == "TABLE" and is_name)
+
+
+def _hint(word: str, choices: Collection[str], prefix: str, listing: str) -> str:
+    """Return the choice that `word` probably means, or else `listing`."""
+    suggestion = closest(word, choices)
+    return listing if suggestion is None else f"did you mean {prefix}{suggestion}?"
+
+
+@dataclass(frozen=True, slots=True)
+class _FormReader:
+    """A reader of table forms; a `start` and an `end` are the range tokens[start:end]."""
+
+    sql: str
+    tokens: Tokens
+
+    def error(self, message: str, index: int) -> BindError:
+        """Return an error that points at a token."""
+        return BindError(message, self.sql, self.tokens[index].start)
+
+    def span(self, start: int, end: int) -> Span:
+        return Span(self.tokens[start].start, self.tokens[end - 1].end)
+
+    def is_in_brackets(self, start: int, end: int) -> bool:
+        return self.tokens[start].is_symbol("(") and self.tokens.closing.get(start) == end - 1
+
+    def read_form(self, start: int) -> TableForm:
+        """Return the table form that begins at a token."""
+        tokens, is_dotted = self.tokens, self.tokens[start].upper == "ML"
+        opening = start + (3 if is_dotted else 1)
+        function = fold(tokens[opening - 1].text).removeprefix("" if is_dotted else "ml_")
+        if function not in FORMS:
+            written = self.sql[tokens[start].start : tokens[opening].start]
+            listing = f"functions: {', '.join(f'ml_{f}' for f in FORMS)}"
+            hint = _hint(function, FORMS, "ml_", listing)
+            raise self.error(f"unknown function {written}; {hint}", start)
+        close = tokens.closing.get(opening)
+        if close is None:
+            raise self.error("this bracket is not closed", opening)
+        items = tokens.split_commas(opening + 1, close)
+        model, model_span, column = None, self.span(opening, opening + 1), None
+        if FORMS[function].has_model:
+            first, last = items.pop(0)
+            model_span = self.span(first + 1, last)
+            if self.is_in_brackets(first + 1, last):
+                column = model_span
+            else:
+                model = self._read_reference(tokens[first + 1 : last])
+        rows = []
+        while items and self._are_rows(*items[0]):
+            rows.append(items.pop(0))
+        self._check_rows(function, rows, items, start)
+        return TableForm(
+            self.span(start, close + 1),
+            function,
+            model,
+            model_span,
+            tuple(self.span(a + (tokens[a].upper == "TABLE"), b) for a, b in rows),
+            dict(self._read_options(function, items)),
+            column,
+        )
+
+    def _are_rows(self, start: int, end: int) -> bool:
+        """Return whether an argument is `TABLE t` or a query in brackets."""
+        is_table = self.tokens[start].upper == "TABLE" and end - start > 1
+        return is_table or self.is_in_brackets(start, end)
+
+    def _check_rows(
+        self,
+        function: str,
+        rows: Sequence[tuple[int, int]],
+        other_items: Sequence[tuple[int, int]],
+        start: int,
+    ) -> None:
+        """Raise BindError if a form has too few or too many rows."""
+        form = FORMS[function]
+        least, most = form.table_range
+        if least <= len(rows) <= most:
+            return
+        if len(rows) < least and other_items and other_items[0][0] < other_items[0][1]:
+            raise self.error(
+                "the table form takes its rows as TABLE and a name, or as a query in brackets",
+                other_items[0][0],
+            )
+        model = ["MODEL m"] if form.has_model else []
+        example = ", ".join([*model, "TABLE t", "TABLE u"][: len(model) + most])
+        if not most:
+            expected = "a model alone"
+        elif form.has_model:
+            expected = "a model and its rows"
+        else:
+            expected = "rows" if most == 1 else "two tables"
+        raise self.error(
+            f"ml_{function} takes {expected}, as in ml_{function}({example})",
+            start if len(rows) < least else rows[most][0],
+        )
+
+    def _read_options(
+        self, function: str, items: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[str, FormOption]]:
+        """Yield the options of a form with their names.
+
+        Raises:
+            BindError: an argument is not an option, or not one of this form.
+        """
+        form, names = FORMS[function], set[str]()
+        positional = list(form.positional)
+        for start, end in items:
+            options = self._read_struct_options(start, end)
+            if not options and positional and end - start == 1:
+                value = self._read_literal(start, end)
+                options = [FormOption(positional.pop(0), value, self.span(start, end))]
+            for option in options or [self._read_option(start, end)]:
+                name, offset = option.name, option.span.start
+                if name not in form.options:
+                    listing = f"options: {', '.join(form.options)}"
+                    hint = _hint(
+                        name, form.options, "", listing if form.options else "it takes none"
+                    )
+                    message = f"unknown option {name} of ml_{function}; {hint}"
+                    raise BindError(message, self.sql, offset)
+                if name in names:
+                    raise BindError(f"option {name} is given twice", self.sql, offset)
+                names.add(name)
+                yield name, option.check(form.options[name], self.sql)
+
+    def _read_option(self, start: int, end: int) -> FormOption:
+        """Return the option `name := value` or `name => value`.
+
+        Raises:
+            BindError: the tokens are not an option.
+        """
+        tokens = self.tokens
+        is_named = end - start > 2 and tokens[start].is_identifier
+        if not is_named or not any(tokens[start + 1].is_symbol(sign) for sign in (":=", "=>")):
+            raise self.error(
+                "after its model and its rows (TABLE and a name, or a query in brackets) a table "
+                "form takes options, as in threshold := 0.5",
+                start if start < end else start - 1,
+            )
+        first = tokens[start + 2]
+        if first.is_symbol("(") and tokens[start + 3].upper in QUERIES:
+            value: Any = Rows(self.sql[first.start : tokens[end - 1].end])
+        else:
+            value = self._read_value(start + 2, end)
+        return FormOption(fold(tokens[start].text), value, self.span(start, end))
+
+    def _read_struct_options(self, start: int, end: int) -> list[FormOption]:
+        """Return the options of `STRUCT(value AS name, ...)`; none if it is something else."""
+        tokens = self.tokens
+        if tokens[start].upper != "STRUCT" or not self.is_in_brackets(start + 1, end):
+            return []
+        options = []
+        for a, b in tokens.split_commas(start + 2, end - 1):
+            if b - a < 3 or tokens[b - 2].upper != "AS" or not tokens[b - 1].is_identifier:
+                raise self.error(
+                    "options in a STRUCT have names, as in STRUCT(0.5 AS threshold)", a
+                )
+            name, value = fold(tokens[b - 1].text), self._read_value(a, b - 2)
+            options.append(FormOption(name, value, self.span(a, b)))
+        return options
+
+    def _read_literal(self, start: int, end: int) -> Any:
+        """Return the value of a literal.
+
+        Raises:
+            BindError: it is an expression or a parameter.
+        """
+        tokens = self.tokens[start:end]
+        first = tokens[0]
+        if len(tokens) == 1:
+            if first.kind == "string":
+                return first.text
+            if first.kind == "number":
+                return read_number(first.text)
+            if first.upper in _BOOLEANS:
+                return _BOOLEANS[first.upper]
+        signs = "".join(token.text for token in tokens[:-1])
+        if signs in ("-", ".", "-.") and tokens[-1].kind == "number":
+            value = read_number(("." if "." in signs else "") + tokens[-1].text)
+            return -value if "-" in signs else value
+        opening = next((i for i, t in enumerate(tokens[:2]) if t.text in ("[", "(")), None)
+        if opening is not None and (opening == 0 or first.upper == "ARRAY"):
+            inner = tokens[opening + 1 : -1]
+            strings, commas = inner[::2], inner[1::2]
+            if all(c.is_symbol(",") for c in commas) and all(p.kind == "string" for p in strings):
+                return tuple(p.text for p in strings)
+        raise self.error(
+            "options of a table form must be literals: a text, a number, true, false, a list of "
+            "texts",
+            start,
+        )
+
+    def _read_value(self, start: int, end: int) -> Any:
+        """Return a literal, or numbers by names: `{'age': 0.1, plan: 0.2}` or `[('age', 0.1),
+        STRUCT('plan', 0.2)]`.
+
+        Raises:
+            BindError: it is anything else.
+        """
+        tokens = self.tokens
+        is_list = tokens[start].is_symbol("[") and tokens.closing.get(
+            start + 1 + _is_struct(tokens[start + 1])
+        )
+        is_map = tokens[start].is_symbol("{") or is_list
+        if not is_map or tokens.closing.get(start) != end - 1:
+            return self._read_literal(start, end)
+        numbers: dict[str, float] = {}
+        for a, b in tokens.split_commas(start + 1, end - 1):
+            if is_list:
+                a, b = a + 1 + _is_struct(tokens[a]), b - 1
+            is_pair = b - a == 3 and tokens[a + 1].is_symbol("," if is_list else ":")
+            name, value = tokens[a], tokens[b - 1]
+            is_name = name.kind == "string" or name.is_identifier
+            if not (is_pair and is_name and value.kind == "number"):
+                raise self.error(f"expected {_KIND_DESCRIPTIONS['numbers']}", start)
+            number = float(read_number(value.text))
+            if not math.isfinite(number):
+                raise self.error(f"{name.text!r} needs a finite number", b - 1)
+            if fold(name.text) in map(fold, numbers):
+                raise self.error(f"{name.text!r} is given twice", a)
+            numbers[name.text] = number
+        return numbers
+
+    def _read_reference(self, tokens: Sequence[Token]) -> str | None:
+        """Return a reference to a model: m, db.m, "m", m@last, m/3, or any of these as a string."""
+        if len(tokens) == 1 and tokens[0].kind == "string":
+            return tokens[0].text
+        if any(t.kind == "param" for t in tokens):
+            return None
+        for before, token in zip(tokens, tokens[1:], strict=False):
+            if not (before.kind == "symbol" or token.kind == "symbol"):
+                raise BindError(
+                    f"the table form takes one model; expected a comma before {token.text!r}",
+                    self.sql,
+                    token.start,
+                )
+        return "".join(t.text for t in tokens)
+
+
+def _is_struct(token: Token) -> bool:
+    return token.upper == "STRUCT"
+
+
+def read_number(text: str) -> int | float:
+    """Return the value of a number without its sign, as in `1_000` or `1e3`."""
+    digits = text.replace("_", "")
+    return int(digits) if digits.isdigit() else float(digits)
