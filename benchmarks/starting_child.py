@@ -24,7 +24,7 @@ import duckdb  # noqa: E402, F401
 import numpy as np  # noqa: E402
 
 import sqlml  # noqa: E402
-from sqlml.backends.native.jit.compile_beside import pending  # noqa: E402
+from sqlml.backends.native.jit.background_compiler import count_pending  # noqa: E402
 
 IMPORTED = time.perf_counter()
 
@@ -61,12 +61,12 @@ def main() -> None:
     times.append(time.perf_counter())
     predict()
     times.append(time.perf_counter())
-    asked, compiled = True, pending() > 0
+    asked, compiled = True, count_pending() > 0
     while asked:
         time.sleep(PAUSE)
-        asked = pending() > 0
+        asked = count_pending() > 0
         predict()
-        asked = asked or pending() > 0
+        asked = asked or count_pending() > 0
     times.append(time.perf_counter())
     names = ("model", "open", "first", "second", "ready")
     parts = dict(zip(names, np.diff(times).tolist(), strict=True))

@@ -247,7 +247,7 @@ def _estimate_perfect_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple
 
 
 CONTRIBUTION_NANOSECONDS = 1.3
-"""The time per row, node and quadrature point of `native/trees/contributions.py`."""
+"""The time per row, node and quadrature point of `native/trees/contribution_kernel.py`."""
 
 MAX_PERFECT_DEPTH = 10
 """The most levels of trees that are padded to perfect ones (Hummingbird, section 5.1)."""

@@ -2,7 +2,7 @@
 
 A kernel takes seconds to compile, once on a machine (`native/jit/`). The first row should not wait
 that long. Within `no_wait`, a missing kernel raises `NotReady` while another process compiles it
-(`native/jit/compile_beside.py`), and the caller falls back to the reference interpreter.
+(`native/jit/background_compiler.py`), and the caller falls back to the reference interpreter.
 Measurements must wait, with `waiting`.
 """
 

@@ -54,7 +54,7 @@ def main() -> None:
             con.create_model("m", model, or_replace=True, verify=False)
             score(con, rows)
     used = (KnownKernel(f.__module__, f.__name__, signature) for f, signature in in_use())
-    print("\n".join(sorted(kernel.line() for kernel in used)))
+    print("\n".join(sorted(kernel.to_line() for kernel in used)))
 
 
 if __name__ == "__main__":

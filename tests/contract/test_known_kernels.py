@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlml.backends.native.jit.compile_ahead import FILE, known_kernels, read_line
+from sqlml.backends.native.jit.compile_ahead import FILE, known_kernels, parse_line
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,10 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_list_is_sorted_and_says_functions_that_there_are() -> None:
     lines = FILE.read_text(encoding="utf-8").splitlines()
     assert lines == sorted(set(lines))
-    assert [kernel.line() for kernel in known_kernels()] == lines
+    assert [kernel.to_line() for kernel in known_kernels()] == lines
     for kernel in known_kernels():
         code = kernel.function.__code__
-        assert code.co_argcount == len(kernel.signature), kernel.line()
+        assert code.co_argcount == len(kernel.signature), kernel.to_line()
         assert Path(code.co_filename).is_file()
 
 
@@ -27,7 +27,9 @@ def test_the_list_is_sorted_and_says_functions_that_there_are() -> None:
 def test_no_family_needs_another() -> None:
     command = [sys.executable, "-m", "tests.contract.kernels_in_use"]
     done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    used = {read_line(line).line() for line in done.stdout.splitlines() if line.startswith("sqlml")}
+    used = {
+        parse_line(line).to_line() for line in done.stdout.splitlines() if line.startswith("sqlml")
+    }
     assert len(used) > 50
-    missing = used - {kernel.line() for kernel in known_kernels()}
+    missing = used - {kernel.to_line() for kernel in known_kernels()}
     assert not missing, f"add to {FILE.name}:\n" + "\n".join(sorted(missing))

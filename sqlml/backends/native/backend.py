@@ -1,6 +1,6 @@
-"""`NativeBackend`: Programs at model level on the CPU, in one kernel or step by step.
+"""`NativeBackend`: Programs on the CPU, in one kernel or step by step.
 
-While kernels are still to be compiled, the reference interpreter scores (`no_wait.py`).
+While kernels are still being compiled, the reference interpreter scores (`no_wait.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.base import explain_unsupported
-from sqlml.backends.native.jit.compile_beside import pending
+from sqlml.backends.native.jit.background_compiler import count_pending
 from sqlml.backends.native.stages import Stages
 from sqlml.backends.native.step_filler import StagedFiller, StepFiller, TextFiller
 from sqlml.backends.native.stepwise import Stepwise, bind
@@ -32,12 +32,12 @@ from sqlml.types import TEXTUAL, Array
 __all__ = ["NativeBackend", "NativeCompiled", "bind"]
 
 
-MEANWHILE_ROWS = 1024
-"""Rows that the reference scores before kernels are asked for again."""
+REFERENCE_ROWS = 1024
+"""Rows that the reference scores before kernels are requested again."""
 
 
-PAUSES = 10
-"""How many times as long as a vain try for kernels took there is none again while any compile."""
+BACK_OFF_FACTOR = 10
+"""How much longer than a failed attempt to get kernels the pause after it is."""
 
 
 class NativeCompiled:
@@ -48,39 +48,39 @@ class NativeCompiled:
         self._strategy = strategy
         self._kernels: _Kernels | None = None
         self._lock = threading.Lock()
-        self._again = 0.0
+        self._next_attempt = 0.0
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Score columns: one kernel an output if all that are asked for have one, else in steps.
+        """Score columns, with one kernel per output if all have one, otherwise in steps.
 
-        `Compiled.run` describes arguments and result.
+        See `Compiled.run`.
         """
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         try:
-            return self._made().run(inputs, names)
+            return self._get_kernels().run(inputs, names)
         except NotReady:
             return self._run_meanwhile(inputs, names)
 
     def _run_meanwhile(
         self, inputs: Mapping[str, Array], names: tuple[str, ...]
     ) -> dict[str, Array]:
-        """Score by the reference while kernels compile, and by them as soon as they are there."""
+        """Score with the reference while kernels compile, and with kernels once they are ready."""
         arrays, rows = collect_columns(
             inputs, [name for name in self.program.inputs if name in inputs]
         )
         results = allocate_results(self.program, names, rows)
         start = 0
         while start < max(rows, 1):
-            stop = start + MEANWHILE_ROWS
-            made = reference.run(self.program, _rows(arrays, start, stop), names)
+            stop = start + REFERENCE_ROWS
+            reference_results = reference.run(self.program, _slice_rows(arrays, start, stop), names)
             for name, result in results.items():
-                result[start:stop] = made[name]
+                result[start:stop] = reference_results[name]
             start = stop
             with suppress(NotReady):
                 if start < rows:
-                    rest = self._made().run(_rows(arrays, start, rows), names)
+                    rest = self._get_kernels().run(_slice_rows(arrays, start, rows), names)
                     for name, result in results.items():
                         result[start:] = rest[name]
                     break
@@ -89,48 +89,47 @@ class NativeCompiled:
     def filler(
         self, output: str, columns: Sequence[int], width: int
     ) -> Fused | TreeFiller | StepFiller | None:
-        """What writes an output where it shall be, reading some of the `width` columns of rows.
+        """Return a writer of an output for `columns` of rows of `width` columns.
 
-        Raises:
-            NotReady.
+        Raises NotReady while kernels compile, as does `text_filler`.
         """
-        return self._made().filler(output, columns, width)
+        return self._get_kernels().filler(output, columns, width)
 
     def text_filler(self, output: str) -> TextFiller | None:
-        """What writes an output of a matrix and columns of texts, if kernels make all of it.
-
-        Raises:
-            NotReady.
+        """Return a writer of an output of a matrix and columns of texts, if kernels make all of
+        it.
         """
-        return self._made().text_filler(output)
+        return self._get_kernels().text_filler(output)
 
-    def _made(self) -> _Kernels:
-        made = self._kernels
-        if made is None:
+    def _get_kernels(self) -> _Kernels:
+        kernels = self._kernels
+        if kernels is None:
             with self._lock:
-                made = self._kernels
-                if made is None:
-                    made = self._kernels = self._tried()
-        return made
+                kernels = self._kernels
+                if kernels is None:
+                    kernels = self._kernels = self._make_kernels()
+        return kernels
 
-    def _tried(self) -> _Kernels:
-        """The kernels, unless it was tried a moment ago and some still compile: to lay out a long
-        Program takes longer than a batch of rows."""
-        begun = time.monotonic()
-        if begun < self._again and pending() and not waits_for_kernels():
+    def _make_kernels(self) -> _Kernels:
+        """Return the kernels, unless a recent attempt found that some still compile.
+
+        Preparing a long Program takes longer than scoring a batch of rows.
+        """
+        start = time.monotonic()
+        if start < self._next_attempt and count_pending() and not waits_for_kernels():
             raise NotReady
         try:
             return _Kernels(self.program, self._strategy)
         except NotReady:
             now = time.monotonic()
-            self._again = now + PAUSES * (now - begun)
+            self._next_attempt = now + BACK_OFF_FACTOR * (now - start)
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (NativeCompiled, (self.program, self._strategy))
 
 
-def _rows(arrays: Mapping[str, Array], start: int, stop: int) -> dict[str, Array]:
+def _slice_rows(arrays: Mapping[str, Array], start: int, stop: int) -> dict[str, Array]:
     return {name: array[start:stop] for name, array in arrays.items()}
 
 
@@ -138,22 +137,23 @@ class _Kernels:
     """A Program's kernels. Thread-safe.
 
     Raises:
-        NotReady: one of them is being compiled, and the caller need not wait; so do all methods.
+        NotReady: a kernel is being compiled, and the caller need not wait; all methods raise it.
     """
 
     def __init__(self, program: Program, strategy: str) -> None:
         self.program = program
         self._strategy = strategy
         self._fused = {name: Fused.of(program, name) for name in program.outputs}
-        self._with_texts: dict[str, TextFiller | None] = {}
+        self._text_fillers: dict[str, TextFiller | None] = {}
         self._lock = threading.Lock()
         self._steps = None if all(self._fused.values()) else Stepwise(program, strategy)
 
     def run(self, inputs: Mapping[str, Array], names: tuple[str, ...]) -> dict[str, Array]:
-        """What `NativeCompiled.run` does."""
         if self._steps is not None and not all(self._fused[name] for name in names):
-            made = self._run_texts(inputs, names[0]) if len(names) == 1 else None
-            return self._steps.run(inputs, names) if made is None else {names[0]: made}
+            text_result = self._run_texts(inputs, names[0]) if len(names) == 1 else None
+            return (
+                self._steps.run(inputs, names) if text_result is None else {names[0]: text_result}
+            )
         results: dict[str, Array] = {}
         for name in names:
             fused = self._fused[name]
@@ -164,13 +164,13 @@ class _Kernels:
             failed = fused.fill(x, out)
             if failed >= 0:
                 block = {fused.name: x[failed:]}
-                reference.run(self.program, block, names)  # says what is wrong with which row
+                reference.run(self.program, block, names)  # raises the error with its row
                 return self._stepwise().run(inputs, names)
             results[name] = out
         return results
 
     def _run_texts(self, inputs: Mapping[str, Array], output: str) -> Array | None:
-        """An output of texts by calls of kernels, of rows that they refuse in steps; or None."""
+        """Score an output of texts with kernel calls, and refused rows in steps; or return None."""
         filler = self.text_filler(output)
         if filler is None or not filler.texts:
             return None
@@ -184,9 +184,9 @@ class _Kernels:
             TextColumn.from_values(reference.convert_input(nodes[i], arrays)) for i in filler.texts
         ]
         follower = filler.follower(rows)
-        if follower is None or any(t.missing.any() for t in texts):
+        if follower is None or any(text.missing.any() for text in texts):
             return None
-        ends = np.stack([end for t in texts for end in t.addresses()])
+        ends = np.stack([end for text in texts for end in text.addresses()])
         out = np.empty((rows, filler.width), filler.dtype)
         refused, first = list[int](), 0
         while (first := follower.run(x, ends, out, first, rows, follower.block)) < rows:
@@ -195,40 +195,38 @@ class _Kernels:
                 refused.append(first)
                 first += 1
         if refused:
-            some = {name: array[np.array(refused)] for name, array in arrays.items()}
-            out[refused] = self._stepwise().run(some, (output,))[output]
+            refused_rows = {name: array[np.array(refused)] for name, array in arrays.items()}
+            out[refused] = self._stepwise().run(refused_rows, (output,))[output]
         return out
 
     def filler(
         self, output: str, columns: Sequence[int], width: int
     ) -> Fused | TreeFiller | StepFiller | None:
-        """What `NativeCompiled.filler` does."""
         fused = self._fused.get(output)
         if fused is not None:
-            return fused.reading(columns, width)
-        kinds = [self.program.nodes[i].type for i in self.program.inputs.values()]
-        if len(kinds) != 1 or kinds[0].dtype in TEXTUAL or not columns:
+            return fused.select_columns(columns, width)
+        input_types = [self.program.nodes[i].type for i in self.program.inputs.values()]
+        if len(input_types) != 1 or input_types[0].dtype in TEXTUAL or not columns:
             return None
         steps = self._stepwise()
-        by_trees = TreeFiller.of(steps, output, columns, width)
-        if by_trees is not None:
-            return by_trees
-        whole = list(columns) == list(range(width))
-        stages = Stages.of(steps, output) if whole else None
+        tree_filler = TreeFiller.of(steps, output, columns, width)
+        if tree_filler is not None:
+            return tree_filler
+        reads_all = list(columns) == list(range(width))
+        stages = Stages.of(steps, output) if reads_all else None
         if stages is None:
             return StepFiller(steps, output, columns, width)
         return StagedFiller(steps, output, columns, width, stages)
 
     def text_filler(self, output: str) -> TextFiller | None:
-        """What `NativeCompiled.text_filler` does."""
         try:
-            return self._with_texts[output]
+            return self._text_fillers[output]
         except KeyError:
             steps = self._stepwise()
             stages = Stages.of(steps, output)
-            made = None if stages is None else TextFiller(steps, output, stages)
-            self._with_texts[output] = made
-            return made
+            filler = None if stages is None else TextFiller(steps, output, stages)
+            self._text_fillers[output] = filler
+            return filler
 
     def _stepwise(self) -> Stepwise:
         with self._lock:
@@ -238,10 +236,10 @@ class _Kernels:
 
 
 class NativeBackend:
-    """Runs every operator of the IR: its own kernels where they pay, numpy for the rest."""
+    """Runs every operator of the IR: with its own kernels where they pay, otherwise with numpy."""
 
     def supports(self, program: Program) -> str | None:
-        """Return why some operator cannot run; None: all can."""
+        """Return why some operator cannot run; None if all can."""
         return explain_unsupported(
             program, (set(reference.FUNCTIONS) | {"input"}) - set(OWNING_BACKENDS)
         )

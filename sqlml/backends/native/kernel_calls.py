@@ -1,9 +1,9 @@
-"""`KernelCalls`: an output as the calls of kernels that make it, for a caller without Python.
+"""`KernelCalls`: an output as a list of kernel calls, for callers without Python.
 
-A filler (`backends/base.py`) is a function of Python around kernels. What it would call for a block
-of rows is written down here once: which kernels, with which constants, and where the block's own
-numbers go. `words` makes of it a table of plain numbers, which machine code follows on any thread
-without Python's lock.
+A filler (`backends/base.py`) is a Python function around kernels. This module records once which
+kernels it calls for a block of rows, with which constants, and where the block's own numbers go.
+The calls are encoded as a table of integers, which machine code follows on any thread without the
+GIL.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind
-from sqlml.backends.native.jit.call_wrapper import words_of
-from sqlml.backends.native.jit.specialise import entry_of
+from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, kinds_of, reads, writes
+from sqlml.backends.native.jit.call_wrapper import to_words
+from sqlml.backends.native.jit.specialise import entry_of, specialise
 from sqlml.types import Array
 
+# Places of numbers: the rows that are scored, the output, and the first scratch place.
 INPUT, RESULT, SCRATCH = 0, 1, 2
-"""Places of numbers: the rows that are given, the output, and the first of those between."""
 
+# How a word of a call is set for a block: to the address of a place, or to a multiple of its rows.
 ADDRESS, COUNT = 0, 1
-"""What a word of a call is: the address of a place, or a number for each row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The numbers of a block of n rows at `place`: (n, width), or (n * width,) where `flat`.
+    """The numbers of a block of n rows at `place`: (n, width), or (n * width,) if `flat`.
 
-    They are columns `first` to `first + width` of rows of `stride` numbers.
+    They are the columns from `first` on of rows with `stride` numbers (0: `width`).
     """
 
     place: int
@@ -41,25 +41,23 @@ class Rows:
     flat: bool = False
 
     @property
-    def whole(self) -> bool:
-        """Whether the rows have no other columns."""
+    def is_contiguous(self) -> bool:
+        """True if the rows have no other columns."""
         return self.stride in (0, self.width)
 
-    def columns(self, chosen: slice) -> Rows:
-        """Some neighbouring columns of these rows."""
-        stride = self.stride or self.width
-        return replace(
-            self, first=self.first + chosen.start, width=chosen.stop - chosen.start, stride=stride
-        )
+    def select(self, chosen: slice) -> Rows:
+        """Return adjacent columns of these rows."""
+        width, stride = chosen.stop - chosen.start, self.stride or self.width
+        return replace(self, first=self.first + chosen.start, width=width, stride=stride)
 
     def line(self, dtype: np.dtype[Any] | None = None) -> Rows:
-        """The numbers one after the other, as bits of another `dtype` of the same size."""
-        assert self.whole
+        """Return the numbers as one line, as bits of another `dtype` of the same size."""
+        assert self.is_contiguous
         return replace(self, dtype=dtype or self.dtype, flat=True)
 
 
 class _Memory:
-    """All of the memory as one array of bytes: a byte's place is its address."""
+    """All of the memory as one array of bytes, indexed by address."""
 
 
 MEMORY = _Memory()
@@ -74,13 +72,51 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RowKernel:
+    """A kernel and its constants: x (n, k) -> (n, width) of `dtype`, preset to 0 if `is_zeroed`."""
+
+    kernel: Callable[..., Any]
+    constants: tuple[Any, ...]
+    width: int
+    dtype: np.dtype[Any]
+    is_zeroed: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        function: Callable[..., Any],
+        source: np.dtype[Any],
+        constants: tuple[Any, ...],
+        width: int,
+        dtype: np.dtype[Any],
+        *,
+        is_zeroed: bool = False,
+    ) -> RowKernel:
+        """Compile `function(x, *constants, out)` for rows of dtype `source`."""
+        kinds = (reads(source, 2), *kinds_of(*constants), writes(dtype, 2))
+        return cls(specialise(function, kinds), constants, width, dtype, is_zeroed)
+
+    def __call__(self, x: Array) -> Array:
+        """Run the kernel."""
+        out: Array = (np.zeros if self.is_zeroed else np.empty)(
+            (x.shape[0], self.width), self.dtype
+        )
+        self.kernel(x, *self.constants, out)
+        return out
+
+    def call(self, x: Rows, out: Rows) -> Call:
+        """Return the call that writes the results of rows `x` to `out`."""
+        return Call(self.kernel, (x, *self.constants, out))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class KernelCalls:
-    """Calls one after the other; none is made behind one whose result is not below 0."""
+    """Calls in order; a call with a result of 0 or more is the last one that is made."""
 
     calls: tuple[Call, ...]
 
     def scratch(self) -> tuple[int, ...]:
-        """Bytes a row of the places from SCRATCH on."""
+        """Return the bytes per row of the places from SCRATCH on."""
         sizes: dict[int, int] = {}
         for call in self.calls:
             for rows in call.arguments:
@@ -90,57 +126,57 @@ class KernelCalls:
         return tuple(sizes.get(place, 0) for place in range(SCRATCH, max(sizes, default=1) + 1))
 
     def most_words(self) -> int:
-        """The most words that one of the calls takes."""
-        return max((len(_words_of(call)[0]) for call in self.calls), default=0)
+        """Return the most words of a call."""
+        return max((len(_encode_arguments(call)[0]) for call in self.calls), default=0)
 
     def words(self) -> Array | None:
-        """The table, int64: for each call its address, how many words it takes, how many of them
-        change, the words, and three numbers for each that changes: its number, what it is, and
+        """Encode the calls as a table, int64; None if numba itself runs one of the kernels.
 
-        - for ADDRESS the place, times 2**32, and the bytes after its begin,
-        - for COUNT how many there are a row.
+        Each call has the address of its entry, the number of its words, the number of words that
+        change, the words, and for each word that changes its index, how it is set, and
 
-        None where numba itself runs one of the kernels. The arrays must be kept as long.
+        - for ADDRESS the place, times 2**32, plus an offset in bytes,
+        - for COUNT its value per row.
+
+        The arrays in the calls must be kept alive as long as the table is used.
         """
         table: list[int] = []
         for call in self.calls:
             entry = entry_of(call.kernel)
             if entry is None:
                 return None
-            words, changes = _words_of(call)
+            words, changes = _encode_arguments(call)
             table += (entry.words, len(words), len(changes) // 3, *words, *changes)
         return np.array(table, np.int64)
 
 
-_MOST = (1 << 63) - 1
+_LARGEST = (1 << 63) - 1
 
 
-def _words_of(call: Call) -> tuple[list[int], list[int]]:
-    """The words of a call's arguments, and which of them change."""
+def _encode_arguments(call: Call) -> tuple[list[int], list[int]]:
+    """Return the words of a call's arguments, and how some of them change."""
     entry = entry_of(call.kernel)
     assert entry is not None
     words: list[int] = []
     changes: list[int] = []
     for kind, argument in zip(entry.signature, call.arguments, strict=True):
         if isinstance(argument, Rows):
-            words += _words_of_rows(kind, argument, len(words), changes)
+            words += _encode_rows(kind, argument, len(words), changes)
         elif argument is MEMORY:
-            words += (0, _MOST, 1)
+            words += (0, _LARGEST, 1)
         else:
-            words += words_of(kind, argument)
+            words += to_words(kind, argument)
     return words, changes
 
 
-def _words_of_rows(kind: Kind, rows: Rows, at: int, changes: list[int]) -> Iterator[int]:
-    """The words of an array of rows; those that change are noted in `changes`."""
+def _encode_rows(kind: Kind, rows: Rows, index: int, changes: list[int]) -> Iterator[int]:
+    """Yield the words of an array of rows; add those that change to `changes`."""
     assert isinstance(kind, ArrayKind) and kind.dtype == rows.dtype
-    assert kind.ndim == (1 if rows.flat else 2) and (rows.whole or kind.layout == "A")
+    assert kind.ndim == (1 if rows.flat else 2) and (rows.is_contiguous or kind.layout == "A")
     size = rows.dtype.itemsize
-    stride = rows.stride or rows.width
-    changes += (at, ADDRESS, (rows.place << 32) + rows.first * size)
-    changes += (at + 1, COUNT, rows.width if rows.flat else 1)
+    changes += (index, ADDRESS, (rows.place << 32) + rows.first * size)
+    changes += (index + 1, COUNT, rows.width if rows.flat else 1)
     yield from (0, 0)
-    if rows.flat:
-        yield size
-    else:
-        yield from (rows.width, stride * size, size)
+    if not rows.flat:
+        yield from (rows.width, (rows.stride or rows.width) * size)
+    yield size

@@ -1,4 +1,4 @@
-"""Which operators the native backend runs with code of its own: operator -> how to bind it."""
+"""The operators for which the native backend has its own code, and how to bind them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.category_lookup import make_encoder
-from sqlml.backends.native.rows.combinations import combined
-from sqlml.backends.native.rows.distances import nearest, pairwise
-from sqlml.backends.native.rows.impute_one_hot import (
+from sqlml.backends.native.rows.column_kernels import (
     argmax,
     checker,
     imputer,
     one_hot,
     range_checker,
 )
-from sqlml.backends.native.rows.linear import linear
+from sqlml.backends.native.rows.combinations import combination_finder
+from sqlml.backends.native.rows.distance_kernels import nearest, pairwise
+from sqlml.backends.native.rows.linear_kernels import linear
 from sqlml.backends.native.rows.matmul_tiles import Quadratic, quadratic
-from sqlml.backends.native.rows.piecewise import bspline, interpolator, searcher
+from sqlml.backends.native.rows.piecewise_kernels import bspline, interpolator, searcher
 from sqlml.backends.native.rows.sparse import normaliser, sparse_linear
 from sqlml.backends.native.text.city_hash import number_hasher, text_hasher
 from sqlml.backends.native.text.count_tokens import counter, text_encoder, text_filler
-from sqlml.backends.native.trees import Forest
-from sqlml.backends.native.trees.contributions import contributor
+from sqlml.backends.native.trees.contribution_kernel import contributor
+from sqlml.backends.native.trees.native_forest import Forest
 from sqlml.ir import reference
 from sqlml.ir.csr import ColumnSelector
 from sqlml.ir.program import Node, Program
@@ -40,14 +40,14 @@ KERNEL_FLOATS = ("float32", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A function of the arrays of nodes `inputs`, which need not be the node's own inputs."""
+    """A function of the arrays of nodes `inputs`, which may differ from the node's own inputs."""
 
     inputs: tuple[int, ...]
     function: Callable[..., Array]
 
 
 Bind = Callable[[Program, int], Bound | None]
-"""Node i of a Program, prepared; None to run the reference's own function."""
+"""Binds node i of a Program; None to run the reference's own function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,46 +58,46 @@ class Source:
     columns: Array
 
 
-def source(program: Program, i: int, dtype: str) -> Source:
-    """Where the columns of node i come from, through select, concat and a cast to `dtype`.
+def find_source(program: Program, i: int, dtype: str) -> Source:
+    """Return the origin of the columns of node i, through select, concat and a cast to `dtype`.
 
-    So a kernel that picks its columns itself reads the batch, and nothing in between is made.
+    So a kernel that picks its columns itself reads the batch, without values in between.
     """
     node = program.nodes[i]
     if node.op == "select":
-        inner = source(program, node.inputs[0], dtype)
+        inner = find_source(program, node.inputs[0], dtype)
         return Source(inner.node, inner.columns[node.attrs["indices"]])
     if node.op == "cast" and node.type.dtype == dtype:
-        inner = source(program, node.inputs[0], dtype)
-        # Only one rounding may happen, in the kernel, so what is below must not be a float cast.
+        inner = find_source(program, node.inputs[0], dtype)
+        # Only the kernel may round, so the origin must not be a float cast.
         if program.nodes[inner.node].type.dtype in KERNEL_FLOATS:
             return inner
     if node.op == "concat":
-        parts = [source(program, j, dtype) for j in node.inputs]
-        nodes = {part.node for part in parts}
-        below = program.nodes[parts[0].node].type.dtype
+        sources = [find_source(program, j, dtype) for j in node.inputs]
+        nodes = {origin.node for origin in sources}
+        below = program.nodes[sources[0].node].type.dtype
         if len(nodes) == 1 and (below == node.type.dtype or node.type.dtype == dtype):
-            return Source(parts[0].node, np.concatenate([part.columns for part in parts]))
+            return Source(sources[0].node, np.concatenate([origin.columns for origin in sources]))
     return Source(i, np.arange(node.type.width))
 
 
-def tree_ensemble(program: Program, i: int, strategy: str = "traverse") -> Bound | None:
-    """Trees by one of the kernels; None for float16, which the reference runs."""
+def bind_trees(program: Program, i: int, strategy: str = "traverse") -> Bound | None:
+    """Bind trees to a kernel; None for float16, which the reference runs."""
     node = program.nodes[i]
     e = Ensemble.of(node.attrs)
     if e.threshold.dtype.name not in KERNEL_FLOATS or e.base.dtype.name not in KERNEL_FLOATS:
         return None
-    below = source(program, node.inputs[0], e.threshold.dtype.name)
+    below = find_source(program, node.inputs[0], e.threshold.dtype.name)
     dtype = numpy_dtype(program.nodes[below.node].type.dtype)
     return Bound((below.node,), Forest(e, dtype, below.columns, strategy))
 
 
 Make = Callable[[Node, TensorType], Callable[..., Any] | None]
-"""From a node and the type of its first input to its kernel; None: the reference's function."""
+"""Returns the kernel of a node by the type of its first input; None: the reference's function."""
 
 
-def _own(make: Make) -> Bind:
-    """A kernel of the node's own inputs."""
+def _bind_inputs(make: Make) -> Bind:
+    """Bind a kernel of the node's own inputs."""
 
     def bind(program: Program, i: int) -> Bound | None:
         node = program.nodes[i]
@@ -107,9 +107,13 @@ def _own(make: Make) -> Bind:
     return bind
 
 
-def _floats(make: Make) -> Bind:
-    """A kernel of the node's own inputs of float32 or float64; the reference runs all others."""
-    return _own(lambda node, x: make(node, x) if x.dtype in KERNEL_FLOATS else None)
+def _bind_floats(make: Make) -> Bind:
+    """Bind a kernel of the node's own inputs of float32 or float64; the reference runs others."""
+    return _bind_inputs(lambda node, x: make(node, x) if x.dtype in KERNEL_FLOATS else None)
+
+
+def _with_attrs(make: Callable[..., Callable[..., Any] | None], *names: str) -> Make:
+    return lambda node, x: make(*(node.attrs[name] for name in names))
 
 
 def _select(node: Node, x: TensorType) -> Callable[..., Any] | None:
@@ -132,20 +136,20 @@ def _encode(node: Node, x: TensorType) -> Callable[..., Any]:
     categories, missing = node.attrs["categories"], node.attrs["missing"]
     if categories.dtype != object:
         return make_encoder(categories, missing)
-    of_texts = cache(lambda: text_encoder(categories, missing))
-    of_objects = cache(lambda: make_encoder(categories, missing))
-    return lambda x: of_texts()(x) if isinstance(x, TextColumn) else of_objects()(x)
+    encode_texts = cache(lambda: text_encoder(categories, missing))
+    encode_objects = cache(lambda: make_encoder(categories, missing))
+    return lambda x: (encode_texts if isinstance(x, TextColumn) else encode_objects)()(x)
 
 
 def _fill(node: Node, x: TensorType) -> Callable[..., Any]:
-    of_texts, function = text_filler(node.attrs), reference.FUNCTIONS["fill"]
-    return lambda x: of_texts(x) if isinstance(x, TextColumn) else function([x], node.attrs)
+    fill_texts, fill_values = text_filler(node.attrs), reference.FUNCTIONS["fill"]
+    return lambda x: fill_texts(x) if isinstance(x, TextColumn) else fill_values([x], node.attrs)
 
 
 def _encode_hashed(node: Node, x: TensorType) -> Callable[..., Any]:
-    hashes, missing, of_texts = node.attrs["hashes"], node.attrs["missing"], text_hasher()
+    hashes, missing, hash_texts = node.attrs["hashes"], node.attrs["missing"], text_hasher()
     encode = make_encoder(hashes.astype(np.float64), missing)
-    return lambda x: encode(of_texts(x) % (1 << 32))
+    return lambda x: encode(hash_texts(x) % (1 << 32))
 
 
 def _hash_categories(node: Node, x: TensorType) -> Callable[..., Any]:
@@ -159,8 +163,8 @@ def _one_hot(node: Node, codes: TensorType) -> Callable[..., Any] | None:
 
 
 def _argmax(node: Node, x: TensorType) -> Callable[..., Any] | None:
-    fits = len(x.shape) == 2 and x.rowwise and x.width
-    return argmax(numpy_dtype(x.dtype)) if fits else None
+    is_matrix = len(x.shape) == 2 and x.rowwise and x.width
+    return argmax(numpy_dtype(x.dtype)) if is_matrix else None
 
 
 def _require_finite(node: Node, x: TensorType) -> Callable[..., Any]:
@@ -169,11 +173,11 @@ def _require_finite(node: Node, x: TensorType) -> Callable[..., Any]:
         width = node.type.width
         low = attrs.get("low", np.full(width, -np.inf, dtype))
         high = attrs.get("high", np.full(width, np.inf, dtype))
-        fails = range_checker(low, high, bool(attrs["allow_nan"]))
+        has_refused = range_checker(low, high, bool(attrs["allow_nan"]))
     else:
-        fails = checker(dtype, bool(attrs["allow_nan"]))
+        has_refused = checker(dtype, bool(attrs["allow_nan"]))
     explain = reference.FUNCTIONS["require_finite"]
-    return lambda x: explain([x], attrs) if fails(x) else x
+    return lambda x: explain([x], attrs) if has_refused(x) else x
 
 
 def _linear(node: Node, x: TensorType) -> Callable[..., Any]:
@@ -182,44 +186,38 @@ def _linear(node: Node, x: TensorType) -> Callable[..., Any]:
 
 
 def _sum(program: Program, i: int) -> Bound | None:
-    found = Quadratic.of(program, i)
-    return None if found is None else Bound((found.node,), quadratic(found))
+    pattern = Quadratic.of(program, i)
+    return None if pattern is None else Bound((pattern.node,), quadratic(pattern))
 
 
 KERNELS: Mapping[str, Bind] = MappingProxyType(
     {
-        "tree_ensemble": tree_ensemble,
-        "tree_contributions": _floats(
+        "tree_ensemble": bind_trees,
+        "tree_contributions": _bind_floats(
             lambda node, x: contributor(node.attrs, numpy_dtype(x.dtype))
         ),
-        "select": _own(_select),
-        "cast": _own(_cast),
-        "encode": _own(_encode),
-        "encode_hashed": _own(_encode_hashed),
-        "hash_categories": _own(_hash_categories),
-        "look_up_combinations": _own(lambda node, x: combined(node.attrs)),
-        "fill": _own(_fill),
-        "one_hot": _own(_one_hot),
-        "impute": _floats(lambda node, x: imputer(node.attrs["fill"], node.attrs["missing"])),
-        "argmax": _floats(_argmax),
-        "require_finite": _floats(_require_finite),
-        "count_tokens": _own(lambda node, x: counter(node.attrs, hashed=False)),
-        "hash_tokens": _own(lambda node, x: counter(node.attrs, hashed=True)),
-        "normalise_stored": _floats(
+        "select": _bind_inputs(_select),
+        "cast": _bind_inputs(_cast),
+        "encode": _bind_inputs(_encode),
+        "encode_hashed": _bind_inputs(_encode_hashed),
+        "hash_categories": _bind_inputs(_hash_categories),
+        "look_up_combinations": _bind_inputs(lambda node, x: combination_finder(node.attrs)),
+        "fill": _bind_inputs(_fill),
+        "one_hot": _bind_inputs(_one_hot),
+        "impute": _bind_floats(_with_attrs(imputer, "fill", "missing")),
+        "argmax": _bind_floats(_argmax),
+        "require_finite": _bind_floats(_require_finite),
+        "count_tokens": _bind_inputs(lambda node, x: counter(node.attrs, hashed=False)),
+        "hash_tokens": _bind_inputs(lambda node, x: counter(node.attrs, hashed=True)),
+        "normalise_stored": _bind_floats(
             lambda node, x: normaliser(node.attrs["norm"], numpy_dtype(x.dtype))
         ),
-        "linear": _floats(_linear),
-        "pairwise": _floats(lambda node, x: pairwise(node.attrs)),
-        "nearest": _floats(lambda node, x: nearest(node.attrs)),
-        "bspline": _floats(lambda node, x: bspline(node.attrs["knots"], node.attrs["degree"])),
+        "linear": _bind_floats(_linear),
+        "pairwise": _bind_floats(lambda node, x: pairwise(node.attrs)),
+        "nearest": _bind_floats(lambda node, x: nearest(node.attrs)),
+        "bspline": _bind_floats(_with_attrs(bspline, "knots", "degree")),
         "sum": _sum,
-        "search_sorted": _floats(
-            lambda node, x: searcher(node.attrs["edges"], node.attrs["offsets"], node.attrs["side"])
-        ),
-        "interpolate": _floats(
-            lambda node, x: interpolator(
-                node.attrs["points"], node.attrs["values"], node.attrs["offsets"]
-            )
-        ),
+        "search_sorted": _bind_floats(_with_attrs(searcher, "edges", "offsets", "side")),
+        "interpolate": _bind_floats(_with_attrs(interpolator, "points", "values", "offsets")),
     }
 )

@@ -1,32 +1,31 @@
-"""`Stages`: an output as calls of the machine, of trees and over texts, one after the other.
+"""`Stages`: an output as calls of the register machine, of tree kernels and of text kernels.
 
-The machine prepares the columns that an ensemble of trees reads (imputes, scales, makes one-hot
-columns), the trees go down, and the machine makes the output of their margins. Votes and stacks
-have several such stages. A stage reads the rows, or what one stage before it has made; where it
-needs more, these lie side by side in rows of their own. A linear layer over sparse rows is a stage
-that reads texts, and columns beside them; so is what makes the values of texts dense. So is what
-hashes texts.
+The machine prepares the columns that an ensemble reads (imputes, scales, makes one-hot columns),
+the tree kernel computes margins, and the machine makes the output from them. Votes and stacks have
+several such stages. A stage reads the rows or the result of one earlier stage; if it needs more,
+these are first copied side by side. Linear layers over sparse rows, hashes of texts, and values of
+texts that become dense are stages that read texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.kernel_calls import Call, Rows
+from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
 from sqlml.backends.native.operators import KERNEL_FLOATS
-from sqlml.backends.native.rows.columns import converted, taken
-from sqlml.backends.native.rows.combinations import combining
-from sqlml.backends.native.rows.piecewise import interpolated, searched
-from sqlml.backends.native.rows.sparse import added, added_products, filled
+from sqlml.backends.native.rows.column_kernels import call_take, converted
+from sqlml.backends.native.rows.combinations import combination_finder
+from sqlml.backends.native.rows.piecewise_kernels import interpolator, searcher
+from sqlml.backends.native.rows.sparse import call_add, call_add_products, call_fill
 from sqlml.backends.native.stepwise import Stepwise
-from sqlml.backends.native.text.city_hash import hashed_numbers, hashed_texts
+from sqlml.backends.native.text.city_hash import call_hash_texts, number_hasher
 from sqlml.backends.native.text.linear_of_texts import TextSums
-from sqlml.backends.native.trees import Forest
-from sqlml.backends.native.trees.contributions import contributed
+from sqlml.backends.native.trees.contribution_kernel import contributor
+from sqlml.backends.native.trees.native_forest import Forest
 from sqlml.backends.native.vm.whole_output import Fused
 from sqlml.backends.row_blocks import Step
 from sqlml.ir.program import Node, Program, freeze
@@ -34,65 +33,32 @@ from sqlml.types import ROWS, TEXTUAL, Array, TensorType, numpy_dtype
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Machine:
-    """The value of `node`, made of the values of the nodes `reads`, side by side."""
+class _Block:
+    """A block of `rows` rows with its texts by node, and scratch places for its numbers."""
+
+    places: Iterator[int]
+    rows: int
+    texts: Mapping[int, tuple[Rows, Rows]]
+
+
+_MakeCalls = Callable[[Sequence[Rows], Rows, _Block], Iterable[Call]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stage:
+    """The value (n, width) of `node`, made by calls from the values of the nodes `reads`."""
 
     node: int
     reads: tuple[int, ...]
-    kernel: Fused
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Trees:
-    """The value of `node`, made of the value of the one node that it reads."""
-
-    node: int
-    reads: tuple[int]
-    forest: Forest
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Kernel:
-    """The value of `node`, made of the value of the one node that it reads by a kernel.
-
-    `call` takes the rows of both; the kernel writes numbers of `dtype`.
-    """
-
-    node: int
-    reads: tuple[int]
     width: int
-    call: Callable[[Rows, Rows], Call]
     dtype: np.dtype[Any]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Hashed:
-    """The value of `node`: the hashes of the texts of node `text`."""
-
-    node: int
-    text: int
-    reads: tuple[()] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sparse:
-    """The value of `node`: a linear layer over texts and the values of the nodes `reads`, or the
-    values of texts, made dense.
-
-    Each part adds its own sums to `start` (m,), in the order of the columns: those of texts, or of
-    the values of a node with their weights. The bias (m,) comes last.
-    """
-
-    node: int
-    reads: tuple[int, ...]
-    parts: tuple[TextSums | tuple[int, Array], ...]
-    start: Array
-    bias: Array | None
+    make_calls: _MakeCalls
+    forest: Forest | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stages:
-    """The stages of an output, whose rows are the value of node `rows`, its texts of `texts`."""
+    """The stages of an output; `rows` and `texts` are the nodes of its inputs."""
 
     rows: int
     texts: tuple[int, ...]
@@ -100,37 +66,34 @@ class Stages:
 
     @classmethod
     def of(cls, steps: Stepwise, output: str) -> Stages | None:
-        """None where the output needs another kernel, or the machine alone makes it."""
+        """Return None if the output needs another kernel, or the machine alone makes it."""
         program, last = steps.program, steps.program.outputs[output]
-        kinds = {i: program.nodes[i].type.dtype for i in program.inputs.values()}
-        rows, *others = [i for i, dtype in kinds.items() if dtype not in TEXTUAL] or [-1]
-        texts = tuple(i for i, dtype in kinds.items() if dtype == "string")
-        if others or rows < 0 or len(texts) + 1 < len(kinds):
+        dtypes = {i: program.nodes[i].type.dtype for i in program.inputs.values()}
+        rows, *others = [i for i, dtype in dtypes.items() if dtype not in TEXTUAL] or [-1]
+        texts = tuple(i for i, dtype in dtypes.items() if dtype == "string")
+        if others or rows < 0 or len(texts) + 1 < len(dtypes):
             return None
-        known, stages = {rows}, list[_Stage]()
+        computed, stages = {rows}, list[_Stage]()
 
-        def reach(node: int) -> bool:
-            if node not in known:
-                made = _segment(program, node, known)
-                if made is None:
-                    return False
-                stages.append(made)
-                known.add(node)
+        def add(stage: _Stage | None) -> bool:
+            if stage is None:
+                return False
+            stages.append(stage)
+            computed.add(stage.node)
             return True
 
+        def compute(node: int) -> bool:
+            return node in computed or add(_make_machine_stage(program, node, computed))
+
         for step in steps.schedule_of((output,)).steps:
-            stage = _own_stage(program, step)
-            if stage is not None:
-                if not all(map(reach, stage.reads)):
-                    return None
-                stages.append(stage)
-                known.add(step.node)
-        return cls(rows, texts, tuple(stages)) if stages and reach(last) else None
+            stage = _make_stage(program, step)
+            if stage is not None and not (all(map(compute, stage.reads)) and add(stage)):
+                return None
+        return cls(rows, texts, tuple(stages)) if stages and compute(last) else None
 
     def turn(self) -> float:
-        """Blocks of fewer rows are filled by other calls."""
-        trees = [s.forest.few_rows for s in self.stages if isinstance(s, _Trees)]
-        return min(trees, default=0)
+        """Return the rows below which a block is filled by other calls."""
+        return min((s.forest.few_rows for s in self.stages if s.forest is not None), default=0)
 
     def calls(
         self,
@@ -140,174 +103,181 @@ class Stages:
         rows: int,
         texts: Sequence[tuple[Rows, Rows]] = (),
     ) -> tuple[Call, ...]:
-        """The calls that fill `out` from whole rows `x`, for a block of so many rows.
+        """Return the calls that fill `out` from contiguous rows `x`, for a block of so many rows.
 
         texts: the addresses where each text of a column begins, and where it ends.
         """
-        made, values = list[Call](), {self.rows: x}
-        ends = dict(zip(self.texts, texts, strict=True))
+        block = _Block(places, rows, dict(zip(self.texts, texts, strict=True)))
+        values, calls, result = {self.rows: x}, list[Call](), x
         for stage in self.stages:
-            if isinstance(stage, _Hashed):
-                own = Rows(next(places), np.dtype(np.float64), 1)
-                made.append(hashed_texts(*ends[stage.text], own))
-                values[stage.node] = own
-                continue
-            if isinstance(stage, _Sparse):
-                own = Rows(next(places), stage.start.dtype, stage.start.size)
-                made += _sums(stage, values, ends, own)
-                values[stage.node] = own
-                continue
-            given, copies = _side_by_side([values[node] for node in stage.reads], places)
-            made += copies
-            if isinstance(stage, _Trees):
-                own = Rows(next(places), stage.forest.dtype, stage.forest.outputs)
-                made += stage.forest.calls(given, own, places, rows)
-            elif isinstance(stage, _Kernel):
-                own = Rows(next(places), stage.dtype, stage.width)
-                made.append(stage.call(given, own))
-            else:
-                last = stage is self.stages[-1]
-                own = Rows(next(places), stage.kernel.dtype, stage.kernel.width)
-                own = out if last and out.dtype == own.dtype else own
-                made += stage.kernel.calls(given, own, places)
-            values[stage.node] = own
-        if own is not out:
-            made.append(converted(own.line(), out.line()))
-        return tuple(made)
+            is_output = stage is self.stages[-1] and stage.dtype == out.dtype
+            result = out if is_output else Rows(next(places), stage.dtype, stage.width)
+            calls += stage.make_calls([values[node] for node in stage.reads], result, block)
+            values[stage.node] = result
+        if result is not out:
+            calls.append(converted(result.line(), out.line()))
+        return tuple(calls)
 
 
-_Stage = _Machine | _Trees | _Kernel | _Sparse | _Hashed
-
-
-def _own_stage(program: Program, step: Step) -> _Trees | _Kernel | _Sparse | _Hashed | None:
-    """A step that the machine lacks, as a stage."""
-    if isinstance(step.function, Forest):
-        (below,) = step.inputs
-        return _Trees(step.node, (below,), step.function)
-    node = program.nodes[step.node]
-    source = program.nodes[node.inputs[0]] if node.inputs else node
-    if node.op == "hash_categories" and source.type.dtype == "string":
-        return _Hashed(step.node, node.inputs[0]) if source.op == "input" else None
-    kernel = _kernel(node, source.type) if node.inputs else None
-    if kernel is not None:
-        dtype = np.dtype(np.float32 if node.type.dtype == "float32" else np.float64)
-        return _Kernel(step.node, (node.inputs[0],), node.type.width, kernel, dtype)
-    if node.op == "densify":
-        counts = TextSums.of(program, node.inputs[0])
-        start = np.full(node.type.width, node.attrs["fill"], numpy_dtype(node.type.dtype))
-        return None if counts is None else _Sparse(step.node, (), (counts,), start, None)
-    if node.op != "linear" or not program.nodes[node.inputs[0]].type.sparse:
+def _make_stage(program: Program, step: Step) -> _Stage | None:
+    """Return a step that the machine cannot do as a stage, if kernels can."""
+    i, forest = step.node, step.function
+    if isinstance(forest, Forest):
+        return _Stage(i, step.inputs, forest.outputs, forest.dtype, _tree_calls(forest), forest)
+    node = program.nodes[i]
+    if not node.inputs:
         return None
-    weights, bias = node.attrs["weights"], node.attrs["bias"]
-    parts: list[TextSums | tuple[int, Array]] = []
-    first = 0
-    for i in _side_by_side_in(program, node.inputs[0]):
-        kind = program.nodes[i].type
-        own = weights[first : first + kind.width]
-        first += kind.width
-        found = TextSums.of(program, i, own) if kind.sparse else (i, np.ascontiguousarray(own))
-        if found is None or kind.dtype != node.type.dtype:
+    below = node.inputs[0]
+    source = program.nodes[below]
+    if node.op == "hash_categories" and source.type.dtype == "string":
+        if source.op != "input":
             return None
-        parts.append(found)
-    reads = tuple(part[0] for part in parts if isinstance(part, tuple))
-    return _Sparse(step.node, reads, tuple(parts), np.zeros_like(bias), bias)
-
-
-def _kernel(node: Node, x: TensorType) -> Callable[[Rows, Rows], Call] | None:
-    """What calls the kernel of a node that the machine lacks, from its input's type."""
-    attrs = node.attrs
-    if node.op == "interpolate" and x.dtype == "float64":
-        return lambda x, out: interpolated(
-            x, attrs["points"], attrs["values"], attrs["offsets"], out
-        )
-    if node.op == "search_sorted" and x.dtype in KERNEL_FLOATS:
-        return lambda x, out: searched(x, attrs["edges"], attrs["offsets"], attrs["side"], out)
-    if node.op == "tree_contributions" and x.dtype in KERNEL_FLOATS:
-        return lambda x, out: contributed(attrs, x, out)
-    if node.op == "hash_categories":
-        return hashed_numbers
-    if node.op == "look_up_combinations" and node.type.dtype in KERNEL_FLOATS:
-        return combining(attrs)
+        double = np.dtype(np.float64)
+        return _Stage(i, (), 1, double, lambda _, out, b: [call_hash_texts(*b.texts[below], out)])
+    kernel = _find_kernel(node, source.type)
+    if kernel is not None:
+        return _Stage(i, (below,), kernel.width, kernel.dtype, _kernel_calls(kernel))
+    if node.op == "densify":
+        counts = TextSums.of(program, below)
+        start = np.full(node.type.width, node.attrs["fill"], numpy_dtype(node.type.dtype))
+        return None if counts is None else _make_sparse_stage(i, (counts,), start, None)
+    if node.op == "linear" and source.type.sparse:
+        return _make_sparse_linear_stage(program, i)
     return None
 
 
-def _side_by_side_in(program: Program, i: int) -> tuple[int, ...]:
-    """The nodes whose columns, side by side, are those of node i."""
+def _tree_calls(forest: Forest) -> _MakeCalls:
+    return lambda values, out, block: forest.calls(values[0], out, block.places, block.rows)
+
+
+def _kernel_calls(kernel: RowKernel) -> _MakeCalls:
+    return lambda values, out, block: [kernel.call(values[0], out)]
+
+
+def _find_kernel(node: Node, x: TensorType) -> RowKernel | None:
+    """Return the kernel of a node that the machine cannot do, by its input's type."""
+    attrs = node.attrs
+    if node.op == "interpolate" and x.dtype == "float64":
+        return interpolator(attrs["points"], attrs["values"], attrs["offsets"])
+    if node.op == "search_sorted" and x.dtype in KERNEL_FLOATS:
+        double = np.dtype(np.float64)
+        return searcher(attrs["edges"], attrs["offsets"], attrs["side"], double)
+    if node.op == "tree_contributions" and x.dtype in KERNEL_FLOATS:
+        return contributor(attrs, numpy_dtype(x.dtype))
+    if node.op == "hash_categories":
+        return number_hasher()
+    if node.op == "look_up_combinations" and node.type.dtype in KERNEL_FLOATS:
+        return combination_finder(attrs)
+    return None
+
+
+_Part = TextSums | tuple[int, Array]
+"""Summands of a sparse layer: those of texts, or a node and the weights of its columns."""
+
+
+def _make_sparse_linear_stage(program: Program, i: int) -> _Stage | None:
     node = program.nodes[i]
-    return node.inputs if node.op == "concat" else (i,)
+    weights, bias = node.attrs["weights"], node.attrs["bias"]
+    below = program.nodes[node.inputs[0]]
+    parts: list[_Part] = []
+    first = 0
+    for j in below.inputs if below.op == "concat" else node.inputs[:1]:
+        kind = program.nodes[j].type
+        part_weights = weights[first : first + kind.width]
+        first += kind.width
+        part: _Part | None = (j, np.ascontiguousarray(part_weights))
+        if kind.sparse:
+            part = TextSums.of(program, j, part_weights)
+        if part is None or kind.dtype != node.type.dtype:
+            return None
+        parts.append(part)
+    return _make_sparse_stage(i, parts, np.zeros_like(bias), bias)
 
 
-def _sums(
-    stage: _Sparse, values: Mapping[int, Rows], texts: Mapping[int, tuple[Rows, Rows]], out: Rows
-) -> Iterator[Call]:
-    """The calls that write a layer over sparse rows to `out`."""
-    yield filled(stage.start, out)
-    for part in stage.parts:
-        if isinstance(part, TextSums):
-            yield from part.calls(*texts[part.node], out)
-        else:
-            node, weights = part
-            yield added_products(values[node], weights, out)
-    if stage.bias is not None:
-        yield added(stage.bias, out)
+def _make_sparse_stage(
+    node: int, parts: Sequence[_Part], start: Array, bias: Array | None
+) -> _Stage:
+    """Return a stage that adds the parts to `start` (m,) in order, and the bias (m,) last."""
+    reads = tuple(part[0] for part in parts if isinstance(part, tuple))
+
+    def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterator[Call]:
+        dense = iter(values)
+        yield call_fill(start, out)
+        for part in parts:
+            if isinstance(part, TextSums):
+                yield from part.calls(*block.texts[part.node], out)
+            else:
+                yield call_add_products(next(dense), part[1], out)
+        if bias is not None:
+            yield call_add(bias, out)
+
+    return _Stage(node, reads, start.size, start.dtype, make_calls)
 
 
-def _segment(program: Program, node: int, known: Collection[int]) -> _Machine | None:
-    """The machine's part from known values to a node; None where it lacks an operator."""
-    live, reads, found = {node}, set[int](), list[int]()
+def _make_machine_stage(program: Program, node: int, computed: Collection[int]) -> _Stage | None:
+    """Return the machine's code from computed values to a node; None if it lacks an operator."""
+    live, reads, missing = {node}, set[int](), list[int]()
     for i in range(node, -1, -1):
         if i not in live:
             continue
-        if i in known:
+        if i in computed:
             reads.add(i)
         elif program.nodes[i].op == "input":
             return None
         else:
-            found.append(i)
+            missing.append(i)
             live.update(program.nodes[i].inputs)
     if not reads:
         return None
     order = tuple(sorted(reads))
-    nodes, place = _inputs([program.nodes[i].type for i in order])
-    where = dict(zip(order, place, strict=True))
-    for i in reversed(found):
-        own = program.nodes[i]
-        where[i] = len(nodes)
-        nodes.append(Node(own.op, tuple(where[j] for j in own.inputs), own.attrs, own.type))
-    part = Program(tuple(nodes), {_NAME: 0}, {_NAME: where[node]})
-    kernel = Fused.of(part, _NAME, single=True)
-    return None if kernel is None else _Machine(node, order, kernel)
+    nodes, inputs = _make_inputs([program.nodes[i].type for i in order])
+    positions = dict(zip(order, inputs, strict=True))
+    for i in reversed(missing):
+        old = program.nodes[i]
+        positions[i] = len(nodes)
+        nodes.append(Node(old.op, tuple(positions[j] for j in old.inputs), old.attrs, old.type))
+    segment = Program(tuple(nodes), {_NAME: 0}, {_NAME: positions[node]})
+    kernel = Fused.of(segment, _NAME, single=True)
+    if kernel is None:
+        return None
+
+    def make_calls(values: Sequence[Rows], out: Rows, block: _Block) -> Iterable[Call]:
+        x, copies = _concatenate(values, block.places)
+        return (*copies, *kernel.calls(x, out, block.places))
+
+    return _Stage(node, order, kernel.width, kernel.dtype, make_calls)
 
 
 _NAME = "rows"
 
 
-def _inputs(kinds: Sequence[TensorType]) -> tuple[list[Node], list[int]]:
-    """The input of a part, and the nodes of it that are values of these types."""
+def _make_inputs(kinds: Sequence[TensorType]) -> tuple[list[Node], list[int]]:
+    """Return the nodes of a segment's input, and those that are values of these types."""
+
+    def make_input(kind: TensorType) -> Node:
+        attrs = {"name": _NAME, "dtype": kind.dtype, "width": kind.width}
+        return Node("input", (), freeze(attrs), kind)
+
     if len(kinds) == 1 and kinds[0].dtype in KERNEL_FLOATS:
-        return [_input(kinds[0])], [0]
+        return [make_input(kinds[0])], [0]
+    # A float32 is exact as a float64, and so is an integer of a search.
     width = sum(kind.width for kind in kinds)
-    nodes, first = [_input(TensorType("float64", (ROWS, width)))], 0
-    for kind in kinds:  # a float32 is exact as a float64, and so is a whole number of a search
+    nodes, first = [make_input(TensorType("float64", (ROWS, width)))], 0
+    for kind in kinds:
         columns = freeze({"indices": np.arange(first, first + kind.width)})
         nodes.append(Node("select", (0,), columns, kind))
         first += kind.width
     return nodes, list(range(1, len(nodes)))
 
 
-def _input(kind: TensorType) -> Node:
-    attrs = {"name": _NAME, "dtype": kind.dtype, "width": kind.width}
-    return Node("input", (), freeze(attrs), kind)
-
-
-def _side_by_side(parts: Sequence[Rows], places: Iterator[int]) -> tuple[Rows, list[Call]]:
-    """Rows that hold several rows' numbers, and the calls that copy them there."""
+def _concatenate(parts: Sequence[Rows], places: Iterator[int]) -> tuple[Rows, list[Call]]:
+    """Return rows with the columns of several rows, and the calls that copy them there."""
     if len(parts) == 1:
         return parts[0], []
-    whole = Rows(next(places), np.dtype(np.float64), sum(part.width for part in parts))
+    combined = Rows(next(places), np.dtype(np.float64), sum(part.width for part in parts))
     calls, first = list[Call](), 0
     for part in parts:
-        own = whole.columns(slice(first, first + part.width))
-        calls.append(taken(part, np.arange(part.width), own))
+        target = combined.select(slice(first, first + part.width))
+        calls.append(call_take(part, np.arange(part.width), target))
         first += part.width
-    return whole, calls
+    return combined, calls

@@ -1,7 +1,7 @@
-"""`StepFiller`: an output of a Program that runs step by step, written where it shall be.
+"""`StepFiller`: an output of a Program that runs step by step, written in place.
 
-A row of a model takes some microseconds, and what stands around the kernels counts: no names, no
-copies of the rows, no result that is copied into another.
+Scoring a row takes some microseconds, so work around the kernels counts: there are no names, no
+copies of the rows, and no copies of results.
 """
 
 from __future__ import annotations
@@ -17,32 +17,31 @@ from sqlml.backends.native.jit.specialise import COUNT, helper, reads, specialis
 from sqlml.backends.native.kernel_calls import ADDRESS, INPUT, RESULT, SCRATCH, KernelCalls, Rows
 from sqlml.backends.native.stages import Stages
 from sqlml.backends.native.stepwise import Stepwise
-from sqlml.backends.native.vm.assemble import below
+from sqlml.backends.native.vm.assemble import find_upper_bound
 from sqlml.errors import SqlmlError
 from sqlml.types import Array, numpy_dtype
 
-# `follow`: machine code that makes the calls of a table one after the other (`kernel_calls.py`).
+# `follow`: machine code that makes the calls of a table in order (`kernel_calls.py`).
 #
-# The row path of DuckDB follows a table for its vectors of rows. `Follower` does it for rows and
-# texts that Python holds: one call in place of many, each of which would take some microseconds.
+# DuckDB's row path follows a table for its vectors of rows. `Follower` does so for rows and texts
+# that Python holds: one Python call instead of many, each of which takes some microseconds.
 
 
 ALIGN = 64
 
-BLOCK_BYTES, MOST_ROWS = 4 << 20, 512
-"""Most bytes of the numbers between of a block of rows, if it has more than one, and most rows."""
+BLOCK_BYTES, MAX_BLOCK_ROWS = 4 << 20, 512
+"""The most bytes of scratch numbers of a block with several rows, and the most rows."""
 
 
 class Follower:
-    """Calls for rows, results, texts, and numbers between. Thread-safe.
+    """Makes calls for rows, results, texts and scratch numbers. Thread-safe.
 
     Args:
-        table: what `calls` wrote down.
-        ends: how many of the places between are given: those of the texts' addresses, which come
-            first.
+        table: the encoded `calls`.
+        ends: the number of scratch places that hold the texts' addresses; they come first.
 
     Attributes:
-        block: how many rows are scored together at most.
+        block: the most rows that are scored together.
     """
 
     def __init__(self, calls: KernelCalls, table: Array, ends: int) -> None:
@@ -50,100 +49,91 @@ class Follower:
         self._sizes = np.array(calls.scratch()[ends:], np.int64)
         self._table, self._count = table, len(calls.calls)
         self._words = calls.most_words()
-        self.block = max(1, min(MOST_ROWS, BLOCK_BYTES // max(1, int(self._sizes.sum()))))
+        self.block = max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(1, int(self._sizes.sum()))))
         byte = (reads(np.uint8, 2, "C"), reads(np.int64, 2, "C"), writes(np.uint8, 2))
-        counts = (COUNT,) * 5
-        table_kind = reads(np.int64, 1, "C")
-        self._run = specialise(follow_blocks, (table_kind, *counts, table_kind, *byte))
+        integers = reads(np.int64, 1, "C")
+        self._run = specialise(follow_blocks, (integers, (COUNT,) * 5, integers, *byte))
 
     def run(self, x: Array, ends: Array, out: Array, first: int, stop: int, block: int) -> int:
-        """Score rows from `first` on, `block` of them together; the first one of a block that is
-        refused, or `stop`.
+        """Score rows from `first` on in blocks; return the first row of a refused block, or `stop`.
 
         x: (n, w), and out: (n, k), of the dtypes of the calls. ends: int64 (m, n), the addresses
         where the texts of a column begin, and where they end, column by column.
         """
-        bytes_of = x.view(np.uint8), ends, out.view(np.uint8)
-        counts = self._count, self._words, block, first, stop
-        found: int = self._run(self._table, *counts, self._sizes, *bytes_of)
-        return found
+        counts = (self._count, self._words, block, first, stop)
+        arrays = (x.view(np.uint8), ends, out.view(np.uint8))
+        position: int = self._run(self._table, counts, self._sizes, *arrays)
+        return position
 
 
 @helper
 def aligned(number: Any) -> Any:
-    """The next address that a cache line begins with."""
+    """Return the next address at which a cache line begins."""
     return (number + ALIGN - 1) // ALIGN * ALIGN
 
 
 @helper
 def follow(table: Any, calls: Any, rows: Any, places: Any, words: Any) -> Any:
-    """Make the calls of a table for a block of rows; the first result other than -1, else -1."""
-    at = 0
+    """Make the calls of a table for a block of rows; return the first result but -1, or -1."""
+    index = 0
     for _ in range(calls):
-        address, size, changes = table[at], table[at + 1], table[at + 2]
-        at += 3
+        address, size, changes = table[index], table[index + 1], table[index + 2]
+        index += 3
         for i in range(size):
-            words[i] = table[at + i]
-        at += size
+            words[i] = table[index + i]
+        index += size
         for _ in range(changes):
-            what, value = table[at + 1], table[at + 2]
-            if what == ADDRESS:
-                words[table[at]] = places[value >> 32] + (value & 0xFFFFFFFF)
+            setting, value = table[index + 1], table[index + 2]
+            if setting == ADDRESS:
+                words[table[index]] = places[value >> 32] + (value & 0xFFFFFFFF)
             else:
-                words[table[at]] = value * rows
-            at += 3
-        found = call_1(address, words.ctypes.data)
-        if found >= 0 or found < -1:
-            return found
+                words[table[index]] = value * rows
+            index += 3
+        result = call_1(address, words.ctypes.data)
+        if result >= 0 or result < -1:
+            return result
     return -1
 
 
-def follow_blocks(
-    table: Any,
-    calls: Any,
-    most: Any,
-    block: Any,
-    first: Any,
-    stop: Any,
-    sizes: Any,
-    x: Any,
-    ends: Any,
-    out: Any,
-) -> Any:
-    """Make the calls for each block of rows; where they end (`Follower.run`).
+def follow_blocks(table: Any, counts: Any, sizes: Any, x: Any, ends: Any, out: Any) -> Any:
+    """Make the calls for each block of rows; return where they end (`Follower.run`).
 
-    most: words of a call. sizes: bytes a row of each place between. x, out: bytes (n, w), (n, k).
+    Args:
+        counts: calls of the table, words of the longest call, rows per block, first row, and stop.
+        sizes: bytes per row of each scratch place.
+        x, ends, out: bytes (n, w), int64 (m, n), and bytes (n, k).
     """
-    rows, count, between = out.shape[0], ends.shape[0], sizes.size
+    calls, max_words, block, first, stop = counts
+    rows, text_places, scratch_places = out.shape[0], ends.shape[0], sizes.size
     block = min(block, stop - first)
-    taken = ALIGN
-    for i in range(between):
-        taken += aligned(sizes[i] * block)
-    room = most + 2 + count + between
-    held_at = malloc(8 * room + taken)
-    if held_at == 0:
+    scratch_bytes = ALIGN
+    for i in range(scratch_places):
+        scratch_bytes += aligned(sizes[i] * block)
+    word_count = max_words + 2 + text_places + scratch_places
+    buffer_address = malloc(8 * word_count + scratch_bytes)
+    if buffer_address == 0:
         return first
-    held = words_at(held_at, room)
-    words, places = held[:most], held[most:]
-    at = aligned(held_at + 8 * room)
-    for i in range(between):
-        places[2 + count + i] = at
-        at += aligned(sizes[i] * block)
+    buffer = words_at(buffer_address, word_count)
+    words, places = buffer[:max_words], buffer[max_words:]
+    address = aligned(buffer_address + 8 * word_count)
+    for i in range(scratch_places):
+        places[2 + text_places + i] = address
+        address += aligned(sizes[i] * block)
     while first < stop:
-        here = min(block, stop - first)
+        block_rows = min(block, stop - first)
         places[0] = np.int64(x.ctypes.data) + first * x.shape[1]
         places[1] = np.int64(out.ctypes.data) + first * out.shape[1]
-        for i in range(count):
+        for i in range(text_places):
             places[2 + i] = np.int64(ends.ctypes.data) + 8 * (i * rows + first)
-        if follow(table, calls, here, places, words) != -1:
+        if follow(table, calls, block_rows, places, words) != -1:
             break
-        first += here
-    free(held_at)
+        first += block_rows
+    free(buffer_address)
     return first
 
 
-MANY = 2048
-"""Rows of a batch that is not small."""
+MANY_ROWS = 2048
+"""A number of rows that is not few."""
 
 
 class StepFiller:
@@ -160,20 +150,20 @@ class StepFiller:
         self.input = numpy_dtype(program.nodes[node].type.dtype)
         self.dtype = numpy_dtype(kind.dtype)
         self.width = kind.width
-        self.below = below(program, program.outputs[output])
+        self.below = find_upper_bound(program, program.outputs[output])
         self._node = node
-        self._made = program.outputs[output]
+        self._output = program.outputs[output]
         self._plan = steps.schedule_of((output,))
         self._constants = steps.constants
         self._rows = steps.rows
-        start = columns[0] if columns else 0
+        first = columns[0] if columns else 0
         self._slice: slice | None = None
-        if list(columns) == list(range(start, start + len(columns))):
-            self._slice = slice(start, start + len(columns))
+        if list(columns) == list(range(first, first + len(columns))):
+            self._slice = slice(first, first + len(columns))
         self._columns = np.array(columns, np.int64)
 
     def fill(self, x: Array, out: Array) -> int:
-        """Write what the steps make of rows `x` into `out`, block by block (`Filler.fill`)."""
+        """Write the results for rows `x` into `out`, block by block (`Filler.fill`)."""
         for start in range(0, x.shape[0], self._rows):
             block = x[start : start + self._rows]
             values = dict(self._constants)
@@ -186,17 +176,18 @@ class StepFiller:
                     self._plan.run(values)
             except SqlmlError:
                 return start
-            out[start : start + self._rows] = values[self._made]
+            out[start : start + self._rows] = values[self._output]
         return -1
 
 
 class TextFiller:
-    """One output of a matrix and columns of texts, as calls of kernels alone. Thread-safe.
+    """One output of a matrix and columns of texts, as kernel calls alone. Thread-safe.
 
     Attributes:
-        input, columns: dtype and width of the matrix; dtype, width: of the output.
-        rows, texts: the Program's nodes of the matrix and of the texts; reads_rows: whether the
-            output needs the matrix.
+        input, columns: dtype and width of the matrix.
+        dtype, width: of the output.
+        rows, texts: the Program's nodes of the matrix and of the texts.
+        reads_rows: True if the output needs the matrix.
     """
 
     def __init__(self, steps: Stepwise, output: str, stages: Stages) -> None:
@@ -208,28 +199,32 @@ class TextFiller:
         self.reads_rows = stages.rows in steps.schedule_of((output,)).inputs.values()
         self.turn, self.calls = stages.turn, stages.calls
         self.columns = program.nodes[stages.rows].type.width
-        self._made: dict[bool, Follower | None] = {}
+        self._output: dict[bool, Follower | None] = {}
 
     def follower(self, rows: int) -> Follower | None:
-        """What scores a batch of so many rows; None where numba itself runs a kernel.
+        """Return the Follower for a batch of so many rows; None if numba itself runs a kernel.
 
         Raises:
             NotReady: a kernel is being compiled, and the caller need not wait.
         """
-        few = rows < self.turn()
-        if few not in self._made:
+        is_few = rows < self.turn()
+        if is_few not in self._output:
             places = itertools.count(SCRATCH)
-            flat = [Rows(next(places), np.dtype(np.int64), 1, flat=True) for _ in 2 * self.texts]
-            ends = list(zip(flat[::2], flat[1::2], strict=True))
+            address_columns = [
+                Rows(next(places), np.dtype(np.int64), 1, flat=True) for _ in 2 * self.texts
+            ]
+            ends = list(zip(address_columns[::2], address_columns[1::2], strict=True))
             x, out = Rows(INPUT, self.input, self.columns), Rows(RESULT, self.dtype, self.width)
-            calls = KernelCalls(self.calls(x, out, places, 1 if few else MANY, ends))
+            calls = KernelCalls(self.calls(x, out, places, 1 if is_few else MANY_ROWS, ends))
             table = calls.words()
-            self._made[few] = None if table is None else Follower(calls, table, len(flat))
-        return self._made[few]
+            self._output[is_few] = (
+                None if table is None else Follower(calls, table, len(address_columns))
+            )
+        return self._output[is_few]
 
 
 class StagedFiller(StepFiller):
-    """A `StepFiller` that can write down its steps as calls of kernels."""
+    """A `StepFiller` that can record its steps as kernel calls."""
 
     def __init__(
         self, steps: Stepwise, output: str, columns: Sequence[int], width: int, stages: Stages

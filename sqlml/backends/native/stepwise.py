@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.operators import KERNELS, Bound, tree_ensemble
+from sqlml.backends.native.operators import KERNELS, Bound, bind_trees
 from sqlml.backends.native.vm.whole_output import TreeTail
 from sqlml.backends.row_blocks import Schedule, Step, make_schedule, measure_row_bytes, run_blocks
 from sqlml.ir import reference, store
@@ -19,74 +19,75 @@ from sqlml.ir.program import Node, Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array
 
-# `in_place`: an operator that nobody else's input depends on writes over that input.
+# In-place operators: an operator overwrites an input that no other node reads.
 #
-# Chen's thesis, section 3.2: a value whose only reader makes a value of the same type gives it
-# its memory. A chain of such operators then works in one buffer, which stays in the cache.
+# Chen's thesis, section 3.2: a value whose only reader makes a value of the same type gives it its
+# memory. A chain of such operators then works in one buffer, which stays in the cache.
 
 
 FRESH = frozenset({*UFUNCS, "linear"})
-"""Operators whose result is an array of its own, and never a view of an input."""
+"""Operators whose result is a new array, and never a view of an input."""
 
 
-def in_place(program: Program) -> dict[int, Callable[..., Array]]:
-    """Node -> function of its inputs that returns one of them, written over."""
+def find_in_place_operators(program: Program) -> dict[int, Callable[..., Array]]:
+    """Return node -> a function of its inputs that overwrites and returns one of them."""
     uses = Counter(j for node in program.nodes for j in node.inputs)
     uses.update(program.outputs.values())
-    made: dict[int, Callable[..., Array]] = {}
+    functions: dict[int, Callable[..., Array]] = {}
     for i, node in enumerate(program.nodes):
         ufunc = UFUNCS.get(node.op)
         if ufunc is None:
             continue
-        for place, j in enumerate(node.inputs):
+        for position, j in enumerate(node.inputs):
             below = program.nodes[j]
             if below.op in FRESH and below.type == node.type and node.type.rowwise and uses[j] == 1:
-                made[i] = _over(ufunc, place)
+                functions[i] = _write_over(ufunc, position)
                 break
-    return made
+    return functions
 
 
-def _over(ufunc: np.ufunc, place: int) -> Callable[..., Any]:
-    return lambda *args: ufunc(*args, out=args[place])
+def _write_over(ufunc: np.ufunc, position: int) -> Callable[..., Any]:
+    return lambda *args: ufunc(*args, out=args[position])
 
 
 BLOCK_BYTES = 4 << 20
-"""Memory that the intermediate values of one block may take.
+"""Memory of the intermediate values of one block.
 
-They stay in the processor's cache from one operator to the next, which is what fusing chains of
-injective operators is for (Chen's thesis, section 4.2): against blocks of 16 MB, 20 kinds of models
-ran 0.97 to 1.6 times as fast, 1.13 in the mean. Fusing on top of it gained 0.95 to 1.1.
+They stay in the processor's cache from one operator to the next, the purpose of fusing chains of
+injective operators (Chen's thesis, section 4.2): compared with blocks of 16 MB, 20 kinds of models
+ran 0.97 to 1.6 times as fast, 1.13 on average. Fusing in addition gained 0.95 to 1.1.
 """
 
 FEWEST_ROWS, FEWEST_BYTES = 16, 16 << 20
-"""Blocks of wide rows have so many of them, if these do not take more memory than that."""
+"""Blocks of wide rows have at least FEWEST_ROWS, if these take no more memory than FEWEST_BYTES."""
 
 TREE_ROWS = 512
-"""Most rows of a block where there are trees, whose kernels look at as many at a time."""
+"""The fewest rows of a block with trees, whose kernels process as many at a time."""
 
 MOST_ROWS = 1 << 15
 
 
 class Stepwise:
-    """A Program, each of whose operators is bound to a kernel or to numpy. Thread-safe.
+    """A Program whose operators are bound to kernels or to numpy. Thread-safe.
 
-    `strategy` is that of its trees. `rows` are the most of a block, `constants` the values of nodes
-    that do not depend on rows.
+    Attributes:
+        rows: the most rows of a block.
+        constants: the values of nodes that do not depend on rows.
     """
 
     def __init__(self, program: Program, strategy: str = "traverse") -> None:
         self.program = program
         size = measure_row_bytes(program)
-        trees = any(node.op == "tree_ensemble" for node in program.nodes)
-        fewest = min(TREE_ROWS if trees else FEWEST_ROWS, FEWEST_BYTES // size)
+        has_trees = any(node.op == "tree_ensemble" for node in program.nodes)
+        fewest = min(TREE_ROWS if has_trees else FEWEST_ROWS, FEWEST_BYTES // size)
         self.rows = int(np.clip(BLOCK_BYTES // size, max(1, fewest), MOST_ROWS))
         self.constants: dict[int, Array] = {}
         steps: dict[int, Step] = {}
-        over = in_place(program)
+        in_place = find_in_place_operators(program)
         for i, node in enumerate(program.nodes):
             if node.op == "input":
                 continue
-            bound = Bound(node.inputs, over[i]) if i in over else bind(program, i, strategy)
+            bound = Bound(node.inputs, in_place[i]) if i in in_place else bind(program, i, strategy)
             if node.type.rowwise:
                 steps[i] = Step(i, bound.inputs, bound.function)
             else:
@@ -109,13 +110,13 @@ class Stepwise:
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         plan = self.schedule_of(names)
 
-        def block(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        def run_block(arrays: Mapping[str, Array]) -> dict[str, Array]:
             return self._run_block(arrays, plan, names)
 
-        return run_blocks(self.program, inputs, plan.inputs, names, self.rows, block)
+        return run_blocks(self.program, inputs, plan.inputs, names, self.rows, run_block)
 
     def schedule_of(self, outputs: tuple[str, ...]) -> Schedule:
-        """The steps that these outputs need."""
+        """Return the steps that these outputs need."""
         plan = self._schedules.get(outputs)
         if plan is None:
             plan = make_schedule(self.program, self._steps, outputs, self.constants)
@@ -127,27 +128,27 @@ class Stepwise:
         values = dict(self.constants)
         for i in plan.inputs.values():
             array = reference.convert_input(self.program.nodes[i], arrays)
-            texts = isinstance(array, TextColumn)
-            values[i] = array if texts or array.flags.aligned else array.copy()
+            is_text = isinstance(array, TextColumn)
+            values[i] = array if is_text or array.flags.aligned else array.copy()
         with np.errstate(all="ignore"):
             plan.run(values)
         return {name: values[self.program.outputs[name]] for name in outputs}
 
 
-def _sampling(node: Node) -> Callable[..., Array]:
-    """Contributions of a Program, which runs by kernels."""
+def _sample_by_kernels(node: Node) -> Callable[..., Array]:
+    """Return a function that samples contributions of a Program with kernels."""
     inner = Stepwise(store.loads(node.attrs["program"].tobytes()))
     return lambda *args: sample_contributions(lambda rows: inner.run(rows)["y"], args, node.attrs)
 
 
 def bind(program: Program, i: int, strategy: str = "traverse") -> Bound:
-    """Node i made ready to run on arrays of the host, trees by `strategy`."""
+    """Prepare node i to run on arrays of the host, trees by `strategy`."""
     node = program.nodes[i]
     make = KERNELS.get(node.op)
     if node.op == "tree_ensemble":
-        make = partial(tree_ensemble, strategy=strategy)
+        make = partial(bind_trees, strategy=strategy)
     if node.op == "sampled_contributions":
-        return Bound(node.inputs, _sampling(node))
+        return Bound(node.inputs, _sample_by_kernels(node))
     bound = None if make is None else make(program, i)
     if bound is not None:
         return bound

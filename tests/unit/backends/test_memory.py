@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sqlml.backends.native.stepwise import Stepwise, in_place
+from sqlml.backends.native.stepwise import Stepwise, find_in_place_operators
 from sqlml.backends.row_blocks import measure_row_bytes
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
@@ -144,5 +144,5 @@ def test_views_constants_and_inputs_are_never_written_over() -> None:
     other = b.op("neg", b.op("cast", x, dtype="float64"))  # maybe the batch itself
     wide = b.op("add", b.op("sum", b.op("square", x), axis=1), b.op("abs", x))
     program = b.build({"transform": b.op("concat", kept, other, wide)})
-    changed = {program.nodes[i].op for i in in_place(program)}
+    changed = {program.nodes[i].op for i in find_in_place_operators(program)}
     assert changed == {"add"}  # of abs(x), which is as wide as the sum and read by no other

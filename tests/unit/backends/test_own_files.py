@@ -156,7 +156,7 @@ import resource
 from pathlib import Path
 import numpy as np
 from sqlml.backends import costs
-from sqlml.backends.native.rows.linear import linear
+from sqlml.backends.native.rows.linear_kernels import linear
 resource.setrlimit(resource.RLIMIT_FSIZE, (400, 400))
 try:
     costs.save_costs({name: 1.0 for name in costs.SHIPPED})

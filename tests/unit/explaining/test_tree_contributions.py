@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sqlml.backends.native.trees.contributions import ROWS, contributor
+from sqlml.backends.native.trees.contribution_kernel import ROWS, contributor
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference

@@ -20,7 +20,7 @@ from sqlml.backends.native.jit.argument_kinds import ArrayKind
 from sqlml.backends.native.jit.process_memory import bytes_at
 from sqlml.backends.native.jit.specialise import COUNT, called, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import INPUT, MEMORY, RESULT, Call, KernelCalls, Rows
-from sqlml.backends.native.rows.columns import converted, shifted
+from sqlml.backends.native.rows.column_kernels import converted, shifted
 from sqlml.backends.native.text.count_tokens import TABLE, table
 from sqlml.backends.native.text.token_kernels import find_word, hash_bytes
 from sqlml.ir.program import Program

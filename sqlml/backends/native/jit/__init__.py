@@ -1,1 +1,4 @@
-"""Kernels compiled once per signature, and their machine code kept on disk."""
+"""Compile a kernel once per signature, and keep its machine code on disk.
+
+`specialise.py` is the entry: a Python function and a signature go in, a callable comes out.
+"""

@@ -1,4 +1,4 @@
-"""What kernels take: the types of their arguments, said without numba.
+"""The types of kernels' arguments, described without numba.
 
 A process that finds all its kernels on disk never imports numba.
 """
@@ -22,7 +22,7 @@ Layout = Literal["A", "C"]
 
 @dataclass(frozen=True, slots=True)
 class ArrayKind:
-    """Arrays of a dtype in native byte order: C-contiguous ones, or with layout "A" any."""
+    """Arrays of a dtype in native byte order; C-contiguous, or with layout "A" of any strides."""
 
     dtype: np.dtype[Any]
     ndim: int
@@ -31,38 +31,31 @@ class ArrayKind:
 
 
 Kind = ArrayKind | Literal["count", "flag", "nothing"] | tuple["Kind", ...]
-"""The type of an argument; a tuple of kinds is that of a tuple."""
+"""The type of an argument; the type of a tuple is a tuple of kinds."""
 
 Signature = tuple[Kind, ...]
-"""Kinds, one for each argument."""
+"""The kinds of a kernel's arguments."""
 
+# Kinds of a bool, of an int (int64 in the kernel), and of None, for which no code is compiled.
 FLAG: Kind = "flag"
-"""The kind of a bool argument."""
-
 COUNT: Kind = "count"
-"""The kind of an int argument, which is an int64 in the kernel."""
-
 NOTHING: Kind = "nothing"
-"""The kind of None: code for something that is absent is not compiled."""
 
 
 def reads(dtype: npt.DTypeLike, ndim: int, layout: Layout = "A") -> Kind:
-    """The kind of an array that is only read: of any strides with layout "A"."""
+    """Return the kind of an array that is only read, of any strides with layout "A"."""
     return ArrayKind(np.dtype(dtype), ndim, layout, True)
 
 
 def writes(dtype: npt.DTypeLike, ndim: int) -> Kind:
-    """The kind of a contiguous array that the kernel fills."""
+    """Return the kind of a contiguous array that the kernel fills."""
     return ArrayKind(np.dtype(dtype), ndim, "C", False)
 
 
 def kinds_of(*constants: Any) -> Signature:
-    """The kinds of what a kernel is given with each call.
+    """Return the kinds of a kernel's constants, whose arrays are contiguous and only read.
 
-    Arrays are contiguous and only read; besides them there are tuples of such, bools, ints and
-    None.
-
-    >>> spelled(kinds_of(np.zeros((2, 1)), (3, True), None))
+    >>> spell_kind(kinds_of(np.zeros((2, 1)), (3, True), None))
     "(['C2r', '<f8'], ('count', 'flag'), 'nothing')"
     """
     return tuple(map(_kind_of, constants))
@@ -78,69 +71,69 @@ def _kind_of(value: Any) -> Kind:
     return FLAG if isinstance(value, bool) else COUNT
 
 
-def spelled(kind: Kind) -> str:
-    """A text for a kind, equal in every process.
+def spell_kind(kind: Kind) -> str:
+    """Return a text for a kind, equal in every process.
 
-    >>> spelled((COUNT, reads("f4", 2), writes([("a", "u4")], 1)))
+    >>> spell_kind((COUNT, reads("f4", 2), writes([("a", "u4")], 1)))
     "('count', ['A2r', '<f4'], ['C1w', [('a', '<u4')]])"
     """
-    return repr(_plain(kind))
+    return repr(_to_literal(kind))
 
 
-def read_kind(text: str) -> Kind:
-    """The kind that `spelled` made a text for.
+def parse_kind(text: str) -> Kind:
+    """Return the kind that `spell_kind` wrote as `text`.
 
-    >>> read_kind("('count', ['A2r', '<f4'])") == (COUNT, reads("f4", 2))
+    >>> parse_kind("('count', ['A2r', '<f4'])") == (COUNT, reads("f4", 2))
     True
     """
-    return _of_plain(ast.literal_eval(text))
+    return _from_literal(ast.literal_eval(text))
 
 
-def _plain(kind: Kind) -> Any:
-    """A kind as literals: an array as a list, a tuple as one."""
+def _to_literal(kind: Kind) -> Any:
+    """Return a kind as literals: an array as a list, a tuple as a tuple."""
     if isinstance(kind, ArrayKind):
         layout = f"{kind.layout}{kind.ndim}{'r' if kind.readonly else 'w'}"
         return [layout, np.lib.format.dtype_to_descr(kind.dtype)]
-    return kind if isinstance(kind, str) else tuple(map(_plain, kind))
+    return kind if isinstance(kind, str) else tuple(map(_to_literal, kind))
 
 
-def _of_plain(literal: Any) -> Kind:
+def _from_literal(literal: Any) -> Kind:
     if isinstance(literal, list):
         (layout, ndim, mode), dtype = literal
         return ArrayKind(np.lib.format.descr_to_dtype(dtype), int(ndim), layout, mode == "r")
-    return tuple(map(_of_plain, literal)) if isinstance(literal, tuple) else literal
+    return tuple(map(_from_literal, literal)) if isinstance(literal, tuple) else literal
 
 
-def numba_type(kind: Kind) -> Any:
-    """numba's own type."""
+def to_numba_type(kind: Kind) -> Any:
+    """Return numba's type for a kind."""
     from numba import from_dtype, types  # only to compile
 
     if isinstance(kind, ArrayKind):
         dtype: Any = from_dtype(kind.dtype)
         return types.Array(dtype, kind.ndim, kind.layout, readonly=kind.readonly)
     if isinstance(kind, tuple):
-        made: Callable[..., Any] = types.Tuple
-        return made([numba_type(part) for part in kind])
+        make_tuple: Callable[..., Any] = types.Tuple
+        return make_tuple([to_numba_type(item) for item in kind])
     return {"count": types.int64, "flag": types.boolean, "nothing": types.none}[kind]
 
 
-# Where numpy's arrays have their fields in memory: what entries of machine code read.
+# Offsets of the fields of numpy's arrays, which entries of machine code read.
 #
-# This is `PyArrayObject_fields` and `PyArray_Descr` of numpy's C API for 64 bits, and part of its
+# These are `PyArrayObject_fields` and `PyArray_Descr` of numpy's C API for 64 bits, part of its
 # stable ABI.
 
 
 ENTRY = "sqlml_kernel"
-"""The name of the entry."""
+"""The symbol of a kernel's entry for Python."""
 
 FIELDS = {"data": 16, "nd": 24, "dimensions": 32, "strides": 40, "descr": 56, "flags": 64}
-"""Of an array, in bytes from its beginning."""
+"""Offsets in an array object, in bytes."""
 
 BYTE_ORDER, TYPE_NUMBER = 26, 28
-"""Of an array's dtype."""
+"""Offsets in an array's dtype."""
 
-TYPE = 8
-"""Of any object of Python: its type."""
+OBJECT_TYPE = 8
+"""The offset of the type in any Python object."""
 
 C_CONTIGUOUS, WRITEABLE = 0x1, 0x400
 """Flags of an array."""
@@ -150,31 +143,32 @@ SWAPPED = ord(">" if sys.byteorder == "little" else "<")
 
 
 @cache
-def known() -> bool:
-    """Whether this process lays arrays out like that, judged by one of them."""
+def is_array_layout_known() -> bool:
+    """Check on a sample array that this process lays out arrays as described above."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return False
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     x = np.zeros((3, 8), np.float32)[:, ::2]
-    at, dtype = id(x), id(x.dtype)
-    dimensions, strides = _pointer(at + FIELDS["dimensions"]), _pointer(at + FIELDS["strides"])
+    address, dtype = id(x), id(x.dtype)
+    dimensions = _read_pointer(address + FIELDS["dimensions"])
+    strides = _read_pointer(address + FIELDS["strides"])
     return (
-        _pointer(at + TYPE) == id(np.ndarray)
-        and _pointer(at + FIELDS["data"]) == x.ctypes.data
-        and _int(at + FIELDS["nd"]) == 2
-        and (_pointer(dimensions), _pointer(dimensions + 8)) == x.shape
-        and (_pointer(strides), _pointer(strides + 8)) == x.strides
-        and _pointer(at + FIELDS["descr"]) == dtype
-        and _int(at + FIELDS["flags"]) == x.flags.num
-        and _int(dtype + TYPE_NUMBER) == x.dtype.num
+        _read_pointer(address + OBJECT_TYPE) == id(np.ndarray)
+        and _read_pointer(address + FIELDS["data"]) == x.ctypes.data
+        and _read_int(address + FIELDS["nd"]) == 2
+        and (_read_pointer(dimensions), _read_pointer(dimensions + 8)) == x.shape
+        and (_read_pointer(strides), _read_pointer(strides + 8)) == x.strides
+        and _read_pointer(address + FIELDS["descr"]) == dtype
+        and _read_int(address + FIELDS["flags"]) == x.flags.num
+        and _read_int(dtype + TYPE_NUMBER) == x.dtype.num
         and ctypes.string_at(dtype + BYTE_ORDER, 1) == b"="
     )
 
 
-def _pointer(at: int) -> int:
-    return ctypes.c_ssize_t.from_address(at).value
+def _read_pointer(address: int) -> int:
+    return ctypes.c_ssize_t.from_address(address).value
 
 
-def _int(at: int) -> int:
-    return ctypes.c_int.from_address(at).value
+def _read_int(address: int) -> int:
+    return ctypes.c_int.from_address(address).value

@@ -1,9 +1,14 @@
-"""Machine code on disk: a file for each kernel, whose name says all that it depends on.
+"""Machine code on disk: kernels that this machine compiled, and those that the package ships.
 
-Files lie in NUMBA_CACHE_DIR if that is set; else next to the source, or in the user's own cache
-folder. Whoever writes them runs code as the user, so a folder or a file that somebody else can
-write is passed over (`own_files.py`); if none is left, each process compiles for itself. A
-file holds a digest of its name and content; a damaged one counts as missing.
+A file name encodes all that the kernel's code depends on. Files lie in NUMBA_CACHE_DIR if that is
+set; else next to the source, or in the user's cache folder. Whoever writes them runs code as the
+user, so folders and files that somebody else can write are skipped (`own_files.py`); without any
+other folder, each process compiles for itself. A file holds a digest of its name and content; a
+damaged one counts as missing.
+
+Shipped code was compiled for the levels of processors in `object_code.LEVELS` when the package was
+built (`compile_ahead.py`), and lies beside the sources. It depends on no version of Python, numpy
+or numba, because it reads arrays as `argument_kinds.is_array_layout_known` verifies.
 """
 
 from __future__ import annotations
@@ -12,85 +17,92 @@ import hashlib
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
 
 from sqlml.backends import own_files
-from sqlml.backends.native.jit.object_code import ObjectCode
+from sqlml.backends.native.jit.argument_kinds import Signature, spell_kind
+from sqlml.backends.native.jit.helpers import describe_constants
+from sqlml.backends.native.jit.object_code import ObjectCode, find_level
 
 SUFFIX = ".kernel"
 
-KEPT = 86_400.0
-"""Seconds that files of another version of sqlml, or half written ones, stay at least."""
+MIN_AGE_SECONDS = 86_400.0
+"""Seconds that files of another version of sqlml, or partly written ones, stay at least."""
 
+_BACKEND = Path(__file__).parent.parent
 _MAGIC = b"sqlml kernel 2\n"
 _SIZE = struct.Struct("<Q")
 
 
 def folders() -> Iterator[Path]:
-    """Where files may be, the best place first."""
+    """Yield the folders where files may be, the best first."""
     named = os.environ.get("NUMBA_CACHE_DIR")
     if named:
         yield Path(named) / "sqlml"
         return
-    yield Path(__file__).parent.parent / "__pycache__"
-    with suppress(RuntimeError):  # nobody's home is known
+    yield _BACKEND / "__pycache__"
+    with suppress(RuntimeError):  # the home folder is unknown
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sqlml"
 
 
 def read(name: str) -> ObjectCode | None:
-    """The code in a file; None if it is missing, damaged or not the user's own."""
+    """Return the code in a file; None if it is missing, damaged or not the user's own."""
     for folder in folders():
         if own_files.is_private(folder):
             with suppress(OSError):
-                code = unpacked(name, own_files.read(folder / name))
+                code = unpack(name, own_files.read(folder / name))
                 if code is not None:
                     return code
     return None
 
 
-def writable() -> bool:
-    """Whether there is a folder of the user's own to keep code in."""
+def has_writable_folder() -> bool:
+    """Return True if the user has a private folder to keep code in."""
     return any(own_files.try_make_private(f) and os.access(f, os.W_OK) for f in folders())
 
 
 def write(name: str, code: ObjectCode) -> None:
-    """Keep the code where that is possible."""
-    content = packed(name, code)
+    """Keep the code on disk if possible."""
+    content = pack(name, code)
     for folder in folders():
         if own_files.try_make_private(folder):
-            _forget(folder, name)
+            _delete_outdated(folder, name)
             with suppress(OSError):
                 own_files.replace(folder / name, content)
                 return
 
 
-def file_name(kernel: str, source: str, rest: str) -> str:
-    """The name of a file: of the kernel, its source's digest, and all else that is in its key."""
+def make_file_name(kernel: str, source: str, rest: str) -> str:
+    """Return a file name: kernel, digest of its source, and digest of the rest of its key."""
     key = hashlib.sha256(f"{source}\n{rest}".encode()).hexdigest()
     return f"{kernel}-{source[:12]}-{key[:40]}{SUFFIX}"
 
 
-def _forget(folder: Path, name: str) -> None:
-    """Delete the kernel's files that older versions of sqlml, or ended processes, have left."""
+def _delete_outdated(folder: Path, name: str) -> None:
+    """Delete the kernel's files that older versions of sqlml or ended processes have left."""
     kernel, source, _ = name.rsplit("-", 2)
     for path in folder.glob(f"{kernel}-*{SUFFIX}*"):
         with suppress(OSError):
-            old = path.stat().st_mtime < time.time() - KEPT
-            current = path.suffix == SUFFIX and path.name.startswith(f"{kernel}-{source}-")
-            if old and not current:
+            is_old = path.stat().st_mtime < time.time() - MIN_AGE_SECONDS
+            is_current = path.suffix == SUFFIX and path.name.startswith(f"{kernel}-{source}-")
+            if is_old and not is_current:
                 path.unlink()
 
 
-def packed(name: str, code: ObjectCode) -> bytes:
-    """What a file of a name holds."""
+def pack(name: str, code: ObjectCode) -> bytes:
+    """Return the content of a file with this name."""
     body = _SIZE.pack(len(code.kernel)) + code.kernel + code.entry
     return _digest(name, body) + body
 
 
-def unpacked(name: str, content: bytes) -> ObjectCode | None:
-    """The code in a file of a name; None if it is damaged."""
+def unpack(name: str, content: bytes) -> ObjectCode | None:
+    """Return the code in a file with this name; None if it is damaged."""
     begin = len(_MAGIC) + hashlib.sha256().digest_size
     body = content[begin:]
     if content[:begin] != _digest(name, body) or len(body) < _SIZE.size:
@@ -102,3 +114,44 @@ def unpacked(name: str, content: bytes) -> ObjectCode | None:
 
 def _digest(name: str, body: bytes) -> bytes:
     return _MAGIC + hashlib.sha256(name.encode() + b"\n" + body).digest()
+
+
+@cache
+def digest_sources(folder: Path | None = None) -> str:
+    """Return a digest of the source files of the backend's kernels, and of another folder's."""
+    folders = [_BACKEND] if folder is None else [_BACKEND, folder]
+    digest = hashlib.sha256()
+    for path in sorted(path for source in folders for path in source.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+SHIPPED_FOLDER = Path(__file__).parent / "built"
+"""The folder in the wheel of a release. An installation from source lacks it."""
+
+
+def read_shipped(function: Callable[..., Any], signature: Signature) -> ObjectCode | None:
+    """Return the shipped code of a kernel for this processor; None if it is missing or damaged."""
+    if find_level() is None or not SHIPPED_FOLDER.is_dir():
+        return None
+    name = name_shipped(function, signature)
+    with suppress(OSError):
+        return unpack(name, (SHIPPED_FOLDER / name).read_bytes())
+    return None
+
+
+def write_shipped(
+    folder: Path, function: Callable[..., Any], signature: Signature, code: ObjectCode
+) -> None:
+    """Write the code of a kernel, which was compiled for the level of this process."""
+    name = name_shipped(function, signature)
+    (folder / name).write_bytes(pack(name, code))
+
+
+def name_shipped(function: Callable[..., Any], signature: Signature) -> str:
+    """Return the name of a kernel's file for the level of this process."""
+    path, name = Path(function.__code__.co_filename), function.__name__
+    source = digest_sources(None if path.is_relative_to(_BACKEND) else path.parent)
+    key = (function.__module__, name, describe_constants(function), spell_kind(signature))
+    target = (llvm.get_process_triple(), str(find_level()))
+    return make_file_name(name, source, "\n".join((*key, *target)))

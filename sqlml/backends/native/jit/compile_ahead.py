@@ -1,4 +1,4 @@
-"""`compile_ahead`: compile kernels for this machine before a model needs them, for `sqlml warm`."""
+"""Compile kernels before a model needs them, for `sqlml warm` and for wheels."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from typing import Any, TypeVar
 import llvmlite.binding as llvm
 
 from sqlml.backends.native.jit import code_store, object_code
-from sqlml.backends.native.jit.argument_kinds import Signature, read_kind, spelled
-from sqlml.backends.native.jit.object_code import LEVELS, ObjectCode, level, settings
-from sqlml.backends.native.jit.specialise import is_kept, keep
+from sqlml.backends.native.jit.argument_kinds import Signature, parse_kind, spell_kind
+from sqlml.backends.native.jit.object_code import LEVELS, ObjectCode, find_level, settings_for_level
+from sqlml.backends.native.jit.specialise import is_kept, store
 from sqlml.long_work import long_work, show_stage
-
-# `map_in_processes`: use all cores for work that holds Python's lock, such as compiling.
-
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 def map_in_processes(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-    """Yield the result of `work` for each item, from processes with this one's environment."""
+    """Yield the result of `work` for each item, from processes with this one's environment.
+
+    They use all cores for work that holds the GIL, such as compiling.
+    """
     if not items:
         return
     processes = min(len(items), os.cpu_count() or 1)
@@ -40,11 +40,10 @@ def map_in_processes(work: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[
         yield from pool.map(work, items)
 
 
-# `known_kernels`: the kernels that models need, with their signatures, from `known_kernels.txt`.
+# `known_kernels.txt` lists the kernels that models need, with their signatures.
 #
-# They are compiled ahead: for a package (`compile_ahead.py`), and by `sqlml warm`. What a model
-# needs besides them is compiled when it is first used. `tests/contract/test_known_kernels.py`
-# says what the file lacks.
+# They are compiled ahead for a package, and by `sqlml warm`. Other kernels are compiled when a
+# model is first used. `tests/contract/test_known_kernels.py` reports missing lines.
 
 
 FILE = Path(__file__).with_name("known_kernels.txt")
@@ -61,42 +60,43 @@ class KnownKernel:
     @property
     def function(self) -> Callable[..., Any]:
         """The function itself."""
-        found: Callable[..., Any] = getattr(importlib.import_module(self.module), self.name)
-        return found
+        function: Callable[..., Any] = getattr(importlib.import_module(self.module), self.name)
+        return function
 
-    def compiled(self) -> ObjectCode:
-        """Its machine code, made now; this process cannot run it.
+    def compile(self) -> ObjectCode:
+        """Compile the kernel; this process cannot run the code.
 
         Raises:
             NotLoadable: only numba can run it.
         """
         for name in getattr(importlib.import_module(self.module), "CALLED", ()):
-            if llvm.address_of_symbol(name) is None:  # the engine's functions: numba wants some
+            # numba needs an address for the functions of the engine.
+            if llvm.address_of_symbol(name) is None:
                 llvm.add_symbol(name, 1)
-        return object_code.compiled(self.function, self.signature)
+        return object_code.compile_kernel(self.function, self.signature)
 
-    def line(self) -> str:
-        """The kernel in the file.
+    def to_line(self) -> str:
+        """Return the kernel's line in the file.
 
-        >>> KnownKernel("rows.columns", "_take", ("count",)).line()
-        "rows.columns _take ('count',)"
+        >>> KnownKernel("rows.column_kernels", "_take", ("count",)).to_line()
+        "rows.column_kernels _take ('count',)"
         """
-        return f"{self.module} {self.name} {spelled(self.signature)}"
+        return f"{self.module} {self.name} {spell_kind(self.signature)}"
 
 
 def known_kernels() -> tuple[KnownKernel, ...]:
-    """All of them, those of a module together."""
-    return tuple(map(read_line, FILE.read_text(encoding="utf-8").splitlines()))
+    """Return all known kernels, those of a module together."""
+    return tuple(map(parse_line, FILE.read_text(encoding="utf-8").splitlines()))
 
 
-def read_line(line: str) -> KnownKernel:
-    """The kernel that a line says.
+def parse_line(line: str) -> KnownKernel:
+    """Return the kernel of a line.
 
-    >>> read_line("rows.columns _take ('count',)").signature
+    >>> parse_line("rows.column_kernels _take ('count',)").signature
     ('count',)
     """
     module, name, signature = line.split(" ", 2)
-    kinds = read_kind(signature)
+    kinds = parse_kind(signature)
     assert isinstance(kinds, tuple)
     return KnownKernel(module, name, kinds)
 
@@ -108,10 +108,10 @@ def compile_ahead(begin: Callable[[int], None]) -> int:
         begin: called with the number of missing kernels before they are compiled.
 
     Raises:
-        OSError: no folder of the user's own can keep them.
+        OSError: the user has no private folder to keep them in.
     """
     missing = [k for k in known_kernels() if not is_kept(k.function, k.signature)]
-    if missing and not code_store.writable():
+    if missing and not code_store.has_writable_folder():
         folders = ", ".join(map(str, code_store.folders()))
         raise PermissionError(errno.EACCES, "no private folder is writable among", folders)
     begin(len(missing))
@@ -124,41 +124,39 @@ def compile_ahead(begin: Callable[[int], None]) -> int:
 
 
 def _compile(kernel: KnownKernel) -> bool:
-    """Compile and keep one kernel; return False if only numba can run it."""
+    """Compile and store one kernel; return False if only numba can run it."""
     with suppress(object_code.NotLoadable):
-        keep(kernel.function, kernel.signature, kernel.compiled())
+        store(kernel.function, kernel.signature, kernel.compile())
         return True
     return False
 
 
-# `build`: compile the known kernels for a package.
+# `build` compiles the known kernels for a package:
 #
 #     python -m sqlml.backends.native.jit.compile_ahead FOLDER [all]
 #
-# It runs while the wheel of a release is built (`hatch_build.py`), in processes of its own: numba
-# reads from environment variables which level of processors it compiles for. That is the level of
-# this machine, or with `all` each of `processor.LEVELS`, one after the other.
+# It runs while the wheel of a release is built (`hatch_build.py`), in processes of its own, because
+# numba reads the processor level from environment variables. The level is this machine's; with
+# `all`, every level of `object_code.LEVELS`, one after the other.
 
 
 def build(folder: Path, levels: Sequence[str], kernels: Sequence[KnownKernel]) -> None:
-    """Write the machine code of kernels to a folder, a file for each of them and each level."""
+    """Write the machine code of kernels to a folder, a file per kernel and level."""
     folder.mkdir(parents=True, exist_ok=True)
-    for one in levels:
-        with _environment(settings(one)):
+    for level_name in levels:
+        with _set_environment(settings_for_level(level_name)):
             for _ in map_in_processes(partial(_build, folder), kernels):
                 pass
 
 
 def _build(folder: Path, kernel: KnownKernel) -> None:
-    """Compile one, in a process that has found its level in the environment."""
-    from sqlml.backends.native.jit import object_code, shipped_code
-
+    """Compile one kernel, in a process whose environment sets the level."""
     with suppress(object_code.NotLoadable):  # only numba can run it
-        shipped_code.write(folder, kernel.function, kernel.signature, kernel.compiled())
+        code_store.write_shipped(folder, kernel.function, kernel.signature, kernel.compile())
 
 
 @contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
+def _set_environment(values: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -172,6 +170,7 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    own = level()
-    asked = tuple(LEVELS) if sys.argv[2:] == ["all"] else () if own is None else (own,)
-    build(Path(sys.argv[1]), asked, known_kernels())
+    own_level = find_level()
+    own_levels = () if own_level is None else (own_level,)
+    levels = tuple(LEVELS) if sys.argv[2:] == ["all"] else own_levels
+    build(Path(sys.argv[1]), levels, known_kernels())

@@ -1,7 +1,8 @@
-"""Functions that kernels call: numba sees them only when a kernel has to be compiled.
+"""Functions that kernels call; numba sees them only when a kernel has to be compiled.
 
-numba's own decorators import it, which takes longer than to load a kernel from disk. Here a
-decorated function is a `Deferred`, which `compilable` replaces by what numba's decorator makes.
+numba's own decorators import it, which takes longer than loading a kernel from disk. Here a
+decorated function is a `Deferred`, which `resolve_helpers` replaces with the result of numba's
+decorator.
 """
 
 from __future__ import annotations
@@ -17,126 +18,122 @@ _LOCK = threading.RLock()
 
 
 class Deferred:
-    """A function, and how numba makes something of it that kernels can call."""
+    """A function, and the numba decorator that makes it callable from kernels."""
 
     def __init__(self, function: Any, decorate: Callable[[Any], Any]) -> None:
         self.function = function
         self._decorate = decorate
-        self._made: Any = None
+        self._resolved: Any = None
 
-    def made(self) -> Any:
-        """What numba makes of it, made once per process."""
+    def resolve(self) -> Any:
+        """Return the function decorated by numba, once per process."""
         with _LOCK:
-            if self._made is None:
-                self._made = self._decorate(self.function)
-            return self._made
+            if self._resolved is None:
+                self._resolved = self._decorate(self.function)
+            return self._resolved
 
     def __call__(self, *args: Any) -> Any:
-        """Call what numba makes of it; kernels do not come here."""
-        return self.made()(*args)
+        """Call the function decorated by numba; kernels do not come here."""
+        return self.resolve()(*args)
 
 
-def compilable(function: Any) -> Any:
-    """`function` with what numba makes of each `Deferred` that its code names."""
-    named = {name: function.__globals__.get(name) for name in _names(function.__code__)}
-    used = {name: value.made() for name, value in named.items() if isinstance(value, Deferred)}
-    made = FunctionType(
+def resolve_helpers(function: Any) -> Any:
+    """Return `function` with each `Deferred` that its code names replaced by numba's function."""
+    named = {name: function.__globals__.get(name) for name in _collect_names(function.__code__)}
+    decorated = {
+        name: value.resolve() for name, value in named.items() if isinstance(value, Deferred)
+    }
+    resolved = FunctionType(
         function.__code__,
-        {**function.__globals__, **used},
+        {**function.__globals__, **decorated},
         function.__name__,
         function.__defaults__,
         function.__closure__,
     )
-    made.__module__, made.__qualname__ = function.__module__, function.__qualname__
-    return made
+    resolved.__module__, resolved.__qualname__ = function.__module__, function.__qualname__
+    return resolved
 
 
-def spelled_out(function: Any) -> str:
-    """The code of a function and of those that it calls, with the plain numbers that they name.
+def describe_code(function: Any) -> str:
+    """Return the code of a function and of those that it calls, with the plain constants they name.
 
-    Files say what a function does as well, but they may have changed since it was imported.
+    The source files are part of a kernel's key as well, but may have changed since the import.
     """
-    return "\n".join([*_code(function), *_numbers(function, spelled_out)])
+    return "\n".join([*_describe_own_code(function), *_describe_globals(function, describe_code)])
 
 
-def numbers_of(function: Any) -> str:
-    """The plain numbers that a function and those that it calls name: alike for each Python."""
-    return "\n".join(_numbers(function, numbers_of))
+def describe_constants(function: Any) -> str:
+    """Return the plain constants that a function and those it calls name, alike for each Python."""
+    return "\n".join(_describe_globals(function, describe_constants))
 
 
-def _code(function: Any) -> list[str]:
-    """The code of a function itself."""
-    code = _function(function).__code__
+def _describe_own_code(function: Any) -> list[str]:
+    """Return the bytecode, local names and constants of a function."""
+    code = _unwrap(function).__code__
     parts = [code.co_code.hex(), repr(code.co_varnames)]
     for constant in code.co_consts:
-        if isinstance(constant, frozenset):  # in no order that the next process would have
+        if isinstance(constant, frozenset):  # its order differs between processes
             parts.append(repr(sorted(map(repr, constant))))
         elif not isinstance(constant, CodeType):
             parts.append(repr(constant))
     return parts
 
 
-def _numbers(function: Any, spelled: Callable[[Any], str]) -> list[str]:
-    """The plain numbers that a function names, and the functions, `spelled`."""
-    parts, space = [], _function(function).__globals__
-    for name in sorted(_names(_function(function).__code__)):
-        value = space.get(name)
+def _describe_globals(function: Any, describe: Callable[[Any], str]) -> list[str]:
+    """Return the plain constants that a function names, and its functions by `describe`."""
+    parts, namespace = [], _unwrap(function).__globals__
+    for name in sorted(_collect_names(_unwrap(function).__code__)):
+        value = namespace.get(name)
         if isinstance(value, Deferred):
-            parts.append(f"{name}={spelled(value)}")
+            parts.append(f"{name}={describe(value)}")
         elif isinstance(value, (bool, int, float, str, np.generic)):
             parts.append(f"{name}={value!r}")
     return parts
 
 
-def _function(function: Any) -> Any:
-    """The function of Python behind a `Deferred`."""
+def _unwrap(function: Any) -> Any:
+    """Return the Python function of a `Deferred`."""
     return function.function if isinstance(function, Deferred) else function
 
 
-def _names(code: CodeType) -> set[str]:
-    inner = (part for part in code.co_consts if isinstance(part, CodeType))
-    return set(code.co_names).union(*map(_names, inner))
+def _collect_names(code: CodeType) -> set[str]:
+    inner_codes = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*map(_collect_names, inner_codes))
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """A function that kernels call, and nobody else: it becomes part of their machine code."""
-    return Deferred(function, _inlined)
+    """Mark a function that only kernels call, inlined into their machine code."""
+    return Deferred(function, _njit(inline="always"))
 
 
 def called(function: Callable[..., Any]) -> Any:
-    """A function that kernels call, compiled by itself: LLVM may inline it, numba does not."""
-    return Deferred(function, _compiled)
+    """Mark a function that kernels call, compiled separately: only LLVM may inline it."""
+    return Deferred(function, _njit(error_model="numpy"))
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """`numba.extending.intrinsic`: a function that writes LLVM's own language."""
-    return Deferred(function, _intrinsic)
+    """Mark a function that writes LLVM IR, as `numba.extending.intrinsic` does."""
+    return Deferred(function, _intrinsic(prefer_literal=False))
 
 
 def literal_intrinsic(function: Callable[..., Any]) -> Any:
-    """An `intrinsic` that sees the values of arguments that are constants."""
-    return Deferred(function, _literal_intrinsic)
+    """Mark an `intrinsic` that sees the values of arguments that are constants."""
+    return Deferred(function, _intrinsic(prefer_literal=True))
 
 
-def _inlined(function: Any) -> Any:
-    from numba import njit
+def _njit(**options: Any) -> Callable[[Any], Any]:
+    def decorate(function: Any) -> Any:
+        from numba import njit
 
-    return njit(nogil=True, inline="always")(compilable(function))
+        return njit(nogil=True, **options)(resolve_helpers(function))
 
-
-def _compiled(function: Any) -> Any:
-    from numba import njit
-
-    return njit(nogil=True, error_model="numpy")(compilable(function))
+    return decorate
 
 
-def _intrinsic(function: Any) -> Any:
-    from numba.extending import intrinsic as numbas
+def _intrinsic(prefer_literal: bool) -> Callable[[Any], Any]:
+    def decorate(function: Any) -> Any:
+        from numba.extending import intrinsic as numba_intrinsic
 
-    return numbas(function)
+        return numba_intrinsic(prefer_literal=prefer_literal)(function)
 
-
-def _literal_intrinsic(function: Any) -> Any:
-    from numba.extending import intrinsic as numbas
-
-    return numbas(prefer_literal=True)(function)
+    return decorate

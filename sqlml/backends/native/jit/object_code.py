@@ -1,6 +1,6 @@
-"""A kernel's machine code as bytes, made once by numba and loaded by LLVM.
+"""A kernel's machine code as bytes, compiled once by numba and loaded by LLVM.
 
-numba's own way to load it from disk needs numba, whose import takes longer than all the rest.
+numba's own loader needs numba, whose import takes longer than all the rest.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 import llvmlite.binding as llvm
 import numpy as np
 
-from sqlml.backends.native.jit.argument_kinds import ENTRY, Signature, numba_type
+from sqlml.backends.native.jit.argument_kinds import ENTRY, Signature, to_numba_type
 from sqlml.backends.native.jit.call_wrapper import NUMBERS_ENTRY, WORDS_ENTRY
-from sqlml.backends.native.jit.helpers import compilable
+from sqlml.backends.native.jit.helpers import resolve_helpers
 
-# `symbols` of an object file, once it was checked: LLVM itself trusts what it is given.
+# Check object files before loading: LLVM trusts them.
 #
-# It reads wherever a file says, and ends the process where that is nowhere, or where it finds no
-# function of a name that the file calls.
+# It reads wherever a file points, and ends the process if that is invalid, or if it finds no
+# function with a name that the file calls.
 
 
 class DamagedError(Exception):
@@ -38,14 +38,14 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """The names of what an object file has, and of what it takes from elsewhere."""
+    """The names that an object file defines, and those that it needs from elsewhere."""
 
     defined: frozenset[str]
     missing: frozenset[str]
 
 
-def symbols(content: bytes, like: bytes) -> Symbols:
-    """The symbols of an object file.
+def read_symbols(content: bytes, like: bytes) -> Symbols:
+    """Read the symbols of an object file.
 
     Args:
         like: another object file of this machine.
@@ -53,28 +53,28 @@ def symbols(content: bytes, like: bytes) -> Symbols:
     Raises:
         DamagedError: it is not for this machine, or a part lies outside the file.
     """
-    read, head = _FORMATS.get(like[:4], (None, 0))
-    if read is None or content[:head] != like[:head]:
+    read, header_size = _FORMATS.get(like[:4], (None, 0))
+    if read is None or content[:header_size] != like[:header_size]:
         raise DamagedError("not an object file of this machine")
     try:
-        named = list(read(content))
+        symbols = list(read(content))
     except (struct.error, ValueError, IndexError) as error:
         raise DamagedError(f"the object file is damaged: {error}") from None
-    defined = frozenset(name for name, is_here in named if is_here)
-    return Symbols(defined, frozenset(name for name, _ in named if name) - defined - _LINKERS)
+    defined = frozenset(name for name, is_here in symbols if is_here)
+    return Symbols(defined, frozenset(name for name, _ in symbols if name) - defined - _LINKERS)
 
 
 _LINKERS = frozenset({".TOC.", "_GLOBAL_OFFSET_TABLE_"})
-"""Names that whoever loads a file gives a meaning."""
+"""Names that the loader of a file defines."""
 
 
-def _demand(holds: bool) -> None:
+def _require(holds: bool) -> None:
     if not holds:
         raise ValueError("a part lies outside the file")
 
 
-def _text(strings: bytes, at: int) -> str:
-    return strings[at : strings.index(0, at)].decode()
+def _read_text(strings: bytes, start: int) -> str:
+    return strings[start : strings.index(0, start)].decode()
 
 
 class _Section(NamedTuple):
@@ -101,34 +101,36 @@ _NOWHERE, _RESERVED = 0, 0xFF00
 _MOST_ZEROS = 1 << 24
 
 
-def _elf(content: bytes) -> Iterator[tuple[str, bool]]:
-    """Each symbol of an ELF file of 64 bits, and whether it is defined there."""
-    table, each, count, names = _HEADER.unpack_from(content)
-    _demand(each == _SECTION.size and table + count * each == len(content))
+def _read_elf(content: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield each symbol of a 64-bit ELF file, and whether it is defined there."""
+    table, entry_size, count, names = _HEADER.unpack_from(content)
+    _require(entry_size == _SECTION.size and table + count * entry_size == len(content))
     sections = list(map(_Section._make, _SECTION.iter_unpack(content[table:])))
-    for s in sections:
-        _text(_bytes(content, sections[names]), s.name)
-        part = _bytes(content, s)
-        if s.type == _SYMBOLS:
-            _demand(s.each == _SYMBOL.size)
-            strings = _bytes(content, sections[s.link])
-            for name, _, _, where, value, size in _SYMBOL.iter_unpack(part):
-                _demand(where >= _RESERVED or value + size <= sections[where].size)
-                yield _text(strings, name), where != _NOWHERE
-        elif s.type == _RELOCATIONS:
-            _demand(s.each == _RELOCATION.size and sections[s.link].type == _SYMBOLS)
-            for offset, symbol, _ in _RELOCATION.iter_unpack(part):
-                _demand(offset + 4 <= sections[s.info].size)
-                _demand(symbol >> 32 < sections[s.link].size // _SYMBOL.size)
+    for section in sections:
+        _read_text(_read_section(content, sections[names]), section.name)
+        body = _read_section(content, section)
+        if section.type == _SYMBOLS:
+            _require(section.each == _SYMBOL.size)
+            strings = _read_section(content, sections[section.link])
+            for name, _, _, section_index, value, size in _SYMBOL.iter_unpack(body):
+                _require(section_index >= _RESERVED or value + size <= sections[section_index].size)
+                yield _read_text(strings, name), section_index != _NOWHERE
+        elif section.type == _RELOCATIONS:
+            _require(section.each == _RELOCATION.size and sections[section.link].type == _SYMBOLS)
+            for offset, symbol, _ in _RELOCATION.iter_unpack(body):
+                _require(offset + 4 <= sections[section.info].size)
+                _require(symbol >> 32 < sections[section.link].size // _SYMBOL.size)
 
 
-def _bytes(content: bytes, s: _Section) -> bytes:
-    _demand(s.align <= 4096 and not s.align & (s.align - 1 if s.align else 0))
-    if s.type == _ZEROS:
-        _demand(s.size <= _MOST_ZEROS)
+def _read_section(content: bytes, section: _Section) -> bytes:
+    _require(
+        section.align <= 4096 and not section.align & (section.align - 1 if section.align else 0)
+    )
+    if section.type == _ZEROS:
+        _require(section.size <= _MOST_ZEROS)
         return b""
-    _demand(s.offset + s.size <= len(content))
-    return content[s.offset : s.offset + s.size]
+    _require(section.offset + section.size <= len(content))
+    return content[section.offset : section.offset + section.size]
 
 
 _COMMANDS = struct.Struct("<16xII8x")
@@ -142,45 +144,46 @@ _KIND, _ZEROFILL = 0xFF, 1
 _PLACE = 0x0E
 
 
-def _mach(content: bytes) -> Iterator[tuple[str, bool]]:
-    """Each symbol of a Mach-O file of 64 bits, less an underscore, and whether it is defined."""
-    count, room = _COMMANDS.unpack_from(content)
-    at, whole = _COMMANDS.size, 0
+def _read_mach(content: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield each symbol of a 64-bit Mach-O file without an underscore, and if it is defined."""
+    count, commands_size = _COMMANDS.unpack_from(content)
+    offset, string_size = _COMMANDS.size, 0
     for _ in range(count):
-        command, size = _COMMAND.unpack_from(content, at)
-        _demand(_COMMAND.size <= size <= _COMMANDS.size + room - at)
-        part = content[at : at + size]
-        at += size
+        command, size = _COMMAND.unpack_from(content, offset)
+        _require(_COMMAND.size <= size <= _COMMANDS.size + commands_size - offset)
+        body = content[offset : offset + size]
+        offset += size
         if command == _LOAD_SEGMENT:
-            (parts,) = _SEGMENT.unpack_from(part)
-            _demand(_SEGMENT.size + parts * _PART.size == size)
-            for held, offset, _, moved, moves, flags in _PART.iter_unpack(part[_SEGMENT.size :]):
-                zeros = flags & _KIND == _ZEROFILL
-                _demand(held <= _MOST_ZEROS if zeros else offset + held <= len(content))
-                _demand(moved + 8 * moves <= len(content))
+            (sections,) = _SEGMENT.unpack_from(body)
+            _require(_SEGMENT.size + sections * _PART.size == size)
+            for section in _PART.iter_unpack(body[_SEGMENT.size :]):
+                length, start, _, relocation_start, relocations, flags = section
+                has_content = flags & _KIND != _ZEROFILL
+                _require(start + length <= len(content) if has_content else length <= _MOST_ZEROS)
+                _require(relocation_start + 8 * relocations <= len(content))
         elif command == _LOAD_SYMBOLS:
-            table, entries, names, whole = _TABLE.unpack_from(part)
-            _demand(names + whole == len(content))
-            listed = content[table : table + entries * _ENTRY.size]
-            _demand(len(listed) == entries * _ENTRY.size)
-            for name, kind, _, _, _ in _ENTRY.iter_unpack(listed):
-                yield _text(content[names:], name).removeprefix("_"), bool(kind & _PLACE)
-    _demand(bool(whole))
+            table, entries, names, string_size = _TABLE.unpack_from(body)
+            _require(names + string_size == len(content))
+            symbol_table = content[table : table + entries * _ENTRY.size]
+            _require(len(symbol_table) == entries * _ENTRY.size)
+            for name, kind, _, _, _ in _ENTRY.iter_unpack(symbol_table):
+                yield _read_text(content[names:], name).removeprefix("_"), bool(kind & _PLACE)
+    _require(bool(string_size))
 
 
 Read = Callable[[bytes], Iterator[tuple[str, bool]]]
 
 _FORMATS: Mapping[bytes, tuple[Read, int]] = MappingProxyType(
-    {b"\x7fELF": (_elf, 20), b"\xcf\xfa\xed\xfe": (_mach, 16)}
+    {b"\x7fELF": (_read_elf, 20), b"\xcf\xfa\xed\xfe": (_read_mach, 16)}
 )
-"""How a file begins -> what reads it, and how many bytes are the same in all of one machine."""
+"""How a file begins -> its reader, and how many bytes are the same in all files of a machine."""
 
 
-# What machine code is compiled for: this processor, or the level that it has of its kind.
+# Targets of machine code: this processor, or the level that it reaches.
 #
-# A package brings machine code for levels (`shipped_code.py`). On a processor that reaches a
-# level, kernels use no feature beyond it that Python has to know of, so that machine code for the
-# level and for the processor both fit.
+# A package ships machine code for levels (`code_store.py`). On a processor that reaches a level,
+# kernels use no feature beyond the level that Python decides on, so machine code for the level and
+# for the processor both fit.
 
 
 _V3 = frozenset(
@@ -197,14 +200,14 @@ LEVELS: Mapping[str, frozenset[str]] = MappingProxyType(
 """LLVM's names of levels and of their features; the best level first."""
 
 
-def settings(level: str) -> dict[str, str]:
-    """Environment variables by which numba compiles for a level."""
+def settings_for_level(level: str) -> dict[str, str]:
+    """Return the environment variables that make numba compile for a level."""
     features = ",".join(f"+{feature}" for feature in sorted(LEVELS[level]))
     return {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": features}
 
 
-def told() -> dict[str, str]:
-    """The environment variables that say how numba compiles."""
+def read_numba_settings() -> dict[str, str]:
+    """Return the environment variables that change how numba compiles."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -212,8 +215,8 @@ def told() -> dict[str, str]:
     }
 
 
-def target() -> tuple[str, str]:
-    """The processor to compile for and its features, as LLVM names them."""
+def find_target() -> tuple[str, str]:
+    """Return LLVM's names of the processor to compile for and of its features."""
     name, features = (os.environ.get(f"NUMBA_CPU_{part}") for part in ("NAME", "FEATURES"))
     return (
         name or llvm.get_host_cpu_name(),
@@ -222,55 +225,57 @@ def target() -> tuple[str, str]:
 
 
 @cache
-def level() -> str | None:
-    """The best level that this processor has, or the one that numba is told to compile for.
+def find_level() -> str | None:
+    """Return the best level of this processor, or the level that numba is set to compile for.
 
-    None if there is no such level, or numba is told to compile in some other way.
+    None if there is no such level, or numba is set to compile in some other way.
     """
-    asked = told()
-    if asked:
-        return next((name for name in LEVELS if settings(name) == asked), None)
-    here = llvm.get_host_cpu_features()
-    return next((name for name, own in LEVELS.items() if all(map(here.get, own))), None)
+    numba_settings = read_numba_settings()
+    if numba_settings:
+        return next((name for name in LEVELS if settings_for_level(name) == numba_settings), None)
+    host_features = llvm.get_host_cpu_features()
+    return next(
+        (name for name, features in LEVELS.items() if all(map(host_features.get, features))), None
+    )
 
 
-def has(feature: str) -> bool:
-    """Whether kernels may use a feature, by LLVM's name for it.
+def has_feature(feature: str) -> bool:
+    """Return True if kernels may use a feature, by LLVM's name for it.
 
     False where NUMBA_CPU_NAME or NUMBA_CPU_FEATURES ask for no level, but another processor.
     """
-    found = level()
-    if found is not None:
-        return feature in LEVELS[found]
+    level = find_level()
+    if level is not None:
+        return feature in LEVELS[level]
     if any(os.environ.get(f"NUMBA_CPU_{part}") for part in ("NAME", "FEATURES")):
         return False
     return bool(llvm.get_host_cpu_features().get(feature, False))
 
 
-VECTOR_BYTES = 64 if has("avx512bw") else 32 if has("avx2") else 16
-"""Width of a vector of bytes, for kernels that are written in LLVM's own language."""
+VECTOR_BYTES = 64 if has_feature("avx512bw") else 32 if has_feature("avx2") else 16
+"""Bytes of a vector, for kernels that are written in LLVM IR."""
 
 
 _FASTCALL = 0x80
 """CPython's METH_FASTCALL."""
 
-_NUMBAS = ("NRT_", "numba_", "_ZN5numba")
-"""How the names of functions begin that only numba has."""
+_NUMBA_PREFIXES = ("NRT_", "numba_", "_ZN5numba")
+"""Prefixes of functions that only numba has."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectCode:
-    """Two object files: the kernel and its entries (`call_wrapper.py`, `call_wrapper.py`)."""
+    """Two object files: the kernel and its entries (`call_wrapper.py`)."""
 
     kernel: bytes
     entry: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A kernel in this process: a function of Python, and where its other entries lie.
+class LoadedKernel:
+    """A kernel in this process: a Python function, and the addresses of its other entries.
 
-    Only a kernel of counts alone has one of numbers.
+    Only a kernel of counts has an entry of numbers.
     """
 
     call: Callable[..., Any]
@@ -279,7 +284,7 @@ class Loaded:
 
 
 class NotLoadable(Exception):
-    """Machine code calls something that is not in this process, or is damaged."""
+    """Machine code calls a function that this process lacks, or is damaged."""
 
 
 class _Method(ctypes.Structure):
@@ -293,12 +298,12 @@ class _Method(ctypes.Structure):
     )
 
 
-_KEPT: list[Any] = []
-"""LLVM's engines, whose memory the code lies in, and what CPython points to: never freed."""
+_IMMORTAL: list[Any] = []
+"""LLVM's engines, which own the code's memory, and objects that CPython points to: never freed."""
 
 
-def processor() -> tuple[str, ...]:
-    """What machine code depends on besides its source: processor, libraries, and settings."""
+def describe_processor() -> tuple[str, ...]:
+    """Return what machine code depends on besides its source: processor, libraries, settings."""
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
@@ -308,11 +313,11 @@ def processor() -> tuple[str, ...]:
         np.__version__,
         platform.python_version(),
         sys.implementation.cache_tag or "",
-        *(f"{name}={value}" for name, value in sorted(told().items())),
+        *(f"{name}={value}" for name, value in sorted(read_numba_settings().items())),
     )
 
 
-def compiled(function: Callable[..., Any], signature: Signature) -> ObjectCode:
+def compile_kernel(function: Callable[..., Any], signature: Signature) -> ObjectCode:
     """Compile a kernel. It has no fastmath: the order of sums is part of a model.
 
     Raises:
@@ -321,64 +326,73 @@ def compiled(function: Callable[..., Any], signature: Signature) -> ObjectCode:
     from numba import njit
     from numba.core.compiler_lock import global_compiler_lock
 
-    from sqlml.backends.native.jit.call_wrapper import wrapper
+    from sqlml.backends.native.jit.call_wrapper import write_entries
 
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    dispatcher: Any = njit(nogil=True, error_model="numpy", **options)(compilable(function))
-    with global_compiler_lock, _no_collection():
-        types = tuple(numba_type(kind) for kind in signature)
+    dispatcher: Any = njit(nogil=True, error_model="numpy", **options)(resolve_helpers(function))
+    with global_compiler_lock, _pause_garbage_collection():
+        types = tuple(to_numba_type(kind) for kind in signature)
         result = dispatcher._compiler.compile(types, None)
         kernel = bytes(result.library._get_compiled_object())
-        entry = llvm.parse_assembly(wrapper(result, signature))
+        entry = llvm.parse_assembly(write_entries(result, signature))
         entry.verify()
-        made = ObjectCode(kernel, _target().emit_object(entry))
-    foreign = [name for name in _called(made) if name.startswith(_NUMBAS)]
-    if foreign:
-        raise NotLoadable(f"{function.__name__} calls {', '.join(foreign)}")
-    return made
+        code = ObjectCode(kernel, _make_target_machine().emit_object(entry))
+    numba_functions = [name for name in _find_callees(code) if name.startswith(_NUMBA_PREFIXES)]
+    if numba_functions:
+        raise NotLoadable(f"{function.__name__} calls {', '.join(numba_functions)}")
+    return code
 
 
-def loaded(code: ObjectCode, name: str) -> Loaded:
+def load_kernel(code: ObjectCode, name: str) -> LoadedKernel:
     """Load a kernel. It runs without the GIL.
 
     Raises:
-        NotLoadable: what it calls is not in this process, or it is damaged.
+        NotLoadable: this process lacks a function that it calls, or it is damaged.
     """
-    called = _called(code)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_nothing()), _target())
-    for other in called:
-        if llvm.address_of_symbol(other) is None:  # the process is searched once it has an engine
-            raise NotLoadable(f"{name} calls {other}")
-    for part in (code.kernel, code.entry):
-        engine.add_object_file(llvm.ObjectFileRef.from_data(part))
+    callees = _find_callees(code)
+    engine = llvm.create_mcjit_compiler(
+        llvm.parse_assembly(_empty_module()), _make_target_machine()
+    )
+    for callee in callees:
+        # LLVM searches the process once it has an engine.
+        if llvm.address_of_symbol(callee) is None:
+            raise NotLoadable(f"{name} calls {callee}")
+    for content in (code.kernel, code.entry):
+        engine.add_object_file(llvm.ObjectFileRef.from_data(content))
     engine.finalize_object()
     address = engine.get_function_address(ENTRY)
     method = _Method(name.encode(), address, _FASTCALL, None)
-    own = (np.ndarray, None, TypeError)
-    make = ctypes.PYFUNCTYPE(
+    context = (np.ndarray, None, TypeError)
+    make_function = ctypes.PYFUNCTYPE(
         ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p
     )(("PyCFunction_NewEx", ctypes.pythonapi))
-    function: Callable[..., Any] = make(ctypes.byref(method), own, None)
-    _KEPT.extend((engine, method))
-    return Loaded(function, *map(engine.get_function_address, (WORDS_ENTRY, NUMBERS_ENTRY)))
+    function: Callable[..., Any] = make_function(ctypes.byref(method), context, None)
+    _IMMORTAL.extend((engine, method))
+    return LoadedKernel(function, *map(engine.get_function_address, (WORDS_ENTRY, NUMBERS_ENTRY)))
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
-    """numba makes so many objects that looking for garbage takes a fifth of the time."""
-    was = gc.isenabled()
+def _pause_garbage_collection() -> Iterator[None]:
+    """Pause the collector, which takes a fifth of the time while numba compiles."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
-def _called(code: ObjectCode) -> list[str]:
-    """The functions that machine code takes from the process. Raises NotLoadable: it is damaged."""
+def _find_callees(code: ObjectCode) -> list[str]:
+    """Return the functions that machine code needs from the process.
+
+    Raises:
+        NotLoadable: it is damaged.
+    """
     try:
-        kernel, entry = (symbols(part, _empty()) for part in (code.kernel, code.entry))
+        kernel, entry = (
+            read_symbols(part, _make_empty_object()) for part in (code.kernel, code.entry)
+        )
     except DamagedError as error:
         raise NotLoadable(str(error)) from None
     if not {ENTRY, WORDS_ENTRY} <= entry.defined:
@@ -387,10 +401,10 @@ def _called(code: ObjectCode) -> list[str]:
     return sorted((kernel.missing | entry.missing) - defined)
 
 
-def _target() -> Any:
-    """LLVM's machine for the processor, as numba makes it. Each engine takes one for itself."""
+def _make_target_machine() -> Any:
+    """Return LLVM's machine for the processor, set up as in numba. Each engine needs its own."""
     _initialise()
-    cpu, features = target()
+    cpu, features = find_target()
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         cpu=cpu,
         features=features,
@@ -402,13 +416,13 @@ def _target() -> Any:
 
 
 @cache
-def _empty() -> bytes:
-    """An object file of this machine."""
-    made: bytes = _target().emit_object(llvm.parse_assembly(_nothing()))
-    return made
+def _make_empty_object() -> bytes:
+    """Return an empty object file of this machine."""
+    content: bytes = _make_target_machine().emit_object(llvm.parse_assembly(_empty_module()))
+    return content
 
 
-def _nothing() -> str:
+def _empty_module() -> str:
     return f'target triple = "{llvm.get_process_triple()}"'
 
 

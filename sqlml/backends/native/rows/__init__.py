@@ -1,1 +1,1 @@
-"""Kernels of operators that are neither trees nor texts."""
+"""Kernels of operators on numeric rows: linear layers, distances, look-ups, scalers and others."""

@@ -1,11 +1,11 @@
-"""Small blocks of a matrix product, in registers while their columns are summed.
+"""Tiles of a matrix product, kept in registers while their columns are summed.
 
 K. Goto and R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3),
-2008, sections 4 and 5: the right factor lies in panels, and a tile of the product as large as the
-registers hold reads each number of it once. Each sum runs over the columns one by one, so it is the
-same wherever in a batch a row comes. `distance_tile` and `square_tile` round each product and sum
-once (a fused multiply-add), as `ir/operators/distances.py` does; `rounded_tile` rounds the product,
-too, as `linear` and `pairwise` do.
+2008, sections 4 and 5: the right factor lies in panels, and a tile as large as the registers hold
+reads each number of it once. Each sum runs over the columns one by one, so it does not depend on a
+row's position in the batch. `distance_tile` and `square_tile` round each product and sum once (a
+fused multiply-add), as `ir/operators/distances.py` does; `rounded_tile` also rounds the product, as
+`linear` and `pairwise` do.
 """
 
 from __future__ import annotations
@@ -17,53 +17,63 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from sqlml.backends.native.jit.call_wrapper import (
+    LONG,
+    array_data,
+    array_length,
+    broadcast,
+    declared,
+    long,
+    vector_pointer,
+)
 from sqlml.backends.native.jit.helpers import intrinsic, literal_intrinsic
-from sqlml.backends.native.jit.object_code import has
-from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.object_code import has_feature
+from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.ir.program import Program
 from sqlml.types import Array
 
-FUSES = has("fma") or has("neon")
-"""Whether the processor has fused multiply-adds; only `rounded_tile` works without them."""
+FUSES = has_feature("fma") or has_feature("neon")
+"""True if the processor has fused multiply-adds; only `rounded_tile` works without them."""
 
-_LANES = 8 if has("avx512f") else 4 if has("avx2") else 2
+_LANES = 8 if has_feature("avx512f") else 4 if has_feature("avx2") else 2
 _VECTORS = 3
 HIGH = 4 if _LANES == 4 else 8
-"""Rows of a tile: with AVX2 there are 16 registers, with AVX-512 and on ARM 32."""
+"""Rows of a tile: AVX2 has 16 registers, AVX-512 and ARM have 32."""
 WIDE = _LANES * _VECTORS
-"""Columns of a tile, and of a panel."""
+"""Columns of a tile and of a panel."""
+# Summands: products rounded once with their sum, rounded products, squared differences.
 _FUSED, _ROUNDED, _GAPS = 0, 1, 2
-"""What is summed: products with one rounding, products, squares of differences."""
 
 
-def panels(right: Array) -> Array:
-    """A matrix (k, m) as tiles read it: (panels, k, WIDE), 0 in the columns after the last."""
+def make_panels(right: Array) -> Array:
+    """Copy a matrix (k, m) into panels (panels, k, WIDE), with 0 in columns after the last."""
     k, m = right.shape
-    made = np.zeros((-(-m // WIDE), k, WIDE))
-    for p, panel in enumerate(made):
-        part = right[:, p * WIDE : (p + 1) * WIDE]
-        panel[:, : part.shape[1]] = part
-    return made
+    result = np.zeros((-(-m // WIDE), k, WIDE))
+    for p, panel in enumerate(result):
+        columns = right[:, p * WIDE : (p + 1) * WIDE]
+        panel[:, : columns.shape[1]] = columns
+    return result
 
 
-def whole_tiles(left: Array) -> Array:
-    """Rows (n, k) as tiles read them: contiguous, with rows of 0 up to a multiple of HIGH."""
+def pad_rows(left: Array) -> Array:
+    """Return rows (n, k) contiguous and padded with rows of 0 to a multiple of HIGH."""
     n, k = left.shape
     if n % HIGH == 0:
         return np.ascontiguousarray(left)
-    made = np.empty((n + -n % HIGH, k))
-    made[:n] = left
-    made[n:] = 0.0
-    return made
+    padded = np.empty((n + -n % HIGH, k))
+    padded[:n] = left
+    padded[n:] = 0.0
+    return padded
 
 
 def _rounded_tile(
     typing: Any, left: Any, row: Any, right: Any, panel: Any, gaps: Any, out: Any
 ) -> Any:
-    """out[r * WIDE + w] = sum over c of a * b, or where `gaps` (literal) is 1 of (a - b) * (a - b).
+    """Emit out[r * WIDE + w] = sum over c of a * b, or of (a - b) * (a - b) if `gaps` (literal) is
+    1.
 
-    a is left[row + r, c], b is right[panel, c, w]; each difference, product and sum is rounded.
-    left (n, k) and right (panels, k, WIDE), contiguous float64; out (HIGH * WIDE,).
+    a is left[row + r, c] and b is right[panel, c, w]; each difference, product and sum is rounded.
+    left (n, k) and right (panels, k, WIDE) are contiguous float64; out is (HIGH * WIDE,).
     """
     from numba import types  # only to compile
 
@@ -71,9 +81,9 @@ def _rounded_tile(
     kind = _GAPS if gaps.literal_value else _ROUNDED
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        made = _product(context, builder, signature, arguments, kind=kind)
-        (to,) = _data(context, builder, signature, arguments, 5)
-        _write(builder, made, to)
+        sums = _sum_products(context, builder, signature, arguments, kind=kind)
+        (out_data,) = array_data(context, builder, signature, arguments, 5)
+        _store_vectors(builder, sums, out_data)
         return context.get_dummy_value()
 
     return signature, generate
@@ -85,51 +95,54 @@ def _distance_tile(
     row: Any,
     right: Any,
     panel: Any,
-    own: Any,
-    lengths: Any,
+    row_norms: Any,
+    point_norms: Any,
     worst: Any,
     out: Any,
 ) -> Any:
-    """Expanded distances: max(0, own[row + r] - 2 * the sum + lengths[panel * WIDE + w]) in `out`.
+    """Emit max(0, row_norms[row + r] - 2 * sum + point_norms[panel * WIDE + w]) into `out`.
 
-    int64: the bit r is set where one of row r is less than worst[r], which none of NaN is.
+    out is (HIGH * WIDE,), and the sums of products are those of `_rounded_tile`. The result is
+    int64: bit r is set if a distance of row r is less than worst[r]; NaN is never less. numba needs
+    a parameter per argument of an intrinsic.
     """
     from numba import types  # only to compile
 
-    long = types.int64
-    signature = long(left, long, right, long, own, lengths, worst, out)
+    integer = types.int64
+    signature = integer(left, integer, right, integer, row_norms, point_norms, worst, out)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        made = _product(context, builder, signature, arguments)
-        data = _data(context, builder, signature, arguments, 4, 5, 6, 7)
-        own, lengths, worst, to = data
-        whole = ir.IntType(64)
-        vector = made[0].type
+        sums = _sum_products(context, builder, signature, arguments)
+        data = array_data(context, builder, signature, arguments, 4, 5, 6, 7)
+        row_norms, point_norms, worst, out_data = data
+        vector = sums[0].type
         zeros = ir.Constant(vector, [0.0] * _LANES)
         minus_two = ir.Constant(vector, [-2.0] * _LANES)
-        start = builder.mul(arguments[3], ir.Constant(whole, WIDE))
-        theirs = [_read(builder, lengths, start, k * _LANES, vector) for k in range(_VECTORS)]
-        found = ir.Constant(whole, 0)
+        start = builder.mul(arguments[3], long(WIDE))
+        point_vectors = [
+            _load_vector(builder, point_norms, start, k * _LANES, vector) for k in range(_VECTORS)
+        ]
+        hits = long(0)
         for r in range(HIGH):
-            place = builder.add(arguments[1], ir.Constant(whole, r))
-            mine = _spread(builder, builder.load(builder.gep(own, [place])), vector)
-            most = builder.load(builder.gep(worst, [ir.Constant(whole, r)]))
-            most = _spread(builder, most, vector)
-            near = None
+            index = builder.add(arguments[1], long(r))
+            row_norm = broadcast(builder, builder.load(builder.gep(row_norms, [index])), vector)
+            bound = builder.load(builder.gep(worst, [long(r)]))
+            bound = broadcast(builder, bound, vector)
+            is_near = None
             for k in range(_VECTORS):
                 i = r * _VECTORS + k
-                far = builder.fadd(mine, builder.fmul(made[i], minus_two))
-                far = builder.fadd(far, theirs[k])
-                negative = builder.fcmp_ordered("<=", far, zeros)
-                made[i] = far = builder.select(negative, zeros, far)
-                less = builder.fcmp_ordered("<", far, most)
-                near = less if near is None else builder.or_(near, less)
-            bits = builder.bitcast(near, ir.IntType(_LANES))
-            some = builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
-            bit = builder.shl(builder.zext(some, whole), ir.Constant(whole, r))
-            found = builder.or_(found, bit)
-        _write(builder, made, to)
-        return found
+                distance = builder.fadd(row_norm, builder.fmul(sums[i], minus_two))
+                distance = builder.fadd(distance, point_vectors[k])
+                negative = builder.fcmp_ordered("<=", distance, zeros)
+                sums[i] = distance = builder.select(negative, zeros, distance)
+                less = builder.fcmp_ordered("<", distance, bound)
+                is_near = less if is_near is None else builder.or_(is_near, less)
+            bits = builder.bitcast(is_near, ir.IntType(_LANES))
+            has_hit = builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+            bit = builder.shl(builder.zext(has_hit, LONG), long(r))
+            hits = builder.or_(hits, bit)
+        _store_vectors(builder, sums, out_data)
+        return hits
 
     return signature, generate
 
@@ -137,32 +150,32 @@ def _distance_tile(
 def _square_tile(
     typing: Any, left: Any, row: Any, count: Any, right: Any, panel: Any, out: Any
 ) -> Any:
-    """out[w] += the sum over r < count of the squares of the tile's row r, one by one."""
+    """Emit out[w] += the sum of squares of the tile's rows r < count, one by one."""
     from numba import types  # only to compile
 
-    long = types.int64
-    signature = types.void(left, long, long, right, long, out)
+    integer = types.int64
+    signature = types.void(left, integer, integer, right, integer, out)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        made = _product(context, builder, signature, arguments, places=(0, 1, 3, 4))
-        (to,) = _data(context, builder, signature, arguments, 5)
-        vector, whole = made[0].type, ir.IntType(64)
-        start = ir.Constant(whole, 0)
+        sums = _sum_products(context, builder, signature, arguments, places=(0, 1, 3, 4))
+        (out_data,) = array_data(context, builder, signature, arguments, 5)
+        vector = sums[0].type
+        start = long(0)
         zeros = ir.Constant(vector, [0.0] * _LANES)
         for k in range(_VECTORS):
-            total = _read(builder, to, start, k * _LANES, vector)
+            total = _load_vector(builder, out_data, start, k * _LANES, vector)
             for r in range(HIGH):
-                value = made[r * _VECTORS + k]
-                counts = builder.icmp_signed("<", ir.Constant(whole, r), arguments[2])
-                square = builder.select(counts, builder.fmul(value, value), zeros)
+                value = sums[r * _VECTORS + k]
+                is_counted = builder.icmp_signed("<", long(r), arguments[2])
+                square = builder.select(is_counted, builder.fmul(value, value), zeros)
                 total = builder.fadd(total, square)
-            builder.store(total, _vector_at(builder, to, start, k * _LANES, vector), align=8)
+            builder.store(total, _vector_at(builder, out_data, start, k * _LANES, vector), align=8)
         return context.get_dummy_value()
 
     return signature, generate
 
 
-def _product(
+def _sum_products(
     context: Any,
     builder: Any,
     signature: Any,
@@ -170,91 +183,71 @@ def _product(
     places: tuple[int, int, int, int] = (0, 1, 2, 3),
     kind: int = _FUSED,
 ) -> list[Any]:
-    """The vectors of a tile, row by row; at `places` are the arguments left, row, right, panel."""
+    """Emit the sums of a tile as vectors, row by row; `kind` names the summands (_FUSED, ...).
+
+    places: the indices of the arguments left, row, right and panel.
+    """
     lefts, row, rights, panel = places
-    long, vector = ir.IntType(64), ir.VectorType(ir.DoubleType(), _LANES)
-    left, right = _data(context, builder, signature, arguments, lefts, rights)
-    columns = context.make_array(signature.args[rights])(context, builder, arguments[rights])
-    width = builder.extract_value(columns.shape, 1)
+    vector = ir.VectorType(ir.DoubleType(), _LANES)
+    left, right = array_data(context, builder, signature, arguments, lefts, rights)
+    width = array_length(context, builder, signature, arguments, rights, axis=1)
     first = builder.gep(left, [builder.mul(arguments[row], width)])
-    starts = [builder.gep(first, [builder.mul(ir.Constant(long, r), width)]) for r in range(HIGH)]
-    size = builder.mul(width, ir.Constant(long, WIDE))
+    starts = [builder.gep(first, [builder.mul(long(r), width)]) for r in range(HIGH)]
+    size = builder.mul(width, long(WIDE))
     start = builder.gep(right, [builder.mul(arguments[panel], size)])
-    multiply_add = _multiply_add(builder.module, vector) if kind == _FUSED else None
     zeros = ir.Constant(vector, [0.0] * _LANES)
     entry = builder.block
     head, done = builder.append_basic_block("column"), builder.append_basic_block("done")
-    some = builder.icmp_signed(">", width, ir.Constant(long, 0))
-    builder.cbranch(some, head, done)
+    builder.cbranch(builder.icmp_signed(">", width, long(0)), head, done)
     builder.position_at_end(head)
-    c = builder.phi(long)
-    c.add_incoming(ir.Constant(long, 0), entry)
+    c = builder.phi(LONG)
+    c.add_incoming(long(0), entry)
     sums = [builder.phi(vector) for _ in range(HIGH * _VECTORS)]
-    at = builder.mul(c, ir.Constant(long, WIDE))
-    read = [_read(builder, start, at, k * _LANES, vector) for k in range(_VECTORS)]
-    added = []
+    offset = builder.mul(c, long(WIDE))
+    right_vectors = [
+        _load_vector(builder, start, offset, k * _LANES, vector) for k in range(_VECTORS)
+    ]
+    new_sums = []
     for r in range(HIGH):
-        value = _spread(builder, builder.load(builder.gep(starts[r], [c])), vector)
+        value = broadcast(builder, builder.load(builder.gep(starts[r], [c])), vector)
         for k in range(_VECTORS):
             total = sums[r * _VECTORS + k]
             total.add_incoming(zeros, entry)
-            if multiply_add is not None:
-                added.append(builder.call(multiply_add, [value, read[k], total]))
+            if kind == _FUSED:
+                operands = (value, right_vectors[k], total)
+                multiply_add = declared(builder.module, f"llvm.fma.v{_LANES}f64", vector, *operands)
+                new_sums.append(builder.call(multiply_add, operands))
                 continue
-            factors = (value, read[k])
+            factors = (value, right_vectors[k])
             if kind == _GAPS:
                 gap = builder.fsub(*factors)
                 factors = (gap, gap)
-            added.append(builder.fadd(total, builder.fmul(*factors)))
-    after = builder.add(c, ir.Constant(long, 1))
-    c.add_incoming(after, head)
-    for total, new in zip(sums, added, strict=True):
+            new_sums.append(builder.fadd(total, builder.fmul(*factors)))
+    next_column = builder.add(c, long(1))
+    c.add_incoming(next_column, head)
+    for total, new in zip(sums, new_sums, strict=True):
         total.add_incoming(new, head)
-    builder.cbranch(builder.icmp_signed("<", after, width), head, done)
+    builder.cbranch(builder.icmp_signed("<", next_column, width), head, done)
     builder.position_at_end(done)
-    made = []
-    for new in added:
-        result = builder.phi(vector)
+    results = [builder.phi(vector) for _ in new_sums]
+    for result, new in zip(results, new_sums, strict=True):
         result.add_incoming(zeros, entry)
         result.add_incoming(new, head)
-        made.append(result)
-    return made
+    return results
 
 
-def _data(context: Any, builder: Any, signature: Any, arguments: Any, *which: int) -> list[Any]:
-    """Where the numbers of these arguments lie, which are arrays."""
-    made = (context.make_array(signature.args[i])(context, builder, arguments[i]) for i in which)
-    return [array.data for array in made]
-
-
-def _write(builder: Any, vectors: list[Any], to: Any) -> None:
+def _store_vectors(builder: Any, vectors: list[Any], array: Any) -> None:
     for i, vector in enumerate(vectors):
-        place = _vector_at(builder, to, ir.Constant(ir.IntType(64), 0), i * _LANES, vector.type)
-        builder.store(vector, place, align=8)
+        pointer = _vector_at(builder, array, long(0), i * _LANES, vector.type)
+        builder.store(vector, pointer, align=8)
 
 
-def _read(builder: Any, array: Any, place: Any, further: int, vector: Any) -> Any:
-    return builder.load(_vector_at(builder, array, place, further, vector), align=8)
+def _load_vector(builder: Any, array: Any, index: Any, offset: int, vector: Any) -> Any:
+    return builder.load(_vector_at(builder, array, index, offset, vector), align=8)
 
 
-def _multiply_add(module: Any, vector: Any) -> Any:
-    name = f"llvm.fma.v{_LANES}f64"
-    return module.globals.get(name) or ir.Function(
-        module, ir.FunctionType(vector, [vector] * 3), name
-    )
-
-
-def _vector_at(builder: Any, array: Any, place: Any, further: int, vector: Any) -> Any:
-    place = builder.add(place, ir.Constant(place.type, further))
-    return builder.bitcast(builder.gep(array, [place]), vector.as_pointer())
-
-
-def _spread(builder: Any, value: Any, vector: Any) -> Any:
-    """A vector that holds `value` in each place."""
-    index = ir.IntType(32)
-    one = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.Constant(index, 0))
-    places = ir.Constant(ir.VectorType(index, _LANES), [0] * _LANES)
-    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), places)
+def _vector_at(builder: Any, array: Any, index: Any, offset: int, vector: Any) -> Any:
+    return vector_pointer(builder, array, builder.add(index, long(offset)), vector)
 
 
 rounded_tile: Any = literal_intrinsic(_rounded_tile)
@@ -262,15 +255,15 @@ distance_tile: Any = intrinsic(_distance_tile)
 square_tile: Any = intrinsic(_square_tile)
 
 
-# Squared lengths of centred and turned rows, |(x - mean) @ turn|^2 for each class, by tiles.
+# Squared lengths |(x - mean) @ turn|^2 of centred and rotated rows for each class.
 #
-# What QuadraticDiscriminantAnalysis computes: five operators, between which all rows would pass
+# QuadraticDiscriminantAnalysis computes these with five operators, which would pass all rows
 # through memory once per class. Here rows are lanes, and only the result is written.
 
 
 @dataclass(frozen=True, slots=True)
 class Quadratic:
-    """Node `node` (n, k) less means (t, k), times turns (t, k, m), squared and summed: (n, t)."""
+    """Squared norms (n, t) of ((value of node (n, k)) - means (t, k)) @ turns (t, k, m)."""
 
     node: int
     means: Array
@@ -278,7 +271,7 @@ class Quadratic:
 
     @classmethod
     def of(cls, program: Program, i: int) -> Quadratic | None:
-        """What node i, a sum, computes; None if it does not follow this pattern."""
+        """Match the operators below sum node i; return None if they differ from this pattern."""
         nodes = program.nodes
         if nodes[i].attrs["axis"] != 2 or nodes[i].type.dtype != "float64" or not FUSES:
             return None
@@ -301,23 +294,17 @@ class Quadratic:
         return cls(spread.inputs[0], means.attrs["value"], turns.attrs["value"])
 
 
-def quadratic(found: Quadratic) -> Callable[[Array], Array]:
-    """x (n, k) float64 -> (n, t, 1) float64."""
-    classes, width, turned = found.turns.shape
+def quadratic(pattern: Quadratic) -> Callable[[Array], Array]:
+    """Return a function: x (n, k) float64 -> (n, t, 1) float64."""
+    classes, width, turned = pattern.turns.shape
     # Rows after the last are not counted.
     turns = np.zeros((classes, turned + -turned % HIGH, width))
-    turns[:, :turned] = found.turns.transpose(0, 2, 1)
+    turns[:, :turned] = pattern.turns.transpose(0, 2, 1)
     turns = turns.reshape(-1, width)
-    means = np.ascontiguousarray(found.means)
-    signature = (reads(np.float64, 2), *kinds_of(means, turns, turned), writes(np.float64, 2))
-    kernel = specialise(_norms, signature)
-
-    def norms(x: Array) -> Array:
-        out = np.empty((x.shape[0], classes))
-        kernel(x, means, turns, turned, out)
-        return out[:, :, None]
-
-    return norms
+    constants = (np.ascontiguousarray(pattern.means), turns, turned)
+    double = np.dtype(np.float64)
+    norms = RowKernel.of(_norms, double, constants, classes, double)
+    return lambda x: norms(x)[:, :, None]
 
 
 def _norms(x: Any, means: Any, turns: Any, turned: Any, out: Any) -> None:
@@ -327,8 +314,8 @@ def _norms(x: Any, means: Any, turns: Any, turned: Any, out: Any) -> None:
     block, centred = np.zeros((width, WIDE)), np.empty((1, width, WIDE))
     norms = np.empty(WIDE)
     for first in range(0, rows, WIDE):
-        here = min(WIDE, rows - first)
-        for r in range(here):
+        block_rows = min(WIDE, rows - first)
+        for r in range(block_rows):
             for c in range(width):
                 block[c, r] = x[first + r, c]
         for t in range(classes):
@@ -339,5 +326,5 @@ def _norms(x: Any, means: Any, turns: Any, turned: Any, out: Any) -> None:
             norms[:] = 0.0
             for j in range(0, turned, HIGH):
                 square_tile(turns, t * padded + j, turned - j, centred, 0, norms)
-            for r in range(here):
+            for r in range(block_rows):
                 out[first + r, t] = norms[r]

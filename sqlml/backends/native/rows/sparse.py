@@ -1,4 +1,4 @@
-"""Kernels over sparse rows (`ir/csr.py`), in the order of sums of scipy and scikit-learn."""
+"""Kernels over sparse rows (`ir/csr.py`) that sum in the order of scipy and scikit-learn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlml.types import Array
 
 
 def sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
-    """x (n, k) sparse -> x @ weights (k, m) + bias (m,), a row's stored entries from the left."""
+    """Return a function: sparse x (n, k) -> x @ weights (k, m) + bias (m,), from the left."""
     dtype = weights.dtype
     kernel = specialise(_linear, (*_rows(dtype), *kinds_of(weights, bias), writes(dtype, 2)))
 
@@ -27,7 +27,7 @@ def sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
 
 
 def normaliser(norm: str, dtype: Any) -> Callable[[Csr], Any]:
-    """What `csr.normalise` does, in one pass over the rows."""
+    """Return a function that normalizes sparse rows in one pass, as `csr.normalise` does."""
     kernel = specialise(_normalise, (*_rows(dtype)[::2], FLAG, writes(dtype, 1)))
 
     def normalise(x: Csr) -> Csr:
@@ -38,19 +38,19 @@ def normaliser(norm: str, dtype: Any) -> Callable[[Csr], Any]:
     return normalise
 
 
-def filled(row: Array, out: Rows) -> Call:
-    """The call that writes a row (m,) to all rows."""
+def call_fill(row: Array, out: Rows) -> Call:
+    """Return the call that writes `row` (m,) to all rows."""
     return Call(specialise(_fill, (*kinds_of(row), writes(out.dtype, 2))), (row, out))
 
 
-def added_products(x: Rows, weights: Array, out: Rows) -> Call:
-    """The call that adds x @ weights (k, m) to `out`, skipping the zeros of x."""
+def call_add_products(x: Rows, weights: Array, out: Rows) -> Call:
+    """Return the call that adds x @ weights (k, m) to `out`, skipping zeros of x."""
     kinds = (reads(x.dtype, 2), *kinds_of(weights), writes(out.dtype, 2))
     return Call(specialise(_add_products, kinds), (x, weights, out))
 
 
-def added(row: Array, out: Rows) -> Call:
-    """The call that adds a row (m,) to all rows."""
+def call_add(row: Array, out: Rows) -> Call:
+    """Return the call that adds `row` (m,) to all rows."""
     return Call(specialise(_add, (*kinds_of(row), writes(out.dtype, 2))), (row, out))
 
 
@@ -83,9 +83,9 @@ def _linear(data: Any, indices: Any, indptr: Any, weights: Any, bias: Any, out: 
     columns = out.shape[1]
     for r in range(out.shape[0]):
         for j in range(indptr[r], indptr[r + 1]):
-            value, place = data[j], indices[j]
+            value, column = data[j], indices[j]
             for m in range(columns):
-                out[r, m] += value * weights[place, m]
+                out[r, m] += value * weights[column, m]
         for m in range(columns):
             out[r, m] += bias[m]
 

@@ -1,1 +1,1 @@
-"""Kernels that read texts: tokens, n-grams and codes of categories."""
+"""Kernels that cut, hash, count and weight the tokens of texts without Python objects."""

@@ -1,4 +1,4 @@
-"""`hash_categories`: CityHash64 of texts, and of the digits of whole numbers (`city_hash.py`)."""
+"""`hash_categories`: CityHash64 of texts and of the digits of integers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import called, reads, specialise, writes
-from sqlml.backends.native.kernel_calls import MEMORY, Call, Rows
+from sqlml.backends.native.kernel_calls import MEMORY, Call, RowKernel, Rows
 from sqlml.ir.operators.categories import MAX_EXACT_INTEGER
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array
@@ -20,15 +20,15 @@ _MUL = _U(0x9DDFEA08EB382D69)
 _LOW, _SIGN, _OVER = _U(0xFFFFFFFF), 1 << 31, 1 << 32
 _WHOLE = float(MAX_EXACT_INTEGER)
 _DIGITS = 24
-"""Room for a whole number's digits and its sign."""
+"""Capacity for the digits and the sign of an integer."""
 
 
 def text_hasher() -> Callable[[Any], Array]:
-    """Texts, or objects (n, 1) -> their hashes, float64 (n, 1); NaN for one that is missing."""
-    kernel = _of_texts()
+    """Return a function: texts or objects (n, 1) -> hashes, float64 (n, 1); NaN if missing."""
+    kernel = _text_kernel()
 
-    def hashes(given: Any) -> Array:
-        x = TextColumn.from_values(given)
+    def hashes(values: Any) -> Array:
+        x = TextColumn.from_values(values)
         out = np.empty((len(x), 1))
         kernel(*map(np.ascontiguousarray, (x.data, x.start, x.stop)), out)
         out[x.missing] = np.nan
@@ -37,55 +37,40 @@ def text_hasher() -> Callable[[Any], Array]:
     return hashes
 
 
-def number_hasher() -> Callable[[Array], Array]:
-    """Numbers, float64 (n, 1) -> the hashes of their digits; NaN for those that are not whole."""
-    kernel = _of_numbers()
-
-    def hashes(x: Array) -> Array:
-        out = np.empty((x.shape[0], 1))
-        kernel(x, out)
-        return out
-
-    return hashes
+def number_hasher() -> RowKernel:
+    """Hash the digits of x (n, 1) float64: float64 (n, 1), NaN for fractions."""
+    double = np.dtype(np.float64)
+    return RowKernel.of(hash_numbers, double, (), 1, double)
 
 
-def hashed_texts(start: Rows, stop: Rows, out: Rows) -> Call:
-    """The call of a `text_hasher`, for texts whose bytes lie between addresses."""
-    return Call(_of_texts(), (MEMORY, start, stop, out))
+def call_hash_texts(start: Rows, stop: Rows, out: Rows) -> Call:
+    """Return the call of a `text_hasher` for texts between the addresses in `start` and `stop`."""
+    return Call(_text_kernel(), (MEMORY, start, stop, out))
 
 
-def hashed_numbers(x: Rows, out: Rows) -> Call:
-    """The call of a `number_hasher`."""
-    return Call(_of_numbers(), (x, out))
-
-
-def _of_texts() -> Callable[..., Any]:
+def _text_kernel() -> Callable[..., Any]:
     address = reads(np.int64, 1, "C")
     return specialise(
         hash_texts, (reads(np.uint8, 1, "C"), address, address, writes(np.float64, 2))
     )
 
 
-def _of_numbers() -> Callable[..., Any]:
-    return specialise(hash_numbers, (reads(np.float64, 2), writes(np.float64, 2)))
-
-
 @called
-def _word(data: Any, at: Any) -> Any:
-    """The 8 bytes from a place on."""
-    made = _U(data[at + 7])
+def _read_8(data: Any, start: Any) -> Any:
+    """Read 8 bytes from index `start` on, the first as the lowest."""
+    value = _U(data[start + 7])
     for i in range(6, -1, -1):
-        made = (made << _U(8)) | _U(data[at + i])
-    return made
+        value = (value << _U(8)) | _U(data[start + i])
+    return value
 
 
 @called
-def _half(data: Any, at: Any) -> Any:
-    """The 4 bytes from a place on."""
-    made = _U(data[at + 3])
+def _read_4(data: Any, start: Any) -> Any:
+    """Read 4 bytes from index `start` on, the first as the lowest."""
+    value = _U(data[start + 3])
     for i in range(2, -1, -1):
-        made = (made << _U(8)) | _U(data[at + i])
-    return made
+        value = (value << _U(8)) | _U(data[start + i])
+    return value
 
 
 @called
@@ -105,24 +90,24 @@ def _join(u: Any, v: Any) -> Any:
 
 
 @called
-def _up_to_16(data: Any, at: Any, size: Any) -> Any:
+def _hash_up_to_16(data: Any, start: Any, size: Any) -> Any:
     length = _U(size)
     if size > 8:
-        a, b = _word(data, at), _word(data, at + size - 8)
+        a, b = _read_8(data, start), _read_8(data, start + size - 8)
         return _join(a, _rotate(b + length, length)) ^ b
     if size >= 4:
-        return _join(length + (_half(data, at) << _U(3)), _half(data, at + size - 4))
+        return _join(length + (_read_4(data, start) << _U(3)), _read_4(data, start + size - 4))
     if size > 0:
-        y = _U(data[at]) + (_U(data[at + (size >> 1)]) << _U(8))
-        z = length + (_U(data[at + size - 1]) << _U(2))
+        y = _U(data[start]) + (_U(data[start + (size >> 1)]) << _U(8))
+        z = length + (_U(data[start + size - 1]) << _U(2))
         return _mix(y * _K2 ^ z * _K3) * _K2
     return _K2
 
 
 @called
-def _up_to_32(data: Any, at: Any, size: Any) -> Any:
-    a, b = _word(data, at) * _K1, _word(data, at + 8)
-    c, d = _word(data, at + size - 8) * _K2, _word(data, at + size - 16) * _K0
+def _hash_up_to_32(data: Any, start: Any, size: Any) -> Any:
+    a, b = _read_8(data, start) * _K1, _read_8(data, start + 8)
+    c, d = _read_8(data, start + size - 8) * _K2, _read_8(data, start + size - 16) * _K0
     u = _rotate(a - b, _U(43)) + _rotate(c, _U(30)) + d
     return _join(u, a + _rotate(b ^ _K3, _U(20)) - c + _U(size))
 
@@ -137,41 +122,43 @@ def _half_of_64(first: Any, z: Any, second: Any, third: Any) -> Any:
 
 
 @called
-def _up_to_64(data: Any, at: Any, size: Any) -> Any:
-    last = at + size
-    front = _word(data, at) + (_U(size) + _word(data, last - 16)) * _K0
-    vf, vs = _half_of_64(front, _word(data, at + 24), _word(data, at + 8), _word(data, at + 16))
-    back = _word(data, at + 16) + _word(data, last - 32)
+def _hash_up_to_64(data: Any, start: Any, size: Any) -> Any:
+    last = start + size
+    front = _read_8(data, start) + (_U(size) + _read_8(data, last - 16)) * _K0
+    vf, vs = _half_of_64(
+        front, _read_8(data, start + 24), _read_8(data, start + 8), _read_8(data, start + 16)
+    )
+    back = _read_8(data, start + 16) + _read_8(data, last - 32)
     wf, ws = _half_of_64(
-        back, _word(data, last - 8), _word(data, last - 24), _word(data, last - 16)
+        back, _read_8(data, last - 8), _read_8(data, last - 24), _read_8(data, last - 16)
     )
     r = _mix((vf + ws) * _K2 + (wf + vs) * _K0)
     return _mix(r * _K0 + vs) * _K2
 
 
 @called
-def _weak(data: Any, at: Any, a: Any, b: Any) -> Any:
-    a += _word(data, at)
-    z = _word(data, at + 24)
+def _weak(data: Any, start: Any, a: Any, b: Any) -> Any:
+    a += _read_8(data, start)
+    z = _read_8(data, start + 24)
     b = _rotate(b + a + z, _U(21))
     c = a
-    a += _word(data, at + 8) + _word(data, at + 16)
+    a += _read_8(data, start + 8) + _read_8(data, start + 16)
     b += _rotate(a, _U(44))
     return a + z, b + c
 
 
 @called
-def _longer(data: Any, at: Any, size: Any) -> Any:
-    last, length = at + size, _U(size)
-    x, y, z = _word(data, at), _word(data, last - 16) ^ _K1, _word(data, last - 56) ^ _K0
+def _hash_longer(data: Any, start: Any, size: Any) -> Any:
+    last, length = start + size, _U(size)
+    x, y, z = _read_8(data, start), _read_8(data, last - 16) ^ _K1, _read_8(data, last - 56) ^ _K0
     v0, v1 = _weak(data, last - 64, length, y)
     w0, w1 = _weak(data, last - 32, length * _K1, _K0)
     z += _mix(v1) * _K1
     x = _rotate(z + x, _U(39)) * _K1
     y = _rotate(y, _U(33)) * _K1
-    for i in range(at, at + ((size - 1) & ~63), 64):
-        x = _rotate(x + y + v0 + _word(data, i + 16), _U(37)) * _K1
-        y = _rotate(y + v1 + _word(data, i + 48), _U(42)) * _K1
+    for i in range(start, start + ((size - 1) & ~63), 64):
+        x = _rotate(x + y + v0 + _read_8(data, i + 16), _U(37)) * _K1
+        y = _rotate(y + v1 + _read_8(data, i + 48), _U(42)) * _K1
         x ^= w1
         y ^= v0
         z = _rotate(z ^ w0, _U(33))
@@ -182,17 +169,17 @@ def _longer(data: Any, at: Any, size: Any) -> Any:
 
 
 @called
-def _signed_hash(data: Any, at: Any, size: Any) -> Any:
-    """The lower 32 bits of the hash of some bytes, as a signed number."""
+def _signed_hash(data: Any, start: Any, size: Any) -> Any:
+    """Return the lower 32 bits of the hash of data[start:start + size], as a signed number."""
     if size <= 16:
-        made = _up_to_16(data, at, size)
+        hash_value = _hash_up_to_16(data, start, size)
     elif size <= 32:
-        made = _up_to_32(data, at, size)
+        hash_value = _hash_up_to_32(data, start, size)
     elif size <= 64:
-        made = _up_to_64(data, at, size)
+        hash_value = _hash_up_to_64(data, start, size)
     else:
-        made = _longer(data, at, size)
-    low = np.int64(made & _LOW)
+        hash_value = _hash_longer(data, start, size)
+    low = np.int64(hash_value & _LOW)
     return np.float64(low - _OVER if low >= _SIGN else low)
 
 
@@ -203,19 +190,19 @@ def hash_texts(data: Any, start: Any, stop: Any, out: Any) -> None:
 
 
 def hash_numbers(x: Any, out: Any) -> None:
-    """Write the hash of the digits of each whole number of x (n, 1) to out (n, 1)."""
+    """Write the hash of the digits of each integer of x (n, 1) to out (n, 1), or NaN."""
     digits = np.empty(_DIGITS, np.uint8)
     for r in range(out.shape[0]):
         value = x[r, 0]
         if not (-_WHOLE <= value <= _WHOLE) or np.trunc(value) != value:
             out[r, 0] = np.nan
             continue
-        rest, at = np.int64(abs(value)), _DIGITS
-        while rest > 0 or at == _DIGITS:
-            at -= 1
-            digits[at] = np.uint8(48 + rest % 10)
+        rest, first = np.int64(abs(value)), _DIGITS
+        while rest > 0 or first == _DIGITS:
+            first -= 1
+            digits[first] = np.uint8(48 + rest % 10)
             rest //= 10
         if value < 0:
-            at -= 1
-            digits[at] = np.uint8(45)
-        out[r, 0] = _signed_hash(digits, at, _DIGITS - at)
+            first -= 1
+            digits[first] = np.uint8(45)
+        out[r, 0] = _signed_hash(digits, first, _DIGITS - first)

@@ -1,11 +1,11 @@
 """A linear layer over the counted tokens of texts, in one pass and without Python.
 
-What `count_tokens.py` and the operators of sparse rows do one after the other for a batch is done
-here text by text: cut, count, look up, weight, normalise, and add to the sums. The order of every
-sum, and each rounding, are those of the operators.
+Text by text this does what `count_tokens.py` and the operators of sparse rows do batch by batch:
+cut, count, look up, weight, normalize, and add to the sums. The order of every sum and each
+rounding are those of the operators.
 
-Python scores the blocks that hold a text which it must prepare (`is_hard`), one that the model
-refuses, one of MOST_TOKENS, or a count of LOGS under a logarithm.
+Python scores the blocks with a text that it must prepare (`is_hard`), a text that the model
+refuses, a text of MOST_TOKENS, or a logarithm of a count of LOGS or more.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sqlml.backends.native.text import token_kernels as kernels
 from sqlml.backends.native.text.count_tokens import (
     CHUNK,
     is_cut_by_table,
-    places_of,
-    stop_words,
-    tables,
+    make_character_tables,
+    make_stop_word_table,
+    make_vocabulary,
 )
 from sqlml.backends.native.text.token_kernels import HARD, count_keys, find_keys, is_hard
 from sqlml.ir.operators.text import TEXT_OPERATORS, WORD_RUN_PATTERNS, make_analyzer
@@ -33,13 +33,14 @@ from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
 WORDS, CHARACTERS, WITHIN = range(3)
-"""How a text is cut (`Analyzer.kind`)."""
+"""The ways to cut a text (`Analyzer.kind`)."""
 
 _KINDS = {"word": WORDS, "char": CHARACTERS, "char_wb": WITHIN}
 
 SCALE, LOG, ONE, POSITIVE, L1, L2, FINITE, CAST, SELECT = range(9)
 """Operators of stored numbers (`ir/operators/sparse_rows.py`), and `select`, whose factors are the
-new positions of columns, or -1."""
+new positions of columns, or -1.
+"""
 
 _MAPS = {"sublinear": LOG, "one": ONE, "positive": POSITIVE}
 _NORMS = {"l1": L1, "l2": L2}
@@ -48,8 +49,7 @@ MOST_TOKENS = 1 << 24
 """float32 counts fewer tokens than this exactly."""
 
 LOGS = 1024
-"""Logarithms of smaller counts come from a table that numpy made; another log may differ in its
-last bit."""
+"""Logarithms of smaller counts come from numpy's table: others may differ in the last bit."""
 
 _cut_words, _drop_words = called(kernels.cut_words), called(kernels.drop_words)
 _cut_characters, _cut_within = called(kernels.cut_characters), called(kernels.cut_within)
@@ -58,12 +58,14 @@ _room = called(kernels.room)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextSums:
-    """What the counted tokens of a column of texts add to a linear layer.
+    """The sums that the counted tokens of a column of texts add to a linear layer.
 
-    node: the input that holds the texts; counted: the node that counts. stored: int64 (k, 4), for
-    each operator of the counts what it is, whether it is float32's, where its factors begin, and
-    how many they are. weights: (columns, m), or None: the values themselves are written to their
-    columns.
+    Attributes:
+        node: the input that holds the texts.
+        counted: the node that counts tokens.
+        stored: int64 (k, 4), per operator of the counts: its code, whether it is of float32, where
+            its factors begin, and how many they are.
+        weights: (columns, m), or None to write the values themselves to their columns.
     """
 
     node: int
@@ -74,78 +76,81 @@ class TextSums:
 
     @classmethod
     def of(cls, program: Program, i: int, weights: Array | None = None) -> TextSums | None:
-        """The sums of the sparse rows of node `i`; None where Python has to make them."""
+        """Return the sums of the sparse rows of node `i`; None where Python must compute them."""
         stored: list[tuple[int, int, int, int]] = []
         factors: list[Array] = [np.empty(0)]
         node = program.nodes[i]
         while node.op not in TEXT_OPERATORS:
-            below = program.nodes[node.inputs[0]]
-            op, own = _stored(node, below.type.width)
+            source = program.nodes[node.inputs[0]]
+            op, operator_factors = _describe_operator(node, source.type.width)
             if op is None or node.type.dtype == "float16":
                 return None
             single = int(node.type.dtype == "float32")
-            stored.append((op, single, sum(f.size for f in factors), own.size))
-            factors.append(own)
-            node = below
+            stored.append((op, single, sum(f.size for f in factors), operator_factors.size))
+            factors.append(operator_factors)
+            node = source
         stored.reverse()
         analyzer = make_analyzer(node.attrs)
-        given = program.nodes[node.inputs[0]].op == "input" and len(node.inputs) == 1
-        if not given or not is_cut_by_table(analyzer) or analyzer.kind not in _KINDS:
+        is_plain_input = program.nodes[node.inputs[0]].op == "input" and len(node.inputs) == 1
+        if not is_plain_input or not is_cut_by_table(analyzer) or analyzer.kind not in _KINDS:
             return None
         operators = [op for op, *_ in stored]
         if LOG in operators and not {*operators[: operators.index(LOG)]} <= {FINITE, SELECT}:
-            return None  # of numbers that are no longer counts: the table lacks them
+            return None  # the table lacks logarithms of numbers that are no longer counts
         table = np.array(stored, np.int64).reshape(-1, 4)
         return cls(node.inputs[0], node, table, np.concatenate(factors), weights)
 
     def calls(self, start: Rows, stop: Rows, out: Rows) -> Iterator[Call]:
-        """The call that adds the sums to `out`, for texts whose bytes lie between addresses."""
+        """Return the call that adds the sums to `out`, for texts between addresses."""
         attrs = self.counted.attrs
         analyzer = make_analyzer(attrs)
         least = WORD_RUN_PATTERNS[analyzer.pattern] if analyzer.kind == "word" else 1
-        how = (_KINDS[analyzer.kind], analyzer.lowercase, bool(analyzer.accents), least)
+        settings = (_KINDS[analyzer.kind], analyzer.lowercase, bool(analyzer.accents), least)
         grams = (analyzer.kind == "char_wb", analyzer.min_n, analyzer.max_n)
-        stop_table = (bool(analyzer.stop_words), stop_words(analyzer))
-        places = places_of(attrs, self.counted.op == "hash_tokens")
-        values = (self.stored, self.factors, _logs(np.dtype(str(attrs["dtype"]))))
+        stop_table = (bool(analyzer.stop_words), make_stop_word_table(analyzer))
+        vocabulary = make_vocabulary(attrs, self.counted.op == "hash_tokens")
+        values = (self.stored, self.factors, _tabulate_logarithms(np.dtype(str(attrs["dtype"]))))
         weights = np.empty((0, 0), out.dtype) if self.weights is None else self.weights
         sums = (self.weights is not None, np.ascontiguousarray(weights))
-        constants = (tables(), how, stop_table, grams, places, values, sums)
+        layer = (make_character_tables(), settings, stop_table, grams, vocabulary, values, sums)
         address = reads(np.int64, 1, "C")
-        kinds = (reads(np.uint8, 1, "C"), address, address, *kinds_of(*constants))
+        kinds = (reads(np.uint8, 1, "C"), address, address, kinds_of(*layer))
         kernel = specialise(add_text_sums, (*kinds, writes(out.dtype, 2)))
-        yield Call(kernel, (MEMORY, start, stop, *constants, out))
+        yield Call(kernel, (MEMORY, start, stop, layer, out))
 
 
-def _stored(node: Node, width: int) -> tuple[int | None, Array]:
-    """An operator of sparse rows of `width` columns, or None for another one, and its factors."""
-    none = np.empty(0)
+def _describe_operator(node: Node, width: int) -> tuple[int | None, Array]:
+    """Return the code of an operator of sparse rows, or None, and its factors.
+
+    `width` is the number of columns below the operator.
+    """
+    no_factors = np.empty(0)
     if node.op == "scale_stored":
         return SCALE, node.attrs["factors"].astype(np.float64)
     if node.op == "map_stored":
-        return _MAPS[node.attrs["function"]], none
+        return _MAPS[node.attrs["function"]], no_factors
     if node.op == "normalise_stored":
-        return _NORMS[node.attrs["norm"]], none
+        return _NORMS[node.attrs["norm"]], no_factors
     if node.op == "select":
-        chosen = node.attrs["indices"]
-        places = np.full(width, -1.0)
-        places[chosen] = np.arange(chosen.size)
-        return SELECT if np.unique(chosen).size == chosen.size else None, places
-    return {"require_finite_stored": FINITE, "cast": CAST}.get(node.op), none
+        indices = node.attrs["indices"]
+        positions = np.full(width, -1.0)
+        positions[indices] = np.arange(indices.size)
+        return SELECT if np.unique(indices).size == indices.size else None, positions
+    return {"require_finite_stored": FINITE, "cast": CAST}.get(node.op), no_factors
 
 
-def _logs(dtype: np.dtype[Any]) -> Array:
-    """float64 (LOGS,): log(x) + 1 of counts, as numpy computes it in a dtype."""
+def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
+    """Return float64 (LOGS,): log(x) + 1 of counts, as numpy computes it in a dtype."""
     with np.errstate(divide="ignore"):
-        made = np.log(np.arange(LOGS, dtype=dtype)) + dtype.type(1)
-    logs: Array = made.astype(np.float64)
+        values = np.log(np.arange(LOGS, dtype=dtype)) + dtype.type(1)
+    logs: Array = values.astype(np.float64)
     return logs
 
 
 @called
-def _cut_texts(texts: Any, tables: Any, how: Any, stop: Any, groups: Any, cut: Any) -> None:
-    """Cut texts into units, and write which groups each has."""
-    kind, lowering, _, least = how
+def _cut_texts(texts: Any, tables: Any, settings: Any, stop: Any, groups: Any, cut: Any) -> None:
+    """Cut texts into units, and write which groups each text has."""
+    kind, lowering, _, least = settings
     for row in range(groups.size):
         groups[row] = row
     if kind == WORDS:
@@ -159,29 +164,29 @@ def _cut_texts(texts: Any, tables: Any, how: Any, stop: Any, groups: Any, cut: A
 
 
 @called
-def _apply(operators: Any, columns: Any, values: Any, count: Any) -> Any:
-    """Apply the operators to the counts of one text; how many columns there are then, or -1: it is
-    refused.
+def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> Any:
+    """Apply the operators to the counts of one text; return how many columns remain, or -1.
 
-    values: float64 (count,), rounded to float32 where an operator is float32's.
+    -1 means that the model refuses the text. `values` is float64 (count,), rounded to float32 where
+    an operator is of float32.
     """
     stored, factors, logs = operators
     for k in range(stored.shape[0]):
-        op, single = stored[k, 0], stored[k, 1] != 0
+        op, is_single = stored[k, 0], stored[k, 1] != 0
         if op == SELECT:
-            left = 0
+            remaining = 0
             for j in range(count):
-                place = np.int64(factors[stored[k, 2] + columns[j]])
-                if place >= 0:
-                    columns[left], values[left] = place, values[j]
-                    left += 1
-            count = left
+                position = np.int64(factors[stored[k, 2] + columns[j]])
+                if position >= 0:
+                    columns[remaining], values[remaining] = position, values[j]
+                    remaining += 1
+            count = remaining
             continue
         total = 0.0
         if op == L1 or op == L2:
             for j in range(count):
                 size = values[j] * values[j] if op == L2 else abs(values[j])
-                total += np.float64(np.float32(size)) if single else size
+                total += np.float64(np.float32(size)) if is_single else size
             if op == L2:
                 total = np.sqrt(total)
             if total == 0.0:
@@ -202,20 +207,20 @@ def _apply(operators: Any, columns: Any, values: Any, count: Any) -> Any:
                 value /= total
             elif op == FINITE and not np.isfinite(value):
                 return -1
-            values[j] = np.float64(np.float32(value)) if single else value
+            values[j] = np.float64(np.float32(value)) if is_single else value
     return count
 
 
 @called
-def _chunk_end(memory: Any, start: Any, stop: Any, at: Any, marks: Any, hard: Any) -> Any:
-    """Where the chunk that begins at text `at` ends (up to CHUNK bytes, or one longer text), and
-    its first text that Python must prepare, or -1.
+def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, hard: Any) -> Any:
+    """Return where the chunk from text `begin` on ends, and its first hard text, or -1.
 
-    hard: the mark of characters that are hard, and whether those beyond ASCII are.
+    A chunk has up to CHUNK bytes, or one longer text. `hard` are the mark of hard characters, and
+    whether all beyond ASCII are hard.
     """
     mark, accents = hard
-    end, size = at, 0
-    while end < start.size and (end == at or size + stop[end] - start[end] <= CHUNK):
+    end, size = begin, 0
+    while end < start.size and (end == begin or size + stop[end] - start[end] <= CHUNK):
         size += stop[end] - start[end]
         if (mark or accents) and is_hard(memory, start[end], stop[end], marks, mark, accents):
             return end, end
@@ -223,83 +228,79 @@ def _chunk_end(memory: Any, start: Any, stop: Any, at: Any, marks: Any, hard: An
     return end, -1
 
 
-def add_text_sums(
-    memory: Any,
-    start: Any,
-    stop: Any,
-    tables: Any,
-    how: Any,
-    stop_table: Any,
-    grams: Any,
-    places: Any,
-    operators: Any,
-    sums: Any,
-    out: Any,
-) -> Any:
+def add_text_sums(memory: Any, start: Any, stop: Any, layer: Any, out: Any) -> Any:
     """Add the products of the texts' values and weights to out (n, m), or write the values there.
 
-    Returns -1, or a text that Python must score (0 where there is no memory).
+    Returns -1, or a text that Python must score (0 if memory runs out). One long function: a chunk
+    of texts passes through all steps while it is in the cache.
 
-    start, stop: int64 (n,), the addresses between which a text lies. how: the kind of units,
-    whether texts are lowered, whether accents are taken off, and the least characters of a word.
-    stop_table: whether words are dropped, and which. grams, places: as of `token_kernels.count`.
-    operators: those of stored numbers, their factors, and a table of logarithms. sums: whether
-    there are weights, and these.
+    Args:
+        memory: all of the memory as uint8; start, stop: int64 (n,), addresses of the texts.
+        layer: tables, see `token_kernels`; how to cut texts, whether to lower them, whether to
+            strip accents, and the least characters of a word; whether words are dropped, and their
+            table; grams and vocabulary, see `token_kernels.count`; operators, factors and a table
+            of logarithms; whether there are weights, and the weights.
     """
-    weighted, weights = sums
-    kind, lowering, accents, _ = how
+    tables, settings, stop_table, grams, vocabulary, operators, sums = layer
+    is_weighted, weights = sums
+    kind, lowering, accents, _ = settings
     hard = (HARD if lowering else 0, accents)
     rows, size = start.size, CHUNK
     for r in range(rows):
         size = max(size, stop[r] - start[r])
     units, characters = _room(size, rows)
-    words = 2 * units + size + 2 * rows + 2
-    held_at = malloc(8 * words + characters)
-    if held_at == 0:
+    buffer_words = 2 * units + size + 2 * rows + 2
+    buffer_address = malloc(8 * buffer_words + characters)
+    if buffer_address == 0:
         return 0
-    held = words_at(held_at, words)
-    groups, heads = held[: rows + 1], held[rows + 1 : words - 2 * units]
-    first, last = held[words - 2 * units : words - units], held[words - units :]
-    written = bytes_at(held_at + 8 * words, characters)
-    each = grams[2] - grams[1] + 1
-    held_keys, keys_at, failed, at = 0, 0, -1, 0
-    while at < rows and failed < 0:
-        end, failed = _chunk_end(memory, start, stop, at, tables[1], hard)
+    buffer = words_at(buffer_address, buffer_words)
+    units_begin = buffer_words - 2 * units
+    groups, heads = buffer[: rows + 1], buffer[rows + 1 : units_begin]
+    first, last = buffer[units_begin : units_begin + units], buffer[units_begin + units :]
+    characters_out = bytes_at(buffer_address + 8 * buffer_words, characters)
+    lengths = grams[2] - grams[1] + 1
+    key_capacity, key_address, failed, begin = 0, 0, -1, 0
+    while begin < rows and failed < 0:
+        end, failed = _find_chunk_end(memory, start, stop, begin, tables[1], hard)
         if failed >= 0:
             break
-        here = groups[: end - at + 1]
-        cut = (written, first, last, heads if kind == WITHIN else heads[: end - at + 1])
-        _cut_texts((memory, start[at:end], stop[at:end]), tables, how, stop_table, here, cut)
-        most = 0
-        for r in range(end - at):
-            most = max(most, each * (heads[here[r + 1]] - heads[here[r]]))
-        if most >= MOST_TOKENS:
-            failed = at
+        chunk_groups = groups[: end - begin + 1]
+        cut = (characters_out, first, last, heads if kind == WITHIN else heads[: end - begin + 1])
+        texts = (memory, start[begin:end], stop[begin:end])
+        _cut_texts(texts, tables, settings, stop_table, chunk_groups, cut)
+        max_units = 0
+        for r in range(end - begin):
+            max_units = max(max_units, heads[chunk_groups[r + 1]] - heads[chunk_groups[r]])
+        max_keys = lengths * max_units
+        if max_keys >= MOST_TOKENS:
+            failed = begin
             break
-        if most > held_keys:
-            free(keys_at)
-            held_keys = 2 * most
-            keys_at = malloc(3 * 8 * held_keys)
-            if keys_at == 0:
-                failed = at
+        if max_keys > key_capacity:
+            free(key_address)
+            key_capacity = 2 * max_keys
+            key_address = malloc(3 * 8 * key_capacity)
+            if key_address == 0:
+                failed = begin
                 break
-        keys, columns = words_at(keys_at, held_keys), words_at(keys_at + 8 * held_keys, held_keys)
-        values = doubles_at(keys_at + 16 * held_keys, held_keys)
-        for r in range(at, end):
-            found = find_keys(cut, here[r - at], here[r - at + 1], grams, places, keys)
-            count = count_keys(keys, found, columns, values)
-            count = _apply(operators, columns, values, count)
+        keys = words_at(key_address, key_capacity)
+        columns = words_at(key_address + 8 * key_capacity, key_capacity)
+        values = doubles_at(key_address + 16 * key_capacity, key_capacity)
+        for r in range(begin, end):
+            group, next_group = chunk_groups[r - begin], chunk_groups[r - begin + 1]
+            key_count = find_keys(cut, group, next_group, grams, vocabulary, keys)
+            count = count_keys(keys, key_count, columns, values)
+            count = _apply_operators(operators, columns, values, count)
             if count < 0:
                 failed = r
                 break
             for j in range(count):
-                value, place = out.dtype.type(values[j]), columns[j]
-                if weighted:
+                value, column = out.dtype.type(values[j]), columns[j]
+                if is_weighted:
                     for m in range(out.shape[1]):
-                        out[r, m] += value * weights[place, m]
+                        out[r, m] += value * weights[column, m]
                 else:
-                    out[r, place] = value
-        at = end
-    free(keys_at)
-    free(held_at)
+                    out[r, column] = value
+        begin = end
+    free(key_address)
+    free(buffer_address)
     return failed

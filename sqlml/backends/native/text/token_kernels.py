@@ -1,12 +1,15 @@
-"""Characters, tokens, n-grams, hashes and look-ups over UTF-8 bytes: `count_tokens.py`'s kernels.
+"""Kernels of `count_tokens.py`: characters, tokens, n-grams, hashes and look-ups over UTF-8 bytes.
 
-Each loop over characters reads them with the same few lines: as a function of their own, inlined
-or not, they cost a word counter half of its speed.
+Each loop over characters repeats the lines that read them: as a function, inlined or not, they
+halve the speed of a word counter.
 
-Arguments that belong together come as one: `texts` are data uint8, start and stop int64 (n,);
-`table` are packed words and their ends, slots and hashes (`count_tokens.table`); `tables` the lower
-case and the marks of each code point; `units` out uint8, first and last, between which unit u is
-out[first[u]:last[u]], and heads: text (or group) i has the units heads[i] up to heads[i + 1].
+Arguments that belong together are tuples:
+
+texts: data uint8, start and stop int64 (n,).
+table: packed words and their ends, slots and hashes (`count_tokens.Table`).
+tables: lower case int32 and marks uint8 of each code point.
+cut: out uint8; first and last: unit u is out[first[u]:last[u]]; heads: text (or group) i has units
+heads[i] up to heads[i + 1].
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from sqlml.backends.native.jit.helpers import called
 
 CODE_POINTS = sys.maxunicode + 1
 WORD, SPACE, HARD = 1, 2, 4
-"""Marks of a character; the lower case of a HARD one takes Python to find."""
+"""Marks of a character; only Python can lower a HARD one."""
 
 _U = np.uint64
 _MASK, _C1, _C2 = _U(0xFFFFFFFF), _U(0xCC9E2D51), _U(0x1B873593)
@@ -29,28 +32,28 @@ _N, _F1, _F2 = _U(0xE6546B64), _U(0x85EBCA6B), _U(0xC2B2AE35)
 
 @called
 def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
-    """MurmurHash3 of data[start:stop] (`ir/hashes.py`), as uint64 below 2**32."""
+    """Return MurmurHash3 of data[start:stop] (`ir/hashes.py`), as uint64 below 2**32."""
     h = _U(0)
-    at = start
-    while at + 4 <= stop:
+    position = start
+    while position + 4 <= stop:
         k = (
-            _U(data[at])
-            | (_U(data[at + 1]) << _U(8))
-            | (_U(data[at + 2]) << _U(16))
-            | (_U(data[at + 3]) << _U(24))
+            _U(data[position])
+            | (_U(data[position + 1]) << _U(8))
+            | (_U(data[position + 2]) << _U(16))
+            | (_U(data[position + 3]) << _U(24))
         )
         k = (k * _C1) & _MASK
         k = ((k << _U(15)) | (k >> _U(17))) & _MASK
         h ^= (k * _C2) & _MASK
         h = ((h << _U(13)) | (h >> _U(19))) & _MASK
         h = (h * _U(5) + _N) & _MASK
-        at += 4
+        position += 4
     k = _U(0)
     shift = _U(0)
-    while at < stop:
-        k |= _U(data[at]) << shift
+    while position < stop:
+        k |= _U(data[position]) << shift
         shift += _U(8)
-        at += 1
+        position += 1
     k = (k * _C1) & _MASK
     k = ((k << _U(15)) | (k >> _U(17))) & _MASK
     h ^= (k * _C2) & _MASK
@@ -62,7 +65,7 @@ def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
 
 @called
 def find_word(data: Any, start: Any, stop: Any, h: Any, table: Any) -> Any:
-    """(the word that equals data[start:stop], or -1; the slot where it is or would be)."""
+    """Return the word that equals data[start:stop], or -1, and the slot where it is or would be."""
     words, ends, slots, hashes = table
     last = slots.size - 1
     slot = np.int64(h) & last
@@ -71,27 +74,27 @@ def find_word(data: Any, start: Any, stop: Any, h: Any, table: Any) -> Any:
             word = np.int64(slots[slot])
             first = ends[word - 1] if word > 0 else 0
             if ends[word] - first == stop - start:
-                k = 0
-                while k < stop - start and data[start + k] == words[first + k]:
-                    k += 1
-                if k == stop - start:
+                offset = 0
+                while offset < stop - start and data[start + offset] == words[first + offset]:
+                    offset += 1
+                if offset == stop - start:
                     return word, slot
         slot = (slot + 1) & last
     return -1, slot
 
 
-def look_up(texts: Any, table: Any, found: Any) -> None:
-    """The word that each text equals, or -1."""
+def look_up(texts: Any, table: Any, words: Any) -> None:
+    """Write the word that each text equals, or -1, to int64 (n,)."""
     data, start, stop = texts
     for i in range(start.size):
         h = hash_bytes(data, start[i], stop[i])
-        found[i], _ = find_word(data, start[i], stop[i], h, table)
+        words[i], _ = find_word(data, start[i], stop[i], h, table)
 
 
 def build(keys: Any, table: Any) -> None:
     """Fill the table; of equal words it finds the last. `keys` is a copy of `words`.
 
-    (So the types are those of `count`, and what it calls is compiled once for both.)
+    The copy gives `find_word` the types that it has in `count`, so it is compiled only once.
     """
     _, ends, slots, hashes = table
     start = np.int64(0)
@@ -104,11 +107,11 @@ def build(keys: Any, table: Any) -> None:
 
 
 @called
-def _decode(data: Any, at: Any, stop: Any) -> Any:
-    """(code point, the byte after it); a byte that starts no character is one of its own."""
-    first = np.int64(data[at])
+def _decode(data: Any, position: Any, stop: Any) -> Any:
+    """Return a code point and the index after it; a byte that starts no character is U+FFFD."""
+    first = np.int64(data[position])
     if first < 0x80:
-        return first, at + 1
+        return first, position + 1
     size, code = 1, np.int64(0xFFFD)
     if 0xC0 <= first < 0xE0:
         size, code = 2, first & 0x1F
@@ -116,39 +119,39 @@ def _decode(data: Any, at: Any, stop: Any) -> Any:
         size, code = 3, first & 0x0F
     elif 0xF0 <= first < 0xF8:
         size, code = 4, first & 0x07
-    if at + size > stop:
-        return np.int64(0xFFFD), at + 1
-    for k in range(1, size):
-        code = (code << 6) | (np.int64(data[at + k]) & 0x3F)
+    if position + size > stop:
+        return np.int64(0xFFFD), position + 1
+    for offset in range(1, size):
+        code = (code << 6) | (np.int64(data[position + offset]) & 0x3F)
     if code >= CODE_POINTS:
         code = np.int64(0xFFFD)
-    return code, at + size
+    return code, position + size
 
 
 @called
-def _encode(code: Any, out: Any, at: Any) -> Any:
-    """Write a code point; the byte after it."""
+def _encode(code: Any, out: Any, index: Any) -> Any:
+    """Write a code point; return the index after it."""
     if code < 0x80:
-        out[at] = code
-        return at + 1
+        out[index] = code
+        return index + 1
     if code < 0x800:
-        out[at] = 0xC0 | (code >> 6)
-        out[at + 1] = 0x80 | (code & 0x3F)
-        return at + 2
+        out[index] = 0xC0 | (code >> 6)
+        out[index + 1] = 0x80 | (code & 0x3F)
+        return index + 2
     if code < 0x10000:
-        out[at] = 0xE0 | (code >> 12)
-        out[at + 1] = 0x80 | ((code >> 6) & 0x3F)
-        out[at + 2] = 0x80 | (code & 0x3F)
-        return at + 3
-    out[at] = 0xF0 | (code >> 18)
-    out[at + 1] = 0x80 | ((code >> 12) & 0x3F)
-    out[at + 2] = 0x80 | ((code >> 6) & 0x3F)
-    out[at + 3] = 0x80 | (code & 0x3F)
-    return at + 4
+        out[index] = 0xE0 | (code >> 12)
+        out[index + 1] = 0x80 | ((code >> 6) & 0x3F)
+        out[index + 2] = 0x80 | (code & 0x3F)
+        return index + 3
+    out[index] = 0xF0 | (code >> 18)
+    out[index + 1] = 0x80 | ((code >> 12) & 0x3F)
+    out[index + 2] = 0x80 | ((code >> 6) & 0x3F)
+    out[index + 3] = 0x80 | (code & 0x3F)
+    return index + 4
 
 
 def room(size: Any, rows: Any) -> Any:
-    """The most units, and the most bytes of them, that are cut of texts of so many bytes.
+    """Return the most units, and the most bytes of them, that texts of `size` bytes are cut into.
 
     A byte that is no character becomes the three of U+FFFD, lower case adds half of a character at
     most, and `cut_within` puts a space before and behind each word.
@@ -158,39 +161,39 @@ def room(size: Any, rows: Any) -> Any:
 
 @called
 def is_hard(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
-    """Whether data[start:stop] has a character of `mark`, or one beyond ASCII if `accents`."""
-    at = start
-    while at < stop:
-        if data[at] < 0x80:
-            at += 1
+    """Return True if data[start:stop] has a marked character, or with `accents` a non-ASCII one."""
+    position = start
+    while position < stop:
+        if data[position] < 0x80:
+            position += 1
             continue
-        code, at = _decode(data, at, stop)
+        code, position = _decode(data, position, stop)
         if accents or marks[code] & mark:
             return True
     return False
 
 
-def scan(texts: Any, marks: Any, mark: Any, accents: Any, found: Any) -> None:
-    """Mark the texts in bool (n,) that `is_hard`."""
+def scan(texts: Any, marks: Any, mark: Any, accents: Any, is_marked: Any) -> None:
+    """Mark the texts that are hard in bool (n,)."""
     data, start, stop = texts
     for row in range(start.size):
-        found[row] = is_hard(data, start[row], stop[row], marks, mark, accents)
+        is_marked[row] = is_hard(data, start[row], stop[row], marks, mark, accents)
 
 
 def cut_words(texts: Any, tables: Any, lowering: Any, least: Any, cut: Any) -> None:
-    """Write the words of the texts to `out`, a space apart; the units are words."""
+    """Write the words of the texts to `out`, separated by spaces; the units are words."""
     data, start, stop = texts
     lower, marks = tables
     out, first, last, heads = cut
     units, size = 0, 0
     for row in range(start.size):
         heads[row] = units
-        length, began = 0, size
-        at, end = start[row], stop[row]
-        while at <= end:
-            code, after = np.int64(0x20), at + 1
-            if at < end:
-                code, after = _decode(data, at, end)
+        length, word_start = 0, size
+        position, end = start[row], stop[row]
+        while position <= end:
+            code, after = np.int64(0x20), position + 1
+            if position < end:
+                code, after = _decode(data, position, end)
                 if lowering:
                     code = np.int64(lower[code])
             if marks[code] & WORD:
@@ -198,30 +201,30 @@ def cut_words(texts: Any, tables: Any, lowering: Any, least: Any, cut: Any) -> N
                 length += 1
             elif length:
                 if length >= least:
-                    first[units], last[units] = began, size
+                    first[units], last[units] = word_start, size
                     units += 1
                     out[size] = 0x20
                     size += 1
-                    began = size
-                size = began
+                    word_start = size
+                size = word_start
                 length = 0
-            at = after
+            position = after
     heads[start.size] = units
 
 
 def drop_words(cut: Any, table: Any) -> None:
-    """Take the words that are in a table out of what `cut_words` wrote, and close the gaps."""
+    """Remove the words of a table from the output of `cut_words`, and close the gaps."""
     out, first, last, heads = cut
     units, size = 0, 0
     for row in range(heads.size - 1):
         start, heads[row] = heads[row], units
         for unit in range(start, heads[row + 1]):
-            a, b = first[unit], last[unit]
-            word, _ = find_word(out, a, b, hash_bytes(out, a, b), table)
+            begin, end = first[unit], last[unit]
+            word, _ = find_word(out, begin, end, hash_bytes(out, begin, end), table)
             if word < 0:
                 first[units] = size
-                for k in range(a, b):
-                    out[size] = out[k]
+                for index in range(begin, end):
+                    out[size] = out[index]
                     size += 1
                 last[units] = size
                 units += 1
@@ -231,7 +234,7 @@ def drop_words(cut: Any, table: Any) -> None:
 
 
 def cut_characters(texts: Any, tables: Any, lowering: Any, cut: Any) -> None:
-    """Write the texts to `out`, spaces that follow each other as one; the units are characters."""
+    """Write the texts to `out` with runs of spaces merged; the units are characters."""
     data, start, stop = texts
     lower, marks = tables
     out, first, last, heads = cut
@@ -239,9 +242,9 @@ def cut_characters(texts: Any, tables: Any, lowering: Any, cut: Any) -> None:
     for row in range(start.size):
         heads[row] = units
         spaces = 0
-        at, end = start[row], stop[row]
-        while at < end:
-            code, at = _decode(data, at, end)
+        position, end = start[row], stop[row]
+        while position < end:
+            code, position = _decode(data, position, end)
             if lowering:
                 code = np.int64(lower[code])
             spaces = spaces + 1 if marks[code] & SPACE else 0
@@ -269,60 +272,61 @@ def cut_within(texts: Any, tables: Any, lowering: Any, cut: Any, groups: Any) ->
     units, size, words = 0, 0, 0
     for row in range(start.size):
         groups[row] = words
-        inside = False
-        at, end = start[row], stop[row]
-        while at <= end:
-            code, after = np.int64(0x20), at + 1
-            if at < end:
-                code, after = _decode(data, at, end)
+        in_word = False
+        position, end = start[row], stop[row]
+        while position <= end:
+            code, after = np.int64(0x20), position + 1
+            if position < end:
+                code, after = _decode(data, position, end)
                 if lowering:
                     code = np.int64(lower[code])
-            space = marks[code] & SPACE
-            if not space and not inside:
+            is_space = marks[code] & SPACE
+            if not is_space and not in_word:
                 heads[words] = units
                 words += 1
-            if (not space and not inside) or (space and inside):
+            if (not is_space and not in_word) or (is_space and in_word):
                 first[units], last[units] = size, size + 1
                 out[size] = 0x20
                 size += 1
                 units += 1
-            inside = not space
-            if inside:
+            in_word = not is_space
+            if in_word:
                 first[units] = size
                 size = _encode(code, out, size)
                 last[units] = size
                 units += 1
-            at = after
+            position = after
     groups[start.size] = words
     heads[words] = units
 
 
 @called
 def _sort(keys: Any, size: Any) -> None:
-    """Shell's sort of keys[:size]: numba takes a second to compile the sort of an array."""
+    """Sort keys[:size] with Shell's sort; numba's own takes a second to compile."""
     gap = 1
     while gap < size:
         gap = 3 * gap + 1
     while gap > 0:
         for i in range(gap, size):
-            key, at = keys[i], i
-            while at >= gap and keys[at - gap] > key:
-                keys[at] = keys[at - gap]
-                at -= gap
-            keys[at] = key
+            key, position = keys[i], i
+            while position >= gap and keys[position - gap] > key:
+                keys[position] = keys[position - gap]
+                position -= gap
+            keys[position] = key
         gap //= 3
 
 
 @called
-def find_keys(cut: Any, begin: Any, end: Any, grams: Any, places: Any, keys: Any) -> Any:
-    """Write the keys of the n-grams in groups `begin` up to `end` in order; how many they are.
+def find_keys(cut: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, keys: Any) -> Any:
+    """Write the keys of the n-grams in groups `begin` up to `end` in order; return their number.
 
-    A key is twice a column, and one more where the n-gram counts as -1. Arguments as of `count`.
+    A key is twice a column, plus 1 where the n-gram counts as -1. The arguments are those of
+    `count`.
     """
     out, first, last, heads = cut
     within, min_n, max_n = grams
-    table, width, signed, hashed = places
-    found = 0
+    table, width, signed, hashed = vocabulary
+    key_count = 0
     for group in range(begin, end):
         units = heads[group + 1] - heads[group]
         for n in range(min_n, max_n + 1):
@@ -333,29 +337,29 @@ def find_keys(cut: Any, begin: Any, end: Any, grams: Any, places: Any, keys: Any
                 elif n > units:
                     break
             for unit in range(heads[group], heads[group + 1] - size + 1):
-                a, b = first[unit], last[unit + size - 1]
-                h = hash_bytes(out, a, b)
+                start, stop = first[unit], last[unit + size - 1]
+                h = hash_bytes(out, start, stop)
                 if hashed:
                     negative = h >= _U(0x80000000)
                     number = np.int64(_U(0x100000000) - h) if negative else np.int64(h)
-                    keys[found] = (number % width) * 2 + (1 if negative and signed else 0)
-                    found += 1
+                    keys[key_count] = (number % width) * 2 + (1 if negative and signed else 0)
+                    key_count += 1
                 else:
-                    word, _ = find_word(out, a, b, h, table)
+                    word, _ = find_word(out, start, stop, h, table)
                     if word >= 0:
-                        keys[found] = word * 2
-                        found += 1
+                        keys[key_count] = word * 2
+                        key_count += 1
             if within and n >= units:
                 break
-    _sort(keys, found)
-    return found
+    _sort(keys, key_count)
+    return key_count
 
 
 @called
-def count_keys(keys: Any, found: Any, columns: Any, counts: Any) -> Any:
-    """Write the columns and counts of sorted keys (`find_keys`); how many columns there are."""
+def count_keys(keys: Any, key_count: Any, columns: Any, counts: Any) -> Any:
+    """Write the columns and counts of sorted keys (`find_keys`); return the number of columns."""
     stored = 0
-    for k in range(found):
+    for k in range(key_count):
         column = keys[k] >> 1
         sign = 1 - 2 * (keys[k] & 1)
         if k and column == keys[k - 1] >> 1:
@@ -367,17 +371,21 @@ def count_keys(keys: Any, found: Any, columns: Any, counts: Any) -> Any:
     return stored
 
 
-def count(cut: Any, groups: Any, grams: Any, places: Any, keys: Any, made: Any) -> None:
+def count(cut: Any, groups: Any, grams: Any, vocabulary: Any, keys: Any, result: Any) -> None:
     """Count the n-grams of the units of each text, the columns of a text in order.
 
-    grams: whether groups are those of `cut_within` (a word that is shorter than an n-gram counts
-    once then, as a whole), the least n and the greatest. places: a table, or where `hashed` the
-    columns of the result and whether hashes are `signed`. `keys` is room for the n-grams of one
-    text. made: indptr, which starts with 0, indices and counts.
+    Args:
+        groups: int64 (n + 1,), as `cut_within` writes them.
+        grams: whether groups are words (a word that is shorter than an n-gram then counts once, as
+            a whole), the least n and the greatest.
+        vocabulary: a table, the number of columns, whether hashes are signed, and whether hashes
+            replace the table.
+        keys: int64 scratch space for the n-grams of one text.
+        result: indptr, which starts with 0, indices and counts.
     """
-    indptr, indices, counts = made
+    indptr, indices, counts = result
     stored = 0
     for row in range(groups.size - 1):
-        found = find_keys(cut, groups[row], groups[row + 1], grams, places, keys)
-        stored += count_keys(keys, found, indices[stored:], counts[stored:])
+        key_count = find_keys(cut, groups[row], groups[row + 1], grams, vocabulary, keys)
+        stored += count_keys(keys, key_count, indices[stored:], counts[stored:])
         indptr[row + 1] = stored

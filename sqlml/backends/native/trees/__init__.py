@@ -1,5 +1,1 @@
-"""Kernels for tree ensembles, and the choice among them."""
-
-from sqlml.backends.native.trees.forest import Forest
-
-__all__ = ["Forest"]
+"""Kernels for ensembles of trees; `native_forest.py` chooses the fastest for a batch."""

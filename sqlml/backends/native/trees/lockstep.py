@@ -1,22 +1,22 @@
-"""The lockstep kernel: some rows go down some trees side by side, by the tests as they are.
+"""The lockstep kernel: some rows descend some trees side by side, by the original tests.
 
-A step waits for the node that the step before has found, so one row in one tree leaves a processor
+A step waits for the node that the previous step found, so one row in one tree leaves a processor
 idle. Here many pairs of a row and a tree take their steps in turns, and their loads overlap: one
 row in hundreds of trees as well as hundreds of rows in one. Nothing is prepared per batch, which
-suits few rows, and trees with so many thresholds that a search among them takes longer than a tree.
+suits few rows, and trees with so many thresholds that searching them takes longer than a tree.
 
-A node is one record of 8 bytes for float32, else 16: the threshold of its test, which is for
-numbers up to it, and a link, whose low bits say how far behind the node its right child lies, next
-to the left one, and whose high bits name the column. A leaf is 0 behind itself, and its threshold
-is NaN, so that no step branches: no number is up to NaN. The payload of that NaN is the leaf's
-number in its tree, so a row that has arrived reads no more of the tree.
+A node is one record of 8 bytes for float32, else 16: the threshold of its `<=` test, and a link,
+whose low bits are the distance to its right child, which follows the left one, and whose high bits
+are the column. A leaf has distance 0 and threshold NaN, so no step branches: no number is <= NaN.
+The payload of that NaN is the leaf's number in its tree, so a row that has arrived reads no more of
+the tree.
 
-Few rows go down the trees of a window by depth, the deepest first, so that those which may still
-move are the first ones, however many levels there are. Many rows go down one tree block by block,
-as many blocks as a second-level cache holds, so that a tree is read from memory that often less,
-and the next tree is asked for meanwhile; where trees are low, the upper levels are answered for a
-block of rows at once (`lockstep.py`). Below LEVELS levels the pairs that have arrived are left
-out. Where NaN may go left, rows are looked through for it, and none without it asks for it again.
+Few rows descend the trees of a window by depth, the deepest first, so the pairs that may still move
+come first at every level. Many rows descend one tree block by block, as many blocks as a
+second-level cache holds, so each tree is read less often from memory, and the next tree is
+prefetched meanwhile; for low trees, the upper levels are evaluated for a block of rows at once.
+Below LEVELS levels the pairs that have arrived are dropped. Where NaN may go left, rows are first
+checked for it, and rows without NaN skip its test.
 """
 
 from __future__ import annotations
@@ -26,129 +26,125 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from sqlml.backends.native.jit.call_wrapper import array_data, broadcast, vector_pointer
 from sqlml.backends.native.jit.helpers import intrinsic
 from sqlml.backends.native.jit.specialise import helper
-from sqlml.backends.native.vm.run import LINE_BYTES, SIDE, fetch, turn
+from sqlml.backends.native.vm.register_machine import LINE_BYTES, SIDE, fetch, transpose
 from sqlml.types import Array
 
-# The upper levels of a tree, answered for 64 rows at a time: `enter`.
+# The upper levels of a tree, evaluated for 64 rows at a time: `pass_top_levels`.
 #
-# Going down in lockstep, a row reads a number of its own at each level. But at the first levels
-# all rows ask the same few columns. So a block of rows is turned, column by column (`turn_rows`):
-# a node then is compared with 64 numbers that lie side by side, and its answers are the bits of a
-# word. The 15 words of the first four levels are put together by bits, and say where each row
-# goes on.
+# In lockstep, a row reads a number of its own at each level, but at the first levels all rows test
+# the same few columns. So a block of rows is transposed (`transpose_rows`): a node is compared with
+# 64 adjacent numbers, and the results are the bits of a word. The 15 words of the first four levels
+# are combined bitwise into the position where each row continues.
 
 
 TOP = 4
-"""Levels that are answered for all rows of a block."""
+"""Levels that are evaluated for all rows of a block."""
 
 LANES = 64
 """Rows of a block."""
 
 LOW, TURNED_COLUMNS = 12, 12
-"""Levels of the trees that go down turned blocks, and the most columns for each tree: more take
-longer to be turned than is won."""
+"""The most levels of trees and columns per tree for transposed blocks; more would not pay."""
 
 NODES, EXITS = (1 << TOP) - 1, 1 << TOP
 
 _U = np.uint64
 
 
-def tops(roots: Array, column: Array, threshold: Array, right: Array) -> tuple[Array, Array, Array]:
-    """The upper levels of trees, for `enter`.
+def make_top_levels(
+    roots: Array, column: Array, threshold: Array, right: Array
+) -> tuple[Array, Array, Array]:
+    """Return the upper levels of trees, for `pass_top_levels`.
 
     Args:
-        roots: int64 (trees,): their places.
-        column, threshold: by place.
-        right: int64 (places,): the place of the right child, behind the left one; of a leaf its
+        roots: int64 (trees,), positions of the roots.
+        column, threshold: by position.
+        right: int64 (positions,), the position of the right child, after the left one; a leaf's
             own.
 
     Returns:
-        uint32 (trees * NODES,): where the nodes' columns begin in a turned block, level by level;
-        their thresholds, NaN for what lies below a leaf; uint32 (trees * EXITS,): the places that
-        rows come to.
+        Where the nodes' columns begin in a transposed block, uint32 (trees * NODES,), level by
+        level; their thresholds, NaN below a leaf; the positions where rows continue, uint32 (trees
+        * EXITS,).
     """
     columns = np.zeros((roots.size, NODES), np.uint32)
     thresholds = np.full((roots.size, NODES), np.nan, threshold.dtype)
-    places = roots.reshape(-1, 1)
+    positions = roots.reshape(-1, 1)
     for level in range(TOP):
-        at = slice((1 << level) - 1, (2 << level) - 1)
-        inner = right[places] != places
-        columns[:, at] = np.where(inner, column[places] * LANES, 0)
-        thresholds[:, at] = np.where(inner, threshold[places], np.nan)
-        both = np.stack([right[places] - inner, right[places]], axis=2)
-        places = both.reshape(roots.size, 2 << level)
-    return columns.ravel(), thresholds.ravel(), places.astype(np.uint32).ravel()
+        nodes_of_level = slice((1 << level) - 1, (2 << level) - 1)
+        is_inner = right[positions] != positions
+        columns[:, nodes_of_level] = np.where(is_inner, column[positions] * LANES, 0)
+        thresholds[:, nodes_of_level] = np.where(is_inner, threshold[positions], np.nan)
+        children = np.stack([right[positions] - is_inner, right[positions]], axis=2)
+        positions = children.reshape(roots.size, 2 << level)
+    return columns.ravel(), thresholds.ravel(), positions.astype(np.uint32).ravel()
 
 
 @helper
-def turn_rows(flat: Any, first: Any, stride: Any, used: Any, turned: Any) -> None:
-    """turned (stride * LANES,) = rows of `stride` numbers from row `first` on, column by column."""
-    whole = used - used % SIDE
-    for r in range(0, whole, SIDE):
+def transpose_rows(flat: Any, first: Any, stride: Any, rows: Any, transposed: Any) -> None:
+    """Write rows of `stride` numbers from row `first` on to transposed (stride * LANES,)."""
+    square_rows = rows - rows % SIDE
+    for r in range(0, square_rows, SIDE):
         begin = (first + r) * stride
         for c in range(0, stride - SIDE + 1, SIDE):
-            turn(flat, _U(begin + c), _U(stride), turned, _U(c * LANES + r), _U(LANES))
+            transpose(flat, _U(begin + c), _U(stride), transposed, _U(c * LANES + r), _U(LANES))
         for c in range(stride - stride % SIDE, stride):
             for i in range(SIDE):
-                turned[_U(c * LANES + r + i)] = flat[_U(begin + i * stride + c)]
-    for r in range(whole, used):
+                transposed[_U(c * LANES + r + i)] = flat[_U(begin + i * stride + c)]
+    for r in range(square_rows, rows):
         for c in range(stride):
-            turned[_U(c * LANES + r)] = flat[_U((first + r) * stride + c)]
+            transposed[_U(c * LANES + r)] = flat[_U((first + r) * stride + c)]
 
 
 @helper
-def enter(
-    turned: Any, columns: Any, thresholds: Any, exits: Any, t: Any, words: Any, which: Any, to: Any
-) -> None:
-    """Write to `to` (LANES,) where the rows of a turned block are below the top of tree t.
+def pass_top_levels(transposed: Any, tops: Any, t: Any, scratch: Any, positions: Any) -> None:
+    """Write to positions (LANES,) where the rows of a transposed block are below the top of tree t.
 
-    words uint64 (NODES,), which int32 (LANES,): room.
+    tops: see `make_top_levels`. scratch: uint64 (NODES,) and int32 (LANES,).
     """
-    w, first = words, _U(t * NODES)
+    columns, thresholds, exits = tops
+    w, exit_index = scratch
+    first = _U(t * NODES)
     for k in range(_U(NODES)):
-        w[k] = _above(turned, _U(columns[first + k]), thresholds[first + k])
+        w[k] = _above(transposed, _U(columns[first + k]), thresholds[first + k])
     a = w[0]
-    b = _pick(a, w[1], w[2])
-    c = _pick(b, _pick(a, w[3], w[5]), _pick(a, w[4], w[6]))
-    left, right = _pick(a, w[7], w[11]), _pick(a, w[9], w[13])
-    left_2, right_2 = _pick(a, w[8], w[12]), _pick(a, w[10], w[14])
-    d = _pick(c, _pick(b, left, right), _pick(b, left_2, right_2))
-    _spread(d, c, b, a, which)
+    b = _select_bits(a, w[1], w[2])
+    c = _select_bits(b, _select_bits(a, w[3], w[5]), _select_bits(a, w[4], w[6]))
+    left, right = _select_bits(a, w[7], w[11]), _select_bits(a, w[9], w[13])
+    left_2, right_2 = _select_bits(a, w[8], w[12]), _select_bits(a, w[10], w[14])
+    d = _select_bits(c, _select_bits(b, left, right), _select_bits(b, left_2, right_2))
+    _spread(d, c, b, a, exit_index)
     for r in range(_U(LANES)):
-        to[r] = exits[_U(t * EXITS) + _U(which[r])]
+        positions[r] = exits[_U(t * EXITS) + _U(exit_index[r])]
 
 
 @helper
-def _pick(where: Any, left: Any, right: Any) -> Any:
-    """The bits of `right` where a bit is set, else those of `left`."""
+def _select_bits(where: Any, left: Any, right: Any) -> Any:
+    """Return the bits of `right` where a bit of `where` is set, else those of `left`."""
     return (where & right) | (~where & left)
 
 
-def _above_of(typing: Any, numbers: Any, begin: Any, threshold: Any) -> Any:
-    """A word of bits: which of LANES numbers from `begin` on are not up to a threshold."""
+def _compare_above(typing: Any, numbers: Any, begin: Any, threshold: Any) -> Any:
+    """Emit a word whose bits say which of LANES numbers from `begin` on are not <= a threshold."""
     from numba import types  # only to compile
 
     return types.uint64(numbers, types.uint64, numbers.dtype), _generate_above
 
 
 def _generate_above(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-    (kind, *_), (array, begin, threshold) = signature.args, arguments
-    vector = ir.VectorType(context.get_data_type(kind.dtype), LANES)
-    data = context.make_array(kind)(context, b, array).data
-    given = b.load(
-        b.bitcast(b.gep(data, [begin]), vector.as_pointer()), align=kind.dtype.bitwidth // 8
-    )
-    nothing = ir.Constant(vector, ir.Undefined)
-    one = b.insert_element(nothing, threshold, ir.Constant(ir.IntType(32), 0))
-    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    bound = b.shuffle_vector(one, nothing, everywhere)
-    return b.bitcast(b.fcmp_unordered(">", given, bound), ir.IntType(LANES))
+    dtype, (_, begin, threshold) = signature.args[0].dtype, arguments
+    vector = ir.VectorType(context.get_data_type(dtype), LANES)
+    (data,) = array_data(context, b, signature, arguments, 0)
+    numbers = b.load(vector_pointer(b, data, begin, vector), align=dtype.bitwidth // 8)
+    is_above = b.fcmp_unordered(">", numbers, broadcast(b, threshold, vector))
+    return b.bitcast(is_above, ir.IntType(LANES))
 
 
-def _spread_of(typing: Any, a: Any, b: Any, c: Any, d: Any, to: Any) -> Any:
-    """Write LANES numbers of TOP bits, whose lowest are the bits of the first word."""
+def _spread_bits(typing: Any, a: Any, b: Any, c: Any, d: Any, to: Any) -> Any:
+    """Emit LANES numbers of TOP bits, whose lowest are the bits of the first word."""
     from numba import types
 
     words = [types.uint64] * TOP
@@ -156,190 +152,194 @@ def _spread_of(typing: Any, a: Any, b: Any, c: Any, d: Any, to: Any) -> Any:
 
 
 def _generate_spread(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-    *words, array = arguments
     vector = ir.VectorType(ir.IntType(32), LANES)
     total = ir.Constant(vector, [0] * LANES)
-    for place, word in enumerate(words):
+    for shift, word in enumerate(arguments[:TOP]):
         bits = b.zext(b.bitcast(word, ir.VectorType(ir.IntType(1), LANES)), vector)
-        total = b.or_(total, b.shl(bits, ir.Constant(vector, [place] * LANES)))
-    data = context.make_array(signature.args[-1])(context, b, array).data
+        total = b.or_(total, b.shl(bits, ir.Constant(vector, [shift] * LANES)))
+    (data,) = array_data(context, b, signature, arguments, TOP)
     b.store(total, b.bitcast(data, vector.as_pointer()), align=4)
     return context.get_dummy_value()
 
 
-_above, _spread = intrinsic(_above_of), intrinsic(_spread_of)
+_above, _spread = intrinsic(_compare_above), intrinsic(_spread_bits)
 
 
 PAIRS = 256
-"""Pairs of a row and a tree that go down together."""
+"""Pairs of a row and a tree that descend together."""
 
 WINDOW, FEW_ROWS = 256, 64
-"""Trees that are walked by depth, where so few rows go down together."""
+"""The trees of a window, which are walked by depth, and the most rows for which they are."""
 
 ROW_NUMBERS = 1 << 16
-"""Numbers of the rows that go down together: they stay in the first or second level cache."""
+"""Numbers of the rows that descend together: they stay in the first or second level cache."""
 
 PAYLOAD, LONG_PAYLOAD = 22, 51
-"""Bits of a quiet NaN that are free, of 32 and of 64."""
+"""Free bits of a quiet NaN of 32 and of 64 bits."""
 
 LEVELS, LOOKS = 12, 4
-"""Levels without a look at which pairs have arrived, and levels between two looks below them."""
+"""Levels without a check for pairs that have arrived, and levels between two checks below them."""
 
 PASS_NUMBERS = 1 << 17
-"""Numbers of the rows that go down a tree before the next one comes: a quarter of a usual
-second-level cache, which also holds a tree of 10,000 nodes and the next one."""
+"""Numbers of the rows that descend a tree before the next tree: a quarter of a usual second-level
+cache, which also holds a tree of 10,000 nodes and the next one.
+"""
 
 ANY, FINITE, NAN_TOO = 0, 1, 2
-"""What numbers the rows may have: all, all but NaN and the infinities, all but these."""
+"""Numbers that rows may have: any, only finite ones, or also NaN."""
 
 
 @helper
-def _level(
-    held: Any,
+def _descend_level(
+    rows: Any,
     nodes: Any,
     bits: Any,
     left: Any,
     sets: Any,
-    missing: Any,
+    tests_nan: Any,
     state: Any,
-    row: Any,
+    begin: Any,
     count: Any,
 ) -> None:
-    """Replace the first nodes of `state` with the following ones; their rows begin at `row`."""
-    behind = nodes.link.dtype.type((1 << bits) - 1)
+    """Replace the first `count` positions in `state` with those of their children.
+
+    begin: where their rows begin in `rows`. The other arguments are those of `score`, separately:
+    one row takes 40% longer if they are unpacked from tuples.
+    """
+    distance = nodes.link.dtype.type((1 << bits) - 1)
     shift = nodes.link.dtype.type(bits)
     if sets is None:
-        if not missing:
+        if not tests_nan:
             for i in range(count):
-                place = state[i]
-                node = nodes[_U(place)]
-                yes = held[_U(row[i]) + _U(node.link >> shift)] <= node.threshold
-                state[i] = np.uint32(place + np.uint32(node.link & behind) - np.uint32(yes))
+                position = state[i]
+                node = nodes[_U(position)]
+                goes_left = rows[_U(begin[i]) + _U(node.link >> shift)] <= node.threshold
+                state[i] = np.uint32(
+                    position + np.uint32(node.link & distance) - np.uint32(goes_left)
+                )
         else:
             for i in range(count):
-                place = state[i]
-                node = nodes[_U(place)]
-                v = held[_U(row[i]) + _U(node.link >> shift)]
-                yes = (v <= node.threshold) | ((v != v) & (left[_U(place)] != 0))
-                state[i] = np.uint32(place + np.uint32(node.link & behind) - np.uint32(yes))
+                position = state[i]
+                node = nodes[_U(position)]
+                value = rows[_U(begin[i]) + _U(node.link >> shift)]
+                goes_left = (value <= node.threshold) | (
+                    (value != value) & (left[_U(position)] != 0)
+                )
+                state[i] = np.uint32(
+                    position + np.uint32(node.link & distance) - np.uint32(goes_left)
+                )
     else:
         for i in range(count):
-            place = state[i]
-            node = nodes[_U(place)]
+            position = state[i]
+            node = nodes[_U(position)]
             test = _U(node.link >> shift)
-            v = held[_U(row[i]) + (test >> _U(1))]
-            yes = (v <= node.threshold) | ((v != v) & (left[_U(place)] != 0))
+            value = rows[_U(begin[i]) + (test >> _U(1))]
+            goes_left = (value <= node.threshold) | ((value != value) & (left[_U(position)] != 0))
             if test & _U(1):
-                begin, size, words = sets
-                if v >= 0 and v < size[_U(place)]:
-                    code = np.uint32(v)
-                    word = words[begin[_U(place)] + code // np.uint32(32)]
-                    yes = (word >> (code % np.uint32(32))) & np.uint32(1) != 0
-            state[i] = np.uint32(place + np.uint32(node.link & behind) - np.uint32(yes))
+                first_word, size, words = sets
+                if value >= 0 and value < size[_U(position)]:
+                    code = np.uint32(value)
+                    word = words[first_word[_U(position)] + code // np.uint32(32)]
+                    goes_left = (word >> (code % np.uint32(32))) & np.uint32(1) != 0
+            state[i] = np.uint32(position + np.uint32(node.link & distance) - np.uint32(goes_left))
 
 
 @helper
-def _go_on(
-    held: Any,
+def _descend_to_leaves(
+    rows: Any,
     nodes: Any,
     bits: Any,
     left: Any,
     sets: Any,
-    missing: Any,
+    tests_nan: Any,
     state: Any,
-    row: Any,
-    going: Any,
-    room: Any,
+    begin: Any,
+    count: Any,
+    scratch: Any,
 ) -> None:
-    """Replace the first nodes of `state` with the leaves below them, leaving out who has arrived.
+    """Replace the first `count` positions in `state` with those of the leaves below them.
 
-    room: three times as many numbers.
+    Pairs that have arrived are dropped at every check. `scratch` is three times as long as `state`;
+    the other arguments are those of `_descend_level`.
     """
-    behind = nodes.link.dtype.type((1 << bits) - 1)
-    size = room.size // 3
-    at, pair, begins = room[:size], room[size : 2 * size], room[2 * size :]
-    for i in range(going):
-        at[i], begins[i], pair[i] = state[i], row[i], i
-    while going > 0:
-        kept = _U(0)
-        for i in range(going):
-            place, begun, which = at[i], begins[i], pair[i]
-            state[_U(which)] = place
-            at[kept], begins[kept], pair[kept] = place, begun, which
-            kept += _U((nodes[_U(place)].link & behind) != 0)
-        going = kept
+    distance = nodes.link.dtype.type((1 << bits) - 1)
+    size = scratch.size // 3
+    moving, index, begins = scratch[:size], scratch[size : 2 * size], scratch[2 * size :]
+    for i in range(count):
+        moving[i], begins[i], index[i] = state[i], begin[i], i
+    while count > 0:
+        remaining = _U(0)
+        for i in range(count):
+            position, row_begin, pair = moving[i], begins[i], index[i]
+            state[_U(pair)] = position
+            moving[remaining], begins[remaining], index[remaining] = position, row_begin, pair
+            remaining += _U((nodes[_U(position)].link & distance) != 0)
+        count = remaining
         for _ in range(LOOKS):
-            _level(held, nodes, bits, left, sets, missing, at, begins, going)
+            _descend_level(rows, nodes, bits, left, sets, tests_nan, moving, begins, count)
 
 
 @helper
-def _go_down_turned(
-    flat: Any,
-    pass_start: Any,
-    held_rows: Any,
-    stride: Any,
-    columns: Any,
-    thresholds: Any,
-    exits: Any,
-    trees: Any,
-    nodes: Any,
-    bits: Any,
-    leaf: Any,
-    target: Any,
-    values: Any,
-    out: Any,
-    turned: Any,
+def _score_transposed(
+    rows: Any, tops: Any, trees: Any, nodes: Any, bits: Any, leaves: Any, out: Any
 ) -> None:
-    """Add the leaves of some rows to out, block by block of LANES rows, none of which is NaN where
-    that goes left."""
-    number, words = _number(leaf), _U(nodes.itemsize // leaf.itemsize)
-    blocks = (held_rows + LANES - 1) // LANES
+    """Add the leaves of some rows to out, block by block of LANES rows.
+
+    No row has a NaN where NaN goes left. rows: flat, the first row, how many rows, the stride, and
+    scratch space for transposed blocks. leaves: leaf, target and values, see `score`.
+    """
+    flat, pass_start, row_count, stride, transposed = rows
+    leaf, target, values = leaves
+    mask, words = _leaf_number_mask(leaf), _U(nodes.itemsize // leaf.itemsize)
+    blocks = (row_count + LANES - 1) // LANES
     size = stride * LANES
     for b in range(blocks):
-        used = min(LANES, held_rows - b * LANES)
-        turn_rows(flat, pass_start + b * LANES, stride, used, turned[b * size :])
-    answers, which = np.empty(NODES, np.uint64), np.empty(LANES, np.int32)
-    part = np.empty(LANES, np.uint32)
-    behind, shift = nodes.link.dtype.type((1 << bits) - 1), nodes.link.dtype.type(bits)
+        used = min(LANES, row_count - b * LANES)
+        transpose_rows(flat, pass_start + b * LANES, stride, used, transposed[b * size :])
+    scratch = (np.empty(NODES, np.uint64), np.empty(LANES, np.int32))
+    state = np.empty(LANES, np.uint32)
+    distance, shift = nodes.link.dtype.type((1 << bits) - 1), nodes.link.dtype.type(bits)
     for t in range(trees.shape[0]):
         depth = trees[t - t % WINDOW + trees[t, 2], 1]
-        from_leaf, to = _U(trees[t, 3]), target[t]
+        from_leaf, first_output = _U(trees[t, 3]), target[t]
         for b in range(blocks):
             _fetch_tree(trees, min(t + 1, trees.shape[0] - 1), nodes, b, blocks)
-            held = turned[b * size :]
-            enter(held, columns, thresholds, exits, t, answers, which, part)
+            block = transposed[b * size :]
+            pass_top_levels(block, tops, t, scratch, state)
             for _ in range(TOP, depth):
                 for r in range(_U(LANES)):
-                    place = part[r]
-                    node = nodes[_U(place)]
-                    yes = held[_U(node.link >> shift) * _U(LANES) + r] <= node.threshold
-                    part[r] = np.uint32(place + np.uint32(node.link & behind) - np.uint32(yes))
+                    position = state[r]
+                    node = nodes[_U(position)]
+                    goes_left = block[_U(node.link >> shift) * _U(LANES) + r] <= node.threshold
+                    state[r] = np.uint32(
+                        position + np.uint32(node.link & distance) - np.uint32(goes_left)
+                    )
             start = pass_start + b * LANES
-            for r in range(min(LANES, held_rows - b * LANES)):
-                own = leaf[_U(part[r]) * words] & number
+            for r in range(min(LANES, row_count - b * LANES)):
+                leaf_number = leaf[_U(state[r]) * words] & mask
                 for k in range(values.shape[1]):
-                    out[start + r, to + k] += values[from_leaf + _U(own), _U(k)]
+                    out[start + r, first_output + k] += values[from_leaf + _U(leaf_number), _U(k)]
 
 
 @helper
 def _fetch_tree(trees: Any, t: Any, nodes: Any, part: Any, parts: Any) -> None:
-    """Ask the memory for one of some parts of tree t."""
-    a_line = LINE_BYTES // nodes.itemsize
-    root, share = trees[t - t % WINDOW + trees[t, 2], 0], trees[t, 4] // (parts * a_line) + 1
-    for line in range(part * share, (part + 1) * share):
-        fetch(nodes, _U(root + line * a_line))
+    """Prefetch one of `parts` parts of tree t."""
+    line_nodes = LINE_BYTES // nodes.itemsize
+    root, lines = trees[t - t % WINDOW + trees[t, 2], 0], trees[t, 4] // (parts * line_nodes) + 1
+    for line in range(part * lines, (part + 1) * lines):
+        fetch(nodes, _U(root + line * line_nodes))
 
 
 @helper
-def _number(leaf: Any) -> Any:
-    """The bits of a leaf's threshold that are its number in its tree."""
+def _leaf_number_mask(leaf: Any) -> Any:
+    """Return the bits of a leaf's threshold that are its number in its tree."""
     payload = PAYLOAD if leaf.itemsize == 4 else LONG_PAYLOAD
     return leaf.dtype.type((_U(1) << _U(payload)) - _U(1))
 
 
 @helper
-def _look(flat: Any, begin: Any, end: Any) -> Any:
-    """How many of some numbers are infinite, and how many NaN."""
+def _count_special(flat: Any, begin: Any, end: Any) -> Any:
+    """Return how many of the numbers from `begin` to `end` are infinite, and how many are NaN."""
     odd, missing = 0, 0
     for i in range(_U(begin), _U(end)):
         odd += 1 if flat[i] * 0 != 0 else 0
@@ -368,23 +368,29 @@ def score(
     base: Any,
     out: Any,
 ) -> Any:
-    """out (n, K) = base and the exit leaves' values, tree by tree in the leaves' dtype.
+    """Write base plus the exit leaves' values to out (n, K), summed tree by tree in out's dtype.
 
-    -1, or a row at or before the first with a number that is not `allowed`, with `out` worthless.
+    Returns -1, or a row at or before the first with a number that is not `allowed`; then `out` is
+    invalid. One function of many arguments: each array is an argument of its own, and rows pass all
+    trees of a window while they are in the cache.
 
-    The rows lie in `flat`, each `stride` numbers long. Without `columns`, `tested` is `flat` too,
-    and column c of a node's test is column c of the rows; else it is column `columns[c]` int64, as
-    a number of the dtype of `tested`, which is empty.
-    trees uint32 (trees, 5): the root and the depth of the i-th of its window, and of tree i where
-    it stands there, its first leaf and how many places it has. moving uint32 (windows, LEVELS + 1):
-    how many trees have nodes at a level. nodes (places,) of records, tree by tree; the last `bits`
-    bits of a link say how far behind its node the right child is. leaf is `nodes` as unsigned
-    numbers of a threshold's size.
-    left uint8 (places,) says where NaN goes left; without sets it is empty if that is nowhere. sets
-    is None, or the first word and the number of categories of each node's set, uint32 (places,),
-    and the words' bits; then the lowest bit of a link's column says that a test is for membership.
-    tops is None, or what `top_levels.enter` needs of each tree.
-    values (leaves, V), tree by tree.
+    Args:
+        flat: the rows, each `stride` numbers long.
+        tested: `flat` without `columns`; otherwise an empty array of the dtype of the tests.
+        columns: None if column c of a test is column c of the rows; otherwise int64, and it is
+            column `columns[c]`, converted to the dtype of `tested`.
+        trees: uint32 (trees, 5): root and depth of the i-th deepest tree of its window; tree i's
+            index in that order, first leaf and number of positions.
+        moving: uint32 (windows, LEVELS + 1), how many trees have nodes at a level.
+        nodes: records (positions,), tree by tree; the last `bits` bits of a link are the distance
+            to the right child.
+        leaf: `nodes` as unsigned numbers of a threshold's size.
+        left: uint8 (positions,), where NaN goes left; may be empty without sets if that is nowhere.
+        sets: None, or the first word and the number of categories of each node's set, uint32
+            (positions,), and the words; then the lowest bit of a link's column marks a set test.
+        tops: None, or the result of `make_top_levels`.
+        target: int64 (trees,), the output of a tree's first value.
+        values: (leaves, V), tree by tree.
     """
     n, count, outputs = out.shape[0], trees.shape[0], values.shape[1]
     width = stride if columns is None else columns.size
@@ -393,104 +399,106 @@ def score(
     group = min(window, max(1, PAIRS // rows))
     blocks = max(1, PASS_NUMBERS // max(1, rows * width)) if window == 1 else 1
     blocks = max(1, min(blocks, (n + rows - 1) // rows))
-    copied = np.empty(0 if columns is None else blocks * rows * width, tested.dtype)
-    room = np.empty((window + 4 * group) * rows, np.uint32)
-    state = room[: window * rows]
-    row = room[window * rows : (window + group) * rows]
-    others = room[(window + group) * rows :]
-    number = _number(leaf)
+    tested_rows = np.empty(0 if columns is None else blocks * rows * width, tested.dtype)
+    buffer = np.empty((window + 4 * group) * rows, np.uint32)
+    state = buffer[: window * rows]
+    row = buffer[window * rows : (window + group) * rows]
+    scratch = buffer[(window + group) * rows :]
+    mask = _leaf_number_mask(leaf)
     words = _U(nodes.itemsize // leaf.itemsize)
     pass_rows = blocks * rows
     is_turned = tops is not None and n >= LANES and stride <= count * TURNED_COLUMNS
     if is_turned:
         pass_rows = LANES * max(1, PASS_NUMBERS // (LANES * stride))
-    turned = np.zeros(pass_rows * stride if is_turned else 0, flat.dtype)
+    transposed = np.zeros(pass_rows * stride if is_turned else 0, flat.dtype)
     for pass_start in range(0, n, pass_rows):
-        held_rows = min(pass_rows, n - pass_start)
+        pass_count = min(pass_rows, n - pass_start)
         missing = 0
         if allowed != ANY or left.size > 0:
-            ends = (pass_start + held_rows) * stride
-            infinite, missing = _look(flat, pass_start * stride, ends)
+            ends = (pass_start + pass_count) * stride
+            infinite, missing = _count_special(flat, pass_start * stride, ends)
             if allowed != ANY and infinite + (missing if allowed == FINITE else 0) > 0:
                 return pass_start
         if columns is not None:
-            for r in range(held_rows):
+            for r in range(pass_count):
                 for c in range(width):
-                    copied[r * width + c] = flat[(pass_start + r) * stride + columns[c]]
-        asks = missing > 0 and left.size > 0
-        for r in range(held_rows):
+                    tested_rows[r * width + c] = flat[(pass_start + r) * stride + columns[c]]
+        tests_nan = missing > 0 and left.size > 0
+        for r in range(pass_count):
             for k in range(base.size):
                 out[pass_start + r, k] = base[k]
         if tops is not None:
-            if is_turned and not asks:
-                _go_down_turned(
-                    flat,
-                    pass_start,
-                    held_rows,
-                    stride,
-                    tops[0],
-                    tops[1],
-                    tops[2],
-                    trees,
-                    nodes,
-                    bits,
-                    leaf,
-                    target,
-                    values,
-                    out,
-                    turned,
-                )
+            if is_turned and not tests_nan:
+                row_block = (flat, pass_start, pass_count, stride, transposed)
+                leaves = (leaf, target, values)
+                _score_transposed(row_block, tops, trees, nodes, bits, leaves, out)
                 continue
         for begin in range(0, count, window):
             end = min(count, begin + window)
-            # Alone, a tree stands at its own place.
-            alone = begin - begin % WINDOW + trees[begin, 2]
-            for b in range((held_rows + rows - 1) // rows):
+            # A single tree is at its own position.
+            tree_index = begin - begin % WINDOW + trees[begin, 2]
+            for b in range((pass_count + rows - 1) // rows):
                 start = pass_start + b * rows
-                used = min(rows, n - start)
+                row_count = min(rows, n - start)
                 if window == 1 and end < count:
                     _fetch_tree(trees, end, nodes, b, blocks)
-                held = tested[start * stride :] if columns is None else copied[b * rows * width :]
-                if used == 1:
+                block = (
+                    tested[start * stride :] if columns is None else tested_rows[b * rows * width :]
+                )
+                if row_count == 1:
                     row[:] = np.uint32(0)
                 else:
-                    for i in range(0, group * used, used):
-                        for r in range(used):
+                    for i in range(0, group * row_count, row_count):
+                        for r in range(row_count):
                             row[_U(i + r)] = r * width
                 for first in range(begin, end, group):
                     last = min(end, first + group)
-                    from_tree = first if window > 1 else alone
-                    part = state[(first - begin) * used :]
+                    from_tree = first if window > 1 else tree_index
+                    part = state[(first - begin) * row_count :]
                     slot = _U(0)
                     for t in range(from_tree, from_tree + last - first):
                         root = trees[t, 0]
-                        for _ in range(used):
+                        for _ in range(row_count):
                             part[slot] = root
                             slot += _U(1)
                     depth = trees[from_tree, 1]
                     for level in range(min(depth, LEVELS)):
                         alive = moving[begin // WINDOW, level] - (first - begin)
                         alive = min(alive, last - first) if window > 1 else 1
-                        pairs = _U(alive * used)
-                        _level(held, nodes, bits, left, sets, asks, part, row, pairs)
+                        pairs = _U(alive * row_count)
+                        _descend_level(block, nodes, bits, left, sets, tests_nan, part, row, pairs)
                     if depth > LEVELS:
                         alive = moving[begin // WINDOW, LEVELS] - (first - begin)
-                        going = _U((min(alive, last - first) if window > 1 else 1) * used)
-                        _go_on(held, nodes, bits, left, sets, asks, part, row, going, others)
+                        alive = min(alive, last - first) if window > 1 else 1
+                        going = _U(alive * row_count)
+                        _descend_to_leaves(
+                            block,
+                            nodes,
+                            bits,
+                            left,
+                            sets,
+                            tests_nan,
+                            part,
+                            row,
+                            going,
+                            scratch,
+                        )
                 if rows == 1 and outputs == base.size:
                     for k in range(outputs):
                         total = out[start, k]
                         for t in range(begin, end):
-                            own = leaf[_U(state[_U(trees[t, 2])]) * words] & number
-                            total += values[_U(trees[t, 3]) + _U(own), k]
+                            leaf_number = leaf[_U(state[_U(trees[t, 2])]) * words] & mask
+                            total += values[_U(trees[t, 3]) + _U(leaf_number), k]
                         out[start, k] = total
                     continue
                 for t in range(begin, end):
-                    slot = _U(trees[t, 2] * used) if window > 1 else _U(0)
-                    from_leaf, to = _U(trees[t, 3]), target[t]
-                    for r in range(used):
-                        own = leaf[_U(state[slot]) * words] & number
+                    slot = _U(trees[t, 2] * row_count) if window > 1 else _U(0)
+                    from_leaf, first_output = _U(trees[t, 3]), target[t]
+                    for r in range(row_count):
+                        leaf_number = leaf[_U(state[slot]) * words] & mask
                         slot += _U(1)
                         for k in range(outputs):
-                            out[start + r, to + k] += values[from_leaf + _U(own), _U(k)]
+                            out[start + r, first_output + k] += values[
+                                from_leaf + _U(leaf_number), _U(k)
+                            ]
     return -1

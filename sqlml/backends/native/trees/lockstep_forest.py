@@ -10,21 +10,31 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import COUNT, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import Call, Rows
-from sqlml.backends.native.trees.lockstep import ANY, LEVELS, LOW, PAYLOAD, WINDOW, score, tops
+from sqlml.backends.native.trees.lockstep import (
+    ANY,
+    LEVELS,
+    LOW,
+    PAYLOAD,
+    WINDOW,
+    make_top_levels,
+    score,
+)
 from sqlml.ir.tree_shape import largest_below
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-# `Siblings`: nodes and leaves in one numbering, the children of a node side by side.
+# `Siblings`: nodes and leaves in one numbering, with the children of a node side by side.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Siblings:
-    """P places, tree by tree and level by level; all int64.
+    """P positions, tree by tree and level by level; all arrays are int64.
 
-    reference (P,): the inner node at a place, or ~leaf. first (P,): the place of an inner node's
-    left child, next to which the right one lies; a leaf's own place. begin (T + 1,): the first
-    place of each tree, where its first start lies, followed by the others.
+    Attributes:
+        reference: (P,), the inner node at a position, or ~leaf.
+        first: (P,), the position of an inner node's left child, followed by the right one; a leaf's
+            own position.
+        begin: (T + 1,), the first position of each tree.
     """
 
     reference: Array
@@ -33,14 +43,14 @@ class Siblings:
 
     @property
     def inner(self) -> Array:
-        """Whether a place holds an inner node, bool (P,)."""
+        """Bool (P,): True for positions of inner nodes."""
         return np.asarray(self.reference >= 0)
 
 
-def siblings(starts: Array, trees: Array, left: Array, right: Array) -> Siblings:
-    """Number `starts`, references in order of their tree, and all that is below them.
+def number_siblings(starts: Array, trees: Array, left: Array, right: Array) -> Siblings:
+    """Number `starts`, references in order of their tree, and all nodes and leaves below them.
 
-    trees int64: how many starts each tree has. left and right: references by inner node.
+    trees: int64, how many starts each tree has. left and right: references by inner node.
     """
     level, owner = starts.astype(np.int64), np.repeat(np.arange(trees.size), trees)
     references, owners, children = [level[:0]], [owner[:0]], [level[:0]]
@@ -58,11 +68,11 @@ def siblings(starts: Array, trees: Array, left: Array, right: Array) -> Siblings
         owner = np.repeat(owner[inner], 2)
     tree = np.concatenate(owners)
     order = np.argsort(tree, kind="stable")
-    place = np.empty(count, np.int64)
-    place[order] = np.arange(count)
+    position = np.empty(count, np.int64)
+    position[order] = np.arange(count)
     reference, child = np.concatenate(references)[order], np.concatenate(children)[order]
     first = np.arange(count)
-    first[reference >= 0] = place[child[reference >= 0]]
+    first[reference >= 0] = position[child[reference >= 0]]
     return Siblings(reference, first, np.searchsorted(tree[order], np.arange(trees.size + 1)))
 
 
@@ -70,7 +80,7 @@ def siblings(starts: Array, trees: Array, left: Array, right: Array) -> Siblings
 class LockstepForest:
     """An Ensemble compiled for input of one dtype. Thread-safe.
 
-    copied: an empty array of the dtype that rows are tested as, or None: where they lie.
+    `copied` is an empty array of the dtype that rows are converted to for tests, or None.
     """
 
     base: Array
@@ -91,11 +101,11 @@ class LockstepForest:
         """
         flat = x.ravel()
         tested = flat if self.copied is None else self.copied
-        found: int = self.kernel(flat, tested, x.shape[1], allowed, *self.arguments, out)
-        return found
+        failed: int = self.kernel(flat, tested, x.shape[1], allowed, *self.arguments, out)
+        return failed
 
     def calls(self, x: Rows, out: Rows, allowed: int) -> tuple[Call, ...]:
-        """The call that does what `fill` does, for whole rows."""
+        """Return the call that does what `fill` does, for contiguous rows."""
         flat = x.line()
         tested = flat if self.copied is None else self.copied
         return (Call(self.kernel, (flat, tested, x.width, allowed, *self.arguments, out)),)
@@ -106,24 +116,26 @@ def lockstep_forest(
 ) -> LockstepForest:
     """Compile `e` for input of dtype `source` (float32 or float64).
 
-    Column j of the ensemble's input is column `columns[j]` of what is passed (default: j).
+    Column j of the ensemble's input is column `columns[j]` of the input (default: j).
     """
     used = np.unique(e.feature)
-    read = np.ascontiguousarray(used if columns is None else columns[used], np.int64)
+    columns_read = np.ascontiguousarray(used if columns is None else columns[used], np.int64)
     copied = None if source == e.threshold.dtype else np.empty(0, e.threshold.dtype)
-    numbered = siblings(e.roots, np.ones(e.trees, np.int64), e.left, e.right)
-    column = (read if copied is None else np.arange(used.size))[np.searchsorted(used, e.feature)]
-    nodes, bits = _nodes(e, column, numbered)
+    numbered = number_siblings(e.roots, np.ones(e.trees, np.int64), e.left, e.right)
+    column = (columns_read if copied is None else np.arange(used.size))[
+        np.searchsorted(used, e.feature)
+    ]
+    nodes, bits = _make_nodes(e, column, numbered)
     is_turned = copied is None and not e.has_categories and e.depths().max(initial=0) < LOW
     arguments = (
-        None if copied is None else read,
-        *_by_depth(e, numbered),
+        None if copied is None else columns_read,
+        *_order_by_depth(e, numbered),
         nodes,
         bits,
         nodes.view(f"u{nodes['threshold'].itemsize}"),
-        _left(e, numbered),
-        _sets(e, numbered) if e.has_categories else None,
-        _tops(e, nodes, bits, numbered) if is_turned else None,
+        _find_nan_left(e, numbered),
+        _make_sets(e, numbered) if e.has_categories else None,
+        _make_tops(e, nodes, bits, numbered) if is_turned else None,
         e.target.astype(np.int64),
         np.ascontiguousarray(e.leaf_values[~numbered.reference[~numbered.inner]]),
         np.ascontiguousarray(e.base),
@@ -134,74 +146,76 @@ def lockstep_forest(
     return LockstepForest(e.base, copied, kernel, arguments)
 
 
-def _by_depth(e: Ensemble, numbered: Siblings) -> tuple[Array, Array]:
-    """`trees` and `moving` of the kernel."""
+def _order_by_depth(e: Ensemble, numbered: Siblings) -> tuple[Array, Array]:
+    """Return `trees` and `moving` of the kernel."""
     depth = np.zeros(e.trees, np.int64)
     np.maximum.at(depth, e.node_roots(), e.depths() + 1)
     window = np.arange(e.trees) // WINDOW
     order = np.lexsort((-depth, window))
-    place = np.empty(e.trees, np.int64)
-    place[order] = np.arange(e.trees) % WINDOW
+    rank = np.empty(e.trees, np.int64)
+    rank[order] = np.arange(e.trees) % WINDOW
     moving = np.zeros((window[-1] + 1 if e.trees else 0, LEVELS + 1), np.uint32)
     for level in range(LEVELS + 1):
         np.add.at(moving[:, level], window[depth > level], 1)
-    first_leaf = _leaves_before(numbered)[numbered.begin[:-1]]
+    first_leaf = _count_leaves_before(numbered)[numbered.begin[:-1]]
     sizes = np.diff(numbered.begin)
-    trees = np.stack([numbered.begin[:-1][order], depth[order], place, first_leaf, sizes], axis=1)
+    trees = np.stack([numbered.begin[:-1][order], depth[order], rank, first_leaf, sizes], axis=1)
     return trees.astype(np.uint32), moving
 
 
-def _leaves_before(numbered: Siblings) -> Array:
-    """How many leaves lie before each place, and before the end; int64."""
+def _count_leaves_before(numbered: Siblings) -> Array:
+    """Return how many leaves lie before each position, and before the end; int64."""
     return np.concatenate([[0], np.cumsum(~numbered.inner, dtype=np.int64)])
 
 
-def _nodes(e: Ensemble, column: Array, numbered: Siblings) -> tuple[Array, int]:
-    """`nodes` and `bits` as the kernel reads them; `column` int64 (M,) by node."""
+def _make_nodes(e: Ensemble, column: Array, numbered: Siblings) -> tuple[Array, int]:
+    """Return `nodes` and `bits` as the kernel reads them; `column` is int64 (M,) by node."""
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
     threshold = e.threshold if e.compare == "le" else largest_below(e.threshold)
     if e.categorical is not None:
         threshold = np.where(e.categorical, np.nan, threshold).astype(threshold.dtype)
         column = 2 * column + e.categorical
-    behind = numbered.first + 1 - np.arange(is_inner.size)
-    behind[~is_inner] = 0
-    bits = int(behind.max(initial=0)).bit_length()
-    leaves = _leaves_before(numbered)
+    distance = numbered.first + 1 - np.arange(is_inner.size)
+    distance[~is_inner] = 0
+    bits = int(distance.max(initial=0)).bit_length()
+    leaves = _count_leaves_before(numbered)
     tree = np.repeat(np.arange(numbered.begin.size - 1), np.diff(numbered.begin))
     number = leaves[:-1] - leaves[numbered.begin[tree]]
-    short = int(column.max(initial=0)).bit_length() + bits <= 32
-    short &= threshold.dtype == np.float32 and int(number.max(initial=0)) >> PAYLOAD == 0
-    kind, size = (np.dtype(np.float32), 4) if short else (np.dtype(np.float64), 8)
-    nodes = np.zeros(is_inner.size, [("threshold", kind), ("link", f"u{size}")])
-    bits = bits if short else 32
+    is_short = int(column.max(initial=0)).bit_length() + bits <= 32
+    is_short &= threshold.dtype == np.float32 and int(number.max(initial=0)) >> PAYLOAD == 0
+    dtype, size = (np.dtype(np.float32), 4) if is_short else (np.dtype(np.float64), 8)
+    nodes = np.zeros(is_inner.size, [("threshold", dtype), ("link", f"u{size}")])
+    bits = bits if is_short else 32
     nodes["threshold"][is_inner] = threshold[node]
-    nodes["link"] = behind
+    nodes["link"] = distance
     nodes["link"][is_inner] |= (column[node] << bits).astype(f"u{size}")
     words = nodes.view(f"u{size}").reshape(-1, 2)
-    words[~is_inner, 0] = np.array(np.nan, kind).view(words.dtype)
+    words[~is_inner, 0] = np.array(np.nan, dtype).view(words.dtype)
     words[~is_inner, 0] |= number[~is_inner].astype(words.dtype)
     return nodes, bits
 
 
-def _tops(e: Ensemble, nodes: Array, bits: int, numbered: Siblings) -> tuple[Array, Array, Array]:
-    """The trees' upper levels."""
+def _make_tops(
+    e: Ensemble, nodes: Array, bits: int, numbered: Siblings
+) -> tuple[Array, Array, Array]:
+    """Return the trees' upper levels."""
     link = nodes["link"].astype(np.int64)
     right = np.arange(link.size) + (link & ((1 << bits) - 1))
     threshold = nodes["threshold"].astype(e.threshold.dtype)
-    return tops(numbered.begin[:-1], link >> bits, threshold, right)
+    return make_top_levels(numbered.begin[:-1], link >> bits, threshold, right)
 
 
-def _left(e: Ensemble, numbered: Siblings) -> Array:
-    """Where NaN goes left, uint8 by place; empty where it never does and none is in a set."""
+def _find_nan_left(e: Ensemble, numbered: Siblings) -> Array:
+    """Return where NaN goes left, uint8 by position; empty for nowhere, without sets."""
     if not e.default_left.any() and not e.has_categories:
         return np.zeros(0, np.uint8)
-    made = np.zeros(numbered.inner.size, np.uint8)
-    made[numbered.inner] = e.default_left[numbered.reference[numbered.inner]]
-    return made
+    goes_left = np.zeros(numbered.inner.size, np.uint8)
+    goes_left[numbered.inner] = e.default_left[numbered.reference[numbered.inner]]
+    return goes_left
 
 
-def _sets(e: Ensemble, numbered: Siblings) -> tuple[Array, Array, Array]:
-    """begin, size and words of the nodes' sets."""
+def _make_sets(e: Ensemble, numbered: Siblings) -> tuple[Array, Array, Array]:
+    """Return begin, size and words of the nodes' sets."""
     if e.set_offsets is None or e.set_words is None:
         raise AssertionError("an ensemble with categories must have their sets")
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]

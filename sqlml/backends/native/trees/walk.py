@@ -1,13 +1,13 @@
-"""`walk` and `count`: nodes shown to a block of rows, whose cursors stay in vector registers.
+"""`walk` and `count`: test a block of rows at nodes, with cursors in vector registers.
 
-numba cannot say that of a loop over an array, so the vectors are written in LLVM's own language,
-which has them for every processor.
+numba cannot keep a loop over an array in registers, so the vectors are written in LLVM IR, which
+has them for every processor.
 
-Processors with AVX-512 compare bytes into mask registers, which they do at half the rate of plain
-arithmetic or less. The average of a bin and the complement of a rank, (bin + 255 - rank + 1) / 2,
-has its highest bit where the bin is not below the rank, and there a byte shuffle gives 0: two plain
+Processors with AVX-512 compare bytes into mask registers, at half the rate of plain arithmetic or
+less. The average of a bin and the complement of a rank, (bin + 255 - rank + 1) / 2, has its highest
+bit set where the bin is not below the rank, and there a byte shuffle gives 0: two plain
 instructions for "`step` where below, else 0" (three for bins of two bytes). Measured on a Zen 5
-with all data at hand, cycles for a node and 64 rows: 1.72 with comparisons only, 1.21 this way, and
+with all data at hand, cycles per node and 64 rows: 1.72 with comparisons only, 1.21 this way, and
 0.81 in triples.
 """
 
@@ -19,25 +19,37 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from sqlml.backends.native.jit.call_wrapper import (
+    LONG,
+    array_data,
+    broadcast,
+    declared,
+    item_data,
+    long,
+    vector_pointer,
+)
 from sqlml.backends.native.jit.helpers import helper, intrinsic
-from sqlml.backends.native.jit.object_code import VECTOR_BYTES, has
+from sqlml.backends.native.jit.object_code import VECTOR_BYTES, has_feature
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-# `Exits`: the upper part of each tree, and the numbers of the places where rows leave it.
+# `Exits`: the upper part of each tree, and where rows leave it.
 #
 # Exits are leaves, or subtrees where the upper part is cut. They are numbered from left to right,
-# tree by tree, so that a row's exit is the leftmost one that its tests allow.
+# tree by tree, so a row's exit is the leftmost one that its tests allow.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exits:
-    """Of T trees with U inner nodes in their upper parts and E exits; all int64.
+    """The upper parts of T trees, with U inner nodes and E exits; all arrays are int64.
 
-    first (T + 1,): the first exit of each tree. exit (E,): the inner node below it, or ~leaf.
-    node (U,): inner nodes of the Ensemble, tree by tree and parents before children; starts
-    (T + 1,): the first of each tree; lo (U,): the leftmost exit below a node, mid (U,) that of its
-    right child, and last (U,) the rightmost below it, counted from the tree's first.
+    Attributes:
+        first: (T + 1,), the first exit of each tree.
+        exit: (E,), the inner node below it, or ~leaf.
+        node: (U,), inner nodes of the Ensemble, tree by tree and parents before children.
+        starts: (T + 1,), the first of `node` of each tree.
+        lo, mid, last: (U,), the leftmost exit below a node, that of its right child, and the
+        rightmost exit below it, counted from the tree's first.
     """
 
     first: Array
@@ -49,94 +61,92 @@ class Exits:
     last: Array
 
 
-def exits(e: Ensemble, cut: Array | None = None) -> Exits:
-    """Number the exits of `e` where inner nodes at depth `cut[t]` of tree t are exits (default:
-    none are).
-    """
+def number_exits(e: Ensemble, cut: Array | None = None) -> Exits:
+    """Number the exits of `e`, cut at depth `cut[t]` of tree t (default: not cut)."""
     left, right, roots = (a.astype(np.int64) for a in (e.left, e.right, e.roots))
     depths, owner = e.depths(), e.node_roots()
-    # The entry after the last node serves all leaves, whose numbers are below 0.
+    # The entry after the last node serves all leaves, whose numbers are negative.
     upper = np.append(np.ones(e.nodes, bool) if cut is None else depths < cut[owner], False)
     size = np.ones(e.nodes + 1, np.int64)
     by_depth = np.argsort(depths, kind="stable")
     by_depth = by_depth[upper[by_depth]]
     levels = np.split(by_depth, np.flatnonzero(np.diff(depths[by_depth])) + 1)
 
-    def below(children: Array) -> Array:
+    def exits_below(children: Array) -> Array:
         return size[np.maximum(children, -1)]
 
     for level in reversed(levels):
-        size[level] = below(left[level]) + below(right[level])
-    first = np.cumsum([0, *below(roots)], dtype=np.int64)
+        size[level] = exits_below(left[level]) + exits_below(right[level])
+    first = np.cumsum([0, *exits_below(roots)], dtype=np.int64)
     start = np.zeros(e.nodes, np.int64)
     exit_of = np.zeros(int(first[-1]), np.int64)
 
-    def place(children: Array, at: Array) -> None:
+    def place_children(children: Array, position: Array) -> None:
         inner = upper[np.maximum(children, -1)]
-        start[children[inner]] = at[inner]
-        exit_of[at[~inner]] = children[~inner]
+        start[children[inner]] = position[inner]
+        exit_of[position[~inner]] = children[~inner]
 
-    place(roots, first[:-1])
+    place_children(roots, first[:-1])
     middle = np.zeros(e.nodes, np.int64)
     for level in levels:
-        middle[level] = start[level] + below(left[level])
-        place(left[level], start[level])
-        place(right[level], middle[level])
+        middle[level] = start[level] + exits_below(left[level])
+        place_children(left[level], start[level])
+        place_children(right[level], middle[level])
     node = np.flatnonzero(upper[:-1])
-    before = first[owner[node]]
+    tree_start = first[owner[node]]
     return Exits(
         first=first,
         exit=exit_of,
         node=node,
         starts=np.searchsorted(owner[node], np.arange(e.trees + 1)),
-        lo=start[node] - before,
-        mid=middle[node] - before,
-        last=start[node] + size[node] - 1 - before,
+        lo=start[node] - tree_start,
+        mid=middle[node] - tree_start,
+        last=start[node] + size[node] - 1 - tree_start,
     )
 
 
-# `triples`: the order in which `walk` looks at nodes, three at a time where it can.
+# `order_triples`: the order in which `walk` tests nodes, three at a time where it can.
 #
-# A node and its two children are answered together, and the rows at the node are found once. From
-# the root down, two levels of a tree at a time become triples; the second may lack a child. What
-# is left are nodes without inner children, one by one, as are all of a tree of few nodes.
+# A node and its two children are tested together, and the rows at the node are found once. From the
+# root down, two levels of a tree at a time become triples; the second may lack a child. The
+# remaining nodes without inner children come one by one, as do all nodes of a small tree.
 
 
 NONE = -1
-"""In place of a child that is an exit."""
+"""Stands for a child that is an exit."""
 
 FEW = 4
-"""Nodes of a tree for which a second loop would take longer than it saves."""
+"""The most nodes of a tree for which a second loop costs more than it saves."""
 
 
-def triples(e: Ensemble, numbered: Exits, alone: Array | None = None) -> tuple[Array, Array]:
-    """The upper nodes of `e`, and where those of each tree begin, both int64.
+def order_triples(e: Ensemble, numbered: Exits, alone: Array | None = None) -> tuple[Array, Array]:
+    """Return the upper nodes of `e`, and where those of each tree begin, both int64.
 
-    Of tree t, entries starts[2t] to starts[2t + 1] are triples: a node, its left and its right
-    child, or NONE; those to starts[2t + 2] are single nodes. Parents come before children. The
-    nodes of the trees `alone`, bool (T,), are all single.
+    For tree t, entries starts[2t] to starts[2t + 1] are triples (a node, its left and its right
+    child, or NONE); entries up to starts[2t + 2] are single nodes. Parents come before children.
+    The nodes of the trees `alone`, bool (T,), are all single.
     """
     node, sizes = numbered.node, np.diff(numbered.starts)
     tree = np.repeat(np.arange(e.trees), sizes)
-    single = sizes <= FEW
+    is_single_tree = sizes <= FEW
     if alone is not None:
-        single |= alone
+        is_single_tree |= alone
     upper = np.zeros(e.nodes + 1, bool)  # the entry after the last node serves all leaves
     upper[node] = True
 
-    def child(of: Array) -> Array:
-        below = np.maximum(of[node].astype(np.int64), NONE)
+    def child(children: Array) -> Array:
+        below = np.maximum(children[node].astype(np.int64), NONE)
         return np.where(upper[below], below, NONE)
 
     left, right = child(e.left), child(e.right)
     first = e.depths()[node] % 2 == 0
-    apart = single[tree]
-    three = first & ((left != NONE) | (right != NONE)) & ~apart
-    one = (first & ~three) | apart
-    listed = np.concatenate([np.stack([node, left, right], 1)[three].ravel(), node[one]])
-    kind = np.concatenate([np.repeat(2 * tree[three], 3), 2 * tree[one] + 1])
+    is_alone = is_single_tree[tree]
+    is_triple = first & ((left != NONE) | (right != NONE)) & ~is_alone
+    is_single = (first & ~is_triple) | is_alone
+    nodes = np.concatenate([np.stack([node, left, right], 1)[is_triple].ravel(), node[is_single]])
+    kind = np.concatenate([np.repeat(2 * tree[is_triple], 3), 2 * tree[is_single] + 1])
     order = np.argsort(kind, kind="stable")
-    return listed[order], np.searchsorted(kind[order], np.arange(2 * e.trees + 1))
+    return nodes[order], np.searchsorted(kind[order], np.arange(2 * e.trees + 1))
 
 
 VECTORS = 8
@@ -145,73 +155,66 @@ VECTORS = 8
 BLOCK_BYTES = VECTORS * VECTOR_BYTES
 """Bytes of cursors in a block: as many rows with bins of one byte, half as many with two."""
 
-_SHUFFLES = has("avx512bw")
+_SHUFFLES = has_feature("avx512bw")
 
 
 class _Block:
-    """What a builder needs to look at a block of rows: vectors of numbers of so many bits."""
+    """Emits IR for a block of rows, as vectors of integers of `bits` bits."""
 
     def __init__(self, builder: Any, bits: int, columns: Any) -> None:
         self.builder, self.bits, self.columns = builder, bits, columns
         self.lanes = VECTOR_BYTES * 8 // bits
         self.vector = ir.VectorType(ir.IntType(bits), self.lanes)
 
-    def everywhere(self, array: Any, at: Any) -> Any:
-        """The number array[at] in all lanes."""
-        builder = self.builder
-        one = builder.load(builder.gep(array, [at]))
-        nothing = ir.Constant(self.vector, ir.Undefined)
-        lane = builder.insert_element(nothing, one, ir.Constant(ir.IntType(32), 0))
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
-        return builder.shuffle_vector(lane, nothing, zeros)
+    def broadcast(self, array: Any, index: Any) -> Any:
+        """Emit array[index] in all lanes."""
+        number = self.builder.load(self.builder.gep(array, [index]))
+        return broadcast(self.builder, number, self.vector)
 
-    def place(self, array: Any, k: int) -> Any:
-        """Where vector k of an array lies."""
-        at = self.builder.gep(array, [ir.Constant(ir.IntType(64), k * self.lanes)])
-        return self.builder.bitcast(at, self.vector.as_pointer())
+    def vector_pointer(self, array: Any, k: int) -> Any:
+        """Emit a pointer to vector k of an array."""
+        return vector_pointer(self.builder, array, long(k * self.lanes), self.vector)
 
-    def column(self, offsets: Any, node: Any) -> Any:
-        """Where the bins that a node looks at lie."""
+    def column_pointer(self, offsets: Any, node: Any) -> Any:
+        """Emit a pointer to the bins that a node tests."""
         builder = self.builder
         start = builder.load(builder.gep(offsets, [node]))
-        return builder.gep(self.columns, [builder.zext(start, ir.IntType(64))])
+        return builder.gep(self.columns, [builder.zext(start, LONG)])
 
-    def bins(self, column: Any, k: int) -> Any:
-        """Vector k of a column."""
-        return self.builder.load(self.place(column, k), align=1)
+    def load_bins(self, column: Any, k: int) -> Any:
+        """Emit vector k of a column."""
+        return self.builder.load(self.vector_pointer(column, k), align=1)
 
-    def below(self, column: Any, k: int, rank: Any, flipped: Any, step: Any) -> Any:
-        """`step` where the bin is below `rank`, whose complement is `flipped`, else 0."""
-        builder, held = self.builder, self.bins(column, k)
+    def select_below(self, column: Any, k: int, rank: Any, flipped: Any, step: Any) -> Any:
+        """Emit `step` where the bin is below `rank`, whose complement is `flipped`, otherwise 0."""
+        builder, bins = self.builder, self.load_bins(column, k)
         if self.bits == 8 and _SHUFFLES:
-            means = self._call("llvm.x86.avx512.pavg.b.512", held, flipped)
+            means = self._call("llvm.x86.avx512.pavg.b.512", bins, flipped)
             return self._call("llvm.x86.avx512.pshuf.b.512", step, means)
         zero = ir.Constant(self.vector, [0] * self.lanes)
         if self.bits == 16 and _SHUFFLES:
-            means = self._call("llvm.x86.avx512.pavg.w.512", held, flipped)
+            means = self._call("llvm.x86.avx512.pavg.w.512", bins, flipped)
             sign = builder.ashr(means, ir.Constant(self.vector, [15] * self.lanes))
             return builder.and_(builder.not_(sign), step)
-        return builder.select(builder.icmp_unsigned("<", held, rank), step, zero)
+        return builder.select(builder.icmp_unsigned("<", bins, rank), step, zero)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        function = self.builder.module.globals.get(name) or ir.Function(
-            self.builder.module, ir.FunctionType(self.vector, [self.vector] * 2), name
-        )
+        function = declared(self.builder.module, name, self.vector, *arguments)
         return self.builder.call(function, arguments)
 
 
 class _Loop:
-    """A loop over nodes that hands the cursors on from one to the next, `size` nodes at a time."""
+    """A loop over nodes, `size` at a time, that carries the cursors to the next iteration."""
 
     def __init__(self, block: _Block, first: Any, end: Any, size: int, cursors: list[Any]) -> None:
-        builder, long = block.builder, ir.IntType(64)
+        builder = block.builder
         self._builder, self._size, entry = builder, size, builder.block
         self._head, body, self._done = (
             builder.append_basic_block(n) for n in ("head", "node", "done")
         )
         builder.branch(self._head)
         builder.position_at_end(self._head)
-        self.node = builder.phi(long)
+        self.node = builder.phi(LONG)
         self.node.add_incoming(first, entry)
         self.cursors = [builder.phi(block.vector) for _ in cursors]
         for phi, cursor in zip(self.cursors, cursors, strict=True):
@@ -219,10 +222,10 @@ class _Loop:
         builder.cbranch(builder.icmp_signed("<", self.node, end), body, self._done)
         builder.position_at_end(body)
 
-    def go_on(self, moved: list[Any]) -> list[Any]:
-        """With the cursors `moved` to the next nodes; what follows has those after the last."""
+    def close(self, moved: list[Any]) -> list[Any]:
+        """End the loop body with the cursors `moved`; return the cursors after the last node."""
         builder = self._builder
-        after = builder.add(self.node, ir.Constant(ir.IntType(64), self._size))
+        after = builder.add(self.node, long(self._size))
         self.node.add_incoming(after, builder.block)
         for phi, value in zip(self.cursors, moved, strict=True):
             phi.add_incoming(value, builder.block)
@@ -232,117 +235,90 @@ class _Loop:
 
 
 def _walk(
-    typing: Any,
-    panel: Any,
-    offset: Any,
-    rank: Any,
-    flipped: Any,
-    last: Any,
-    step: Any,
-    begin: Any,
-    singles: Any,
-    end: Any,
-    cursor: Any,
+    typing: Any, panel: Any, nodes: Any, begin: Any, singles: Any, end: Any, cursor: Any
 ) -> Any:
-    """Show triples of nodes from `begin`, single ones from `singles` to `end`, to a block of rows.
+    """Emit a walk of triples of nodes from `begin`, and of single ones from `singles` to `end`.
 
-    Their cursors are written. panel (C * rows,), cursor (rows,) and, of the nodes, rank, flipped (~
-    rank), last (one more than nodes) and step, of one unsigned dtype; offset uint32, where a node's
-    column begins in the panel.
+    It writes the cursors of a block of rows. panel (C * rows,) and cursor (rows,) have one unsigned
+    dtype. nodes: offset uint32, where a node's column begins in the panel; of the panel's dtype
+    rank, flipped (~rank), last (one more than nodes) and step; and starts, which is not read.
     """
     from numba import types  # only to compile
 
-    arrays = (panel, offset, rank, flipped, last, step)
     counts = (types.int64, types.int64, types.int64)
-    return types.void(*arrays, *counts, cursor), _generate_walk
+    return types.void(panel, nodes, *counts, cursor), _generate_walk
 
 
 def _generate_walk(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    def data(i: int) -> Any:
-        return context.make_array(signature.args[i])(context, builder, arguments[i]).data
-
-    offsets, ranks, flipped, lasts, steps, cursors = (data(i) for i in (1, 2, 3, 4, 5, 9))
-    begin, singles, end = arguments[6:9]
-    long = ir.IntType(64)
-    block = _Block(builder, signature.args[0].dtype.bitwidth, data(0))
+    panel, cursors = array_data(context, builder, signature, arguments, 0, 5)
+    offsets, ranks, flipped, lasts, steps, _ = item_data(context, builder, signature, arguments, 1)
+    begin, singles, end = arguments[2:5]
+    block = _Block(builder, signature.args[0].dtype.bitwidth, panel)
     none = ir.Constant(block.vector, [0] * block.lanes)
-    some = builder.icmp_signed("<", begin, end)
-    root = builder.select(some, block.everywhere(lasts, begin), none)
-    at = [root] * VECTORS
+    has_triples = builder.icmp_signed("<", begin, end)
+    root = builder.select(has_triples, block.broadcast(lasts, begin), none)
+    cursors_now = [root] * VECTORS
 
-    def moved(cursor: Any, here: Any, step: Any) -> Any:
-        at_node = builder.icmp_unsigned("==", cursor, here)
+    def move(cursor: Any, last: Any, step: Any) -> Any:
+        at_node = builder.icmp_unsigned("==", cursor, last)
         return builder.select(at_node, builder.add(cursor, step), cursor)
 
-    def numbers(node: Any) -> tuple[Any, ...]:
+    def load_node(node: Any) -> tuple[Any, ...]:
         return (
-            block.column(offsets, node),
-            *(block.everywhere(array, node) for array in (ranks, flipped, steps)),
+            block.column_pointer(offsets, node),
+            *(block.broadcast(array, node) for array in (ranks, flipped, steps)),
         )
 
-    loop = _Loop(block, begin, singles, 3, at)
-    node, left, right = (numbers(builder.add(loop.node, ir.Constant(long, k))) for k in range(3))
-    here = block.everywhere(lasts, loop.node)
+    loop = _Loop(block, begin, singles, 3, cursors_now)
+    node, left, right = (load_node(builder.add(loop.node, long(k))) for k in range(3))
+    last = block.broadcast(lasts, loop.node)
     column, rank, _, step = node
-    after = []
+    moved_cursors = []
     for k, cursor in enumerate(loop.cursors):
-        to_left = builder.add(step, block.below(left[0], k, *left[1:]))
-        to_right = block.below(right[0], k, *right[1:])
-        goes_left = builder.icmp_unsigned("<", block.bins(column, k), rank)
-        after.append(moved(cursor, here, builder.select(goes_left, to_left, to_right)))
-    at = loop.go_on(after)
+        left_step = builder.add(step, block.select_below(left[0], k, *left[1:]))
+        right_step = block.select_below(right[0], k, *right[1:])
+        goes_left = builder.icmp_unsigned("<", block.load_bins(column, k), rank)
+        moved_cursors.append(move(cursor, last, builder.select(goes_left, left_step, right_step)))
+    cursors_now = loop.close(moved_cursors)
 
-    loop = _Loop(block, singles, end, 1, at)
-    column, rank, flip, step = numbers(loop.node)
-    here = block.everywhere(lasts, loop.node)
-    at = loop.go_on(
+    loop = _Loop(block, singles, end, 1, cursors_now)
+    column, rank, flipped_rank, step = load_node(loop.node)
+    last = block.broadcast(lasts, loop.node)
+    cursors_now = loop.close(
         [
-            moved(cursor, here, block.below(column, k, rank, flip, step))
+            move(cursor, last, block.select_below(column, k, rank, flipped_rank, step))
             for k, cursor in enumerate(loop.cursors)
         ]
     )
-    for k, cursor in enumerate(at):
-        builder.store(cursor, block.place(cursors, k), align=1)
+    for k, cursor in enumerate(cursors_now):
+        builder.store(cursor, block.vector_pointer(cursors, k), align=1)
     return context.get_dummy_value()
 
 
-def _count(
-    typing: Any,
-    panel: Any,
-    offset: Any,
-    rank: Any,
-    bit: Any,
-    begin: Any,
-    end: Any,
-    cursor: Any,
-) -> Any:
-    """Show nodes `begin` to `end` to a block of rows: those of `rank` or more add `bit`.
+def _count(typing: Any, panel: Any, nodes: Any, begin: Any, end: Any, cursor: Any) -> Any:
+    """Emit tests of a block of rows at nodes `begin` to `end`: a bin of `rank` or more sets `step`.
 
-    Arrays as those of `walk`; the cursors begin at 0.
+    The cursors start at 0. The arrays are those of `_walk`.
     """
     from numba import types  # only to compile
 
-    arrays = (panel, offset, rank, bit)
-    signature = types.void(*arrays, types.int64, types.int64, cursor)
-    return signature, _generate_count
+    return types.void(panel, nodes, types.int64, types.int64, cursor), _generate_count
 
 
 def _generate_count(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    def data(i: int) -> Any:
-        return context.make_array(signature.args[i])(context, builder, arguments[i]).data
-
-    offsets, ranks, bits, cursors = (data(i) for i in (1, 2, 3, 6))
-    block = _Block(builder, signature.args[0].dtype.bitwidth, data(0))
+    panel, cursors = array_data(context, builder, signature, arguments, 0, 4)
+    offsets, ranks, _, _, bits, _ = item_data(context, builder, signature, arguments, 1)
+    block = _Block(builder, signature.args[0].dtype.bitwidth, panel)
     none = ir.Constant(block.vector, [0] * block.lanes)
-    loop = _Loop(block, arguments[4], arguments[5], 1, [none] * VECTORS)
-    column = block.column(offsets, loop.node)
-    rank, bit = block.everywhere(ranks, loop.node), block.everywhere(bits, loop.node)
-    after = []
+    loop = _Loop(block, arguments[2], arguments[3], 1, [none] * VECTORS)
+    column = block.column_pointer(offsets, loop.node)
+    rank, bit = block.broadcast(ranks, loop.node), block.broadcast(bits, loop.node)
+    moved_cursors = []
     for k, cursor in enumerate(loop.cursors):
-        yes = builder.icmp_unsigned(">=", block.bins(column, k), rank)
-        after.append(builder.select(yes, builder.or_(cursor, bit), cursor))
-    for k, cursor in enumerate(loop.go_on(after)):
-        builder.store(cursor, block.place(cursors, k), align=1)
+        is_above = builder.icmp_unsigned(">=", block.load_bins(column, k), rank)
+        moved_cursors.append(builder.select(is_above, builder.or_(cursor, bit), cursor))
+    for k, cursor in enumerate(loop.close(moved_cursors)):
+        builder.store(cursor, block.vector_pointer(cursors, k), align=1)
     return context.get_dummy_value()
 
 
@@ -351,8 +327,7 @@ count: Any = intrinsic(_count)
 
 
 @helper
-def leave(panel: Any, nodes: Any, tree: Any, cursor: Any) -> None:
-    """The exits of a block of rows from tree `tree`: their cursors; see `_walk`."""
-    offset, rank, flipped, last, step, starts = nodes
-    begin, singles, end = starts[2 * tree], starts[2 * tree + 1], starts[2 * tree + 2]
-    walk(panel, offset, rank, flipped, last, step, begin, singles, end, cursor)
+def find_exits(panel: Any, nodes: Any, tree: Any, cursor: Any) -> None:
+    """Write the exits of a block of rows in tree `tree` to `cursor` (see `_walk`)."""
+    starts = nodes[5]
+    walk(panel, nodes, starts[2 * tree], starts[2 * tree + 1], starts[2 * tree + 2], cursor)

@@ -1,1 +1,1 @@
-"""A small machine that runs whole models other than trees: rows are lanes."""
+"""A register machine for whole outputs: `assemble.py` writes its bytecode from a Program."""

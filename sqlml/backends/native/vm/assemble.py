@@ -1,8 +1,7 @@
-"""`assemble`: one output of a Program as code for the machine, if the machine has all its
-operators.
+"""`assemble`: translate one output of a Program into bytecode, if the machine has all operators.
 
-A value is an array of registers of the shape of one row of it: so `select`, `concat` and `reshape`
-take no instruction, and numbers are broadcast as numpy does it.
+A value is an array of registers with the shape of one of its rows: so `select`, `concat` and
+`reshape` need no instruction, and broadcasting is numpy's.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from sqlml.backends.native.vm.assembler import (
     Assembler,
     Code,
     OneHot,
-    TooLarge,
+    TooLargeError,
     absolute,
     add,
     argmax,
@@ -31,15 +30,15 @@ from sqlml.backends.native.vm.assembler import (
     sigmoid,
     single_sigmoid,
     smallest,
-    summed,
+    sum_registers,
     tanh,
 )
-from sqlml.backends.native.vm.run import LISTED
+from sqlml.backends.native.vm.register_machine import LISTED
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
 KINDS = frozenset({"bool", "int64", "float32", "float64"})
-"""dtypes of values that the machine holds, all as float64."""
+"""dtypes of values that the machine represents, all as float64."""
 
 EXACT = frozenset(
     {
@@ -47,13 +46,13 @@ EXACT = frozenset(
         *("require", "impute", "where", "cast", "one_hot"),
     }
 )
-"""Operators that round nothing, so that they may work on float32 as well."""
+"""Operators that round nothing, so they may work on float32, too."""
 
 COMPARED = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "maximum", "minimum", "take"})
-"""Operators that are exact of whole numbers, if these are exact as float64."""
+"""Operators that are exact on integers that are exact as float64."""
 
 ROUNDED = frozenset({"add", "sub", "mul", "div", "sqrt", "exp", "sigmoid", "softmax"})
-"""Operators whose float32 result is that of float64, rounded: their steps are rounded as well."""
+"""Operators whose float32 result is the rounded float64 result: their steps are rounded, too."""
 
 SINGLE = frozenset({*EXACT, *ROUNDED, "constant", "maximum", "minimum", "neg", "abs", "max", "min"})
 """Operators that may make float32."""
@@ -62,8 +61,8 @@ MOST_WIDTH = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """What a rule has: the assembler, the node, and its inputs' registers and dtypes."""
+class _RuleContext:
+    """Arguments of a rule: the assembler, the node, and its inputs' registers and dtypes."""
 
     program: Program
     asm: Assembler
@@ -72,15 +71,14 @@ class _Work:
     dtypes: tuple[str, ...]
 
 
-class _Unknown(Exception):
-    """A node that the machine has no instructions for."""
+class _UnsupportedError(Exception):
+    """The machine has no instructions for a node."""
 
 
 def assemble(program: Program, output: str, single: bool = False) -> Code | None:
-    """The code, or None. Its input is the Program's only one, a matrix of floats.
+    """Return the bytecode of an output, or None. The Program's only input is a float matrix.
 
-    Args:
-        single: with the operators that round to float32, and an output of that.
+    single: allow operators that round to float32, and an output of float32.
     """
     last = program.outputs[output]
     live = program.find_needed([last])
@@ -98,9 +96,9 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
         return None
     if len(kind.shape) != 2 or not 0 < kind.width <= MOST_WIDTH:
         return None
-    if any(not _known(program, program.nodes[i], SINGLE if single else EXACT) for i in live):
+    if any(not _is_supported(program, program.nodes[i], SINGLE if single else EXACT) for i in live):
         return None
-    asm, tables = Assembler(below.width), _tables(program, live)
+    asm, tables = Assembler(below.width), _find_tables(program, live)
     values: dict[int, Array] = {i: np.empty(0, np.int64) for i in tables}
     try:
         for i in live:
@@ -112,27 +110,27 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
             else:
                 args = tuple(values[j] for j in node.inputs)
                 dtypes = tuple(program.nodes[j].type.dtype for j in node.inputs)
-                values[i] = RULES[node.op](_Work(program, asm, node, args, dtypes))
+                values[i] = RULES[node.op](_RuleContext(program, asm, node, args, dtypes))
                 if node.type.dtype == "float32" and node.op in ROUNDED:
-                    values[i] = _single(asm, values[i])
+                    values[i] = _round_to_single(asm, values[i])
         return asm.finish(range(below.width), values[last].tolist(), kind.dtype == "int64")
-    except (TooLarge, _Unknown):
+    except (TooLargeError, _UnsupportedError):
         return None
 
 
-def below(program: Program, i: int) -> int | None:
-    """An upper bound of the non-negative integers of node i; None if it has none."""
+def find_upper_bound(program: Program, i: int) -> int | None:
+    """Return an upper bound of the non-negative integers of node i; None if there is none."""
     node = program.nodes[i]
     if node.op == "argmax":
         return program.nodes[node.inputs[0]].type.width
     if node.op == "cast" and program.nodes[node.inputs[0]].type.dtype == "bool":
         return 2
     if node.op == "select":
-        return below(program, node.inputs[0])
+        return find_upper_bound(program, node.inputs[0])
     return None
 
 
-def _known(program: Program, node: Node, single: frozenset[str]) -> bool:
+def _is_supported(program: Program, node: Node, single: frozenset[str]) -> bool:
     if node.op == "input":
         return True
     if node.op not in RULES or node.type.dtype not in KINDS or node.type.sparse:
@@ -143,136 +141,124 @@ def _known(program: Program, node: Node, single: frozenset[str]) -> bool:
         return False
     if node.type.dtype == "float32":
         return node.op in single
-    whole = any(program.nodes[j].type.dtype == "int64" for j in node.inputs)
-    return not whole or node.op in EXACT or node.op in COMPARED
+    has_integers = any(program.nodes[j].type.dtype == "int64" for j in node.inputs)
+    return not has_integers or node.op in EXACT or node.op in COMPARED
 
 
-def _constant(work: _Work) -> Array:
+def _constant(work: _RuleContext) -> Array:
     value = work.node.attrs["value"].astype(np.float64)
     if value.size > MOST_WIDTH or not np.array_equal(value, work.node.attrs["value"], True):
-        raise _Unknown
+        raise _UnsupportedError
     registers = [work.asm.constant(v) for v in value.ravel().tolist()]
     return np.array(registers, np.int64).reshape(value.shape)
 
 
-def _each(work: _Work, function: Callable[..., int], *args: Array) -> Array:
-    """`function` of the registers at each place of the arguments, which are broadcast."""
+def _map_registers(work: _RuleContext, function: Callable[..., int], *args: Array) -> Array:
+    """Apply `function` to the registers at each position of the arguments, which are broadcast."""
     tail = work.node.type.shape[1:]
-    wide = [_fitted(a, tail).ravel().tolist() for a in (args or work.args)]
-    made = [function(*registers) for registers in zip(*wide, strict=True)]
-    return np.array(made, np.int64).reshape(tail)
+    columns = [_broadcast(a, tail).ravel().tolist() for a in (args or work.args)]
+    results = [function(*registers) for registers in zip(*columns, strict=True)]
+    return np.array(results, np.int64).reshape(tail)
 
 
-def _fitted(value: Array, tail: tuple[int, ...]) -> Array:
-    """Registers broadcast to the shape of a row; a constant may have an axis for the rows."""
+def _broadcast(value: Array, tail: tuple[int, ...]) -> Array:
+    """Broadcast registers to the shape of a row; a constant may have an axis for the rows."""
     if value.ndim > len(tail):
         if value.ndim != len(tail) + 1 or value.shape[0] != 1:
-            raise _Unknown
+            raise _UnsupportedError
         value = value[0]
     return np.broadcast_to(value, tail)
 
 
-def _single(asm: Assembler, value: Array) -> Array:
-    """Each register rounded to float32."""
+def _round_to_single(asm: Assembler, value: Array) -> Array:
+    """Round each register to float32."""
     rounded = [asm.emit("single", r) for r in value.ravel().tolist()]
     return np.array(rounded, np.int64).reshape(value.shape)
 
 
-def _instruction(op: str) -> Callable[[_Work], Array]:
-    return lambda work: _each(work, partial(work.asm.emit, op))
+def _instruction(op: str) -> Callable[[_RuleContext], Array]:
+    return lambda work: _map_registers(work, partial(work.asm.emit, op))
 
 
-def _composed(function: Callable[..., int]) -> Callable[[_Work], Array]:
-    return lambda work: _each(work, partial(function, work.asm))
+def _composed(function: Callable[..., int]) -> Callable[[_RuleContext], Array]:
+    return lambda work: _map_registers(work, partial(function, work.asm))
 
 
-def _sigmoid(work: _Work) -> Array:
+def _sigmoid(work: _RuleContext) -> Array:
     single = work.node.type.dtype == "float32"
     return _composed(single_sigmoid if single else sigmoid)(work)
 
 
-def _cast(work: _Work) -> Array:
-    fine = {
+def _cast(work: _RuleContext) -> Array:
+    exact_sources = {
         "float64": ("bool", "float32", "float64", "int64"),
         "float32": ("bool", "float32"),
         "int64": ("bool", "int64"),
     }
-    kind, own = work.node.type.dtype, work.dtypes[0]
-    if own in fine.get(kind, ()):
+    dtype, source_dtype = work.node.type.dtype, work.dtypes[0]
+    if source_dtype in exact_sources.get(dtype, ()):
         return work.args[0]
-    if kind == "float32" and own in ("float64", "int64"):
-        return _single(work.asm, work.args[0])
-    if kind == "int64" and own in ("float32", "float64"):
-        return _each(work, partial(work.asm.emit, "whole"))
-    raise _Unknown
+    if dtype == "float32" and source_dtype in ("float64", "int64"):
+        return _round_to_single(work.asm, work.args[0])
+    if dtype == "int64" and source_dtype in ("float32", "float64"):
+        return _map_registers(work, partial(work.asm.emit, "whole"))
+    raise _UnsupportedError
 
 
-def _concat(work: _Work) -> Array:
-    return np.concatenate(work.args)
-
-
-def _select(work: _Work) -> Array:
-    chosen: Array = work.args[0][work.node.attrs["indices"]]
-    return chosen
-
-
-def _reshape(work: _Work) -> Array:
-    return work.args[0].reshape(work.node.attrs["shape"])
-
-
-def _check(work: _Work) -> Array:
+def _require_finite(work: _RuleContext) -> Array:
     (x,), attrs = work.args, work.node.attrs
-    most = float(np.finfo(work.node.type.dtype).max)
-    low = np.broadcast_to(np.maximum(attrs.get("low", -most), -most), x.shape)
-    high = np.broadcast_to(np.minimum(attrs.get("high", most), most), x.shape)
+    largest = float(np.finfo(work.node.type.dtype).max)
+    low = np.broadcast_to(np.maximum(attrs.get("low", -largest), -largest), x.shape)
+    high = np.broadcast_to(np.minimum(attrs.get("high", largest), largest), x.shape)
     nan = float(bool(attrs["allow_nan"]))
     if not nan and "low" not in attrs and "high" not in attrs and x.size > LISTED:
-        # 0 * x is 0, or NaN for what is not finite: one check of a sum for all columns.
-        (total,) = _listed(work, "linear", np.zeros((1, x.size)), work.asm.store(np.zeros(1)))
-        work.asm.emit("check", int(total), 0, work.asm.numbers(0.0, 0.0, 0.0))
+        # 0 * x is 0, or NaN if x is not finite: one check of a sum for all columns.
+        (total,) = _emit_lists(work, "linear", np.zeros((1, x.size)), work.asm.store(np.zeros(1)))
+        work.asm.emit("check", int(total), 0, work.asm.store_numbers(0.0, 0.0, 0.0))
         return x
     for register, least, greatest in zip(x.tolist(), low.tolist(), high.tolist(), strict=True):
-        place = work.asm.numbers(float(least), float(greatest), nan)
-        work.asm.emit("check", register, 0, place)
+        limits = work.asm.store_numbers(float(least), float(greatest), nan)
+        work.asm.emit("check", register, 0, limits)
     return x
 
 
-def _known_codes(work: _Work) -> Array:
-    place = work.asm.numbers(0.0, np.inf, 0.0)
-    for register in work.args[0].ravel().tolist():
-        work.asm.emit("check", register, 0, place)
+def _check_range(work: _RuleContext, checked: Array, low: float, high: float) -> None:
+    limits = work.asm.store_numbers(low, high, 0.0)
+    for register in checked.ravel().tolist():
+        work.asm.emit("check", register, 0, limits)
+
+
+def _require_known(work: _RuleContext) -> Array:
+    _check_range(work, work.args[0], 0.0, np.inf)
     return work.args[0]
 
 
-def _require(work: _Work) -> Array:
-    x, fine = work.args
-    (register,) = fine.ravel().tolist()
-    work.asm.emit("check", register, 0, work.asm.numbers(1.0, 1.0, 0.0))
+def _require(work: _RuleContext) -> Array:
+    x, condition = work.args
+    _check_range(work, condition, 1.0, 1.0)
     return x
 
 
-def _one_hot(work: _Work) -> Array:
+def _one_hot(work: _RuleContext) -> Array:
     (code,) = work.args[0].ravel().tolist()
-    return np.array(work.asm.one_hot(code, work.node.type.width), np.int64)
+    return np.array(work.asm.make_one_hot(code, work.node.type.width), np.int64)
 
 
-def _take(work: _Work) -> Array:
-    """The rows of a constant table; a place outside of it stops the machine."""
+def _take(work: _RuleContext) -> Array:
+    """Take rows of a constant table; an index out of range stops the machine."""
     table = work.program.nodes[work.node.inputs[0]].attrs["value"].astype(np.float64)
     columns = table.reshape(len(table), -1).T.tolist()
-    inside = work.asm.numbers(0.0, len(table) - 1.0, 0.0)
-    for place in work.args[1].ravel().tolist():
-        work.asm.emit("check", place, 0, inside)
-    made = [
-        work.asm.take(place, values)
-        for place in work.args[1].ravel().tolist()
+    _check_range(work, work.args[1], 0.0, len(table) - 1.0)
+    results = [
+        work.asm.emit_take(index, values)
+        for index in work.args[1].ravel().tolist()
         for values in columns
     ]
-    return np.array(made, np.int64).reshape(work.node.type.shape[1:])
+    return np.array(results, np.int64).reshape(work.node.type.shape[1:])
 
 
-def _tables(program: Program, live: Sequence[int]) -> frozenset[int]:
-    """Constants that are tables to take rows of, and nothing else."""
+def _find_tables(program: Program, live: Sequence[int]) -> frozenset[int]:
+    """Return the constants that are used only as tables of `take`."""
     tables, others = set[int](), set(program.outputs.values())
     for node in (program.nodes[i] for i in live):
         table, *rest = node.inputs if node.op == "take" else (-1, *node.inputs)
@@ -281,123 +267,123 @@ def _tables(program: Program, live: Sequence[int]) -> frozenset[int]:
     return frozenset(tables - others)
 
 
-def _impute(work: _Work) -> Array:
+def _impute(work: _RuleContext) -> Array:
     asm, missing = work.asm, float(work.node.attrs["missing"])
 
     def choose(x: int, fill: int) -> int:
         if missing != missing:
             return asm.emit("where", compare(asm, x, x, 0.0, 1.0), x, fill)
-        gone = compare(asm, x, asm.constant(missing), 0.0, 1.0)
-        return asm.emit("where", gone, fill, x)
+        is_missing = compare(asm, x, asm.constant(missing), 0.0, 1.0)
+        return asm.emit("where", is_missing, fill, x)
 
     fills = [asm.constant(v) for v in work.node.attrs["fill"].astype(np.float64).tolist()]
-    return _each(work, choose, work.args[0], np.array(fills))
+    return _map_registers(work, choose, work.args[0], np.array(fills))
 
 
-def _rows_of(work: _Work) -> list[list[int]]:
-    """The registers along the last axis, which is the one that is reduced."""
+def _registers_of_rows(work: _RuleContext) -> list[list[int]]:
+    """Return the registers along the last axis, which must be the one that is reduced."""
     (x,) = work.args
     if work.node.attrs.get("axis", x.ndim) != x.ndim or not x.shape[-1]:
-        raise _Unknown
+        raise _UnsupportedError
     rows: list[list[int]] = x.reshape(-1, x.shape[-1]).tolist()
     return rows
 
 
-def _reduced(function: Callable[[Assembler, list[int]], int]) -> Callable[[_Work], Array]:
-    def reduce(work: _Work) -> Array:
-        made = [function(work.asm, row) for row in _rows_of(work)]
-        return np.array(made, np.int64).reshape(work.node.type.shape[1:])
+def _reduction(function: Callable[[Assembler, list[int]], int]) -> Callable[[_RuleContext], Array]:
+    def reduce(work: _RuleContext) -> Array:
+        results = [function(work.asm, row) for row in _registers_of_rows(work)]
+        return np.array(results, np.int64).reshape(work.node.type.shape[1:])
 
     return reduce
 
 
-def _softmax(work: _Work) -> Array:
+def _softmax(work: _RuleContext) -> Array:
     asm, (x,) = work.asm, work.args
     if work.node.attrs["sum_dtype"] != "float64":
-        raise _Unknown
+        raise _UnsupportedError
     single = work.node.type.dtype == "float32"
     row = x.tolist()
-    top = largest(asm, row)
-    raised = np.array([add(asm, r, top, -1.0) for r in row], np.int64)
-    raised = _single(asm, raised) if single else raised
-    raised = np.array([asm.emit("exp", r) for r in raised.tolist()], np.int64)
-    raised = _single(asm, raised) if single else raised
-    total = summed(asm, raised.tolist())
+    maximum = largest(asm, row)
+    powers = np.array([add(asm, r, maximum, -1.0) for r in row], np.int64)
+    powers = _round_to_single(asm, powers) if single else powers
+    powers = np.array([asm.emit("exp", r) for r in powers.tolist()], np.int64)
+    powers = _round_to_single(asm, powers) if single else powers
+    total = sum_registers(asm, powers.tolist())
     total = asm.emit("single", total) if single else total
-    return np.array([asm.emit("div", r, total) for r in raised.tolist()], np.int64)
+    return np.array([asm.emit("div", r, total) for r in powers.tolist()], np.int64)
 
 
-def _linear(work: _Work) -> Array:
+def _linear(work: _RuleContext) -> Array:
     attrs = work.node.attrs
-    return _products(work, attrs["weights"].T, attrs["bias"])
+    return _multiply(work, attrs["weights"].T, attrs["bias"])
 
 
-def _products(work: _Work, weights: Array, bias: Array) -> Array:
-    columns = [work.asm.one_hot_of(r) for r in work.args[0].tolist()]
+def _multiply(work: _RuleContext, weights: Array, bias: Array) -> Array:
+    columns = [work.asm.find_one_hot(r) for r in work.args[0].tolist()]
     if not any(columns) or not np.isfinite(weights).all():  # 0 * inf is NaN
-        return _listed(work, "linear", weights, work.asm.store(bias))
-    return _with_lookups(work, weights, bias, columns)
+        return _emit_lists(work, "linear", weights, work.asm.store(bias))
+    return _multiply_with_lookups(work, weights, bias, columns)
 
 
-def _with_lookups(
-    work: _Work, weights: Array, bias: Array, columns: Sequence[OneHot | None]
+def _multiply_with_lookups(
+    work: _RuleContext, weights: Array, bias: Array, columns: Sequence[OneHot | None]
 ) -> Array:
-    """Products of which those with one-hot columns are lookups of the weight of their 1."""
+    """Multiply, with products of one-hot columns as look-ups of the weight of their 1."""
     asm = work.asm
-    plain = np.array([c is None for c in columns])
+    is_plain = np.array([c is None for c in columns])
     groups: dict[int, list[int]] = {}
     for k, column in enumerate(columns):
         if column is not None:
             groups.setdefault(column.code, []).append(k)
-    rest = replace(work, args=(work.args[0][plain],))
-    made = [asm.constant(float(b)) for b in bias]
-    if plain.any():
-        made = _listed(rest, "linear", weights[:, plain], asm.store(bias)).tolist()
-    for code, places in groups.items():
+    plain_context = replace(work, args=(work.args[0][is_plain],))
+    sums = [asm.constant(float(b)) for b in bias]
+    if is_plain.any():
+        sums = _emit_lists(plain_context, "linear", weights[:, is_plain], asm.store(bias)).tolist()
+    for code, group in groups.items():
         ones = [c for c in columns if c is not None and c.code == code]
-        for m, register in enumerate(made):
+        for m, register in enumerate(sums):
             values = np.zeros(ones[0].count)
-            for k, column in zip(places, ones, strict=True):
+            for k, column in zip(group, ones, strict=True):
                 values[column.place] += weights[m, k]
-            made[m] = add(asm, register, asm.take(code, values.tolist()))
-    return np.array(made, np.int64)
+            sums[m] = add(asm, register, asm.emit_take(code, values.tolist()))
+    return np.array(sums, np.int64)
 
 
-def _pairwise(work: _Work) -> Array:
+def _pairwise(work: _RuleContext) -> Array:
     attrs = work.node.attrs
     points = attrs["points"]
     if "weights" in attrs or attrs.get("expanded", False):
-        raise _Unknown
+        raise _UnsupportedError
     if attrs["metric"] not in ("dot", "sqeuclidean"):
-        raise _Unknown
+        raise _UnsupportedError
     if attrs["metric"] == "dot":
-        return _products(work, points, np.zeros(len(points)))
-    return _listed(work, "sqeuclidean", points, 0)
+        return _multiply(work, points, np.zeros(len(points)))
+    return _emit_lists(work, "sqeuclidean", points, 0)
 
 
-def _listed(work: _Work, op: str, numbers: Array, biases: int) -> Array:
-    """One result for each row of numbers (m, k), of all k columns."""
+def _emit_lists(work: _RuleContext, op: str, numbers: Array, biases: int) -> Array:
+    """Emit one result for each row of numbers (m, k), of all k columns."""
     columns = work.args[0].tolist()
     columns += [work.asm.constant(0.0)] * (-len(columns) % LISTED)
-    wide = np.zeros((len(numbers), len(columns)))
-    wide[:, : numbers.shape[1]] = numbers
-    first = work.asm.store(wide)
-    made = [
+    padded = np.zeros((len(numbers), len(columns)))
+    padded[:, : numbers.shape[1]] = numbers
+    first = work.asm.store(padded)
+    results = [
         work.asm.emit_list(op, columns, first + m * len(columns), biases + m)
         for m in range(len(numbers))
     ]
-    return np.array(made, np.int64)
+    return np.array(results, np.int64)
 
 
-RULES: Mapping[str, Callable[[_Work], Array]] = MappingProxyType(
+RULES: Mapping[str, Callable[[_RuleContext], Array]] = MappingProxyType(
     {
         "constant": _constant,
-        "select": _select,
-        "concat": _concat,
-        "reshape": _reshape,
+        "select": lambda work: work.args[0][work.node.attrs["indices"]],
+        "concat": lambda work: np.concatenate(work.args),
+        "reshape": lambda work: work.args[0].reshape(work.node.attrs["shape"]),
         "cast": _cast,
-        "require_finite": _check,
-        "require_known": _known_codes,
+        "require_finite": _require_finite,
+        "require_known": _require_known,
         "require": _require,
         "one_hot": _one_hot,
         "take": _take,
@@ -429,10 +415,10 @@ RULES: Mapping[str, Callable[[_Work], Array]] = MappingProxyType(
         "expm1": _composed(expm1),
         "sigmoid": _sigmoid,
         "tanh": _composed(tanh),
-        "sum": _reduced(summed),
-        "max": _reduced(largest),
-        "min": _reduced(smallest),
-        "argmax": _reduced(argmax),
+        "sum": _reduction(sum_registers),
+        "max": _reduction(largest),
+        "min": _reduction(smallest),
+        "argmax": _reduction(argmax),
         "softmax": _softmax,
         "linear": _linear,
         "pairwise": _pairwise,

@@ -1,8 +1,8 @@
-"""`Assembler`: instructions for `run.py`, and which of its registers hold what.
+"""`Assembler`: write bytecode for `register_machine.py`, and allocate its registers.
 
-While they are written, each instruction makes its own register, and only once. `finish` gives
-registers that nothing reads any more to others, and merges neighbouring instructions that differ
-only by a step.
+While code is written, each instruction writes a new register, and equal instructions are written
+once. `finish` reuses registers that are no longer read, and merges adjacent instructions that
+differ only by a step.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.native.vm.run import FIELDS, OPCODES
+from sqlml.backends.native.vm.register_machine import FIELDS, OPCODES
 from sqlml.types import Array
 
 OPS: Mapping[str, int] = MappingProxyType({name: i for i, name in enumerate(OPCODES)})
 LISTS = frozenset({OPS["linear"], OPS["sqeuclidean"]})
 NUMBERED = frozenset({OPS["sum"], OPS["compare"], OPS["check"], OPS["take"], *LISTS})
-"""Instructions whose field c is the place of a number, not a register."""
+"""Instructions whose field c is the index of a number, not a register."""
 
 _ONE_HOT = 1 << 40
 """The first number that stands for a one-hot column."""
@@ -30,19 +30,19 @@ MOST_REGISTERS = 4096
 MOST_INSTRUCTIONS = 8192
 
 BLOCK_BYTES = 160 << 10
-"""Memory of the registers of one block: they stay in the processor's second cache."""
+"""Memory of a block's registers: they stay in the second-level cache."""
 
 MOST_ROWS, FEWEST_ROWS, ROWS_STEP = 128, 32, 32
-"""Rows of a block: whole rounds of a loop whose vector instructions are unrolled."""
+"""Rows of a block: multiples of the rows that an unrolled loop of vector instructions processes."""
 
 
-class TooLarge(Exception):
-    """A Program that takes more registers or instructions than the machine shall have."""
+class TooLargeError(Exception):
+    """A Program needs too many registers or instructions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Arguments of the machine; see `run._run`."""
+    """Arguments of the machine; see `register_machine._run`."""
 
     code: Array
     columns: Array
@@ -52,7 +52,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class OneHot:
-    """1 where the code in a register is `place`, of `count`; else 0."""
+    """A column that is 1 where the code in register `code` is `place`, of `count`; else 0."""
 
     code: int
     place: int
@@ -60,112 +60,115 @@ class OneHot:
 
 
 class Assembler:
-    """Writes instructions. Registers are counted from 0, inputs first; constants' from -1 down.
+    """Writes instructions.
 
-    A one-hot column has a number that stands for a register, which is made if it must be.
+    Registers from 0 up are inputs and then results; those from -1 down are constants. A one-hot
+    column has a number that stands for a register, which is only written on demand.
     """
 
     def __init__(self, inputs: int) -> None:
         self.inputs = inputs
-        self._made = inputs
+        self._next_register = inputs
         self._constants: dict[float | str, int] = {}
         self._numbers: list[Array] = []
         self._stored = 0
         self._places: dict[tuple[float, ...], int] = {}
         self._lists: dict[tuple[int, ...], int] = {}
         self._code: list[tuple[int, int, int, int, int]] = []
-        self._known: dict[tuple[int, int, int, int], int] = {}
+        self._results: dict[tuple[int, int, int, int], int] = {}
         self._one_hot: dict[int, OneHot] = {}
 
     def constant(self, value: float) -> int:
-        """The register that holds `value` in every row."""
+        """Return the register that holds `value` in every row."""
         key = str(value) if value == 0 or value != value else value
         return -1 - self._constants.setdefault(key, len(self._constants))
 
-    def numbers(self, *values: float) -> int:
-        """The place of the first of some numbers."""
-        found = self._places.get(values)
-        if found is None:
-            found = self._places[values] = self.store(np.array(values, np.float64))
-        return found
+    def store_numbers(self, *values: float) -> int:
+        """Return the index of the first of some numbers."""
+        index = self._places.get(values)
+        if index is None:
+            index = self._places[values] = self.store(np.array(values, np.float64))
+        return index
 
     def store(self, values: Array) -> int:
-        """The place of the first of an array of numbers."""
+        """Return the index of the first of an array of numbers."""
         self._numbers.append(np.ravel(values))
         self._stored += values.size
         return self._stored - values.size
 
-    def one_hot(self, code: int, count: int) -> list[int]:
-        """What stands for the columns that are 1 where the code in a register is 0, 1, .."""
+    def make_one_hot(self, code: int, count: int) -> list[int]:
+        """Return numbers that stand for columns that are 1 where a register is 0, 1, and so on."""
         first = _ONE_HOT + len(self._one_hot)
         self._one_hot.update({first + k: OneHot(code, k, count) for k in range(count)})
         return list(range(first, first + count))
 
-    def one_hot_of(self, register: int) -> OneHot | None:
-        """The one-hot column that a number stands for."""
+    def find_one_hot(self, register: int) -> OneHot | None:
+        """Return the one-hot column that a number stands for, or None."""
         return self._one_hot.get(register)
 
-    def take(self, code: int, values: Sequence[float]) -> int:
-        """The register with the value at the place that a code says; 0 for another code."""
-        return self._write(OPS["take"], code, 0, self.numbers(float(len(values)), *values))
+    def emit_take(self, code: int, values: Sequence[float]) -> int:
+        """Return the register with values[code]; 0 for a code out of range."""
+        return self._write(OPS["take"], code, 0, self.store_numbers(float(len(values)), *values))
 
-    def register(self, number: int) -> int:
-        """The register that a number stands for."""
+    def resolve(self, number: int) -> int:
+        """Return the register that a number stands for."""
         column = self._one_hot.get(number)
         if column is None:
             return number
-        place = self.numbers(0.0, 1.0)
-        return self._write(OPS["compare"], column.code, self.constant(float(column.place)), place)
+        index = self.store_numbers(0.0, 1.0)
+        return self._write(OPS["compare"], column.code, self.constant(float(column.place)), index)
 
     def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
-        """The register that an instruction makes of registers, or of c as the place of a number."""
-        third = c if OPS[op] in NUMBERED else self.register(c)
-        return self._write(OPS[op], self.register(a), self.register(b), third)
+        """Return the register that an instruction writes; c may be the index of a number."""
+        third = c if OPS[op] in NUMBERED else self.resolve(c)
+        return self._write(OPS[op], self.resolve(a), self.resolve(b), third)
 
     def emit_list(self, op: str, columns: Sequence[int], b: int, c: int) -> int:
-        """The register that an instruction makes of listed registers and of numbers."""
-        columns = list(map(self.register, columns))
-        listed = self._lists.setdefault(tuple(columns), len(self._lists))
-        return self._write(OPS[op], listed, b, c)
+        """Return the register that an instruction writes from listed registers and numbers."""
+        columns = list(map(self.resolve, columns))
+        list_index = self._lists.setdefault(tuple(columns), len(self._lists))
+        return self._write(OPS[op], list_index, b, c)
 
     def _write(self, op: int, a: int, b: int, c: int) -> int:
-        known = self._known.get((op, a, b, c))
-        if known is not None:
-            return known
-        made = 0
+        register = self._results.get((op, a, b, c))
+        if register is not None:
+            return register
+        register = 0
         if op != OPS["check"]:
-            made, self._made = self._made, self._made + 1
-        self._known[op, a, b, c] = made
-        self._code.append((op, a, b, c, made))
+            register, self._next_register = self._next_register, self._next_register + 1
+        self._results[op, a, b, c] = register
+        self._code.append((op, a, b, c, register))
         if len(self._code) > MOST_INSTRUCTIONS:
-            raise TooLarge
-        return made
+            raise TooLargeError
+        return register
 
-    def finish(self, inputs: Sequence[int], results: Sequence[int], whole: bool) -> Code:
-        """All of it. `inputs` are columns of the rows; `results` registers, `whole` their kind."""
-        results = list(map(self.register, results))
+    def finish(self, inputs: Sequence[int], results: Sequence[int], is_integer: bool) -> Code:
+        """Return the code. `inputs` are columns of rows, `results` registers of integers or
+        floats.
+        """
+        results = list(map(self.resolve, results))
         lists = list(self._lists)
-        self._code = self._needed(lists, results)
+        self._code = self._drop_unused(lists, results)
         constants = len(self._constants)
-        place, registers = self._allocated(lists, results)
-        columns = [*inputs, *(place[r] for r in results)]
-        start, counts = [], []
+        allocation, registers = self._allocate_registers(lists, results)
+        columns = [*inputs, *(allocation[r] for r in results)]
+        list_starts, list_sizes = [], []
         read = {a for op, a, _, _, _ in self._code if op in LISTS}
-        for number, listed in enumerate(lists):
-            # Registers that only instructions without use read have no place.
-            registers_read = listed if number in read else ()
-            start.append(len(columns))
-            counts.append(len(registers_read))
-            columns += [place[r] for r in registers_read]
+        for number, registers_of_list in enumerate(lists):
+            # Registers that only dropped instructions read are not allocated.
+            registers_read = registers_of_list if number in read else ()
+            list_starts.append(len(columns))
+            list_sizes.append(len(registers_read))
+            columns += [allocation[r] for r in registers_read]
         rows: list[list[int]] = []
         for op, a, b, c, out in self._code:
-            third = c + constants if op in NUMBERED else place.get(c, 0)
+            third = c + constants if op in NUMBERED else allocation.get(c, 0)
             if op in LISTS:
-                row = [op, 1, start[a], counts[a], b + constants, 0, third, 0]
+                row = [op, 1, list_starts[a], list_sizes[a], b + constants, 0, third, 0]
             else:
-                row = [op, 1, place[a], 0, place.get(b, 0), 0, third, 0]
-            rows.append([*row, place.get(out, 0), 0])
-        rows = _merged(rows)
+                row = [op, 1, allocation[a], 0, allocation.get(b, 0), 0, third, 0]
+            rows.append([*row, allocation.get(out, 0), 0])
+        rows = _merge_steps(rows)
         size = BLOCK_BYTES // (8 * registers) // ROWS_STEP * ROWS_STEP
         values = [float(key) for key in self._constants]
         return Code(
@@ -179,57 +182,57 @@ class Assembler:
                     registers,
                     int(np.clip(size, FEWEST_ROWS, MOST_ROWS)),
                     len(results),
-                    whole,
+                    is_integer,
                     self.inputs,
                 ],
                 np.int64,
             ),
         )
 
-    def _needed(
+    def _drop_unused(
         self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
     ) -> list[tuple[int, int, int, int, int]]:
-        """The code without what nobody reads.
+        """Return the code without instructions whose results nobody reads.
 
-        The machine makes two results of a list at once, so neither may lie where the other does:
-        a register that nobody reads would be free for the next one.
+        The machine writes two results of a list at once, so neither may share the other's register:
+        a register that nobody reads would be free for the next result.
         """
         read = set(results)
-        kept = []
+        used = []
         for i in range(len(self._code) - 1, -1, -1):
             op, *_, out = self._code[i]
             if op == OPS["check"] or out in read:
-                kept.append(self._code[i])
-                read.update(self._reads(i, lists))
-        return kept[::-1]
+                used.append(self._code[i])
+                read.update(self._list_operands(i, lists))
+        return used[::-1]
 
-    def _allocated(
+    def _allocate_registers(
         self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
     ) -> tuple[dict[int, int], int]:
-        """The machine's register for each of ours, and how many it needs."""
-        last = dict.fromkeys(results, len(self._code))
+        """Return the machine's register for each of ours, and how many there are."""
+        last_reads = dict.fromkeys(results, len(self._code))
         for i in range(len(self._code) - 1, -1, -1):
-            for register in self._reads(i, lists):
-                last.setdefault(register, i)
-        place = {r: r for r in range(self.inputs)}
-        place.update({-1 - k: self.inputs + k for k in range(len(self._constants))})
-        count = len(place)
-        free: list[int] = [r for r in range(self.inputs) if r not in last]
+            for register in self._list_operands(i, lists):
+                last_reads.setdefault(register, i)
+        allocation = {r: r for r in range(self.inputs)}
+        allocation.update({-1 - k: self.inputs + k for k in range(len(self._constants))})
+        count = len(allocation)
+        free: list[int] = [r for r in range(self.inputs) if r not in last_reads]
         for i, (op, *_, out) in enumerate(self._code):
             if op != OPS["check"]:
-                # Before its operands are free: loops that write over what they read are slow.
+                # Allocate before operands are freed: overwriting what a loop reads is slow.
                 if not free:
                     heappush(free, count)
                     count += 1
-                place[out] = heappop(free)
-            for register in set(self._reads(i, lists)):
-                if register >= 0 and last[register] == i:
-                    heappush(free, place[register])
+                allocation[out] = heappop(free)
+            for register in set(self._list_operands(i, lists)):
+                if register >= 0 and last_reads[register] == i:
+                    heappush(free, allocation[register])
         if count > MOST_REGISTERS:
-            raise TooLarge
-        return place, max(count, 1)
+            raise TooLargeError
+        return allocation, max(count, 1)
 
-    def _reads(self, i: int, lists: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    def _list_operands(self, i: int, lists: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         op, a, b, c, _ = self._code[i]
         if op in LISTS:
             return lists[a]
@@ -238,29 +241,29 @@ class Assembler:
         return (a, b) if op in NUMBERED else (a, b, c)
 
 
-def _merged(rows: list[list[int]]) -> list[list[int]]:
-    """Neighbours with equal distances between their fields as one instruction with steps."""
-    made: list[list[int]] = []
+def _merge_steps(rows: list[list[int]]) -> list[list[int]]:
+    """Merge adjacent instructions with equal distances between their fields into one with steps."""
+    merged: list[list[int]] = []
     for row in rows:
-        if made and _continues(made[-1], row):
+        if merged and _try_merge(merged[-1], row):
             continue
-        made.append(row)
-    return made
+        merged.append(row)
+    return merged
 
 
-def _continues(before: list[int], row: list[int]) -> bool:
-    """Whether `row` is the next time of `before`, which is changed to say so."""
+def _try_merge(before: list[int], row: list[int]) -> bool:
+    """Extend `before` by `row` if that is its next step; return whether it is."""
     if before[0] != row[0]:
         return False
     count = before[1]
-    lists = row[0] in LISTS
+    is_list = row[0] in LISTS
     steps = {}
     for field in (2, 4, 6, 8):
         gap = row[field] - before[field]
-        if lists and field == 2:
+        if is_list and field == 2:
             if gap or row[3] != before[3]:
                 return False
-        elif lists and field == 4:
+        elif is_list and field == 4:
             if gap != count * row[3]:
                 return False
         elif count == 1:
@@ -273,46 +276,46 @@ def _continues(before: list[int], row: list[int]) -> bool:
     return True
 
 
-# Functions of registers that the machine has no instruction for, composed of those it has.
+# Functions of registers that the machine has no instruction for.
 
 
 def add(asm: Assembler, a: int, b: int, factor: float = 1.0) -> int:
-    """a + b * factor, with a factor whose products are exact, such as 1 and -1."""
-    return asm.emit("sum", a, b, asm.numbers(factor))
+    """Return a + b * factor, with a factor whose products are exact, such as 1 and -1."""
+    return asm.emit("sum", a, b, asm.store_numbers(factor))
 
 
 def compare(asm: Assembler, a: int, b: int, above: float, equal: float) -> int:
-    """`above` where a > b, `equal` where a = b, else 0."""
-    return asm.emit("compare", a, b, asm.numbers(above, equal))
+    """Return `above` where a > b, `equal` where a = b, else 0."""
+    return asm.emit("compare", a, b, asm.store_numbers(above, equal))
 
 
 def negative(asm: Assembler, a: int) -> int:
-    """-a."""
+    """Return -a."""
     return asm.emit("mul", a, asm.constant(-1.0))
 
 
 def absolute(asm: Assembler, a: int) -> int:
-    """|a|."""
-    # The sum makes 0 of -0.
+    """Return |a|."""
+    # The sum turns -0 into 0.
     return add(asm, asm.emit("maximum", a, negative(asm, a)), asm.constant(0.0))
 
 
 def minimum(asm: Assembler, a: int, b: int) -> int:
-    """The smaller of both, NaN where one is."""
+    """Return the smaller of both, NaN where one is."""
     return negative(asm, asm.emit("maximum", negative(asm, a), negative(asm, b)))
 
 
 def negation(asm: Assembler, a: int) -> int:
-    """1 - a, of 0 or 1."""
+    """Return 1 - a, for a of 0 or 1."""
     return add(asm, asm.constant(1.0), a, -1.0)
 
 
-def summed(asm: Assembler, x: Sequence[int]) -> int:
-    """A sum in numpy's order: eight sums of every eighth number, from 128 on by halves."""
+def sum_registers(asm: Assembler, x: Sequence[int]) -> int:
+    """Return a sum in numpy's order: eight sums of every eighth number, halved from 128 on."""
     n = len(x)
     if n > 128:
         half = n // 2 - n // 2 % 8
-        return add(asm, summed(asm, x[:half]), summed(asm, x[half:]))
+        return add(asm, sum_registers(asm, x[:half]), sum_registers(asm, x[half:]))
     lanes, rest = (list(x[:8]), x[n - n % 8 :]) if n >= 8 else ([x[0]], x[1:])
     if n >= 8:
         for i in range(8, n - n % 8):
@@ -326,35 +329,38 @@ def summed(asm: Assembler, x: Sequence[int]) -> int:
 
 
 def largest(asm: Assembler, x: Sequence[int]) -> int:
-    """The maximum of registers, NaN where one is."""
-    made = x[0]
+    """Return the maximum of registers, NaN where one is."""
+    maximum = x[0]
     for register in x[1:]:
-        made = asm.emit("maximum", made, register)
-    return made
+        maximum = asm.emit("maximum", maximum, register)
+    return maximum
 
 
 def smallest(asm: Assembler, x: Sequence[int]) -> int:
-    """The minimum of registers, NaN where one is."""
+    """Return the minimum of registers, NaN where one is."""
     return negative(asm, largest(asm, [negative(asm, r) for r in x]))
 
 
 def argmax(asm: Assembler, x: Sequence[int]) -> int:
-    """From the last column down: each that is not below the largest after it, or is NaN."""
-    at, best = asm.constant(float(len(x) - 1)), x[-1]
+    """Return the index of the first maximum or NaN.
+
+    From the last column down: each that is not below the largest after it, or is NaN.
+    """
+    index, best = asm.constant(float(len(x) - 1)), x[-1]
     for j in range(len(x) - 2, -1, -1):
         best = asm.emit("maximum", x[j], best)
-        at = asm.emit("where", _same(asm, x[j], best), asm.constant(float(j)), at)
-    return at
+        index = asm.emit("where", _is_maximum(asm, x[j], best), asm.constant(float(j)), index)
+    return index
 
 
-def _same(asm: Assembler, x: int, best: int) -> int:
-    """Whether x is the maximum: equal to it, or itself NaN. (A NaN best is of a later column.)"""
+def _is_maximum(asm: Assembler, x: int, best: int) -> int:
+    """Return 1 if x equals the maximum or is itself NaN. (A NaN maximum is of a later column.)"""
     equal = compare(asm, x, best, 0.0, 1.0)
     number = compare(asm, x, x, 0.0, 1.0)
     return asm.emit("where", number, equal, asm.constant(1.0))
 
 
-# The sigmoid, XGBoost's own of float32, tanh and expm1, composed of the machine's instructions.
+# The sigmoid, XGBoost's sigmoid of float32, tanh and expm1.
 
 
 _P = (-0.964399179425052238628, -99.2877231001918586564, -1614.68768441708447952)
@@ -362,46 +368,46 @@ _Q = (112.811678491632931402, 2235.48839060100448583, 4844.06305325125486048)
 """Coefficients of `tanh.c` of Cephes."""
 
 _TAYLOR = tuple(1.0 / math.factorial(k) for k in range(20, 1, -1))
-"""Of exp: the coefficients from the 20th power down to the second."""
+"""Coefficients of exp, from the 20th power down to the second."""
 
 
 def sigmoid(asm: Assembler, a: int) -> int:
-    """1 / (1 + exp(-a))."""
+    """Return 1 / (1 + exp(-a))."""
     one = asm.constant(1.0)
     return asm.emit("div", one, add(asm, one, asm.emit("exp", negative(asm, a))))
 
 
 def single_sigmoid(asm: Assembler, a: int) -> int:
-    """1 / (1 + exp(-a)) of a float32, each step rounded to one, as XGBoost does (common/math.h)."""
+    """Return 1 / (1 + exp(-a)) with each step rounded to float32, as in XGBoost's common/math.h."""
     one = asm.constant(1.0)
     limited = minimum(asm, negative(asm, a), asm.constant(float(np.float32(88.7))))
-    made = asm.emit("single", asm.emit("exp", limited))
+    total = asm.emit("single", asm.emit("exp", limited))
     for number in (1.0, float(np.float32(1e-16))):
-        made = asm.emit("single", add(asm, made, asm.constant(number)))
-    return asm.emit("div", one, made)
+        total = asm.emit("single", add(asm, total, asm.constant(number)))
+    return asm.emit("div", one, total)
 
 
 def tanh(asm: Assembler, x: int) -> int:
-    """From exp where |x| >= 0.625, else the quotient of polynomials of Cephes (`tanh.c`)."""
+    """Return tanh(x): from exp where |x| >= 0.625, else the quotient of polynomials of Cephes."""
     one, two, zero = asm.constant(1.0), asm.constant(2.0), asm.constant(0.0)
     size = absolute(asm, x)
     grown = asm.emit("exp", add(asm, size, size))
     large = add(asm, one, asm.emit("div", two, add(asm, grown, one)), -1.0)
     large = asm.emit("where", compare(asm, x, zero, 1.0, 1.0), large, negative(asm, large))
     z = asm.emit("mul", x, x)
-    above = _polynomial(asm, z, _P)
-    below = add(asm, z, asm.constant(_Q[0]))
+    numerator = _polynomial(asm, z, _P)
+    denominator = add(asm, z, asm.constant(_Q[0]))
     for number in _Q[1:]:
-        below = add(asm, asm.emit("mul", below, z), asm.constant(number))
-    share = asm.emit("div", asm.emit("mul", z, above), below)
+        denominator = add(asm, asm.emit("mul", denominator, z), asm.constant(number))
+    share = asm.emit("div", asm.emit("mul", z, numerator), denominator)
     small = add(asm, x, asm.emit("mul", x, share))
     is_small = compare(asm, asm.constant(0.625), size, 1.0, 0.0)
-    made = asm.emit("where", is_small, small, large)
-    return asm.emit("where", compare(asm, x, x, 0.0, 1.0), made, x)
+    result = asm.emit("where", is_small, small, large)
+    return asm.emit("where", compare(asm, x, x, 0.0, 1.0), result, x)
 
 
 def expm1(asm: Assembler, x: int) -> int:
-    """exp(x) - 1, of Taylor's series where |x| < 1.1."""
+    """Return exp(x) - 1, from the Taylor series where |x| < 1.1."""
     rest = asm.emit("mul", asm.emit("mul", x, x), _polynomial(asm, x, _TAYLOR))
     large = add(asm, asm.emit("exp", x), asm.constant(1.0), -1.0)
     is_small = compare(asm, asm.constant(1.1), absolute(asm, x), 1.0, 0.0)
@@ -409,8 +415,8 @@ def expm1(asm: Assembler, x: int) -> int:
 
 
 def _polynomial(asm: Assembler, x: int, coefficients: Sequence[float]) -> int:
-    """The coefficient of the highest power comes first."""
-    made = asm.constant(coefficients[0])
+    """Return a polynomial; the coefficient of the highest power comes first."""
+    value = asm.constant(coefficients[0])
     for number in coefficients[1:]:
-        made = add(asm, asm.emit("mul", made, x), asm.constant(number))
-    return made
+        value = add(asm, asm.emit("mul", value, x), asm.constant(number))
+    return value

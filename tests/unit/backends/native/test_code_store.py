@@ -86,7 +86,7 @@ def test_a_damaged_file_is_as_good_as_none_and_replaced(tmp_path: Path) -> None:
 
 def object_file(source: str) -> bytes:
     """What LLVM makes of a text in its language."""
-    made: bytes = object_code._target().emit_object(llvm.parse_assembly(source))
+    made: bytes = object_code._make_target_machine().emit_object(llvm.parse_assembly(source))
     return made
 
 
@@ -125,7 +125,7 @@ def test_a_file_with_a_right_digest_and_wrong_content_is_replaced(tmp_path: Path
     assert code is not None
     for name, strange in strange_codes(code).items():
         with pytest.raises(object_code.NotLoadable):
-            object_code.loaded(strange, name)
+            object_code.load_kernel(strange, name)
     code_store.write(path.name, strange)
     assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
     assert code_store.read(path.name) not in (None, strange)
@@ -134,7 +134,7 @@ def test_a_file_with_a_right_digest_and_wrong_content_is_replaced(tmp_path: Path
         found = code_store.read(path.name)
         if found is not None:
             with pytest.raises(object_code.NotLoadable):
-                object_code.loaded(found, "halve")
+                object_code.load_kernel(found, "halve")
 
 
 def test_a_file_under_the_name_of_another_is_damaged(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_code_that_calls_what_is_not_there_is_not_loaded(tmp_path: Path) -> None
     code = code_store.read(path.name)
     assert code is not None
     with pytest.raises(object_code.NotLoadable, match="halve calls no_such_function"):
-        object_code.loaded(strange_codes(code)["calls what is not there"], "halve")
+        object_code.load_kernel(strange_codes(code)["calls what is not there"], "halve")
 
 
 def test_each_kind_of_argument_processor_and_setting_has_a_file_of_its_own(
@@ -162,10 +162,10 @@ def test_each_kind_of_argument_processor_and_setting_has_a_file_of_its_own(
     assert len(kept(tmp_path)) == 2
     anew(_halve, HALVE)
     assert len(kept(tmp_path)) == 2
-    here = object_code.processor()
+    here = object_code.describe_processor()
     monkeypatch.setenv("NUMBA_OPT", "1")
-    assert object_code.processor() != here
-    monkeypatch.setattr(object_code, "processor", lambda: ("another", *here[1:]))
+    assert object_code.describe_processor() != here
+    monkeypatch.setattr(object_code, "describe_processor", lambda: ("another", *here[1:]))
     assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
     assert len(kept(tmp_path)) == 3
 
@@ -214,8 +214,8 @@ def test_a_folder_that_others_can_write_into_is_left_alone(tmp_path: Path) -> No
 
 def test_files_of_older_versions_are_deleted_after_a_day(tmp_path: Path) -> None:
     code = ObjectCode(b"kernel", b"entry")
-    old, new = (code_store.file_name("f", digit * 64, "") for digit in "01")
-    other = code_store.file_name("f_g", "0" * 64, "")
+    old, new = (code_store.make_file_name("f", digit * 64, "") for digit in "01")
+    other = code_store.make_file_name("f_g", "0" * 64, "")
     folder = tmp_path / "sqlml"
     for name in (old, other, new):
         code_store.write(name, code)
@@ -231,7 +231,7 @@ def test_files_of_older_versions_are_deleted_after_a_day(tmp_path: Path) -> None
 
 RACE = """
 import numpy as np
-from sqlml.backends.native.rows.linear import linear
+from sqlml.backends.native.rows.linear_kernels import linear
 score = linear(np.ones((3, 1)), np.array([0.5]))
 assert score(np.ones((20, 3))).tolist() == [[3.5]] * 20
 """

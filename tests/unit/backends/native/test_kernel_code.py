@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sqlml.backends.native.jit import argument_kinds
-from sqlml.backends.native.jit.argument_kinds import spelled
+from sqlml.backends.native.jit.argument_kinds import spell_kind
 from sqlml.backends.native.jit.specialise import (
     COUNT,
     FLAG,
@@ -210,8 +210,8 @@ def test_a_kernel_that_needs_numba_is_run_by_numba(tmp_path: Path) -> None:
 def test_where_arrays_have_other_fields_numba_runs_all_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert argument_kinds.known()
-    monkeypatch.setattr(argument_kinds, "known", lambda: False)
+    assert argument_kinds.is_array_layout_known()
+    monkeypatch.setattr(argument_kinds, "is_array_layout_known", lambda: False)
     signature = (*WEIGH[:3], writes("f8", 1), NOTHING)
 
     def with_nothing(x: Any, weights: Any, times: Any, out: Any, absent: Any) -> None:
@@ -229,4 +229,4 @@ def test_kinds_are_spelled_apart() -> None:
         *(reads([("a", "f4"), ("b", "u4")], 1), reads([("b", "f4"), ("a", "u4")], 1)),
         *(COUNT, FLAG, NOTHING, (), (COUNT,), (COUNT, FLAG), ((COUNT,), FLAG), (COUNT, (FLAG,))),
     ]
-    assert len({spelled(kind) for kind in kinds}) == len(kinds)
+    assert len({spell_kind(kind) for kind in kinds}) == len(kinds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sqlml.backends.native.rows.linear import linear
+from sqlml.backends.native.rows.linear_kernels import linear
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from sqlml.backends.native import NativeBackend
-from sqlml.backends.native.rows.distances import expanded_search
-from sqlml.backends.native.rows.linear import wide_linear
-from sqlml.backends.native.rows.matmul_tiles import FUSES, HIGH, WIDE, panels, whole_tiles
+from sqlml.backends.native.rows.distance_kernels import expanded_search
+from sqlml.backends.native.rows.linear_kernels import wide_linear
+from sqlml.backends.native.rows.matmul_tiles import FUSES, HIGH, WIDE, make_panels, pad_rows
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
@@ -38,14 +38,14 @@ def norms_program(means: np.ndarray, turns: np.ndarray) -> Program:
 
 def test_factors_are_padded_to_whole_tiles() -> None:
     right = np.arange(1.0, 2 * (WIDE + 1) + 1).reshape(2, WIDE + 1)
-    held = panels(right)
+    held = make_panels(right)
     assert held.shape == (2, 2, WIDE)
     np.testing.assert_array_equal(held[0], right[:, :WIDE])
     np.testing.assert_array_equal(held[1, :, 0], right[:, WIDE])
     assert not held[1, :, 1:].any()
     left = np.ones((HIGH + 1, 3))
-    assert whole_tiles(left).shape == (2 * HIGH, 3) and whole_tiles(left).sum() == left.size
-    assert whole_tiles(left[:0]).shape == (0, 3)
+    assert pad_rows(left).shape == (2 * HIGH, 3) and pad_rows(left).sum() == left.size
+    assert pad_rows(left[:0]).shape == (0, 3)
 
 
 @pytest.mark.parametrize("width", [0, 1, 7, 130])

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from sqlml.backends.native import NativeBackend
-from sqlml.backends.native.operators import source
-from sqlml.backends.native.trees.lockstep_forest import siblings
+from sqlml.backends.native.operators import find_source
+from sqlml.backends.native.trees.lockstep_forest import number_siblings
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
@@ -111,7 +111,7 @@ def test_trees_read_the_batch_through_select_concat_and_cast() -> None:
     parts = [b.op("select", batch, indices=np.array([i])) for i in (7, 0, 3, 3)]
     packed = b.op("cast", b.op("concat", *parts, parts[0]), dtype="float32")
     program = b.build({"score": b.op("tree_ensemble", packed, **e.attrs())})
-    found = source(program, program.nodes[program.outputs["score"]].inputs[0], "float32")
+    found = find_source(program, program.nodes[program.outputs["score"]].inputs[0], "float32")
     assert found.node == program.inputs["batch"]
     assert found.columns.tolist() == [7, 0, 3, 3, 7]
     x = rows_for(e, 300).astype(np.float64)
@@ -129,7 +129,7 @@ def test_a_cast_that_rounds_twice_is_not_folded() -> None:
     rounded = b.op("cast", b.input("x", "float64", WIDTH), dtype="float32")
     doubled = b.op("cast", rounded, dtype="float64")
     program = b.build({"score": b.op("tree_ensemble", doubled, **e.attrs())})
-    assert source(program, doubled.index, "float64").node == rounded.index
+    assert find_source(program, doubled.index, "float64").node == rounded.index
     x = rows_for(e, 400)
     with np.errstate(over="ignore"):  # beside thresholds, nearer than float32 tells
         x = np.concatenate([x, x * (1 + 1e-12)])
@@ -180,7 +180,7 @@ def test_blocks_give_the_same_rows() -> None:
 
 def test_siblings_lie_side_by_side_and_trees_behind_each_other() -> None:
     e = grow(Recipe(seed=5, trees=6, depth=6))
-    places = siblings(e.roots, np.ones(6, int), e.left, e.right)
+    places = number_siblings(e.roots, np.ones(6, int), e.left, e.right)
     inner = places.inner
     own = np.arange(inner.size)
     assert (places.first[~inner] == own[~inner]).all()

@@ -7,7 +7,7 @@ import random
 import llvmlite.binding as llvm
 import pytest
 
-from sqlml.backends.native.jit.object_code import DamagedError, symbols
+from sqlml.backends.native.jit.object_code import DamagedError, read_symbols
 
 SOURCE = """
 target triple = "{}"
@@ -43,7 +43,7 @@ def object_file(triple: str, source: str = SOURCE) -> bytes:
 
 @pytest.mark.parametrize("triple", TRIPLES)
 def test_names_that_a_file_has_and_lacks(triple: str) -> None:
-    found = symbols(object_file(triple), object_file(triple, 'target triple = "{}"'))
+    found = read_symbols(object_file(triple), object_file(triple, 'target triple = "{}"'))
     assert "chosen" in found.defined and found.missing == {"exp"}
 
 
@@ -52,9 +52,9 @@ def test_a_part_of_a_file_is_damaged(triple: str) -> None:
     whole = object_file(triple)
     for size in range(0, len(whole), 7):
         with pytest.raises(DamagedError):
-            symbols(whole[:size], whole)
+            read_symbols(whole[:size], whole)
     with pytest.raises(DamagedError):
-        symbols(whole + b"\0", whole)
+        read_symbols(whole + b"\0", whole)
 
 
 @pytest.mark.parametrize("triple", TRIPLES)
@@ -67,7 +67,7 @@ def test_of_a_mutated_file_nothing_but_damage_is_said(triple: str) -> None:
         for _ in range(rng.randint(1, 8)):
             mutated[rng.randrange(len(whole))] = rng.randrange(256)
         try:
-            symbols(bytes(mutated), whole)
+            read_symbols(bytes(mutated), whole)
         except DamagedError:
             refused += 1
     assert 200 < refused < 2000
@@ -77,6 +77,6 @@ def test_a_file_of_another_machine_is_damaged() -> None:
     files = [object_file(triple) for triple in TRIPLES]
     for other in files[1:]:
         with pytest.raises(DamagedError, match="machine"):
-            symbols(other, files[0])
+            read_symbols(other, files[0])
     with pytest.raises(DamagedError, match="machine"):
-        symbols(b"", b"")
+        read_symbols(b"", b"")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sqlml.backends.native.rows.piecewise import interpolator, searcher
+from sqlml.backends.native.rows.piecewise_kernels import interpolator, searcher
 from sqlml.ir import reference
 
 

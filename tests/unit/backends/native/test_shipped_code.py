@@ -10,7 +10,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 import pytest
 
-from sqlml.backends.native.jit import object_code, shipped_code
+from sqlml.backends.native.jit import code_store, object_code
 from sqlml.backends.native.jit.compile_ahead import KnownKernel, build, compile_ahead, known_kernels
 
 FEATURES = llvm.get_host_cpu_features()
@@ -18,15 +18,15 @@ HERE = [name for name, own in object_code.LEVELS.items() if all(map(FEATURES.get
 
 pytestmark = pytest.mark.skipif(not HERE, reason="this kind of processor has no levels")
 
-SHIFT = "sqlml.backends.native.rows.columns _shift "
+SHIFT = "sqlml.backends.native.rows.column_kernels _shift "
 
 CHILD = f"""
 import sys
 import numpy as np
 from pathlib import Path
-from sqlml.backends.native.jit import compile_ahead, shipped_code, specialise
-shipped_code.FOLDER = Path(sys.argv[1])
-(kernel,) = [k for k in compile_ahead.known_kernels() if k.line().startswith({SHIFT!r})]
+from sqlml.backends.native.jit import code_store, compile_ahead, specialise
+code_store.SHIPPED_FOLDER = Path(sys.argv[1])
+(kernel,) = [k for k in compile_ahead.known_kernels() if k.to_line().startswith({SHIFT!r})]
 made = np.zeros((2, 2), np.int32)
 specialise.specialise(kernel.function, kernel.signature)(
     np.array([[1, 2], [3, 4]]), np.array([10, 20]), made
@@ -45,7 +45,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _kernel() -> KnownKernel:
-    return next(k for k in known_kernels() if k.line().startswith(SHIFT))
+    return next(k for k in known_kernels() if k.to_line().startswith(SHIFT))
 
 
 def compiles(folder: Path, cache: Path, **settings: str) -> bool:
@@ -61,7 +61,7 @@ def test_a_process_takes_what_the_package_brings(built: Path, tmp_path: Path) ->
     assert not compiles(built, tmp_path)
     assert not list(tmp_path.rglob("*.kernel")), "and writes nothing"
     for level in HERE:
-        assert not compiles(built, tmp_path, **object_code.settings(level)), level
+        assert not compiles(built, tmp_path, **object_code.settings_for_level(level)), level
 
 
 @pytest.mark.nightly
@@ -82,32 +82,32 @@ def test_a_process_compiles_where_it_is_damaged_missing_or_for_others(
 
 def test_names_say_the_level_the_sources_and_the_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     def name(kernel: KnownKernel) -> str:
-        return shipped_code.name_of(kernel.function, kernel.signature)
+        return code_store.name_shipped(kernel.function, kernel.signature)
 
     kernel = _kernel()
     before = name(kernel)
     assert len({name(k) for k in known_kernels()}) == len(known_kernels())
-    monkeypatch.setattr(shipped_code, "level", lambda: "another")
+    monkeypatch.setattr(code_store, "find_level", lambda: "another")
     assert name(kernel) != before
     monkeypatch.undo()
-    monkeypatch.setattr(shipped_code, "sources", lambda folder: "0" * 64)
+    monkeypatch.setattr(code_store, "digest_sources", lambda folder: "0" * 64)
     assert name(kernel) != before
 
 
 def test_levels_are_what_python_knows_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert object_code.level() == HERE[0]
-    assert object_code.has("avx2") and object_code.has("fma")
+    assert object_code.find_level() == HERE[0]
+    assert object_code.has_feature("avx2") and object_code.has_feature("fma")
     for level in object_code.LEVELS:
-        for variable, value in object_code.settings(level).items():
+        for variable, value in object_code.settings_for_level(level).items():
             monkeypatch.setenv(variable, value)
-        object_code.level.cache_clear()
-        assert object_code.level() == level
-        assert object_code.has("avx512bw") == (level == "x86-64-v4")
+        object_code.find_level.cache_clear()
+        assert object_code.find_level() == level
+        assert object_code.has_feature("avx512bw") == (level == "x86-64-v4")
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
-    object_code.level.cache_clear()
-    assert object_code.level() is None and not object_code.has("avx2")
+    object_code.find_level.cache_clear()
+    assert object_code.find_level() is None and not object_code.has_feature("avx2")
     monkeypatch.undo()
-    object_code.level.cache_clear()
+    object_code.find_level.cache_clear()
 
 
 def test_what_was_compiled_ahead_is_not_compiled_again(

@@ -19,11 +19,11 @@ from sqlml.backends.base import BACKENDS
 from sqlml.backends.native.trees import lockstep
 from sqlml.backends.native.trees import lockstep as top_levels
 from sqlml.backends.native.trees import lockstep_forest as lockstep_forest_module
-from sqlml.backends.native.trees.binned import TILE, binned, bins, ranks
+from sqlml.backends.native.trees.binned import TILE, binned, fill_bins, make_ranks
 from sqlml.backends.native.trees.cursor_forest import BlockForest, cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
-from sqlml.backends.native.trees.forest import Forest
 from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
+from sqlml.backends.native.trees.native_forest import Forest
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.errors import BackendError
 from sqlml.ir import reference
@@ -376,7 +376,7 @@ def test_a_bin_counts_the_thresholds_below(
     x = np.concatenate([thresholds, near, np.array([np.inf, -np.inf, 0, np.nan], dtype)])
     yes, no = np.ones(1, bool), np.zeros(1, bool)
     gone = np.array([thresholds.size])
-    table = ranks([thresholds], gone, yes, yes if shifted else no, np.dtype(dtype))
+    table = make_ranks([thresholds], gone, yes, yes if shifted else no, np.dtype(dtype))
     assert table is not None
     assert table.width == 2
     rows = BLOCK_BYTES
@@ -385,7 +385,7 @@ def test_a_bin_counts_the_thresholds_below(
     for start in range(0, len(x), rows):
         value, place = np.empty(TILE * rows, dtype), np.empty(rows, np.uint32)
         tables = (np.zeros(1, np.int64), *table.arrays())
-        bins(x[:, None], start, tables, value, place, panel)
+        fill_bins(x[:, None], start, tables, value, place, panel)
         part = slice(start, min(start + rows, len(x)))
         size = part.stop - part.start
         high, least = panel[:size].astype(int), panel[rows : rows + size].astype(int)
@@ -439,5 +439,5 @@ def test_a_processor_without_wide_vectors() -> None:
 def test_thousands_of_thresholds_are_searched_in_a_few_steps() -> None:
     thresholds = np.unique(np.random.default_rng(0).normal(size=5_000).astype(np.float32))
     no = np.zeros(1, bool)
-    tables = ranks([thresholds], np.zeros(1, np.int64), no, no, thresholds.dtype)
+    tables = make_ranks([thresholds], np.zeros(1, np.int64), no, no, thresholds.dtype)
     assert tables is not None and tables.steps[0] <= 4

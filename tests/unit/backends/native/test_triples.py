@@ -1,4 +1,4 @@
-"""`triples`: each node once, parents before children, and three that belong together."""
+"""`order_triples`: each node once, parents before children, and three that belong together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
 import sqlml
-from sqlml.backends.native.trees.walk import FEW, NONE, exits, triples
+from sqlml.backends.native.trees.walk import FEW, NONE, number_exits, order_triples
 from sqlml.ir.trees import Ensemble
 
 
@@ -24,8 +24,8 @@ def ensemble(depth: int | None) -> Ensemble:
 @pytest.mark.parametrize("cut", [None, 3])
 def test_each_node_once_and_parents_first(depth: int | None, cut: int | None) -> None:
     e = ensemble(depth)
-    numbered = exits(e, None if cut is None else np.full(e.trees, cut))
-    order, starts = triples(e, numbered)
+    numbered = number_exits(e, None if cut is None else np.full(e.trees, cut))
+    order, starts = order_triples(e, numbered)
     assert sorted(order[order != NONE]) == sorted(numbered.node)
     owner = e.node_roots()
     for t in range(e.trees):
@@ -46,9 +46,9 @@ def test_each_node_once_and_parents_first(depth: int | None, cut: int | None) ->
 
 def test_trees_of_few_nodes_and_trees_that_are_named_stay_single() -> None:
     e = ensemble(None)
-    numbered = exits(e)
+    numbered = number_exits(e)
     alone = np.arange(e.trees) % 2 == 0
-    _, starts = triples(e, numbered, alone)
+    _, starts = order_triples(e, numbered, alone)
     sizes = np.diff(numbered.starts)
     in_triples = np.diff(starts)[::2]
     assert (in_triples[alone | (sizes <= FEW)] == 0).all()
@@ -57,8 +57,8 @@ def test_trees_of_few_nodes_and_trees_that_are_named_stay_single() -> None:
 
 def test_two_full_levels_take_no_padding() -> None:
     e = ensemble(4)
-    numbered = exits(e)
-    order, starts = triples(e, numbered)
+    numbered = number_exits(e)
+    order, starts = order_triples(e, numbered)
     full = np.flatnonzero(np.diff(numbered.starts) == 15)
     assert full.size
     for t in full:

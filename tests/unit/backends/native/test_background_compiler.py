@@ -15,11 +15,11 @@ from sklearn.ensemble import RandomForestClassifier
 
 import sqlml
 from sqlml.backends.native import NativeBackend, backend
-from sqlml.backends.native.backend import MEANWHILE_ROWS
+from sqlml.backends.native.backend import REFERENCE_ROWS
 from sqlml.backends.native.jit import code_store
 from sqlml.backends.native.jit import specialise as jit
 from sqlml.backends.native.jit.specialise import reads, specialise, writes
-from sqlml.backends.native.vm.run import machine
+from sqlml.backends.native.vm.register_machine import compile_machine
 from sqlml.backends.no_wait import WAIT, NotReady, no_wait, wait_for_kernels
 from sqlml.errors import MissingValueError
 from sqlml.ir.builder import Builder
@@ -103,11 +103,11 @@ def test_the_reference_scores_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None
     weights, bias = np.array([[0.5], [2.0], [-1.0]]), np.array([0.25])
     program = b.build({"score": b.op("linear", x, weights=weights, bias=bias)})
     monkeypatch.setattr(jit, "_COMPILED", {})
-    rows = np.random.default_rng(0).normal(size=(3 * MEANWHILE_ROWS + 5, 3))
+    rows = np.random.default_rng(0).normal(size=(3 * REFERENCE_ROWS + 5, 3))
     with no_wait():
         made = NativeBackend().compile(program)
         with pytest.raises(NotReady):
-            machine()
+            compile_machine()
         by_reference = made.run({"x": rows})["score"]
         none = made.run({"x": rows[:0]})["score"]
         with pytest.raises(NotReady):
@@ -124,7 +124,7 @@ def test_what_is_refused_is_refused_meanwhile(monkeypatch: pytest.MonkeyPatch) -
     checked = b.op("require_finite", x, features=("x",), allow_nan=False, step="model")
     program = b.build({"score": b.op("sigmoid", checked)})
     monkeypatch.setattr(jit, "_COMPILED", {})
-    rows = np.zeros((2 * MEANWHILE_ROWS, 1))
+    rows = np.zeros((2 * REFERENCE_ROWS, 1))
     with no_wait():
         made = NativeBackend().compile(program)
         assert set(made.run({"x": rows})["score"].ravel()) == {0.5}
@@ -139,7 +139,7 @@ def test_kernels_score_as_soon_as_none_compiles(monkeypatch: pytest.MonkeyPatch)
     b = Builder()
     program = b.build({"score": b.op("sigmoid", b.input("x", "float64", 1))})
     monkeypatch.setattr(jit, "_COMPILED", {})
-    monkeypatch.setattr(backend, "PAUSES", 1e9)
+    monkeypatch.setattr(backend, "BACK_OFF_FACTOR", 1e9)
     made = NativeBackend().compile(program)
     until = time.monotonic() + 120
     with no_wait():

@@ -1,7 +1,7 @@
-"""Distances to fixed points, and the search for the nearest of them, with trees pruned.
+"""Distances to fixed points, and the search for the nearest points, with pruned trees.
 
-The same arithmetic in the same order as `ir/operators/distances.py` and `neighbours.py`, so the
-same bits; metrics that are not in `CODES` run in numpy.
+The arithmetic and its order are those of `ir/operators/distances.py` and `neighbours.py`, so the
+results are the same bits. Metrics that are not in `CODES` run in numpy.
 """
 
 from __future__ import annotations
@@ -14,65 +14,69 @@ import numpy as np
 
 from sqlml.backends.native.jit.helpers import called
 from sqlml.backends.native.jit.specialise import helper, kinds_of, reads, specialise, writes
-from sqlml.backends.native.rows.linear import squared_distances, wide_linear
+from sqlml.backends.native.kernel_calls import RowKernel
+from sqlml.backends.native.rows.linear_kernels import squared_distances, wide_linear
 from sqlml.backends.native.rows.matmul_tiles import (
     FUSES,
     HIGH,
     WIDE,
     distance_tile,
-    panels,
-    whole_tiles,
+    make_panels,
+    pad_rows,
 )
 from sqlml.ir.operators.distances import SPLIT, rounding_slack, scale_to_unit, square_norms
 from sqlml.ir.operators.neighbours import select_nearest, true_distance
 from sqlml.ir.program import Attrs
 from sqlml.types import Array
 
-# Expanded distances to fixed points (`ir/operators/distances.py`), and the nearest by them.
+# Expanded distances (`ir/operators/distances.py`), and the nearest points by them.
 #
-# All distances of a few rows to a few points come out of one tile of a matrix product. In a
-# search they go through the rows' heaps at once; so no distance is ever written to memory, and
-# each point is read once for `HIGH` rows.
+# One tile of a matrix product gives all distances from a few rows to a few points. A search passes
+# them to the rows' heaps at once, so no distance is written to memory, and each point is read once
+# for `HIGH` rows.
 
 
 _CACHED = 1 << 18
-"""Bytes of points that all rows meet before the next ones: they stay in the processor's cache."""
+"""Bytes of points that all rows pass before the next points: they stay in the processor's cache."""
 
 _ROWS = (reads(np.float64, 2, "C"), reads(np.float64, 1, "C"))
-"""Rows, and what stands for the square of each."""
+"""Rows (n, k), and the term (n,) that stands for each row's squared norm."""
 
 Search = Callable[[Array, Array, Array], None]
-"""Rows (n, k), and heaps (n, neighbours) of values and int64 numbers that it fills, unsorted."""
+"""Fills heaps (n, neighbours) of values and int64 indices, unsorted, for rows (n, k)."""
 
 
 def expanded_search(points: Array) -> Search | None:
-    """A search among points (m, k); None if the processor has no fused multiply-add."""
+    """Return a search among points (m, k); None if the processor has no fused multiply-add."""
     if not FUSES:
         return None
     count, width = points.shape
-    held = panels(points.T)
-    # A point that is not there is infinitely far, so that no heap takes it.
-    lengths = np.full(held.shape[0] * WIDE, np.inf)
-    lengths[:count] = square_norms(points)
-    together = max(1, _CACHED // max(1, held[:1].nbytes))
-    fixed = kinds_of(held, lengths, together)
+    panels = make_panels(points.T)
+    # Points after the last are infinitely far, so no heap takes them.
+    point_norms = np.full(panels.shape[0] * WIDE, np.inf)
+    point_norms[:count] = square_norms(points)
+    panels_per_pass = max(1, _CACHED // max(1, panels[:1].nbytes))
+    fixed = kinds_of(panels, point_norms, panels_per_pass)
     kernel = specialise(_search, (*_ROWS, *fixed, writes(np.float64, 2), writes(np.int64, 2)))
 
     def search(x: Array, values: Array, index: Array) -> None:
-        x = whole_tiles(x)
-        kernel(x, square_norms(x), held, lengths, together, values, index)
+        x = pad_rows(x)
+        kernel(x, square_norms(x), panels, point_norms, panels_per_pass, values, index)
 
     return search
 
 
 def expanded_distances(points: Array) -> Callable[[Array], Array] | None:
-    """x (n, k) float64 -> (n, m), squared; None if the processor has no fused multiply-add."""
+    """Return a function: x (n, k) float64 -> squared distances (n, m).
+
+    None if the processor has no fused multiply-add.
+    """
     fill = _all_distances(points, square_norms(points))
     return None if fill is None else lambda x: fill(x, square_norms(x))
 
 
 def cosine_distances(points: Array) -> Callable[[Array], Array] | None:
-    """x (n, k) float64 -> (n, m); None if the processor has no fused multiply-add."""
+    """Return a function: x (n, k) float64 -> (n, m); None without fused multiply-adds."""
     # 1 - x.y is |x|^2 - 2 x.y + |y|^2 with half of x, 1 and 0: halves and doubles are exact.
     fill = _all_distances(scale_to_unit(points), np.zeros(len(points)))
     if fill is None:
@@ -80,51 +84,60 @@ def cosine_distances(points: Array) -> Callable[[Array], Array] | None:
     return lambda x: np.minimum(fill(0.5 * scale_to_unit(x), np.ones(len(x))), 2.0)
 
 
-def _all_distances(points: Array, theirs: Array) -> Callable[[Array, Array], Array] | None:
-    """Rows (n, k) and what stands for the squares of them -> (n, m)."""
+def _all_distances(points: Array, norms: Array) -> Callable[[Array, Array], Array] | None:
+    """Return a function: rows (n, k) and their norm terms (n,) -> (n, m)."""
     if not FUSES:
         return None
     count = len(points)
-    held = panels(points.T)
-    lengths = np.zeros(held.shape[0] * WIDE)
-    lengths[:count] = theirs
-    kernel = specialise(_distances, (*_ROWS, *kinds_of(held, lengths), writes(np.float64, 2)))
+    panels = make_panels(points.T)
+    point_norms = np.zeros(panels.shape[0] * WIDE)
+    point_norms[:count] = norms
+    kernel = specialise(_distances, (*_ROWS, *kinds_of(panels, point_norms), writes(np.float64, 2)))
 
     def compute(x: Array, squared: Array) -> Array:
         out = np.empty((x.shape[0], count))
-        own = np.zeros(-(-len(x) // HIGH) * HIGH)
-        own[: len(x)] = squared
-        kernel(whole_tiles(x), own, held, lengths, out)
+        row_norms = np.zeros(-(-len(x) // HIGH) * HIGH)
+        row_norms[: len(x)] = squared
+        kernel(pad_rows(x), row_norms, panels, point_norms, out)
         return out
 
     return compute
 
 
-def _distances(x: Any, own: Any, points: Any, lengths: Any, out: Any) -> None:
+def _distances(x: Any, row_norms: Any, points: Any, point_norms: Any, out: Any) -> None:
     rows, count = out.shape
-    made, nothing = np.empty(HIGH * WIDE), np.zeros(HIGH)
+    tile, zeros = np.empty(HIGH * WIDE), np.zeros(HIGH)
     for panel in range(points.shape[0]):
         start = panel * WIDE
         columns = min(WIDE, count - start)
         for first in range(0, rows, HIGH):
-            distance_tile(x, first, points, panel, own, lengths, nothing, made)
+            distance_tile(x, first, points, panel, row_norms, point_norms, zeros, tile)
             for r in range(min(HIGH, rows - first)):
                 for w in range(columns):
-                    out[first + r, start + w] = made[r * WIDE + w]
+                    out[first + r, start + w] = tile[r * WIDE + w]
 
 
 def _search(
-    x: Any, own: Any, points: Any, lengths: Any, together: Any, values: Any, index: Any
+    x: Any,
+    row_norms: Any,
+    points: Any,
+    point_norms: Any,
+    panels_per_pass: Any,
+    values: Any,
+    index: Any,
 ) -> None:
     rows = values.shape[0]
     distances, worst = np.empty(HIGH * WIDE), np.empty(HIGH)
-    for start in range(0, points.shape[0], together):
-        stop = min(start + together, points.shape[0])
+    for start in range(0, points.shape[0], panels_per_pass):
+        stop = min(start + panels_per_pass, points.shape[0])
         for first in range(0, rows, HIGH):
-            for r in range(HIGH):  # nothing is nearer to a row that is not there
+            # No point is nearer than 0 to a padding row.
+            for r in range(HIGH):
                 worst[r] = values[first + r, 0] if first + r < rows else 0.0
             for panel in range(start, stop):
-                hits = distance_tile(x, first, points, panel, own, lengths, worst, distances)
+                hits = distance_tile(
+                    x, first, points, panel, row_norms, point_norms, worst, distances
+                )
                 r = 0
                 while hits >> r:
                     if hits >> r & 1:
@@ -142,36 +155,36 @@ def _search(
 
 
 @helper
-def _replace_top(values: Any, index: Any, value: Any, number: Any) -> None:
-    k, place = values.shape[0], 0
+def _replace_top(values: Any, index: Any, value: Any, point: Any) -> None:
+    k, parent = values.shape[0], 0
     while True:
-        child = 2 * place + 1
+        child = 2 * parent + 1
         if child >= k:
             break
         if child + 1 < k and values[child + 1] > values[child]:
             child += 1
         if not value < values[child]:
             break
-        values[place], index[place] = values[child], index[child]
-        place = child
-    values[place], index[place] = value, number
+        values[parent], index[parent] = values[child], index[child]
+        parent = child
+    values[parent], index[parent] = value, point
 
 
 CODES: Mapping[str, int] = MappingProxyType(
     {"sqeuclidean": 0, "manhattan": 1, "chebyshev": 2, "dot": 3}
 )
 PARTITIONED = 1 << 16
-"""Distances that are held at one time: they stay in the processor's cache."""
+"""Distances computed at a time: they stay in the processor's cache."""
 
 FEW = 64
-"""Neighbours that are sorted by insertion."""
+"""The most neighbours that are sorted by insertion."""
 
 DEPTH = 128
-"""Places of the stack: two nodes a level of a tree of at most 2^62 nodes."""
+"""Capacity of the stack: two nodes per level of a tree of at most 2^62 nodes."""
 
 
 def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """x (n, k) -> (n, m); None to leave it to numpy."""
+    """Return a function: x (n, k) -> distances (n, m); None to leave it to numpy."""
     points: Array = attrs["points"]
     if attrs.get("expanded", False):
         return (
@@ -183,23 +196,19 @@ def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
         return squared_distances(points)
     if attrs["metric"] == "dot" and points.dtype == np.float64:
         return wide_linear(points.T, np.zeros(len(points)))  # no sum is -0, which + 0 would change
-    dtype, code = points.dtype, CODES[attrs["metric"]]
-    turned = np.ascontiguousarray(points.T)
-    kernel = specialise(_pairwise, (reads(dtype, 2), *kinds_of(turned, code), writes(dtype, 2)))
-
-    def compute(x: Array) -> Array:
-        out = np.zeros((x.shape[0], turned.shape[1]), dtype)
-        kernel(x, turned, code, out)
-        return out
-
-    return compute
+    constants = (np.ascontiguousarray(points.T), CODES[attrs["metric"]])
+    count, dtype = points.shape[0], points.dtype
+    return RowKernel.of(_pairwise, dtype, constants, count, dtype, is_zeroed=True)
 
 
 def nearest(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """x (n, k) float64 -> (n, 2 * neighbours); None to leave the search to numpy."""
+    """Return a function: x (n, k) float64 -> (n, 2 * neighbours), distances and then indices.
+
+    None to leave the search to numpy.
+    """
     ties, metric, k = attrs["ties"], attrs["metric"], int(attrs["k"])
     if ties == "partition":
-        return _partitioned(attrs)
+        return _partitioned_search(attrs)
     if metric not in CODES or metric == "dot" or "weights" in attrs:
         return None
     search = expanded_search(attrs["points"]) if attrs.get("expanded", False) else None
@@ -213,19 +222,19 @@ def nearest(attrs: Attrs) -> Callable[[Array], Array] | None:
         if k <= FEW:
             sort(values, index)
         else:
-            by = np.lexsort((index, values), axis=1)
-            values = np.take_along_axis(values, by, axis=1)
-            index = np.take_along_axis(index, by, axis=1)
-        found = np.empty((x.shape[0], 2 * k))
-        found[:, :k] = true_distance(values, attrs)
-        found[:, k:] = index
-        return found
+            order = np.lexsort((index, values), axis=1)
+            values = np.take_along_axis(values, order, axis=1)
+            index = np.take_along_axis(index, order, axis=1)
+        result = np.empty((x.shape[0], 2 * k))
+        result[:, :k] = true_distance(values, attrs)
+        result[:, k:] = index
+        return result
 
     return find
 
 
-def _partitioned(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """A search by `numpy.argpartition`, whose choice among equal distances is its own."""
+def _partitioned_search(attrs: Attrs) -> Callable[[Array], Array] | None:
+    """Return a search with `numpy.argpartition`, whose choice among equal distances is its own."""
     k = int(attrs["k"])
     distances = pairwise(attrs)
     if distances is None:
@@ -233,29 +242,29 @@ def _partitioned(attrs: Attrs) -> Callable[[Array], Array] | None:
     rows = max(1, PARTITIONED // len(attrs["points"]))
 
     def find(x: Array) -> Array:
-        found = np.empty((x.shape[0], 2 * k))
+        result = np.empty((x.shape[0], 2 * k))
         for start in range(0, x.shape[0], rows):
-            part = x[start : start + rows]
-            values, index = select_nearest(distances(part), part, attrs)
-            found[start : start + rows, :k] = true_distance(values, attrs)
-            found[start : start + rows, k:] = index
-        return found
+            block = x[start : start + rows]
+            values, index = select_nearest(distances(block), block, attrs)
+            result[start : start + rows, :k] = true_distance(values, attrs)
+            result[start : start + rows, k:] = index
+        return result
 
     return find
 
 
 def _sorted(values: Any, index: Any) -> None:
-    """Sort each row by value, equal ones by index: insertion."""
+    """Sort each row by value, then by index, with an insertion sort."""
     for r in range(values.shape[0]):
         for i in range(1, values.shape[1]):
-            value, number, at = values[r, i], index[r, i], i
-            while at > 0:
-                above = values[r, at - 1]
-                if not (value < above or (value == above and number < index[r, at - 1])):
+            value, point, position = values[r, i], index[r, i], i
+            while position > 0:
+                above = values[r, position - 1]
+                if not (value < above or (value == above and point < index[r, position - 1])):
                     break
-                values[r, at], index[r, at] = above, index[r, at - 1]
-                at -= 1
-            values[r, at], index[r, at] = value, number
+                values[r, position], index[r, position] = above, index[r, position - 1]
+                position -= 1
+            values[r, position], index[r, position] = value, point
 
 
 def _pruned_search(attrs: Attrs) -> Search:
@@ -264,22 +273,22 @@ def _pruned_search(attrs: Attrs) -> Search:
     order = np.ascontiguousarray(attrs.get("order", np.arange(len(points), dtype=np.int64)))
     leaves = np.ascontiguousarray(attrs.get("leaves", np.array([[0, len(points)]])))
     bounds = np.ascontiguousarray(attrs.get("bounds", np.zeros((1, 1))))
-    held = np.ascontiguousarray(points[order])
+    ordered_points = np.ascontiguousarray(points[order])
     kind = ("heap", "kd_tree", "ball_tree").index(ties)
-    numbers = np.array([CODES[metric], kind, int(attrs.get("expanded", False))])
-    theirs = square_norms(points)
-    tree = (held, order, leaves, bounds, numbers)
+    settings = np.array([CODES[metric], kind, int(attrs.get("expanded", False))])
+    point_norms = square_norms(points)
+    tree = (ordered_points, order, leaves, bounds, settings)
     floats = reads(np.float64, 1, "C")
     signature = (
-        *(reads(np.float64, 2), *kinds_of(*tree), floats, floats, floats),
+        *(reads(np.float64, 2), kinds_of(*tree), floats, floats, floats),
         *(writes(np.float64, 2), writes(np.int64, 2)),
     )
     kernel = specialise(_nearest, signature)
 
     def search(x: Array, values: Array, index: Array) -> None:
-        own = square_norms(x)
-        margin = rounding_slack(own, theirs, x.shape[1])
-        kernel(x, *tree, own, theirs, margin, values, index)
+        row_norms = square_norms(x)
+        margin = rounding_slack(row_norms, point_norms, x.shape[1])
+        kernel(x, tree, row_norms, point_norms, margin, values, index)
 
     return search
 
@@ -304,49 +313,50 @@ def _pairwise(x: Any, points: Any, code: Any, out: Any) -> None:
 
 
 @called
-def _fused(a: Any, b: Any, c: Any) -> Any:
-    """a * b + c, rounded once: `expanded.fused` of one number."""
+def _fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c, rounded once, as `expanded.fused` does."""
     product = a * b
     high_a, high_b = a * SPLIT, b * SPLIT
     high_a, high_b = high_a - (high_a - a), high_b - (high_b - b)
     low_a, low_b = a - high_a, b - high_b
     error = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
     total = product + c
-    part = total - product
-    error = error + ((product - (total - part)) + (c - part))
-    made = total + error
-    return made if np.isfinite(made) else total
+    rounded = total - product
+    error = error + ((product - (total - rounded)) + (c - rounded))
+    result = total + error
+    return result if np.isfinite(result) else total
 
 
 def _nearest(
-    x: Any,
-    points: Any,
-    order: Any,
-    leaves: Any,
-    bounds: Any,
-    numbers: Any,
-    own: Any,
-    theirs: Any,
-    margin: Any,
-    values: Any,
-    index: Any,
+    x: Any, tree: Any, row_norms: Any, point_norms: Any, margin: Any, values: Any, index: Any
 ) -> None:
-    """Fill each row's heap of the k best; `points` stand in the tree's order.
+    """Fill each row's heap with the k best points, by descending a tree of points.
 
     Expanded distances (`ir/operators/distances.py`) are computed only for points that may enter.
+    The loops are one long function because they share the heap and the stack.
+
+    Args:
+        x: rows (n, width).
+        tree: points (m, width) in the tree's order; their original indices int64 (m,); ranges of
+            points (nodes, 2); bounding boxes or balls (nodes, ...); metric, kind of tree (0: none,
+            1: boxes, 2: balls), and whether distances expand.
+        row_norms, point_norms: squared norms of rows (n,) and of points (m,).
+        margin: rounding slack (n,).
+        values, index: heaps (n, k) of distances and point indices.
     """
-    metric, kind, expands = numbers[0], numbers[1], numbers[2]
+    points, order, leaves, bounds, settings = tree
+    metric, kind, expands = settings[0], settings[1], settings[2]
     width, k = x.shape[1], values.shape[1]
     first_leaf = leaves.shape[0] // 2
-    node_at = np.empty(DEPTH, np.int64)
-    low_at = np.empty(DEPTH, np.float64)
+    node_stack = np.empty(DEPTH, np.int64)
+    low_stack = np.empty(DEPTH, np.float64)
     lows = np.empty(2, np.float64)
     for r in range(x.shape[0]):
-        node_at[0], low_at[0], top = 0, 0.0, 1
+        node_stack[0], low_stack[0], top = 0, 0.0, 1
         while top > 0:
             top -= 1
-            node = node_at[top]
-            if low_at[top] > values[r, 0]:
+            node = node_stack[top]
+            if low_stack[top] > values[r, 0]:
                 continue
             if node < first_leaf:
                 for side in range(2):
@@ -373,36 +383,38 @@ def _nearest(
                             low = low * low
                     lows[side] = low
                 nearer = 0 if lows[0] <= lows[1] else 1
-                node_at[top], low_at[top] = 2 * node + 2 - nearer, lows[1 - nearer]
-                node_at[top + 1], low_at[top + 1] = 2 * node + 1 + nearer, lows[nearer]
+                node_stack[top], low_stack[top] = 2 * node + 2 - nearer, lows[1 - nearer]
+                node_stack[top + 1], low_stack[top + 1] = 2 * node + 1 + nearer, lows[nearer]
                 top += 2
                 continue
             for i in range(leaves[node, 0], leaves[node, 1]):
-                d = 0.0
+                distance = 0.0
                 for c in range(width):
                     gap = x[r, c] - points[i, c]
                     if metric == 0:
-                        d += gap * gap
+                        distance += gap * gap
                     elif metric == 1:
-                        d += abs(gap)
+                        distance += abs(gap)
                     else:
-                        d = np.maximum(d, abs(gap))
-                if expands and d <= values[r, 0] + margin[r]:
+                        distance = np.maximum(distance, abs(gap))
+                if expands and distance <= values[r, 0] + margin[r]:
                     product = 0.0
                     for c in range(width):
-                        product = _fused(x[r, c], points[i, c], product)
-                    d = np.maximum(0.0, (own[r] + -2.0 * product) + theirs[order[i]])
-                if not d < values[r, 0]:
+                        product = _fused_multiply_add(x[r, c], points[i, c], product)
+                    distance = np.maximum(
+                        0.0, (row_norms[r] + -2.0 * product) + point_norms[order[i]]
+                    )
+                if not distance < values[r, 0]:
                     continue
-                at = 0
+                parent = 0
                 while True:
-                    child = 2 * at + 1
+                    child = 2 * parent + 1
                     if child >= k:
                         break
                     if child + 1 < k and values[r, child + 1] > values[r, child]:
                         child += 1
-                    if not d < values[r, child]:
+                    if not distance < values[r, child]:
                         break
-                    values[r, at], index[r, at] = values[r, child], index[r, child]
-                    at = child
-                values[r, at], index[r, at] = d, order[i]
+                    values[r, parent], index[r, parent] = values[r, child], index[r, child]
+                    parent = child
+                values[r, parent], index[r, parent] = distance, order[i]

@@ -1,7 +1,7 @@
-"""`Forest`: an Ensemble made ready, with the kernel that is fastest for its shape and the batch.
+"""`Forest`: an Ensemble with the kernel that is fastest for its shape and the batch.
 
-Each kernel is built and compiled when it is first needed: opening a model stays quick, and a
-batch of a few rows never waits for the kernel of large ones.
+Each kernel is built and compiled when it is first needed: opening a model stays quick, and a batch
+of a few rows never waits for the kernel of large ones.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy as np
 
 from sqlml.backends.costs import BYTE_BINS, LANES, TreeCosts, current_costs, estimate_tree_costs
 from sqlml.backends.native.kernel_calls import Call, Rows
-from sqlml.backends.native.rows.columns import taken
-from sqlml.backends.native.rows.impute_one_hot import refusing
+from sqlml.backends.native.rows.column_kernels import call_check, call_take
 from sqlml.backends.native.trees.binned import binned
 from sqlml.backends.native.trees.cursor_forest import BlockForest, cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
@@ -32,7 +31,7 @@ class Forest:
     """An Ensemble for input of dtype `source`; column j of it is column `columns[j]`.
 
     Raises:
-        BackendError: with the first batch, where `strategy` names a kernel that cannot run it.
+        BackendError: on the first batch, if the kernel named by `strategy` cannot run the trees.
     """
 
     def __init__(
@@ -50,36 +49,36 @@ class Forest:
 
     def __call__(self, x: Array) -> Array:
         """Score x (n, k) -> (n, outputs)."""
-        return self.lockstep(x) if self.by_lockstep(x.shape[0]) else self.blocks(x)
+        return self.lockstep(x) if self.uses_lockstep(x.shape[0]) else self.blocks(x)
 
     def calls(
         self, x: Rows, out: Rows, places: Iterator[int], rows: int, allowed: int = ANY
     ) -> tuple[Call, ...]:
-        """The calls that write the scores of rows `x` to `out`, for a block of so many rows.
+        """Return the calls that write the scores of rows `x` to `out`, for a block of so many rows.
 
-        A number that is not `allowed` ends them; `places` are free for what is between.
+        A number that is not `allowed` ends them; `places` yields scratch places.
         """
-        before: tuple[Call, ...] = ()
-        lockstep = self.by_lockstep(rows)
-        if x.dtype != self.source or (lockstep and not x.whole):
-            whole = Rows(next(places), self.source, x.width)
-            before, x = (taken(x, np.arange(x.width), whole),), whole
-        if lockstep:
-            return (*before, *self.lockstep.calls(x, out, allowed))
+        checks: tuple[Call, ...] = ()
+        uses_lockstep = self.uses_lockstep(rows)
+        if x.dtype != self.source or (uses_lockstep and not x.is_contiguous):
+            copy = Rows(next(places), self.source, x.width)
+            checks, x = (call_take(x, np.arange(x.width), copy),), copy
+        if uses_lockstep:
+            return (*checks, *self.lockstep.calls(x, out, allowed))
         if allowed != ANY:
-            before += (refusing(x, allowed == NAN_TOO),)
+            checks += (call_check(x, allowed == NAN_TOO),)
         assert isinstance(self.blocks, BlockForest)
-        return (*before, *self.blocks.calls(x, out))
+        return (*checks, *self.blocks.calls(x, out))
 
-    def by_lockstep(self, rows: int) -> bool:
-        """Whether so many rows go by lockstep."""
+    def uses_lockstep(self, rows: int) -> bool:
+        """Return True if so many rows are scored by lockstep."""
         if self._strategy == "traverse":
             return rows < self._few_rows or isinstance(self.blocks, LockstepForest)
         return self._strategy == "lockstep"
 
     @property
     def few_rows(self) -> float:
-        """Fewer rows go by lockstep; of more, whichever kernel there is for them."""
+        """The number of rows below which a block is scored by lockstep."""
         if self._strategy == "traverse":
             return self._few_rows
         return np.inf if self._strategy == "lockstep" else 0
@@ -91,14 +90,14 @@ class Forest:
 
     @cached_property
     def blocks(self) -> BlockForest | LockstepForest:
-        """The kernel for many rows: bins and leaf cursors, or lockstep where there are no bins."""
-        made = self._blocks()
-        if made is None and self._strategy != "traverse":
+        """The kernel for many rows: bins and leaf cursors, or lockstep for trees without bins."""
+        block_forest = self._make_block_forest()
+        if block_forest is None and self._strategy != "traverse":
             raise BackendError(
                 f"strategy {self._strategy!r} cannot run these trees: they have too many leaves, "
                 "thresholds or categories; use strategy 'traverse'"
             )
-        return self.lockstep if made is None else made
+        return self.lockstep if block_forest is None else block_forest
 
     @cached_property
     def _shape(self) -> TreeShape:
@@ -110,21 +109,25 @@ class Forest:
 
     @cached_property
     def _few_rows(self) -> float:
-        """From so many rows on a whole block costs no more than these rows by lockstep."""
+        """The number of rows from which on a whole block is as cheap as lockstep."""
         costs = self._costs
-        of_bytes = self._shape.thresholds <= BYTE_BINS or costs.paged
-        rows = BLOCK_BYTES if of_bytes else BLOCK_BYTES // 2
-        a_block = rows * min(costs.cursor, costs.descent) + costs.batch
-        few = a_block / max(costs.lockstep, 1e-3)
-        return few if few < LANES else max(LANES, a_block / max(costs.by_lockstep(LANES), 1e-3))
+        uses_bytes = self._shape.thresholds <= BYTE_BINS or costs.paged
+        rows = BLOCK_BYTES if uses_bytes else BLOCK_BYTES // 2
+        block_cost = rows * min(costs.cursor, costs.descent) + costs.batch
+        few_rows = block_cost / max(costs.lockstep, 1e-3)
+        return (
+            few_rows
+            if few_rows < LANES
+            else max(LANES, block_cost / max(costs.by_lockstep(LANES), 1e-3))
+        )
 
-    def _blocks(self) -> BlockForest | None:
+    def _make_block_forest(self) -> BlockForest | None:
         costs, e = self._costs, self._ensemble
         tests = binned(e)
         if tests is None:
             return None
-        others = min(costs.cursor, costs.descent)
-        if self._strategy == "traverse" and costs.by_lockstep(BLOCK_BYTES) < others:
+        block_cost = min(costs.cursor, costs.descent)
+        if self._strategy == "traverse" and costs.by_lockstep(BLOCK_BYTES) < block_cost:
             return None
         if self._strategy == "cursor" or (
             self._strategy == "traverse" and costs.cursor <= costs.descent

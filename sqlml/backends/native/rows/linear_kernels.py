@@ -1,0 +1,123 @@
+"""Linear scores that sum each row in one order, whatever its position in the batch.
+
+BLAS sums a row in different orders at different positions of a batch, so equal rows could score one
+bit apart, and `WHERE predict(...) = (SELECT max(predict(...)) ...)` could return nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit.specialise import helper, kinds_of, reads, specialise, writes
+from sqlml.backends.native.kernel_calls import RowKernel
+from sqlml.backends.native.rows.matmul_tiles import HIGH, WIDE, make_panels, pad_rows, rounded_tile
+from sqlml.types import Array
+
+FEWEST_WIDE = 2
+"""From this many outputs on, tiles are faster even if most of a tile is empty."""
+
+
+def wide_linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
+    """Return a function: x (n, k) float64 -> x @ weights (k, m) + bias (m,), from column 0 on."""
+    return _by_tiles(_score, weights, bias)
+
+
+def squared_distances(points: Array) -> Callable[[Array], Array]:
+    """Return a function: x (n, k) float64 -> squared distances (n, m) to points (m, k)."""
+    return _by_tiles(_distances, points.T, np.zeros(len(points)))
+
+
+def _by_tiles(function: Callable[..., Any], right: Array, bias: Array) -> Callable[[Array], Array]:
+    panels_of_right, bias = make_panels(right), np.ascontiguousarray(bias)
+    signature = (reads(np.float64, 2, "C"), *kinds_of(panels_of_right, bias), writes(np.float64, 2))
+    kernel = specialise(function, signature)
+
+    def compute(x: Array) -> Array:
+        out = np.empty((x.shape[0], bias.size))
+        kernel(pad_rows(x), panels_of_right, bias, out)
+        return out
+
+    return compute
+
+
+def _score(x: Any, weights: Any, bias: Any, out: Any) -> None:
+    _fill_tiles(x, weights, bias, 0, out)
+
+
+def _distances(x: Any, points: Any, bias: Any, out: Any) -> None:
+    _fill_tiles(x, points, bias, 1, out)
+
+
+@helper
+def _fill_tiles(x: Any, right: Any, bias: Any, gaps: Any, out: Any) -> None:
+    rows, outputs = out.shape
+    sums = np.empty(HIGH * WIDE)
+    for panel in range(right.shape[0]):
+        start = panel * WIDE
+        columns = min(WIDE, outputs - start)
+        for first in range(0, rows, HIGH):
+            rounded_tile(x, first, right, panel, gaps, sums)
+            for r in range(min(HIGH, rows - first)):
+                for w in range(columns):
+                    out[first + r, start + w] = sums[r * WIDE + w] + bias[start + w]
+
+
+LANES = 8
+"""Rows summed side by side in one pass over the weights, which hides the latency of additions."""
+
+
+def linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
+    """Return a function: x (n, k) -> x @ weights (k, m) + bias (m,), summed from column 0 on.
+
+    x has the dtype of the weights.
+    """
+    dtype, outputs = weights.dtype, weights.shape[1]
+    if dtype == np.float64 and outputs >= FEWEST_WIDE:
+        return wide_linear(weights, bias)
+    function = _one_output if outputs == 1 else _outputs
+    return RowKernel.of(function, dtype, (weights, bias), outputs, dtype, is_zeroed=True)
+
+
+def _one_output(x: Any, weights: Any, bias: Any, out: Any) -> None:
+    rows, columns = x.shape
+    end = rows - rows % LANES
+    zero = out.dtype.type(0)
+    for r in range(0, end, LANES):
+        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = zero
+        for c in range(columns):
+            w = weights[c, 0]
+            s0 += x[r, c] * w
+            s1 += x[r + 1, c] * w
+            s2 += x[r + 2, c] * w
+            s3 += x[r + 3, c] * w
+            s4 += x[r + 4, c] * w
+            s5 += x[r + 5, c] * w
+            s6 += x[r + 6, c] * w
+            s7 += x[r + 7, c] * w
+        b = bias[0]
+        out[r, 0] = s0 + b
+        out[r + 1, 0] = s1 + b
+        out[r + 2, 0] = s2 + b
+        out[r + 3, 0] = s3 + b
+        out[r + 4, 0] = s4 + b
+        out[r + 5, 0] = s5 + b
+        out[r + 6, 0] = s6 + b
+        out[r + 7, 0] = s7 + b
+    for r in range(end, rows):
+        s = zero
+        for c in range(columns):
+            s += x[r, c] * weights[c, 0]
+        out[r, 0] = s + bias[0]
+
+
+def _outputs(x: Any, weights: Any, bias: Any, out: Any) -> None:
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            value = x[r, c]
+            for m in range(out.shape[1]):
+                out[r, m] += value * weights[c, m]
+        for m in range(out.shape[1]):
+            out[r, m] += bias[m]

@@ -1,0 +1,163 @@
+"""Sorted points per column: how many lie below a value, lines between them, and B-splines.
+
+The halving steps of a search pass over a block of rows of one column at a time and run as vector
+instructions, because no step depends on what another row finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit.specialise import helper, kinds_of, reads, specialise, writes
+from sqlml.backends.native.kernel_calls import RowKernel
+from sqlml.types import Array
+
+_ROWS = 256
+"""Rows per block."""
+_U = np.uint64
+_INT64 = np.dtype(np.int64)
+
+
+def searcher(edges: Array, offsets: Array, side: str, dtype: np.dtype[Any] = _INT64) -> RowKernel:
+    """Search x (n, k) of the edges' dtype in each column's edges, as `numpy.searchsorted` does.
+
+    Column c has edges[offsets[c]:offsets[c + 1]]. The results (n, k) are numbers of `dtype`.
+    """
+    constants = (*map(np.ascontiguousarray, (edges, offsets)), side != "left")
+    return RowKernel.of(_search, edges.dtype, constants, offsets.size - 1, dtype)
+
+
+def interpolator(points: Array, values: Array, offsets: Array) -> RowKernel:
+    """Interpolate each column of x (n, k) float64 as `numpy.interp` does; NaN where x is."""
+    points, values, offsets = map(np.ascontiguousarray, (points, values, offsets))
+    slopes = np.zeros(points.size)
+    with np.errstate(all="ignore"):
+        slopes[:-1] = np.diff(values) / np.diff(points)
+    double = np.dtype(np.float64)
+    constants = (points, values, slopes, offsets)
+    return RowKernel.of(_interpolate, double, constants, offsets.size - 1, double)
+
+
+@helper
+def _count_below(x: Any, points: Any, start: Any, stop: Any, right: Any, counts: Any) -> None:
+    """Set counts[r] to start plus how many points from start to stop lie below x[r].
+
+    If `right`, points equal to x[r] count, too. All points count for NaN. Unsigned numbers spare
+    numba's test for negative indices.
+    """
+    rows = _U(x.size)
+    counts[:] = start
+    remaining = _U(stop - start)
+    while remaining > _U(0):
+        half = (remaining + _U(1)) >> _U(1)
+        if right:
+            for r in range(rows):
+                next_count = counts[r] + half
+                counts[r] = counts[r] if x[r] < points[next_count - _U(1)] else next_count
+        else:
+            for r in range(rows):
+                next_count = counts[r] + half
+                counts[r] = counts[r] if x[r] <= points[next_count - _U(1)] else next_count
+        remaining -= half
+
+
+def _search(x: Any, edges: Any, offsets: Any, right: Any, out: Any) -> None:
+    values, counts = np.empty(_ROWS, x.dtype), np.empty(_ROWS, np.uint64)
+    for first in range(0, x.shape[0], _ROWS):
+        rows = min(_ROWS, x.shape[0] - first)
+        for c in range(x.shape[1]):
+            for r in range(rows):
+                values[r] = x[first + r, c]
+            start, stop = _U(offsets[c]), _U(offsets[c + 1])
+            _count_below(values, edges, start, stop, right, counts)
+            for r in range(rows):
+                out[first + r, c] = counts[r] - start
+
+
+def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, out: Any) -> None:
+    block, counts = np.empty(_ROWS), np.empty(_ROWS, np.uint64)
+    for first in range(0, x.shape[0], _ROWS):
+        rows = min(_ROWS, x.shape[0] - first)
+        for c in range(x.shape[1]):
+            for r in range(rows):
+                block[r] = x[first + r, c]
+            start, stop = _U(offsets[c]), _U(offsets[c + 1])
+            _count_below(block, points, start, stop, True, counts)
+            last = stop - _U(1)
+            for r in range(rows):
+                number = block[r]
+                if counts[r] == start:
+                    result = values[start]
+                elif counts[r] == stop:
+                    result = values[last]
+                else:
+                    left = counts[r] - _U(1)
+                    if number == points[left]:
+                        result = values[left]
+                    else:
+                        result = slopes[left] * (number - points[left]) + values[left]
+                        if result != result:  # an infinite point: from the other end, as numpy does
+                            result = (
+                                slopes[left] * (number - points[left + _U(1)])
+                                + values[left + _U(1)]
+                            )
+                            if result != result and values[left] == values[left + _U(1)]:
+                                result = values[left]
+                out[first + r, c] = number if number != number else result
+
+
+# B-splines of columns: `bspline` of `ir/operators/piecewise.py`, value by value.
+
+
+def bspline(knots: Array, degree: int) -> Callable[[Array], Array]:
+    """Return a function: x (n, k) float64 -> (n, k * functions), each column's basis functions."""
+    functions = knots.shape[1] - degree - 1
+    scratch = writes(np.float64, 1)
+    signature = (reads(np.float64, 2), *kinds_of(knots), scratch, scratch, writes(np.float64, 3))
+    kernel = specialise(_bspline, signature)
+
+    def compute(x: Array) -> Array:
+        out = np.zeros((x.shape[0], x.shape[1], functions))
+        basis, previous = np.empty((2, degree + 1))
+        kernel(x, knots, basis, previous, out)
+        return out.reshape(x.shape[0], x.shape[1] * functions)
+
+    return compute
+
+
+def _bspline(x: Any, knots: Any, basis: Any, previous: Any, out: Any) -> None:
+    """Write the basis functions of x (n, k) to out (n, k, functions).
+
+    `basis` and `previous` (degree + 1,) are scratch space for the functions that are not zero at a
+    number.
+    """
+    degree, functions = basis.size - 1, out.shape[2]
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            value = x[r, c]
+            if value != value:
+                for k in range(functions):
+                    out[r, c, k] = np.nan
+                continue
+            span = degree
+            while span + 1 < functions and knots[c, span + 1] <= value:
+                span += 1
+            basis[0] = 1.0
+            for j in range(1, degree + 1):
+                for n in range(j):
+                    previous[n] = basis[n]
+                basis[0] = 0.0
+                for n in range(1, j + 1):
+                    high, low = knots[c, span + n], knots[c, span + n - j]
+                    width = high - low
+                    if width == 0.0:
+                        basis[n] = 0.0
+                    else:
+                        share = previous[n - 1] / width
+                        basis[n - 1] += share * (high - value)
+                        basis[n] = share * (value - low)
+            for k in range(degree + 1):
+                out[r, c, span - degree + k] = basis[k]

@@ -1,0 +1,390 @@
+"""`contributions`: Shapley values of the columns of a sum of trees, a block of rows at a time.
+
+`ir/operators/contributions.py` defines them: for each leaf an integral over t, by quadrature. Leaf
+by leaf that takes 2 m ceil(m / 2) multiplications a row for m players on the path. Here a walk over
+each tree does it edge by edge, as Linear TreeSHAP does with polynomials (Yu, Xu, Kuang and others,
+2022): on the way down it carries the product of the path's factors at each point of t, and on the
+way up the sums of the leaves below. An edge that tests player k then adds, for all leaves below it
+at once, the sum times (o - z) / (z (1 - t) + o t), where o says whether the row passes all tests of
+k so far and z is the share of the training rows that do. If k was tested above, the part that was
+added there for these leaves is subtracted. So an edge costs ceil(m / 2) times five operations a
+row, in vectors over rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit.specialise import helper
+from sqlml.backends.native.kernel_calls import RowKernel
+from sqlml.ir.operators.contributions import ensemble_of_attrs, quadrature, split_shares
+from sqlml.ir.program import Attrs
+from sqlml.ir.trees import Ensemble
+from sqlml.types import Array
+
+ROWS, FEWEST = 256, 8
+"""The most and the fewest rows of a block: long vectors, while a tree's numbers stay in the
+cache.
+"""
+
+WIDE = 1 << 21
+"""The most numbers of a block's result: blocks of wide rows have fewer rows."""
+
+_U = np.uint64
+
+LEFT, RIGHT, DONE = 0, 1, 2
+"""The state of the walk at a node: before its left child, before its right one, after both."""
+
+
+def contributor(attrs: Attrs, dtype: np.dtype[Any]) -> RowKernel:
+    """Compute contributions of x (n, k) of `dtype`: float64 (n, outputs * (players + 1))."""
+    e, players = ensemble_of_attrs(attrs), int(attrs["players"])
+    owner = np.ascontiguousarray(attrs["player"][e.feature])
+    share, points = split_shares(e, attrs.get("background")), _count_points(e, owner)
+    tests = (e.feature, e.threshold, e.default_left, e.compare == "le")
+    sets = (
+        np.zeros(0, np.bool_) if e.categorical is None else e.categorical,
+        np.zeros(0, np.int32) if e.set_offsets is None else e.set_offsets,
+        np.zeros(0, np.uint32) if e.set_words is None else e.set_words,
+    )
+    rules = max(int(points.max(initial=1)), 1)
+    t, weight = np.zeros((rules + 1, rules)), np.zeros((rules + 1, rules))
+    for q in np.unique(points).tolist():
+        t[q, :q], weight[q, :q] = quadrature(2 * q)
+    base = e.base + np.mean([_compute_expected(e, shares) for shares in share], axis=0)
+    numbers = max(e.outputs * players, e.leaf_values.shape[1] * rules * (e.depth + 1))
+    constants = (
+        tests,
+        sets,
+        (e.roots, e.left, e.right, share),
+        (e.leaf_values.astype(np.float64), e.target, base),
+        (points, t, weight),
+        (owner, players, max(e.depth, 1), _choose_block_rows(numbers)),
+    )
+    width = e.outputs * (players + 1)
+    return RowKernel.of(contributions, dtype, constants, width, np.dtype(np.float64))
+
+
+def _choose_block_rows(numbers: int) -> int:
+    """Return the rows of a block with so many numbers per row: a multiple of `FEWEST`."""
+    return int(np.clip(WIDE // max(numbers, 1) // FEWEST * FEWEST, FEWEST, ROWS))
+
+
+def _count_points(e: Ensemble, owner: Array) -> Array:
+    """Return int32 (T,): how many points of t are exact for all paths of a tree.
+
+    owner: int32 (M,), the player whose column a node tests.
+    """
+    max_players = np.zeros(e.trees, np.int32)
+    above = np.full(e.nodes, -1, np.int64)
+    for child in (e.left, e.right):
+        inner = child >= 0
+        above[child[inner]] = np.flatnonzero(inner)
+    # Find the nearest node above with the same player, one step up at a time for all nodes.
+    is_new, ancestor = np.ones(e.nodes, bool), above.copy()
+    while (pending := np.flatnonzero(ancestor >= 0)).size:
+        has_same_player = owner[ancestor[pending]] == owner[pending]
+        is_new[pending[has_same_player]] = False
+        ancestor[pending] = np.where(has_same_player, -1, above[ancestor[pending]])
+    players = np.zeros(e.nodes, np.int32)
+    depths = e.depths()
+    for depth in range(int(depths.max(initial=-1)) + 1):
+        nodes = np.flatnonzero(depths == depth)
+        parent = above[nodes]
+        players[nodes] = is_new[nodes] + np.where(parent >= 0, players[parent], 0)
+    np.maximum.at(max_players, e.node_roots(), players)
+    return np.maximum((max_players + 1) // 2, 1).astype(np.int32)
+
+
+def _compute_expected(e: Ensemble, share: Array) -> Array:
+    """Return (K,) float64: the trees' expected values without any known column and the base."""
+    reached = np.zeros(e.nodes)
+    leaf = np.zeros(e.leaf_values.shape[0])
+    inner = e.roots >= 0
+    reached[e.roots[inner]] = 1
+    leaf[~e.roots[~inner]] = 1
+    depths = e.depths()
+    for depth in range(int(depths.max(initial=-1)) + 1):
+        nodes = np.flatnonzero(depths == depth)
+        for child, shares in ((e.left[nodes], share[nodes, 0]), (e.right[nodes], share[nodes, 1])):
+            is_inner = child >= 0
+            reached[child[is_inner]] = reached[nodes[is_inner]] * shares[is_inner]
+            leaf[~child[~is_inner]] = reached[nodes[~is_inner]] * shares[~is_inner]
+    owner = np.zeros(leaf.size, np.int64)
+    trees = e.node_roots()
+    for child in (e.left, e.right):
+        owner[~child[child < 0]] = trees[child < 0]
+    owner[~e.roots[~inner]] = np.flatnonzero(~inner)
+    expected = np.zeros(e.outputs)
+    for value in range(e.leaf_values.shape[1]):
+        np.add.at(expected, e.target[owner] + value, leaf * e.leaf_values[:, value])
+    return expected
+
+
+@helper
+def _evaluate_test(tests: Any, sets: Any, node: Any, column: Any, size: Any, out: Any) -> None:
+    """Set out[r] to 1.0 if row r of a block goes left at a node, else to 0.0."""
+    _, threshold, default_left, at_most = tests
+    categorical, offsets, words = sets
+    missing, bound = 1.0 if default_left[node] else 0.0, threshold[node]
+    if categorical.size > 0 and categorical[node]:
+        begin, code_limit = offsets[node], (offsets[node + 1] - offsets[node]) * 32
+        for r in range(size):
+            value = column[r]
+            is_member = 0.0
+            if value >= 0 and value < code_limit:
+                code = np.int64(value)
+                word = words[begin + code // 32]
+                is_member = float((word >> np.uint32(code % 32)) & np.uint32(1))
+            out[r] = missing if value != value else is_member
+    elif at_most:
+        for r in range(size):
+            value = column[r]
+            goes_left = 1.0 if value <= bound else 0.0
+            out[r] = missing if value != value else goes_left
+    else:
+        for r in range(size):
+            value = column[r]
+            goes_left = 1.0 if value < bound else 0.0
+            out[r] = missing if value != value else goes_left
+
+
+@helper
+def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
+    """Set out to the product of the path's factors and those of one more edge.
+
+    edge: 1 where a row passed the player's tests before this one, and where it passes with it;
+    whether the edge is the first of its player; whether it leads to a left child; rows to compute.
+    """
+    before, passed, first, _, size = edge
+    yes, no, neither = factors
+    if first:
+        for r in range(size):
+            out[r] = product[r] * (no + (yes - no) * passed[r])
+    else:
+        for r in range(size):
+            factor = no + (yes - no) * passed[r]
+            out[r] = product[r] * (neither + (factor - neither) * before[r])
+
+
+@helper
+def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
+    """Add an edge's contribution for the leaves below it to `out`, and their sum to `sums`.
+
+    If the edge is not the first of its player, this subtracts the part that was added above.
+    """
+    before, passed, first, is_left, size = edge
+    yes, no = weights
+    if first and is_left:
+        for r in range(size):
+            out[r] += below[r] * (no + (yes - no) * passed[r])
+            sums[r] = below[r]
+    elif first:
+        for r in range(size):
+            out[r] += below[r] * (no + (yes - no) * passed[r])
+            sums[r] += below[r]
+    elif is_left:
+        for r in range(size):
+            out[r] += below[r] * (no + (yes - no) * passed[r]) * before[r]
+            sums[r] = below[r]
+    else:
+        for r in range(size):
+            out[r] += below[r] * (no + (yes - no) * passed[r]) * before[r]
+            sums[r] += below[r]
+
+
+@helper
+def _add_leaf(
+    product: Any, value: Any, edge: Any, factors: Any, weights: Any, out: Any, sums: Any
+) -> None:
+    """Do `_extend_product` and `_add_edge` for an edge to a leaf."""
+    before, passed, first, is_left, size = edge
+    yes, no, neither = factors
+    more, less = weights
+    if first and is_left:
+        for r in range(size):
+            leaf_sum = product[r] * (no + (yes - no) * passed[r]) * value
+            out[r] += leaf_sum * (less + (more - less) * passed[r])
+            sums[r] = leaf_sum
+    elif first:
+        for r in range(size):
+            leaf_sum = product[r] * (no + (yes - no) * passed[r]) * value
+            out[r] += leaf_sum * (less + (more - less) * passed[r])
+            sums[r] += leaf_sum
+    elif is_left:
+        for r in range(size):
+            factor = no + (yes - no) * passed[r]
+            leaf_sum = product[r] * (neither + (factor - neither) * before[r]) * value
+            out[r] += leaf_sum * (less + (more - less) * passed[r]) * before[r]
+            sums[r] = leaf_sum
+    else:
+        for r in range(size):
+            factor = no + (yes - no) * passed[r]
+            leaf_sum = product[r] * (neither + (factor - neither) * before[r]) * value
+            out[r] += leaf_sum * (less + (more - less) * passed[r]) * before[r]
+            sums[r] += leaf_sum
+
+
+@helper
+def _transpose(x: Any, start: Any, rows: Any, size: Any, columns: Any) -> None:
+    """Write rows of x as columns of a block, with 0 in its other rows."""
+    for c in range(x.shape[1]):
+        for r in range(rows):
+            columns[c, r] = x[start + r, c]
+        for r in range(rows, size):
+            columns[c, r] = 0
+
+
+@helper
+def _enter_node(
+    tests: Any, sets: Any, owner: Any, level: Any, columns: Any, size: Any, path: Any
+) -> None:
+    """Evaluate the path's last node, and find the level above that tests the same player."""
+    feature = tests[0]
+    node_at, _, earlier, _, goes_left, _ = path
+    node = node_at[level]
+    _evaluate_test(tests, sets, node, columns[feature[node]], size, goes_left[level])
+    above = level - 1
+    while above >= 0 and owner[node_at[above]] != owner[node]:
+        above -= 1
+    earlier[level] = above
+
+
+@helper
+def _follow_child(share: Any, level: Any, size: Any, path: Any) -> None:
+    """Go to the left or the right child: update which rows pass, and the share of rows that did."""
+    node_at, stage, earlier, shares, goes_left, passed = path
+    earlier_level, side = earlier[level], stage[level]
+    passes, goes = passed[level], goes_left[level]
+    if side == LEFT:
+        for r in range(size):
+            passes[r] = goes[r]
+    else:
+        for r in range(size):
+            passes[r] = 1.0 - goes[r]
+    shares[level] = share[node_at[level], side]
+    if earlier_level >= 0:
+        shares[level] *= shares[earlier_level]
+        passed_before = passed[earlier_level]
+        for r in range(size):
+            passes[r] *= passed_before[r]
+
+
+@helper
+def _compute_factors(t: Any, z_before: Any, z: Any) -> Any:
+    """Return the path's factors for rows that pass, that fail now, and that failed before."""
+    scale = 1.0 / (z_before * (1.0 - t) + t)
+    neither = z / z_before if z_before > 0.0 else 0.0
+    return (z * (1.0 - t) + t) * scale, z * (1.0 - t) * scale, neither
+
+
+@helper
+def _compute_weights(t: Any, z_before: Any, z: Any) -> Any:
+    """Return an edge's contribution per unit below it, for rows that pass and that fail."""
+    scale = 1.0 / (z_before * (1.0 - t) + t)
+    return (z_before - z) * scale / (z * (1.0 - t) + t), -scale / (1.0 - t)
+
+
+def contributions(
+    x: Any, tests: Any, sets: Any, nodes: Any, leaves: Any, rule: Any, game: Any, out: Any
+) -> None:
+    """Write contributions and expected value of each output to out (n, K * (players + 1)).
+
+    One long function with an argument per group of arrays: the walk keeps its state in local
+    arrays.
+
+    Args:
+        x: (n, k) rows in the dtype of the thresholds.
+        tests: feature, threshold, default_left (M,), and whether a row goes left at `<=`.
+        sets: categorical (M,), set_offsets, set_words; empty without categories.
+        nodes: roots (T,), left, right (M,) as an Ensemble has them, and share (B, M, 2).
+        leaves: leaf_values (L, V), target (T,), and base (K,) with the expected values.
+        rule: points (T,), the rule of a tree, and t and weight (rules, points) of each rule.
+        game: the player whose column a node tests (M,), the number of players, tests on the longest
+            path, and rows that are processed together, a multiple of 8.
+    """
+    roots, left, right, share = nodes
+    leaf_values, target, base = leaves
+    points, ts, weights = rule
+    owner, players, depth, block = game
+    values, outputs, max_points = leaf_values.shape[1], base.size, ts.shape[1]
+    backgrounds = share.shape[0]
+    columns = np.empty((max(x.shape[1], 1), block), x.dtype)
+    total = np.empty((outputs * players, block))
+    # Per level of the path: products at its points, and sums of the leaves below.
+    product = np.empty(((depth + 1) * max_points, block))
+    below = np.empty(((depth + 1) * values * max_points, block))
+    path = (
+        np.empty(depth, np.int64),  # the node
+        np.empty(depth, np.int64),  # the state of the walk there
+        np.empty(depth, np.int64),  # the level above that tests the same player, or -1
+        np.empty(depth),  # the share of rows that pass all tests of the player so far
+        np.empty((depth, block)),  # 1 where a row goes left
+        np.empty((depth, block)),  # 1 where it passes all tests of the player so far
+    )
+    node_at, stage, earlier, shares, _, passed = path
+    always = np.ones(block)
+    for start in range(0, x.shape[0], block):
+        rows = min(block, x.shape[0] - start)
+        size = _U((rows + 7) // 8 * 8)
+        _transpose(x, start, rows, size, columns)
+        total[:] = 0.0
+        for tree_round in range(roots.size * backgrounds):
+            tree, sides = tree_round // backgrounds, share[tree_round % backgrounds]
+            if roots[tree] < 0:
+                continue
+            point_count, first_output, level = points[tree], target[tree], 0
+            for q in range(point_count):
+                product[q, :] = weights[point_count, q] / backgrounds
+            node_at[0], stage[0] = roots[tree], LEFT
+            _enter_node(tests, sets, owner, 0, columns, size, path)
+            while level >= 0:
+                leaf, child = False, np.int32(0)
+                if stage[level] == DONE:  # back to the edge that led here
+                    level -= 1
+                    if level < 0:
+                        continue
+                else:
+                    _follow_child(sides, level, size, path)
+                    child = left[node_at[level]] if stage[level] == LEFT else right[node_at[level]]
+                    leaf = child < 0
+                above = earlier[level]
+                first = above < 0
+                before, z_before = (always, 1.0) if first else (passed[above], shares[above])
+                z = shares[level]
+                edge = (before, passed[level], first, stage[level] == LEFT, size)
+                if child > 0:
+                    for q in range(point_count):
+                        factors = _compute_factors(ts[point_count, q], z_before, z)
+                        path_product = product[level * max_points + q]
+                        _extend_product(
+                            path_product, edge, factors, product[(level + 1) * max_points + q]
+                        )
+                    level += 1
+                    node_at[level], stage[level] = child, LEFT
+                    _enter_node(tests, sets, owner, level, columns, size, path)
+                    continue
+                for v in range(values):
+                    added = total[(first_output + v) * players + owner[node_at[level]]]
+                    for q in range(point_count):
+                        weight = _compute_weights(ts[point_count, q], z_before, z)
+                        sums = below[(level * values + v) * max_points + q]
+                        if leaf:
+                            factors = _compute_factors(ts[point_count, q], z_before, z)
+                            path_product, value = (
+                                product[level * max_points + q],
+                                leaf_values[~child, v],
+                            )
+                            _add_leaf(path_product, value, edge, factors, weight, added, sums)
+                        else:
+                            deeper = below[((level + 1) * values + v) * max_points + q]
+                            _add_edge(deeper, edge, weight, added, sums)
+                stage[level] += 1
+        for r in range(rows):
+            for output in range(outputs):
+                begin = output * (players + 1)
+                for p in range(players):
+                    out[start + r, begin + p] = total[output * players + p, r]
+                out[start + r, begin + players] = base[output]
