@@ -10,8 +10,14 @@ from typing import Any
 
 from sqlml.catalog.model import Model, TrainingFacts
 from sqlml.errors import BindError
-from sqlml.explaining.feature_facts import feature_facts, importances
-from sqlml.explaining.weights_and_trees import Weight, count_trees, tree_nodes, weights
+from sqlml.explaining.model_facts import (
+    Weight,
+    count_trees,
+    feature_facts,
+    importances,
+    tree_nodes,
+    weights,
+)
 from sqlml.planner.syntax.query_templates import literal_table
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import class_text

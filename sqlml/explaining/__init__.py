@@ -8,7 +8,7 @@ Read first:
 
 * `explained.py`: which output is explained, and how contributions become outputs.
 * `additive.py`: exact contributions for sums of trees and linear terms.
-* `feature_facts.py`, `weights_and_trees.py`: the rows of the table functions about models.
+* `model_facts.py`: the rows of the table functions about models.
 
 To give an operator exact contributions, add a method to `Additive` and an entry to its `_RULES`. An
 operator whose columns each depend on one input column belongs in `owners.py`.

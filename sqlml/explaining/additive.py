@@ -26,17 +26,10 @@ from sqlml.ir.trees import STATISTICS, Ensemble
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import FLOATS, Array
 
-_UNCHANGED = ("require_finite", "cast")
-"""Operators that return their input unchanged."""
-
 
 class Additive:
     """Contributions to the values of `program`, built in `builder`, which holds the program's
-    nodes.
-
-    Args:
-        values: the values of the program's nodes in the builder.
-        background: the rows to compare with, by input name.
+    nodes as `values`.
 
     Attributes:
         lacks_cover: a tree ensemble was met without the number of training rows per node.
@@ -60,7 +53,6 @@ class Additive:
 
     @property
     def block(self) -> int:
-        """Return the length of a block."""
         return self._players + 1
 
     def contributions_of(self, i: int) -> Value | None:
@@ -77,17 +69,14 @@ class Additive:
         if self._exceeds(node.type.width * self.block, MAX_ROW_VALUES):
             return None
         contributions = _RULES[node.op](self, node) if node.op in _RULES else None
-        return (
-            self._assign_to_owners(i)
-            if contributions is None and node.op != "tree_ensemble"
-            else contributions
-        )
+        if contributions is None and node.op != "tree_ensemble":
+            return self._assign_to_owners(i)
+        return contributions
 
     def contributions_of_output(self, i: int) -> Value | None:
-        """Return the contributions to a node that is explained by itself.
+        """Return the contributions to an explained node; None if it has no expected value.
 
-        Without a background, a node that is not a sum has no expected value, even if it depends on
-        one input only; the result is then None.
+        Without a background, only a sum has one, even if another node depends on one input only.
         """
         rule = _RULES.get(self._program.nodes[i].op)
         has_rule = rule is not None and rule(self, self._program.nodes[i]) is not None
@@ -102,9 +91,8 @@ class Additive:
             return None
         weights = np.zeros((width, width, self.block))
         weights[np.arange(width), np.arange(width), owner] = 1
-        contributions = self._linear(
-            self._values[i], weights.reshape(width, -1), np.zeros(width * self.block)
-        )
+        flat_weights, bias = weights.reshape(width, -1), np.zeros(width * self.block)
+        contributions = self._linear(self._values[i], flat_weights, bias)
         return self._subtract_background_mean(contributions)
 
     def _subtract_background_mean(self, blocks: Value) -> Value:
@@ -121,13 +109,14 @@ class Additive:
         return reference.run(program, self._background)["value"]
 
     def _exceeds(self, size: int, limit: int) -> bool:
-        """Return whether `size` is above `limit`, and remember it in `is_too_wide`."""
         self.is_too_wide = self.is_too_wide or size > limit
         return size > limit
 
     def _linear(self, x: Value, weights: Array, bias: Array) -> Value:
-        cast = x if x.type.dtype == "float64" else self._b.op("cast", x, dtype="float64")
-        return self._b.op("linear", cast, weights=weights, bias=bias)
+        return self._b.op("linear", self._to_float64(x), weights=weights, bias=bias)
+
+    def _to_float64(self, x: Value) -> Value:
+        return x if x.type.dtype == "float64" else self._b.op("cast", x, dtype="float64")
 
     def contributions_of_columns(self, i: int, chosen: Array) -> Value | None:
         """Return the contributions to some columns of node i only."""
@@ -136,11 +125,9 @@ class Additive:
             attrs = dict(node.attrs)
             attrs["leaf_values"] = np.ascontiguousarray(node.attrs["leaf_values"][:, chosen])
             attrs["base"] = np.ascontiguousarray(node.attrs["base"][chosen])
-            return self._build_tree_contributions(node.inputs[0], attrs)
-        if (
-            node.op in ("mul", "div")
-            and (multiple := self._match_constant_factor(node)) is not None
-        ):
+            return self.explain_trees(node.inputs[0], attrs)
+        multiple = self._match_constant_factor(node) if node.op in ("mul", "div") else None
+        if multiple is not None:
             value, factors = multiple
             inner = self.contributions_of_columns(value, chosen)
             return None if inner is None else self._scale_blocks(node.op, inner, factors[chosen])
@@ -151,17 +138,12 @@ class Additive:
         starts = chosen.astype(np.int64)[:, None] * self.block
         return self._b.op("select", blocks, indices=(starts + np.arange(self.block)).ravel())
 
-    def explain_trees(self, node: Node) -> Value | None:
-        """Return the contributions to a tree ensemble whose columns have one owner each."""
-        return self._build_tree_contributions(node.inputs[0], node.attrs)
-
-    def _build_tree_contributions(
-        self, below: int, ensemble_attrs: Mapping[str, Any]
-    ) -> Value | None:
-        if "cover" not in ensemble_attrs and self._background is None:
+    def explain_trees(self, below: int, attrs: Mapping[str, Any]) -> Value | None:
+        """Return the contributions to trees of the columns of node `below`."""
+        if "cover" not in attrs and self._background is None:
             self.lacks_cover = True
             return None
-        used = np.unique(ensemble_attrs["feature"]).astype(np.int64)
+        used = np.unique(attrs["feature"]).astype(np.int64)
         owner, shared_sets = self._owners[below][used], list[frozenset[int]]()
         if (owner < NONE).any():
             if self._background is not None:
@@ -184,24 +166,20 @@ class Additive:
             used = np.zeros(1, np.int64)
             owner = np.zeros(1, np.int32)
         x = self._b.op("select", self._values[below], indices=used)
-        op_attrs = {
-            name: value for name, value in ensemble_attrs.items() if name not in _UNUSED_STATISTICS
-        }
-        op_attrs["feature"] = np.searchsorted(used, ensemble_attrs["feature"]).astype(np.int32)
+        op_attrs = {n: v for n, v in attrs.items() if n not in _UNUSED_STATISTICS}
+        op_attrs["feature"] = np.searchsorted(used, attrs["feature"]).astype(np.int32)
         player = np.maximum(owner, 0).astype(np.int32)
-        if self._exceeds(min(used.size, Ensemble.of(ensemble_attrs).depth), _MAX_PATH_COLUMNS):
+        if self._exceeds(min(used.size, Ensemble.of(attrs).depth), _MAX_PATH_COLUMNS):
             return None
         if self._background is not None:
-            op_attrs["background"] = self._score_background(x)
-            if op_attrs["background"].shape[0] * op_attrs["feature"].size > _MAX_NODE_ROWS:
+            background = op_attrs["background"] = self._score_background(x)
+            if background.shape[0] * op_attrs["feature"].size > _MAX_NODE_ROWS:
                 raise ConfigError(
-                    f"{op_attrs['background'].shape[0]:,} background rows are too many for "
+                    f"{background.shape[0]:,} background rows are too many for "
                     f"{op_attrs['feature'].size:,} nodes of trees; take a smaller sample"
                 )
-        player_count = self._players + len(shared_sets)
-        contributions = self._b.op(
-            "tree_contributions", x, **op_attrs, player=player, players=player_count
-        )
+        op_attrs |= {"player": player, "players": self._players + len(shared_sets)}
+        contributions = self._b.op("tree_contributions", x, **op_attrs)
         return self._divide_shared(contributions, shared_sets) if shared_sets else contributions
 
     def _divide_shared(self, blocks: Value, shared: list[frozenset[int]]) -> Value | None:
@@ -219,53 +197,43 @@ class Additive:
         return self._linear(blocks, weights, np.zeros(outputs * self.block))
 
     def explain_linear(self, node: Node) -> Value | None:
-        """Return the contributions to a weighted sum of columns with one owner each, or of additive
-        values."""
+        """Return the contributions to a weighted sum of owned columns, or of additive values."""
         weights: Array = np.asarray(node.attrs["weights"], np.float64)
-        bias: Array = np.asarray(node.attrs["bias"], np.float64)
-        below, outputs = node.inputs[0], weights.shape[1]
+        below, (columns, outputs) = node.inputs[0], weights.shape
         owner = self._owners[below]
         bias_blocks = np.zeros((outputs, self.block))
-        bias_blocks[:, -1] = bias
-        if (owner >= NONE).all():
-            if 0 < owner.size == np.unique(owner).size:
-                return self._subtract_background_mean(
-                    self._multiply_terms(self._values[below], owner, weights, bias_blocks)
-                )
-            if self._exceeds(weights.size * self.block, _MAX_WEIGHTS):
+        bias_blocks[:, -1] = np.asarray(node.attrs["bias"], np.float64)
+        if (owner < NONE).any():
+            inner = self.contributions_of(below)
+            if inner is None or self._exceeds(inner.type.width * bias_blocks.size, _MAX_WEIGHTS):
                 return None
-            positions = np.where(owner == NONE, self._players, owner)
-            spread = np.zeros((weights.shape[0], outputs, self.block))
-            spread[np.arange(weights.shape[0]), :, positions] = weights
-            x = self._values[below]
-            contributions = self._linear(
-                x, spread.reshape(weights.shape[0], -1), bias_blocks.ravel()
-            )
-            return self._subtract_background_mean(contributions)
-        inner = self.contributions_of(below)
-        if inner is None or self._exceeds(inner.type.width * bias_blocks.size, _MAX_WEIGHTS):
+            return self._linear(inner, np.kron(weights, np.eye(self.block)), bias_blocks.ravel())
+        if 0 < owner.size == np.unique(owner).size:
+            terms = self._multiply_terms(self._values[below], owner, weights, bias_blocks)
+            return self._subtract_background_mean(terms)
+        if self._exceeds(weights.size * self.block, _MAX_WEIGHTS):
             return None
-        return self._linear(inner, np.kron(weights, np.eye(self.block)), bias_blocks.ravel())
+        positions = np.where(owner == NONE, self._players, owner)
+        spread = np.zeros((columns, outputs, self.block))
+        spread[np.arange(columns), :, positions] = weights
+        flat_weights = spread.reshape(columns, -1)
+        contributions = self._linear(self._values[below], flat_weights, bias_blocks.ravel())
+        return self._subtract_background_mean(contributions)
 
     def _multiply_terms(self, x: Value, owner: Array, weights: Array, bias_blocks: Array) -> Value:
         """Return the blocks of weighted sums whose columns belong to different inputs.
 
-        This needs far less work than a weight matrix, most of which would be zero.
+        A weight matrix would take far more work, since most of it would be zero.
         """
-        column, by_column = (
-            np.zeros(self.block, np.int64),
-            np.zeros((self.block, bias_blocks.shape[0])),
-        )
+        outputs = bias_blocks.shape[0]
+        column, by_column = np.zeros(self.block, np.int64), np.zeros((self.block, outputs))
         positions = np.where(owner == NONE, self._players, owner)
         column[positions], by_column[positions] = np.arange(owner.size), weights
-        cast = x if x.type.dtype == "float64" else self._b.op("cast", x, dtype="float64")
-        spread = self._b.op("select", cast, indices=np.tile(column, bias_blocks.shape[0]))
+        spread = self._b.op("select", self._to_float64(x), indices=np.tile(column, outputs))
         terms = self._b.op("mul", spread, by_column.T.ravel())
         return self._b.op("add", terms, bias_blocks.ravel())
 
     def explain_addition(self, node: Node) -> Value | None:
-        """Return the contributions to a sum or difference of additive values, or of one and a
-        constant."""
         operands = [self._operand_blocks(j, node.type.width) for j in node.inputs]
         if operands[0] is None or operands[1] is None:
             return None
@@ -284,23 +252,19 @@ class Additive:
         return blocks.ravel()
 
     def explain_scaling(self, node: Node) -> Value | None:
-        """Return the contributions to an additive value times or divided by constants."""
         multiple = self._match_constant_factor(node)
         inner = None if multiple is None else self.contributions_of(multiple[0])
-        return (
-            None
-            if inner is None or multiple is None
-            else self._scale_blocks(node.op, inner, multiple[1])
-        )
+        if inner is None or multiple is None:
+            return None
+        return self._scale_blocks(node.op, inner, multiple[1])
 
     def _match_constant_factor(self, node: Node) -> tuple[int, Array] | None:
         """Return the node that is multiplied or divided, and the factor of each of its columns."""
         is_constant = [self._program.nodes[j].op == "constant" for j in node.inputs]
         if sum(is_constant) != 1 or (node.op == "div" and is_constant[0]):
             return None
-        factor, value = (
-            node.inputs[k] for k in (is_constant.index(True), is_constant.index(False))
-        )
+        factor = node.inputs[is_constant.index(True)]
+        value = node.inputs[is_constant.index(False)]
         factors = np.asarray(self._program.nodes[factor].attrs["value"], np.float64).ravel()
         width = node.type.width
         if self._program.nodes[value].type.width != width or factors.size not in (1, width):
@@ -310,34 +274,24 @@ class Additive:
     def _scale_blocks(self, op: str, blocks: Value, factors: Array) -> Value:
         return self._b.op(op, blocks, np.repeat(factors, self.block))
 
-    def explain_unchanged(self, node: Node) -> Value | None:
-        """Return the contributions to the input of a node that passes it on unchanged."""
-        return self.contributions_of(node.inputs[0])
-
     def explain_negation(self, node: Node) -> Value | None:
-        """Return the negated contributions."""
         inner = self.contributions_of(node.inputs[0])
         return None if inner is None else self._b.op("neg", inner)
 
     def explain_selection(self, node: Node) -> Value | None:
-        """Return the contributions to some columns of an additive value."""
         inner = self.contributions_of(node.inputs[0])
         return None if inner is None else self._select_columns(inner, node.attrs["indices"])
 
     def explain_concatenation(self, node: Node) -> Value | None:
-        """Return the contributions to additive values next to each other."""
         contributions = [self.contributions_of(j) for j in node.inputs]
         known = [part for part in contributions if part is not None]
         return self._b.op("concat", *known) if len(known) == len(contributions) else None
 
     def explain_column_sum(self, node: Node) -> Value | None:
-        """Return the contributions to the sum of the columns of an additive value."""
         below = self._program.nodes[node.inputs[0]].type
-        inner = (
-            self.contributions_of(node.inputs[0])
-            if len(below.shape) == 2 and node.attrs["axis"] == 1
-            else None
-        )
+        if len(below.shape) != 2 or node.attrs["axis"] != 1:
+            return None
+        inner = self.contributions_of(node.inputs[0])
         if inner is None or self._exceeds(inner.type.width * self.block, _MAX_WEIGHTS):
             return None
         ones = np.tile(np.eye(self.block), (below.width, 1))
@@ -349,16 +303,14 @@ _UNUSED_STATISTICS = frozenset(STATISTICS) - {"cover", "leaf_cover"}
 contributions node only keeps the columns that the trees test."""
 
 _MAX_WEIGHTS = 1 << 24
-"""Maximum number of weights in a linear layer of contributions."""
 
 _MAX_NODE_ROWS = 1 << 26
-"""Maximum number of tree nodes times background rows."""
 
 _MAX_PATH_COLUMNS = 1024
 """Maximum number of columns that the tests of one path may read."""
 
 _RULES: Mapping[str, Callable[[Additive, Node], Value | None]] = {
-    "tree_ensemble": Additive.explain_trees,
+    "tree_ensemble": lambda self, node: self.explain_trees(node.inputs[0], node.attrs),
     "linear": Additive.explain_linear,
     "add": Additive.explain_addition,
     "sub": Additive.explain_addition,
@@ -368,6 +320,7 @@ _RULES: Mapping[str, Callable[[Additive, Node], Value | None]] = {
     "select": Additive.explain_selection,
     "concat": Additive.explain_concatenation,
     "sum": Additive.explain_column_sum,
-    **dict.fromkeys(_UNCHANGED, Additive.explain_unchanged),
+    "require_finite": lambda self, node: self.contributions_of(node.inputs[0]),
+    "cast": lambda self, node: self.contributions_of(node.inputs[0]),
 }
 """Operator -> the method that returns the contributions to its result."""

@@ -27,16 +27,12 @@ from sqlml.ir.program import Program
 from sqlml.passes.order import run, select_outputs
 from sqlml.types import NESTED, Array
 
-_PAIRS_PER_ROW, _MIN_PAIRS_PER_BACKGROUND_ROW = 64, 2
-"""Pairs of orders to try per explained row, and at least per background row."""
-
 LINKS = frozenset({"sigmoid", "exp", "exp2", "expm1", "softmax", "tanh", "ndtr"})
 """Increasing functions of a score, which explanations look through."""
 
 
-def explained_output(program: Program) -> str | None:
-    """Return the name of the output to explain; None if the model has neither numbers nor
-    probabilities."""
+def find_explained_output(program: Program) -> str | None:
+    """Return the name of the output to explain; None without numbers and probabilities."""
     name = next((n for n in ("score", "samples", "proba", "label") if n in program.outputs), None)
     return None if name == "label" and program.labels else name
 
@@ -46,18 +42,12 @@ def estimate_blocks(
 ) -> Value | None:
     """Estimate the contributions to the explained output against background rows.
 
-    Args:
-        b: a builder that holds the nodes of `program`, including its inputs.
-        pairs: pairs of orders per background row; None picks a number for a first look.
-
-    Returns:
-        (n, width * (2 * inputs + 1)): for each column of the explained output the contributions of
-        the inputs, the mean over the background rows, and the standard errors of the contributions.
-
-    Raises:
-        UnsupportedModelError: an input is a list or a map.
+    The result is (n, width * (2 * inputs + 1)): for each column of the output the contributions of
+    the inputs, the mean over the background rows, and the standard errors of the contributions. `b`
+    holds the nodes of `program`. Without `pairs`, the pairs of orders per background row suit a
+    first look.
     """
-    name = explained_output(program)
+    name = find_explained_output(program)
     if name is None:
         return None
     kinds = [program.input_type(i).dtype for i in program.inputs]
@@ -75,8 +65,8 @@ def estimate_blocks(
             texts[:, k] = ["" if value is None else str(value) for value in values]
         else:
             numbers[:, k] = values.astype(np.float64)
-    if pairs is None:
-        pairs = max(_MIN_PAIRS_PER_BACKGROUND_ROW, -(-_PAIRS_PER_ROW // rows))
+    if pairs is None:  # 64 per explained row, and at least 2 per background row
+        pairs = max(2, -(-64 // rows))
     return b.op(
         "sampled_contributions",
         *inputs,
@@ -119,9 +109,7 @@ per class.
 class ClassContributions:
     """Conversion from contributions to scores or probabilities into contributions to classes.
 
-    Attributes:
-        values: the classifier's nodes in builder `b`.
-        block: the length of a block.
+    values: the classifier's nodes in builder `b`. block: the length of a block.
     """
 
     program: Program
@@ -130,11 +118,7 @@ class ClassContributions:
     block: int
 
     def outputs(self, blocks: Value) -> dict[str, Value]:
-        """Return OWN and BY_CLASS from the blocks of the explained output.
-
-        Raises:
-            UnsupportedModelError: the columns of the output do not correspond to the classes.
-        """
+        """Return OWN and BY_CLASS from the blocks of the explained output."""
         sizes = [len(labels) for labels in self.program.labels]
         block_count = blocks.type.width // self.block
         if len(sizes) > 1:
@@ -145,46 +129,42 @@ class ClassContributions:
         if block_count == 1 and classes == 2:
             return {OWN: blocks, BY_CLASS: self.b.op("concat", self._complement(blocks), blocks)}
         if block_count != classes or not self._has_score_per_class():
-            raise UnsupportedModelError("explain cannot match the model's scores to its classes")
-        own_block = (
-            self._select_blocks(blocks, 1, 1)
-            if classes == 2
-            else self._block_of_predicted_class(blocks, classes, 0)
-        )
-        return {OWN: own_block, BY_CLASS: blocks}
+            raise UnsupportedModelError(_NO_MATCH)
+        return {OWN: self._own_block(blocks, classes, 0), BY_CLASS: blocks}
 
     def _blocks_of_targets(self, blocks: Value, sizes: list[int], block_count: int) -> Value:
         if block_count == len(sizes) and self.program.has_one_probability_per_target:
             return blocks
         if block_count != sum(sizes):
-            raise UnsupportedModelError("explain cannot match the model's scores to its classes")
-        blocks_by_target, first = list[Value](), 0
+            raise UnsupportedModelError(_NO_MATCH)
+        own_blocks, first = list[Value](), 0
         for target, size in enumerate(sizes):
             target_blocks = self._select_blocks(blocks, first, size)
-            blocks_by_target.append(
-                self._select_blocks(target_blocks, 1, 1)
-                if size == 2
-                else self._block_of_predicted_class(target_blocks, size, target)
-            )
+            own_blocks.append(self._own_block(target_blocks, size, target))
             first += size
-        return self.b.concat(blocks_by_target)
+        return self.b.concat(own_blocks)
+
+    def _own_block(self, blocks: Value, classes: int, target: int) -> Value:
+        """Return the block of the second of two classes, or of the predicted class."""
+        if classes == 2:
+            return self._select_blocks(blocks, 1, 1)
+        return self._block_of_predicted_class(blocks, classes, target)
 
     def _select_blocks(self, blocks: Value, first: int, count: int) -> Value:
         columns = np.arange(first * self.block, (first + count) * self.block)
         return self.b.op("select", blocks, indices=columns)
 
     def _complement(self, blocks: Value) -> Value:
-        """Derive the blocks of the first of two classes: the negated score, or 1 minus the
-        probability."""
+        """Derive the blocks of the first of two classes from those of the second."""
         inputs = len(self.program.inputs)
         offset, sign = np.zeros(self.block), np.ones(self.block)
         sign[: inputs + 1] = -1
-        offset[inputs] = 1 if explained_output(self.program) == "proba" else 0
+        offset[inputs] = 1 if find_explained_output(self.program) == "proba" else 0
         return self.b.op("add", offset, self.b.op("mul", blocks, sign))
 
     def _block_of_predicted_class(self, blocks: Value, classes: int, target: int) -> Value:
         if "label" not in self.program.outputs:
-            raise UnsupportedModelError("explain cannot match the model's scores to its classes")
+            raise UnsupportedModelError(_NO_MATCH)
         label = self.values[self.program.outputs["label"]]
         if label.type.width > 1:
             label = self.b.op("select", label, indices=np.array([target]))
@@ -198,7 +178,7 @@ class ClassContributions:
 
         Counting columns is not enough: three classes also have three scores of pairs of classes.
         """
-        name = explained_output(self.program)
+        name = find_explained_output(self.program)
         if name == "proba" or "label" not in self.program.outputs:
             return name == "proba"
         index, score = self.program.outputs["label"], self.program.outputs["score"]
@@ -211,14 +191,12 @@ class ClassContributions:
         return True
 
 
+_NO_MATCH = "explain cannot match the model's scores to its classes"
+
+
 @cache_by_program
 def explain_program(program: Program) -> Program:
-    """Return `program` with the additional outputs OWN and, for a classifier of one target,
-    BY_CLASS.
-
-    Raises:
-        UnsupportedModelError: the model is not a sum of contributions of single columns.
-    """
+    """Return `program` with the additional output OWN and, for one target's classes, BY_CLASS."""
     return _build_explained(program, None, None)
 
 
@@ -227,11 +205,8 @@ def explain_against_background(
 ) -> Program:
     """Return `program` with contributions relative to the mean over background rows.
 
-    The contributions are exact for additive models and estimated for others.
-
-    Args:
-        background: the rows, as one array per input of `program`.
-        pairs: pairs of orders that an estimate tries per background row.
+    The contributions are exact for additive models and estimated for others, from `pairs` pairs of
+    orders per background row.
 
     Raises:
         UnsupportedModelError: the model predicts nothing, or reads lists or maps.
@@ -280,31 +255,23 @@ def block_of(program: Program) -> int:
 
 
 def ensure_explained(program: Program, output: str) -> Program:
-    """Return `program`, explained if it needs to be for the requested output.
-
-    Raises:
-        UnsupportedModelError: the model cannot be explained without background rows.
-    """
+    """Return `program`, explained if it needs to be for the requested output."""
     needs_explanation = output in (OWN, BY_CLASS) and OWN not in program.outputs
     return explain_program(program) if needs_explanation else program
 
 
 def _exact_blocks(program: Program, b: Builder, additive: Additive) -> Value | None:
-    """Return the exact blocks of the explained output; None if it is not a monotone function of a
-    sum.
-
-    The blocks are negated if the output falls as the sum rises.
-    """
-    name = explained_output(program)
+    """Return the exact blocks of the explained output, or None if it is no monotone function of a
+    sum. They are negated if the output falls as the sum rises."""
+    name = find_explained_output(program)
     if name is None:
         return None
     index, rises = program.outputs[name], True
     if name == "proba" and [len(labels) for labels in program.labels] == [2]:
         if additive.contributions_of_output(index) is None:
             return None
-        return additive.contributions_of_columns(
-            index, np.array([1])
-        )  # the first column is 1 minus this one
+        # The first column is 1 minus this one.
+        return additive.contributions_of_columns(index, np.array([1]))
     while (blocks := additive.contributions_of_output(index)) is None:
         step = _step_through_monotone(program, index)
         if step is None:
@@ -338,7 +305,7 @@ def _step_through_monotone(program: Program, index: int) -> tuple[int, bool] | N
 
 
 def _describe_failure(program: Program, additive: Additive) -> str:
-    if explained_output(program) is None:
+    if find_explained_output(program) is None:
         return "explain needs a model that returns numbers or probabilities; this one does not"
     if additive.lacks_cover:
         return (

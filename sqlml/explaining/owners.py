@@ -38,22 +38,19 @@ def find_sharing_inputs(
     Most columns have one input. A look-up of combinations has the categories that it combines. It
     may also depend on tests of numbers; CatBoost's own contributions ignore these, and so do we
     (catboost/libs/fstr/shap_prepared_trees.cpp).
-
-    Args:
-        owners_of_nodes: the result of `find_owners`.
     """
+
+    def find_below(j: int) -> list[frozenset[int] | None]:
+        return find_sharing_inputs(program, owners_of_nodes, j)
+
     node = program.nodes[i]
     if node.op == "concat":
-        return [
-            owner_
-            for j in node.inputs
-            for owner_ in find_sharing_inputs(program, owners_of_nodes, j)
-        ]
+        return [inputs for j in node.inputs for inputs in find_below(j)]
     if node.op == "select":
-        below = find_sharing_inputs(program, owners_of_nodes, node.inputs[0])
+        below = find_below(node.inputs[0])
         return [below[k] for k in node.attrs["indices"].tolist()]
     if node.op == "cast":
-        return find_sharing_inputs(program, owners_of_nodes, node.inputs[0])
+        return find_below(node.inputs[0])
     if node.op == "look_up_combinations":
         owner = owners_of_nodes[node.inputs[0]]
         is_hash = _find_hashed_columns(program, node.inputs[0])
@@ -86,20 +83,17 @@ def _combine_owners(node: Node, input_owners: Sequence[Array]) -> Array:
     if node.op == "concat":
         return np.concatenate(input_owners)
     if node.op == "look_up_combinations":
-        table_owners = [
-            (_common_owner(input_owners[0][c.columns]), c.values.shape[1])
+        parts = [
+            np.full(c.values.shape[1], _common_owner(input_owners[0][c.columns]), np.int32)
             for c in unpack_combinations(node.attrs)
         ]
-        return np.concatenate([np.full(width, owner, np.int32) for owner, width in table_owners])
+        return np.concatenate(parts)
     is_by_column = OPS[node.op].group == "injective" or node.op in _COLUMN_BY_COLUMN
     if is_by_column and all(operand.size in (1, width) for operand in input_owners):
         owner = np.full(width, NONE, np.int32)
         for operand in input_owners:
-            owner = np.where(
-                owner == NONE,
-                operand,
-                np.where((operand == NONE) | (operand == owner), owner, SEVERAL),
-            )
+            agrees = (operand == NONE) | (operand == owner)
+            owner = np.where(owner == NONE, operand, np.where(agrees, owner, SEVERAL))
         return owner.astype(np.int32)
     return np.full(width, _common_owner(np.concatenate(input_owners)), np.int32)
 

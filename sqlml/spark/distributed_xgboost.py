@@ -26,7 +26,7 @@ from sqlml.training.rows.check_rows import check_rows, find_keys
 from sqlml.training.rows.estimator_input import assemble_model, make_part, read_held_out
 from sqlml.training.rows.feature_pipeline import FeatureGroups, make_transformer
 from sqlml.training.rows.training_columns import TrainingColumn
-from sqlml.training.train_model import TrainedModel, collect_versions
+from sqlml.training.train_model_type import TrainedModel, collect_versions
 from sqlml.types import fold
 
 if TYPE_CHECKING:

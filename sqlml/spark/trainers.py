@@ -22,7 +22,7 @@ from sqlml.spark.training_rows import with_places
 from sqlml.training.options.request import Request
 from sqlml.training.row_store import Part
 from sqlml.training.train_estimator import train_estimator
-from sqlml.training.train_model import TrainedModel, train
+from sqlml.training.train_model_type import TrainedModel, train
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry

@@ -21,7 +21,7 @@ from sqlml.training.rows.estimator_input import compute_class_weights
 from sqlml.training.rows.feature_pipeline import MAX_NATIVE_CATEGORIES
 from sqlml.training.rows.read_rows import Side, TrainingRows
 from sqlml.training.rows.training_columns import Role, TrainingColumn, TrainingColumns
-from sqlml.training.train_model import MAX_MEASURED_ROWS
+from sqlml.training.train_model_type import MAX_MEASURED_ROWS
 from sqlml.types import Array, fold
 from sqlml.udfs.spark.engine import read_columns
 

@@ -35,7 +35,13 @@ from sqlml.training.cascades.feature_groups import (
     disable_sources,
     measure_source_costs,
 )
-from sqlml.training.cascades.learn import NoGain, learn_cascade, learn_filter
+from sqlml.training.cascades.learn import (
+    LearningTask,
+    NoGain,
+    RankingGoal,
+    learn_cascade,
+    learn_filter,
+)
 from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Array, fold, list_classes
 
@@ -76,17 +82,8 @@ def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Ans
         options.get("label", model.options.get(OUTPUT)), model, learning.frame
     )
     codes = encode_labels(learning.frame[label], model)
-    cascade = learn_cascade(
-        model.program,
-        recipe,
-        program_inputs(model.program, learning.frame[codes >= 0]),
-        codes[codes >= 0],
-        query=learning.query,
-        label=label,
-        loss=float(accuracy_loss),
-        sources=learning.sources,
-        base_ns=learning.rest_ns,
-    )
+    task = _make_task(model, recipe, learning, learning.frame[codes >= 0])
+    cascade = learn_cascade(task, codes[codes >= 0], label=label, loss=float(accuracy_loss))
     return _store(models, model, cascade, keys)
 
 
@@ -110,20 +107,15 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
     recipe = _read_recipe(model).regression()
     learning = fetch_learning_rows(models, model, change.query, "ADD TOP_K FILTER")
     keys = check_unique_keys(models, options, learning.expanded_query)
-    top_k_filter = learn_filter(
-        model.program,
-        recipe,
-        program_inputs(model.program, learning.frame),
-        query=learning.query,
-        output=output,
-        column=column,
-        chosen=chosen_class,
-        k=k,
-        precision=float(precision),
-        sources=learning.sources,
-        base_ns=learning.rest_ns,
-    )
+    goal = RankingGoal(output, column, chosen_class, k, float(precision))
+    top_k_filter = learn_filter(_make_task(model, recipe, learning, learning.frame), goal)
     return _store(models, model, top_k_filter, keys)
+
+
+def _make_task(model: Model, recipe: Recipe, learning: LearningRows, frame: Any) -> LearningTask:
+    rows = program_inputs(model.program, frame)
+    sources, base_ns = learning.sources, learning.rest_ns
+    return LearningTask(model.program, recipe, rows, learning.query, sources, base_ns)
 
 
 def _check_classifier(model: Model) -> None:

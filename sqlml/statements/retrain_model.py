@@ -22,7 +22,7 @@ from sqlml.statements.train_model import (
     train_by_type,
 )
 from sqlml.training.model_types import MODEL_TYPES, compute_model_metrics
-from sqlml.training.train_model import TrainedModel
+from sqlml.training.train_model_type import TrainedModel
 from sqlml.types import fold
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(

@@ -20,7 +20,7 @@ from sqlml.statements.models import Answer, Models, pairs_answer, resolve_model
 from sqlml.statements.show_create_model import as_json
 from sqlml.training.options.request import parse_request
 from sqlml.training.train_estimator import parse_estimator_request
-from sqlml.training.train_model import TrainedModel
+from sqlml.training.train_model_type import TrainedModel
 
 _MODEL_OPTIONS = (*STORED, "verify")
 """Options of a training statement that are stored with the model, or say how it is checked."""

@@ -20,7 +20,7 @@ from sqlml.planner.syntax.statement_text import text_of
 from sqlml.scorer.input_table import program_inputs
 from sqlml.statements.learn_small_models import encode_labels, find_label_column
 from sqlml.statements.models import Answer, Models, resolve_name, typed_rows
-from sqlml.training.cascades.real_loss import measure_cascade_loss, measure_filter_loss
+from sqlml.training.cascades.learn import measure_cascade_loss, measure_filter_loss
 from sqlml.types import fold
 from sqlml.verifying.source import Source, open_source
 from sqlml.verifying.verification import verify_rows

@@ -1,12 +1,12 @@
 """Training: CREATE MODEL ... AS SELECT, and estimators from Python, on the rows of a query.
 
-A query and a `Request` go in; a `Trained` comes out: the fitted pipeline with its metrics, the
+A query and a `Request` go in; a `TrainedModel` comes out: the fitted pipeline with its metrics, the
 statistics of its features, notices for the user, and the held-out rows. Statements
-(`sqlml/statements/train.py`) store it as a version of a model, and Spark's trainers
+(`sqlml/statements/train_model.py`) store it as a version of a model, and Spark's trainers
 (`sqlml/spark/`) reuse the same parts.
 
-Read first: `train_model.py`, the sequence of a training; `options/request.py`, what a statement
-may ask for; `model_types.py`, the table of what can be trained by which library.
+Read first: `train_model_type.py`, the sequence of a training; `options/request.py`, what a
+statement may ask for; `model_types.py`, the table of what can be trained by which library.
 
 * `options/`: OPTIONS (...), checked before any work. `rows/`: the columns and rows of the query.
 * `transform/`: TRANSFORM (...). `fitting/`: the libraries, checkpoints and searches.

@@ -25,10 +25,7 @@ MAX_VALUES = 200
 """Upper bound on distinct numbers that are listed; a column with more is summarized by
 quantiles."""
 
-QUANTILES = 100
-
 MAX_NAMES = 1_000
-"""Upper bound on the names that are listed, the most frequent ones first."""
 
 
 class Numbers:
@@ -36,8 +33,7 @@ class Numbers:
 
     def __init__(self) -> None:
         self._samples: list[Array] = []
-        self._count = 0
-        self._seen = 0
+        self._count = self._seen = 0
         self._step = 1
 
     def add(self, values: Array) -> None:
@@ -59,30 +55,23 @@ class Numbers:
         sample = np.sort(np.concatenate([np.empty(0), *self._samples]))
         values, counts = np.unique(sample, return_counts=True)
         if len(values) > MAX_VALUES:
-            ends = -(-np.arange(1, QUANTILES + 1) * len(sample) // QUANTILES) - 1
+            ends = -(-np.arange(1, 101) * len(sample) // 100) - 1  # of percentiles
             values = np.unique(sample[ends])
             counts = np.diff(np.searchsorted(sample, values, side="right"), prepend=0)
         return [list(pair) for pair in zip(values.tolist(), counts.tolist(), strict=True)]
 
 
 class Codes:
-    """Row counts of the categories of a column, by their codes.
-
-    Args:
-        counts: rows that each code has so far.
-    """
+    """Row counts of the categories of a column, by their codes."""
 
     def __init__(self, counts: Sequence[int] = ()) -> None:
         self._counts = np.array(counts, np.int64)
 
     def add(self, codes: Array) -> None:
         """Count (n,) codes, -1 for NULL."""
-        counts = np.bincount(codes[codes >= 0])
-        if len(counts) > len(self._counts):
-            counts[: len(self._counts)] += self._counts
-            self._counts = counts
-        else:
-            self._counts[: len(counts)] += counts
+        counts = np.bincount(codes[codes >= 0], minlength=len(self._counts))
+        counts[: len(self._counts)] += self._counts
+        self._counts = counts
 
     def values(self, names: Sequence[str]) -> tuple[list[list[Any]], int]:
         """Return the most frequent names with their row counts, and the rows of all other names."""
@@ -153,8 +142,7 @@ class ColumnStatistics:
         self._code_counts.add(codes)
 
     def set_values(self, values: Array) -> None:
-        """Set the distribution of rows that are counted already from (n,) float64 numbers, NaN for
-        NULL."""
+        """Set the distribution of rows that are counted already; (n,) float64, NaN for NULL."""
         self._numbers.add(values[~np.isnan(values)])
 
     def set_names(self, counts: Mapping[str, int]) -> None:
@@ -164,7 +152,6 @@ class ColumnStatistics:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no row has a value."""
         return self.rows == self.nulls
 
     @property
@@ -178,7 +165,6 @@ class ColumnStatistics:
         return self.least == self.most
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the statistics in the form that the catalog stores."""
         present = self.rows - self.nulls
         mean = stddev = None
         if self.distinct is None and present > 0 and math.isfinite(self.spread):
@@ -213,31 +199,29 @@ class Classes:
 
     def codes(self, values: Any) -> Array:
         """Return the (n,) int64 codes of a pyarrow Array without NULL, numbering new classes."""
-        coded = values.dictionary_encode()
-        numbers = self._codes
+        coded, numbers = values.dictionary_encode(), self._codes
         values_of_dictionary = map(_normalize_zero, coded.dictionary.to_pylist())
         by_index = [numbers.setdefault(value, len(numbers)) for value in values_of_dictionary]
         indices = coded.indices.to_numpy(zero_copy_only=False)
         codes: Array = np.array([*by_index, -1], np.int64)[indices]
         return codes
 
-    def plain(self, values: Any) -> list[Any]:
-        """Convert values of a frame or an estimator into Python values that equal the classes."""
-        return [_normalize_zero(v.item() if hasattr(v, "item") else v) for v in values]
+    def positions(self, values: Any) -> Array:
+        """Return the (n,) int64 positions in order of values of a frame or an estimator, -1 for an
+        unknown one."""
+        order = {value: n for n, value in enumerate(self.values())}
+        plain = (_normalize_zero(v.item() if hasattr(v, "item") else v) for v in values)
+        return np.array([order.get(value, -1) for value in plain], np.int64)
 
     def values(self) -> list[Any]:
         """Return the classes in order: numbers by size, texts by code points, false before true."""
         return sorted(self._codes)
 
-    def sorted_places(self) -> Array:
+    def sorted_positions(self) -> Array:
         """Return a (k,) int64 map from the code of a class to its position in order."""
-        positions = np.empty(len(self._codes), np.int64)
-        for position, value in enumerate(self.values()):
-            positions[self._codes[value]] = position
-        return positions
+        return _sort_codes(self._codes, np.int64)
 
     def labels(self) -> Labels:
-        """Return the classes as the labels of a Program."""
         values = tuple(self.values())
         kinds: dict[type, LabelKind] = {bool: "bool", int: "int64", float: "float64", str: "string"}
         kind = kinds[type(values[0])]
@@ -262,11 +246,8 @@ def class_name(value: Any) -> str:
     return str(int(value)) if is_integer else str(value)
 
 
-def class_named(name: str, values: Sequence[Any]) -> Any:
-    """Find the class that an option names, or None.
-
-    A number may be written in different ways, such as 1.0 or '1'.
-    """
+def find_class(name: str, values: Sequence[Any]) -> Any:
+    """Find the class that an option names, where 1.0 may be written as '1'; None if unknown."""
     for value in values:
         if class_name(value) == name:
             return value
@@ -277,8 +258,14 @@ def class_named(name: str, values: Sequence[Any]) -> Any:
 
 
 def _normalize_zero(value: Any) -> Any:
-    """Replace -0.0 with 0.0."""
     return value + 0.0 if isinstance(value, float) else value
+
+
+def _sort_codes(codes: Mapping[Any, int], dtype: Any) -> Array:
+    """Return a (k,) map from the code of a value to its position in order."""
+    positions = np.empty(len(codes), dtype)
+    positions[[codes[value] for value in sorted(codes)]] = np.arange(len(codes))
+    return positions
 
 
 class Names:
@@ -292,8 +279,7 @@ class Names:
         return len(self._codes)
 
     def codes(self, values: Any) -> Array:
-        """Return the (n,) int32 codes of a pyarrow Array of texts, -1 for NULL, numbering new
-        names."""
+        """Return the (n,) int32 codes of an Array of texts, -1 for NULL, numbering new names."""
         import pyarrow as pa
 
         coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
@@ -312,23 +298,17 @@ class Names:
 
     @property
     def nbytes(self) -> int:
-        """Return the approximate memory that the names take."""
         return self._bytes
 
-    def as_seen(self) -> tuple[str, ...]:
-        """Return the names in the order of their codes."""
+    def list_by_code(self) -> tuple[str, ...]:
         return tuple(self._codes)
 
     def sorted(self) -> tuple[str, ...]:
-        """Return the names in the order of their code points."""
         return tuple(sorted(self._codes))
 
-    def sorted_places(self) -> Array:
+    def sorted_positions(self) -> Array:
         """Return a (k,) int32 map from the code of a name to its position in order."""
-        positions = np.empty(len(self._codes), np.int32)
-        for position, name in enumerate(self.sorted()):
-            positions[self._codes[name]] = position
-        return positions
+        return _sort_codes(self._codes, np.int32)
 
 
 _NAME_OVERHEAD = 130

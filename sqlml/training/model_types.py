@@ -23,6 +23,7 @@ from sqlml.suggestions import closest
 from sqlml.training.row_store import Blocks, Part
 
 Parameters = Mapping[str, Any]
+Converter = Callable[[Parameters, int], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +39,16 @@ class BlockEstimator:
     path: str
     shared: tuple[str, ...]
     ignored: tuple[str, ...]
-    convert: Callable[[Parameters, int], dict[str, Any]]
+    convert: Converter
     gains_by_passes: bool = True
 
-    def find_unknown(self, given: Parameters) -> list[str]:
-        """Return the parameters of the replaced estimator that this one does not support."""
-        supported = (*self.shared, *self.ignored, *PASS_OPTIONS, *_CONVERTED_PARAMETERS)
-        return [name for name in given if name not in supported]
+    @property
+    def supported(self) -> frozenset[str]:
+        """The supported parameters of the replaced estimator."""
+        return frozenset((*self.shared, *self.ignored, *PASS_OPTIONS, "alpha", "C", "l1_ratio"))
 
     def parameters(self, given: Parameters, rows: int) -> dict[str, Any]:
-        """Compute the parameters of this estimator.
-
-        Args:
-            given: those of the replaced estimator.
-            rows: the number of rows that it learns from.
-        """
+        """Convert the parameters of the replaced estimator, for a fit to this many rows."""
         shared = {name: given[name] for name in self.shared if name in given}
         return {**shared, **self.convert(given, rows)}
 
@@ -65,9 +61,6 @@ PASS_OPTIONS: Mapping[str, tuple[type | tuple[type, ...], str]] = MappingProxyTy
 max_iter is the maximum number of passes, and tol the share by which each must reduce the loss.
 """
 
-_CONVERTED_PARAMETERS = ("alpha", "C", "l1_ratio")
-_STEP_PARAMETERS = {"learning_rate": "invscaling", "power_t": 0.25, "shuffle": True}
-
 
 def _descent_parameters(penalty: str | None, alpha: float, rows: int) -> dict[str, Any]:
     """Return the parameters of stochastic gradient descent.
@@ -75,26 +68,12 @@ def _descent_parameters(penalty: str | None, alpha: float, rows: int) -> dict[st
     Coefficients are averaged from the second pass on (Polyak and Juditsky, 1992), except with an L1
     penalty, whose averages scikit-learn computes incorrectly.
     """
-    is_averaged = penalty in (None, "l2")
     return {
-        **_STEP_PARAMETERS,
+        **{"learning_rate": "invscaling", "power_t": 0.25, "shuffle": True},
         "penalty": penalty,
         "alpha": alpha,
-        "average": rows if is_averaged else False,
+        "average": rows if penalty in (None, "l2") else False,
     }
-
-
-def _convert_plain(given: Parameters, rows: int) -> dict[str, Any]:
-    return _descent_parameters(None, 0.0, rows)
-
-
-def _convert_ridge(given: Parameters, rows: int) -> dict[str, Any]:
-    """Convert alpha: Ridge penalizes relative to the sum over the rows, and descent to the mean."""
-    return _descent_parameters("l2", given.get("alpha", 1.0) / rows, rows)
-
-
-def _convert_lasso(given: Parameters, rows: int) -> dict[str, Any]:
-    return _descent_parameters("l1", given.get("alpha", 1.0), rows)
 
 
 def _convert_elastic_net(given: Parameters, rows: int) -> dict[str, Any]:
@@ -110,23 +89,29 @@ def _convert_logistic(given: Parameters, rows: int) -> dict[str, Any]:
     return {**parameters, "loss": "log_loss", **({"l1_ratio": l1_ratio} if l1_ratio else {})}
 
 
-def _convert_nothing(given: Parameters, rows: int) -> dict[str, Any]:
-    return {}
-
-
-_REGRESSOR = "sklearn.linear_model.SGDRegressor"
 _LINEAR_PARAMETERS = ("fit_intercept", "random_state")
+
+
+def _replace_regression(ignored: str, convert: Converter) -> BlockEstimator:
+    path = "sklearn.linear_model.SGDRegressor"
+    return BlockEstimator(path, _LINEAR_PARAMETERS, (ignored,), convert)
+
 
 BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = MappingProxyType(
     {
-        "LinearRegression": BlockEstimator(
-            _REGRESSOR, _LINEAR_PARAMETERS, ("n_jobs",), _convert_plain
+        "LinearRegression": _replace_regression(
+            "n_jobs", lambda given, rows: _descent_parameters(None, 0.0, rows)
         ),
-        "Ridge": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("solver",), _convert_ridge),
-        "Lasso": BlockEstimator(_REGRESSOR, _LINEAR_PARAMETERS, ("selection",), _convert_lasso),
-        "ElasticNet": BlockEstimator(
-            _REGRESSOR, _LINEAR_PARAMETERS, ("selection",), _convert_elastic_net
+        # Ridge penalizes relative to the sum over the rows, and descent relative to the mean.
+        "Ridge": _replace_regression(
+            "solver",
+            lambda given, rows: _descent_parameters("l2", given.get("alpha", 1.0) / rows, rows),
         ),
+        "Lasso": _replace_regression(
+            "selection",
+            lambda given, rows: _descent_parameters("l1", given.get("alpha", 1.0), rows),
+        ),
+        "ElasticNet": _replace_regression("selection", _convert_elastic_net),
         "LogisticRegression": BlockEstimator(
             "sklearn.linear_model.SGDClassifier",
             _LINEAR_PARAMETERS,
@@ -137,13 +122,13 @@ BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = MappingProxyType(
             "sklearn.cluster.MiniBatchKMeans",
             ("n_clusters", "init", "random_state"),
             ("algorithm", "n_init"),
-            _convert_nothing,
+            lambda given, rows: {},
         ),
         "PCA": BlockEstimator(
             "sklearn.decomposition.IncrementalPCA",
             ("n_components", "whiten"),
             ("svd_solver", "random_state", "iterated_power"),
-            _convert_nothing,
+            lambda given, rows: {},
             gains_by_passes=False,
         ),
     }
@@ -152,18 +137,11 @@ BLOCK_ESTIMATORS: Mapping[str, BlockEstimator] = MappingProxyType(
 
 
 def find_block_estimator(path: str, parameters: Parameters) -> BlockEstimator | None:
-    """Return the estimator that replaces another for blocks of rows, or None.
-
-    Args:
-        path: of the replaced estimator's class.
-        parameters: of the replaced estimator.
-    """
+    """Return the estimator that replaces the one at `path` for blocks of rows, or None."""
     replacement = BLOCK_ESTIMATORS.get(path.rpartition(".")[2])
-    if (
-        replacement is None
-        or not path.startswith("sklearn.")
-        or replacement.find_unknown(parameters)
-    ):
+    if replacement is None or not path.startswith("sklearn."):
+        return None
+    if not parameters.keys() <= replacement.supported:
         return None
     components = parameters.get("n_components")
     return None if components is not None and type(components) is not int else replacement
@@ -174,7 +152,6 @@ Task = Literal["classify", "regress", "rank", "cluster", "project", "isolate"]
 whether it is an outlier."""
 
 SUPERVISED: frozenset[Task] = frozenset({"classify", "regress", "rank"})
-"""Tasks that learn from a label."""
 
 Features = Literal["ordinal", "named", "one_hot", "scaled", "given"]
 """The form in which an estimator takes its features (`feature_pipeline.py`).
@@ -219,23 +196,23 @@ class Trainer:
 
     @property
     def can_resume(self) -> bool:
-        """Return whether training can be saved after some rounds and resumed."""
         return self.stops_early and self.package in ("xgboost", "lightgbm", "torch")
 
     @property
     def package(self) -> str:
-        """The import name of the library."""
         return self.packages[0] if self.packages else self.path.partition(".")[0]
 
     @property
     def missing(self) -> list[str]:
-        """The required packages that are not installed."""
         return find_missing_packages(self.package, *self.packages)
 
     def estimator_class(self) -> Any:
-        """Import the class of the estimator."""
-        module, _, name = self.path.rpartition(".")
-        return getattr(import_module(module), name)
+        return import_class(self.path)
+
+
+def import_class(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)
 
 
 def uses_bins(parameters: Mapping[str, Any]) -> bool:
@@ -314,13 +291,11 @@ _CATBOOST_DEFAULTS = _freeze(verbose=False, allow_writing_files=False, one_hot_m
 
 def _list_boosters(kind: str) -> Mapping[str, Trainer]:
     """Return the boosting libraries; `kind` is the suffix of their estimators' names."""
-    sklearn = f"sklearn.ensemble.HistGradientBoosting{kind}"
+    catboost, sklearn = f"catboost.CatBoost{kind}", f"sklearn.ensemble.HistGradientBoosting{kind}"
     trainers = {
         "xgboost": Trainer(f"xgboost.XGB{kind}", "ordinal", _XGBOOST, _XGBOOST_DEFAULTS),
         "lightgbm": Trainer(f"lightgbm.LGBM{kind}", "ordinal", _LIGHTGBM, _LIGHTGBM_DEFAULTS),
-        "catboost": Trainer(
-            f"catboost.CatBoost{kind}", "named", _CATBOOST, _CATBOOST_DEFAULTS, "random_seed"
-        ),
+        "catboost": Trainer(catboost, "named", _CATBOOST, _CATBOOST_DEFAULTS, "random_seed"),
         "sklearn": Trainer(sklearn, "ordinal", _HIST),
     }
     if kind == "Ranker":
@@ -353,28 +328,21 @@ _PLAIN_REGRESSION = Trainer("sklearn.linear_model.LinearRegression", "scaled", _
 _LOGISTIC_REGRESSION = Trainer(
     "sklearn.linear_model.LogisticRegression", "scaled", _LINEAR, _freeze(max_iter=1000)
 )
-_KMEANS = Trainer(
-    "sklearn.cluster.KMeans",
-    "scaled",
-    _freeze(
-        num_clusters="n_clusters",
-        kmeans_init_method="init",
-        max_iterations="max_iter",
-        min_rel_progress="tol",
-    ),
+_KMEANS_NAMES = _freeze(
+    num_clusters="n_clusters",
+    kmeans_init_method="init",
+    max_iterations="max_iter",
+    min_rel_progress="tol",
 )
-_PCA = Trainer(
-    "sklearn.decomposition.PCA",
-    "scaled",
-    _freeze(
-        num_principal_components="n_components",
-        pca_explained_variance_ratio="n_components",
-        pca_solver="svd_solver",
-    ),
+_PCA_NAMES = _freeze(
+    num_principal_components="n_components",
+    pca_explained_variance_ratio="n_components",
+    pca_solver="svd_solver",
 )
-_ISOLATION_FOREST = Trainer(
-    "sklearn.ensemble.IsolationForest", "one_hot", _freeze(num_trees="n_estimators")
-)
+_KMEANS = Trainer("sklearn.cluster.KMeans", "scaled", _KMEANS_NAMES)
+_PCA = Trainer("sklearn.decomposition.PCA", "scaled", _PCA_NAMES)
+_ISOLATION_NAMES = _freeze(num_trees="n_estimators")
+_ISOLATION_FOREST = Trainer("sklearn.ensemble.IsolationForest", "one_hot", _ISOLATION_NAMES)
 
 MODEL_TYPES: Mapping[str, ModelType] = MappingProxyType(
     {
@@ -400,9 +368,6 @@ def find_model_type(name: Any) -> tuple[str, ModelType]:
 
     >>> find_model_type("KMEANS")[1].task
     'cluster'
-
-    Raises:
-        ConfigError: the name is unknown; the message suggests the closest one.
     """
     if not isinstance(name, str):
         raise ConfigError(
@@ -413,21 +378,15 @@ def find_model_type(name: Any) -> tuple[str, ModelType]:
     if key not in MODEL_TYPES:
         suggestion = closest(key, MODEL_TYPES)
         hint = f"did you mean {suggestion!r}? " if suggestion else ""
-        raise ConfigError(
-            f"unknown model type {name!r}; {hint}Model types: {', '.join(MODEL_TYPES)}"
-        )
+        names = ", ".join(MODEL_TYPES)
+        raise ConfigError(f"unknown model type {name!r}; {hint}Model types: {names}")
     return key, MODEL_TYPES[key]
 
 
 def find_trainer(model_type: str, library: Any = None) -> tuple[str, Trainer]:
     """Return the library that trains a type of model, and its trainer.
 
-    Args:
-        library: the requested library; None for the first one that is installed.
-
-    Raises:
-        ConfigError: the library does not train such models.
-        MissingDependencyError: the library, or every library, is not installed.
+    Without a requested library, it is the first one that is installed.
     """
     trainers = MODEL_TYPES[model_type].trainers
     libraries = ", ".join(trainers)
@@ -453,13 +412,15 @@ def describe_missing(missing: Sequence[str]) -> str:
     >>> describe_missing(["torch"]), describe_missing(["torch", "skorch"])
     ('torch, which is not installed', 'torch and skorch, which are not installed')
     """
-    names = " and ".join([", ".join(missing[:-1]), missing[-1]] if missing[1:] else missing)
-    return f"{names}, which {'are' if missing[1:] else 'is'} not installed"
+    return f"{join_names(missing)}, which {'are' if missing[1:] else 'is'} not installed"
+
+
+def join_names(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def find_missing_packages(*packages: str) -> list[str]:
-    """Return the packages that are not installed, among `packages` and those that all training
-    needs."""
+    """Return which of `packages`, and of those that all training needs, are not installed."""
     required = dict.fromkeys(("sklearn", "pandas", *packages))
     return [package for package in required if find_spec(package) is None]
 
@@ -482,65 +443,46 @@ LOWER_IS_BETTER = frozenset(
     "mean_absolute_percentage_error davies_bouldin_index mean_squared_distance".split()
 )
 
-_NDCG_ROWS = 10
-"""Rows of each group that ndcg looks at."""
-
 
 def compute_model_metrics(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
     """Compute the metrics of a fitted estimator on some rows; None for an undefined metric.
 
-    Args:
-        part: rows whose labels are the codes of classes, or numbers.
-        classes: the number of classes; 0 without classes.
+    The labels are the codes of `classes` classes, or numbers.
     """
     if task == "classify":
-        return _score_classes(_predict_all(estimator.predict_proba, part), part, classes)
+        proba = _predict_all(estimator.predict_proba, part)
+        proba /= proba.sum(axis=1, keepdims=True)  # Float32 probabilities may not add up to 1.
+        predicted = (proba[:, 1] > 0.5).astype(int) if classes == 2 else proba.argmax(axis=1)
+        return class_metrics(np.asarray(part.y), predicted, classes, part.weight, proba=proba)
     if task == "regress":
-        return _score_numbers(_predict_all(estimator.predict, part).reshape(-1), part)
+        predicted = _predict_all(estimator.predict, part).reshape(-1)
+        return number_metrics(np.asarray(part.y), predicted, part.weight)
     if task == "rank":
         return {"ndcg": _score_ranks(np.asarray(estimator.predict(part.X)).reshape(-1), part)}
     if task == "cluster":
         return _score_clusters(estimator, part)
     if task == "project":
-        if not hasattr(estimator, "explained_variance_ratio_"):
-            return {}
-        return {"total_explained_variance_ratio": float(estimator.explained_variance_ratio_.sum())}
-    outliers = np.asarray(estimator.predict(part.X)) < 0
-    return {"outlier_share": float(outliers.mean())}
+        ratios = getattr(estimator, "explained_variance_ratio_", None)
+        return {} if ratios is None else {"total_explained_variance_ratio": float(ratios.sum())}
+    return {"outlier_share": float((np.asarray(estimator.predict(part.X)) < 0).mean())}
 
 
 def _predict_all(method: Any, part: Part) -> Any:
-    """Return predictions for all rows as float64, computed block by block if the rows are in a
-    file."""
+    """Return predictions for all rows as float64, block by block if the rows are in a file."""
     if not isinstance(part.X, Blocks):
         return np.asarray(method(part.X), np.float64)
     return np.concatenate([np.asarray(method(block), np.float64) for block in part.X.blocks()])
 
 
-def _score_classes(proba: Any, part: Part, classes: int) -> Metrics:
-    """Compute the metrics of a classifier.
-
-    With two classes they concern the second class at a threshold of 0.5; otherwise they are means
-    over the classes.
-    """
-    proba /= proba.sum(axis=1, keepdims=True)  # Probabilities in float32 may not add up to 1.
-    predicted = (proba[:, 1] > 0.5).astype(int) if classes == 2 else proba.argmax(axis=1)
-    return class_metrics(np.asarray(part.y), predicted, classes, part.weight, proba=proba)
-
-
-def _score_numbers(predicted: Any, part: Part) -> Metrics:
-    return number_metrics(np.asarray(part.y), predicted, part.weight)
-
-
 def _score_ranks(scores: Any, part: Part) -> float | None:
-    """Return the mean ndcg over the groups with more than one row."""
+    """Return the mean ndcg of the first 10 rows of each group with more than one row."""
     from sklearn.metrics import ndcg_score
 
     if part.group is None or part.y is None:
         return None
     ends = np.flatnonzero(np.diff(part.group)) + 1
     groups = zip(np.split(part.y, ends), np.split(scores, ends), strict=True)
-    scores_by_group = [ndcg_score([y], [score], k=_NDCG_ROWS) for y, score in groups if len(y) > 1]
+    scores_by_group = [ndcg_score([y], [score], k=10) for y, score in groups if len(y) > 1]
     return float(np.mean(scores_by_group)) if scores_by_group else None
 
 

@@ -25,13 +25,7 @@ class Progress:
         self._bar: Any = None
 
     def begin(self, what: str, total: int | None, unit: str) -> None:
-        """Draw a bar for the next piece of work.
-
-        Args:
-            what: the name of the work.
-            total: its number of units; None if it is unknown.
-            unit: the name of a unit.
-        """
+        """Draw a bar for the next work; its number of units is None if it is unknown."""
         self.close()
         show_stage(what)  # Names the work even if no unit is ever counted.
         make_bar = _find_bar()
@@ -49,7 +43,6 @@ class Progress:
             self._bar.update(units)
 
     def close(self) -> None:
-        """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -100,7 +93,6 @@ class TrainingLog:
         self._last = time.perf_counter()
 
     def round(self, loss: float | None, eval_loss: float | None) -> None:
-        """Log a round that has just ended."""
         now = time.perf_counter()
         self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, now - self._last))
         self._last = now

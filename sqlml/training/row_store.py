@@ -13,11 +13,11 @@ import subprocess
 import sys
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import numpy as np
 
@@ -29,14 +29,12 @@ BLOCK_BYTES = 32 << 20
 
 
 def block_rows(row_bytes: int, most: int = BLOCK_BYTES) -> int:
-    """Return how many rows of a size make a block: a multiple of the engine's vector size.
+    """Return how many rows of a size make a block of at most `most` bytes.
+
+    It is a multiple of the engine's vector size.
 
     >>> block_rows(4), block_rows(3_200), block_rows(1 << 20)
     (122880, 10240, 2048)
-
-    Args:
-        row_bytes: size of a row.
-        most: upper bound on the bytes of a block.
     """
     return min(max(most // max(row_bytes, 1) // 2048, 1), 60) * 2048
 
@@ -93,7 +91,6 @@ class Buffer:
         return new_rows
 
     def append(self, rows: Array) -> None:
-        """Append rows."""
         self.grow(len(rows))[...] = rows
 
     def array(self) -> Array:
@@ -102,22 +99,17 @@ class Buffer:
         return self._array
 
     def take_out(self, mask: Array) -> Array:
-        """Remove the rows of a mask, (n,) bool, and return a copy of them; the others keep their
-        order."""
+        """Remove the rows of a mask, (n,) bool, in place, and return a copy of them."""
         array = self.array()
         removed = array[mask]
         end = 0
-        for start in range(0, len(array), _MOVED_ROWS):
-            remaining = array[start : start + _MOVED_ROWS][~mask[start : start + _MOVED_ROWS]]
+        for start in range(0, len(array), 1 << 16):
+            block = slice(start, start + (1 << 16))
+            remaining = array[block][~mask[block]]
             array[end : end + len(remaining)] = remaining
             end += len(remaining)
         self._rows = end
-        del array
         return removed
-
-
-_MOVED_ROWS = 1 << 16
-"""Rows that are moved at a time."""
 
 
 _CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
@@ -125,59 +117,37 @@ _CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ign
 parent ends in any way, and removes the folder."""
 
 
-class VanishingFolder:
-    """A temporary folder for files that libraries open by name.
+@contextmanager
+def open_vanishing_folder(parent: str | None) -> Iterator[str]:
+    """Create a temporary folder for files that libraries open by name, and remove it at the end.
 
     A child process, which outlives this one, removes the folder even if this process is killed.
-
-    Args:
-        parent: the folder that contains it; None for the system's temporary folder.
     """
-
-    def __init__(self, parent: str | None) -> None:
-        self._parent = parent
-
-    def __enter__(self) -> Self:
-        """Create the folder; its path is `path`.
-
-        Raises:
-            OSError: the folder cannot be created, or the child process cannot be started.
-        """
-        self.path = os.path.abspath(tempfile.mkdtemp(prefix="sqlml_training_", dir=self._parent))
-        try:
-            self._child = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _CLEANER, self.path],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd=tempfile.gettempdir(),
-                start_new_session=True,  # A signal to this process group must not end it.
-            )
-        except BaseException:
-            shutil.rmtree(self.path, ignore_errors=True)
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Remove the folder with its content."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        self._child.kill()
-        self._child.wait()
-        if self._child.stdin is not None:
-            self._child.stdin.close()
+    path = os.path.abspath(tempfile.mkdtemp(prefix="sqlml_training_", dir=parent))
+    child: subprocess.Popen[bytes] | None = None
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _CLEANER, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=tempfile.gettempdir(),
+            start_new_session=True,  # A signal to this process group must not end it.
+        )
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        if child is not None:
+            child.kill()
+            child.wait()
+            if child.stdin is not None:
+                child.stdin.close()
 
 
 class RowStore:
-    """An (n, width) matrix in memory, or in a temporary file once it is too large.
+    """An (n, width) matrix in memory, or in a temporary file once it takes over `most` bytes.
 
-    Args:
-        most: upper bound on the bytes in memory.
-        folder: the folder of the file; None for the system's temporary folder.
+    The folder of the file is `folder`, or the system's temporary folder.
     """
 
     def __init__(self, dtype: Any, width: int, most: float, folder: str | None = None) -> None:
@@ -194,31 +164,27 @@ class RowStore:
 
     @property
     def block_rows(self) -> int:
-        """The number of rows in a block."""
         return block_rows(self.width * self.dtype.itemsize)
 
     @property
+    def nbytes(self) -> int:
+        return int(self._rows * self.width * self.dtype.itemsize)
+
+    @property
     def in_memory(self) -> bool:
-        """Return whether all rows are in memory."""
         return self._file is None
 
     def append(self, block: Array) -> None:
-        """Append rows.
-
-        Raises:
-            ConfigError: the disk is full.
-        """
         self._rows += len(block)
         if self._buffer is not None:
             self._buffer.append(block)
-            if self._rows * self.width * self.dtype.itemsize > self._memory_limit:
+            if self.nbytes > self._memory_limit:
                 self._move_to_file()
             return
         self._write(block)
 
     def take_out(self, mask: Array) -> Array:
-        """Remove the rows of a mask, (n,) bool, and return a copy of them; the rows must be in
-        memory."""
+        """Remove the rows of a mask, (n,) bool, from memory, and return a copy of them."""
         assert self._buffer is not None
         removed = self._buffer.take_out(mask)
         self._rows = len(self._buffer)
@@ -263,10 +229,10 @@ class RowStore:
                 view = view[self._file.write(view) :]
         except OSError as error:
             folder = self.folder or tempfile.gettempdir()
-            size = self._rows * self.width * self.dtype.itemsize
+            size = f"{self.nbytes / 2**20:,.0f} MiB"
             raise ConfigError(
-                f"training needs {size / 2**20:,.0f} MiB or more in {folder} for the rows that it "
-                f"reads ({error.strerror}): free some space there, or set temp_directory"
+                f"training needs {size} or more in {folder} for the rows that it reads "
+                f"({error.strerror}): free some space there, or set temp_directory"
             ) from error
 
 
@@ -285,21 +251,17 @@ class StoredRows(Blocks):
 
     @cached_property
     def shape(self) -> tuple[int, int]:
-        """The numbers of rows and columns."""
         rows = len(self.store) if self.mask is None else int(self.mask.sum())
         return rows, self.store.width if self.columns is None else len(self.columns)
 
     @property
     def block_rows(self) -> int:
-        """The number of rows in a block of the store."""
         return self.store.block_rows
 
     def blocks(self) -> Iterator[Array]:
-        """Yield a copy of the rows, block by block."""
         return self._read_between(0, len(self.store))
 
     def rows(self, start: int, stop: int) -> Array:
-        """Return a copy of the rows from `start` to `stop`."""
         first, last = start, stop
         if self.mask is not None:
             positions = self._positions[start:stop]
@@ -323,7 +285,6 @@ class StoredRows(Blocks):
 
     @cached_property
     def _positions(self) -> Array:
-        """Positions of the selected rows in the store, (m,)."""
         return np.flatnonzero(np.asarray(self.mask))
 
     def _finish_block(self, block: Array) -> Array:
@@ -335,16 +296,13 @@ class StoredRows(Blocks):
 
     @cached_property
     def first(self) -> Array:
-        """The rows of the first block."""
         return self.rows(0, min(self.block_rows, len(self)))
 
     def column(self, index: int) -> Array:
-        """Return one column, (n,)."""
         empty = np.empty(0, self.store.dtype)
         return np.concatenate([empty, *(block[:, index].copy() for block in self.blocks())])
 
     def array(self) -> Array:
-        """Load all rows into memory."""
         array = np.empty(self.shape, self.store.dtype)
         row = 0
         for block in self.blocks():
@@ -375,7 +333,13 @@ def sample(part: Part, most: int) -> Part:
         positions = np.linspace(0, count - 1, most).astype(np.int64)
     X = part.X
     if isinstance(X, Blocks):
-        X = stack_blocks(list(_select_rows(X, positions)))
+        blocks = list(_select_rows(X, positions))
+        if isinstance(blocks[0], np.ndarray):
+            X = np.concatenate(blocks)
+        else:
+            from scipy import sparse
+
+            X = sparse.vstack(blocks, format="csr")
     elif positions is not None:
         X = X.iloc[positions] if hasattr(X, "iloc") else X[positions]
     if positions is None:
@@ -396,20 +360,10 @@ def _select_rows(X: Blocks, positions: Array | None) -> Iterator[Any]:
         row = end
 
 
-def blocks_of(X: Any) -> Iterator[Any]:
-    """Yield the rows of a matrix, block by block."""
+def read_blocks(X: Any) -> Iterator[Any]:
     if isinstance(X, Blocks):
         yield from X.blocks()
         return
     step = block_rows(X.shape[1] * X.dtype.itemsize)
     for start in range(0, X.shape[0], step):
         yield X[start : start + step]
-
-
-def stack_blocks(blocks: Sequence[Any]) -> Any:
-    """Concatenate the rows of arrays or of sparse matrices."""
-    if isinstance(blocks[0], np.ndarray):
-        return np.concatenate(blocks)
-    from scipy import sparse
-
-    return sparse.vstack(blocks, format="csr")

@@ -42,7 +42,7 @@ from sqlml.training.progress import Progress, TrainingLog
 from sqlml.training.row_store import Part
 from sqlml.training.rows.check_rows import check_classes, check_frame, check_label
 from sqlml.training.rows.estimator_input import build_frame, make_part
-from sqlml.training.rows.read_rows import read_rows
+from sqlml.training.rows.read_rows import check_weights, read_rows
 from sqlml.training.rows.training_columns import (
     Role,
     TrainingColumn,
@@ -50,7 +50,7 @@ from sqlml.training.rows.training_columns import (
     label_sql,
     read_columns,
 )
-from sqlml.training.train_model import TrainedModel, collect_versions, train
+from sqlml.training.train_model_type import TrainedModel, collect_versions, train
 from sqlml.types import NESTED
 
 _KEYS = ("sqlml_key_0", "sqlml_key_1")
@@ -60,13 +60,9 @@ _KEYS = ("sqlml_key_0", "sqlml_key_1")
 def parse_estimator_request(
     estimator: Any, options: Mapping[str, Any], kept: tuple[str, ...]
 ) -> Request:
-    """Parse the options for training an estimator.
+    """Parse the options for training an estimator; its parameters are not among them.
 
-    Args:
-        estimator: not fitted, with fit and get_params.
-        options: label, split, weight and the like; parameters belong to the estimator.
-        kept: names of options that are stored with any model.
-
+    `kept` are the names of options that are stored with any model.
     Raises:
         ConfigError: it is not an estimator, or an option is unknown or of the wrong type.
         MissingDependencyError: scikit-learn or pandas is not installed.
@@ -79,9 +75,8 @@ def parse_estimator_request(
         )
     missing = find_missing_packages()
     if missing:
-        raise MissingDependencyError(
-            f"training needs {describe_missing(missing)}: pip install 'sqlml[train]'"
-        )
+        advice = "pip install 'sqlml[train]'"
+        raise MissingDependencyError(f"training needs {describe_missing(missing)}: {advice}")
     named = Options.from_mapping(options).rename(ALIASES)
     sqlml_values = read_sqlml_options(named, ESTIMATOR_OPTIONS)
     others = named.exclude((*ESTIMATOR_OPTIONS, *kept))
@@ -91,12 +86,9 @@ def parse_estimator_request(
             f"unknown option {unknown!r}; options of train with an estimator: "
             f"{', '.join(ESTIMATOR_OPTIONS)}; parameters belong to the estimator itself"
         )
-    kind = type(estimator)
-    path = f"{kind.__module__}.{kind.__qualname__}"
-    trainer = Trainer(path, "given")
-    return Request.from_sqlml_options(
-        sqlml_values, kind.__name__, _find_task(estimator), trainer, options, kept
-    )
+    kind, task = type(estimator), _find_task(estimator)
+    trainer = Trainer(f"{kind.__module__}.{kind.__qualname__}", "given")
+    return Request.from_sqlml_options(sqlml_values, kind.__name__, task, trainer, options, kept)
 
 
 def _find_task(estimator: Any) -> Task:
@@ -112,16 +104,11 @@ def _find_task(estimator: Any) -> Task:
 
 
 def train_estimator(host: RowHost, query: str, estimator: Any, request: Request) -> TrainedModel:
-    """Fit a clone of an estimator to the rows of a query that are not held out.
-
-    Raises:
-        ConfigError: the rows do not suit the estimator, or it rejects them.
-        ParseError: the query is invalid.
-    """
+    """Fit a clone of an estimator to the rows of a query that are not held out."""
     start = time.perf_counter()
-    kind = type(estimator).__name__
     if request.label is None and request.task in ("classify", "regress"):
-        raise ConfigError(f"{kind} learns from a label: name its column, as in label='churned'")
+        name = type(estimator).__name__
+        raise ConfigError(f"{name} learns from a label: name its column, as in label='churned'")
     columns, request = read_columns(host, query, request, None)
     types = columns.raw
     features = [name for name in types if name not in request.other_columns]
@@ -130,14 +117,17 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     show_stage("reading")
     frame = host.fetch_frame(_build_query(query, columns, request))
     split, mask = _find_held_out(frame, request)
-    if request.held_out_for is not None and not mask.any():
+    has_held_out = bool(mask.any())
+    if request.held_out_for is not None and not has_held_out:
         raise ConfigError(request.held_out_for)
     classes = _read_classes(types, frame, request)
-    everything = _make_part(frame, features, request, classes)
+    make_part_of = partial(_make_part, features=features, request=request, classes=classes)
+    everything = make_part_of(frame)
     if everything.weight is not None:
-        _check_weights(everything.weight, request)
+        check_weights(everything.weight, request)
+    class_count = 0 if classes is None else len(classes)
     statistics, notices = check_frame(
-        frame, types, features, everything.y, None if classes is None else len(classes), request
+        frame, types, features, everything.y, class_count or None, request
     )
     notices += check_label(request, types.get(request.label or ""))
     log = TrainingLog()
@@ -145,7 +135,7 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     model = _fit_clone(estimator, frame.loc[~mask], features, request, types)
     show_stage("measuring it")
     log.round(None, None)
-    measured = frame.loc[mask] if mask.any() else frame.loc[~mask]
+    measured = make_part_of(frame.loc[mask if has_held_out else ~mask])
     return TrainedModel(
         model=model,
         labels=None if classes is None else classes.labels(),
@@ -153,17 +143,13 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
         split=split,
         rows=int((~mask).sum()),
         held_out=int(mask.sum()),
-        metrics=_compute_metrics(
-            model, _make_part(measured, features, request, classes), request, classes
-        ),
+        metrics=_compute_metrics(model, measured, request, classes),
         log=log,
         statistics=tuple(column.to_dict() for column in statistics),
         notices=tuple(notices),
         versions=collect_versions(request),
         seconds=time.perf_counter() - start,
-        held_out_rows=partial(_make_part, frame.loc[mask], features, request, classes)
-        if mask.any()
-        else None,
+        held_out_rows=partial(make_part_of, frame.loc[mask]) if has_held_out else None,
         columns=replace(columns, features=()),
     )
 
@@ -186,13 +172,6 @@ def _build_query(query: str, columns: TrainingColumns, request: Request) -> str:
     return f"SELECT *{replacement}{key_columns} FROM (\n{query}\n) AS sqlml_rows{where}"
 
 
-def _check_weights(weights: Any, request: Request) -> None:
-    if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ConfigError(
-            f"column {request.weight!r} must have finite weights of at least 0, and no NULL"
-        )
-
-
 def _find_held_out(frame: Any, request: Request) -> tuple[Any, Any]:
     """Return the settled split, and which rows are held out, (n,) bool."""
     import pyarrow as pa
@@ -207,11 +186,6 @@ def _find_held_out(frame: Any, request: Request) -> tuple[Any, Any]:
 
 
 def _read_classes(types: Mapping[str, str], frame: Any, request: Request) -> Classes | None:
-    """Return the classes of the label; None if it has none.
-
-    Raises:
-        ConfigError: there are no rows, or a classifier cannot learn the label.
-    """
     import pyarrow as pa
 
     if not len(frame):
@@ -268,8 +242,7 @@ def _make_part(rows: Any, features: list[str], request: Request, classes: Classe
     if request.label is not None:
         y = rows[request.label].to_numpy()
     if classes is not None:
-        codes = {value: n for n, value in enumerate(classes.values())}
-        y = np.array([codes[value] for value in classes.plain(y)])
+        y = classes.positions(y)
     weight = None
     if request.weight is not None:
         weight = rows[request.weight].to_numpy(np.float64, na_value=np.nan)
@@ -277,51 +250,16 @@ def _make_part(rows: Any, features: list[str], request: Request, classes: Classe
 
 
 def _compute_metrics(model: Any, part: Part, request: Request, classes: Classes | None) -> Metrics:
-    """Return the metrics of a model that follows scikit-learn's conventions."""
     if classes is not None and not hasattr(model, "predict_proba"):
-        codes = {value: n for n, value in enumerate(classes.values())}
-        predictions = [codes.get(value, -1) for value in classes.plain(model.predict(part.X))]
-        return {"accuracy": float(np.average(np.array(predictions) == part.y, weights=part.weight))}
+        correct = classes.positions(model.predict(part.X)) == part.y
+        return {"accuracy": float(np.average(correct, weights=part.weight))}
     try:
-        return compute_model_metrics(
-            model, part, request.task, 0 if classes is None else len(classes)
-        )
+        count = 0 if classes is None else len(classes)
+        return compute_model_metrics(model, part, request.task, count)
     except (AttributeError, ValueError, TypeError) as error:
         raise UnsupportedModelError(
             f"{type(model).__name__} does not predict as scikit-learn's estimators do: {error}"
         ) from error
-
-
-def compared_rows(host: RowHost, query: str, trained: TrainedModel, model: Model) -> Part:
-    """Return the held-out rows of a training, with the features of another model.
-
-    Args:
-        query: of the training, which has the columns that the model needs.
-
-    Raises:
-        ConfigError: the model takes lists or maps.
-    """
-    expressions = {} if model.transform is None else model.transform.expressions
-    features = []
-    for feature in model.features:
-        if feature.kind == "any":
-            continue  # The model does not use it.
-        expression = expressions.get(feature.name)
-        if feature.kind in NESTED:
-            raise ConfigError(
-                f"PROMOTE IF cannot compare with {model.label}, whose feature {feature.name!r} is "
-                f"a {feature.kind}"
-            )
-        kind = trained.columns.raw[feature.name] if expression is None else expression.type
-        role: Role = "category" if feature.kind == "string" else "number"
-        features.append(TrainingColumn(feature.name, kind, role, expression))
-    columns = replace(trained.columns, features=tuple(features), left_out=())
-    # Features "scaled" are read as columns by name, in memory.
-    trainer = replace(trained.request.trainer, features="scaled")
-    request = replace(trained.request, trainer=trainer, out_of_core=False)
-    rows = read_rows(host, query, columns, request, Progress())
-    assert rows.held_out is not None
-    return make_part(rows.held_out, build_frame(rows, rows.held_out, rows.order), request, rows)
 
 
 class Trainers(Protocol):
@@ -330,20 +268,12 @@ class Trainers(Protocol):
     def train_model_type(
         self, query: str, request: Request, transform: Sequence[str] | None
     ) -> TrainedModel:
-        """Train a model of a type, as `train` does.
+        """Train a model of a type, as `train` does, on the items of TRANSFORM (...)."""
 
-        Args:
-            transform: the items of TRANSFORM (...).
-        """
-        ...
-
-    def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
-        """Train an estimator from Python, as `train_estimator` does."""
-        ...
+    def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel: ...
 
     def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
         """Return the held-out rows of a training, X a frame with the features of another model."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -355,21 +285,40 @@ class RowTrainers:
     def train_model_type(
         self, query: str, request: Request, transform: Sequence[str] | None
     ) -> TrainedModel:
-        """Train a model of a type."""
         if request.num_workers is not None:
-            raise ConfigError(
-                "option num_workers applies only to boosted trees by xgboost in Spark"
-            )
+            raise ConfigError("num_workers applies only to boosted trees by xgboost in Spark")
         return train(self.host, query, request, transform)
 
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
-        """Train an estimator from Python."""
         return train_estimator(self.host, query, estimator, request)
 
     def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
-        """Return the held-out rows of a training, for another model."""
         has_expressions = any(column.expression is not None for column in trained.columns.features)
         if model.transform is not None or has_expressions:
-            return compared_rows(self.host, query, trained, model)
+            return self._read_held_out_for(query, trained, model)
         assert trained.held_out_rows is not None
         return trained.held_out_rows()
+
+    def _read_held_out_for(self, query: str, trained: TrainedModel, model: Model) -> Part:
+        """Return the held-out rows of a training, whose query has the features of a model."""
+        expressions = {} if model.transform is None else model.transform.expressions
+        features = []
+        for feature in model.features:
+            if feature.kind == "any":
+                continue  # The model does not use it.
+            expression = expressions.get(feature.name)
+            if feature.kind in NESTED:
+                raise ConfigError(
+                    f"PROMOTE IF cannot compare with {model.label}, whose feature "
+                    f"{feature.name!r} is a {feature.kind}"
+                )
+            kind = trained.columns.raw[feature.name] if expression is None else expression.type
+            role: Role = "category" if feature.kind == "string" else "number"
+            features.append(TrainingColumn(feature.name, kind, role, expression))
+        columns = replace(trained.columns, features=tuple(features), left_out=())
+        # Features "scaled" are read as columns by name, in memory.
+        trainer = replace(trained.request.trainer, features="scaled")
+        request = replace(trained.request, trainer=trainer, out_of_core=False)
+        rows = read_rows(self.host, query, columns, request, Progress())
+        assert rows.held_out is not None
+        return make_part(rows.held_out, build_frame(rows, rows.held_out, rows.order), request, rows)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -29,12 +28,7 @@ if TYPE_CHECKING:  # pandas is optional: without it, models are registered unver
 class PredictionRequest:
     """The predictions to ask a library for.
 
-    Attributes:
-        outputs: the names of the outputs.
-        has_classes: whether the model is a classifier.
-        text_columns: the names of the columns that are texts.
-        are_all_numbers: whether all columns are numbers.
-        labels: the classes of the first target.
+    text_columns: the columns that are texts. labels: the classes of the first target.
     """
 
     outputs: tuple[str, ...]
@@ -45,7 +39,6 @@ class PredictionRequest:
 
     @classmethod
     def for_program(cls, program: Program) -> PredictionRequest:
-        """Return the request that covers all outputs of a Program."""
         kinds = {f.name: f.kind for f in program.features}
         return cls(
             tuple(program.outputs),
@@ -68,16 +61,13 @@ def has_source(model: Any) -> bool:
 def predict_with_library(
     model: Any, frame: pd.DataFrame, request: PredictionRequest
 ) -> Predictions:
-    """Return all outputs of the source model for the rows of a frame with the model's own columns.
-
-    Raises:
-        VerificationError: there is no way to score the model, or its library rejects these rows.
-    """
+    """Return all outputs of the source model for a frame with the model's own columns."""
     family = family_of(model)
     if family is None:
         raise VerificationError(f"cannot ask a {type(model).__name__} for its predictions")
     try:
-        with _silence_warnings():
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
             outputs = FAMILIES[family](model, frame, request)
             return {name: _to_matrix(value) for name, value in outputs.items()}
     except Exception as error:  # a library may raise any exception for rows that it rejects
@@ -91,13 +81,6 @@ def family_of(model: Any) -> str | None:
     """Return the package in `FAMILIES` that a model belongs to, or None."""
     packages = (c.__module__.split(".")[0] for c in type(model).__mro__)
     return next((package for package in packages if package in FAMILIES), None)
-
-
-@contextmanager
-def _silence_warnings() -> Iterator[None]:
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _to_matrix(value: Any) -> Array:
@@ -136,16 +119,9 @@ def _call_methods(model: Any, methods: Mapping[str, str], rows: Any) -> Predicti
 
 
 _ONE_COLUMN_CLASSES = frozenset(
-    (
-        "CountVectorizer",
-        "HashingVectorizer",
-        "LabelBinarizer",
-        "LabelEncoder",
-        "TfidfVectorizer",
-    )
+    "CountVectorizer HashingVectorizer LabelBinarizer LabelEncoder TfidfVectorizer".split()
 )
 """Scikit-learn classes that take a sequence of values instead of a table."""
-
 
 _INCOMPARABLE_CLASSES = frozenset(("KernelDensity", "LabelBinarizer"))
 """Classes whose outputs cannot be compared: approximate densities far from all points, and outputs
@@ -158,16 +134,11 @@ def _first_step_class(model: Any) -> str:
     return type(model).__name__
 
 
-def _texts_as_categories(frame: pd.DataFrame, request: PredictionRequest) -> pd.DataFrame:
-    """Return the frame with text columns as categories, as boosters were trained on."""
-    texts = request.text_columns
-    return frame.astype(dict.fromkeys(texts, "category")) if texts else frame
-
-
 def _predict_xgboost(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
     import xgboost
 
-    frame = _texts_as_categories(frame, request)
+    # Boosters are trained on texts as categories.
+    frame = frame.astype(dict.fromkeys(request.text_columns, "category"))
     if isinstance(model, xgboost.Booster):
         x: Any = frame if model.feature_names else frame.set_axis(range(frame.shape[1]), axis=1)
         data = xgboost.DMatrix(x, enable_categorical=True)
@@ -182,8 +153,7 @@ def _predict_xgboost(model: Any, frame: pd.DataFrame, request: PredictionRequest
 
 
 def _read_booster_predictions(predictions: Array, request: PredictionRequest) -> Predictions:
-    """Return the predictions of a booster without a wrapper: probabilities if the model has
-    classes."""
+    """Return a booster's predictions: probabilities if the model has classes."""
     if not request.has_classes:
         return {"label": predictions}
     if predictions.ndim == 1:
@@ -224,7 +194,9 @@ def _predict_statsmodels(
     model: Any, frame: pd.DataFrame, request: PredictionRequest
 ) -> Predictions:
     design = model.model
-    linear = {} if type(design).__module__.startswith("statsmodels.regression") else LINEAR
+    # The linear predictor; least squares has no such argument.
+    is_linear = type(design).__module__.startswith("statsmodels.regression")
+    linear = {} if is_linear else {"which": "linear"}
     if getattr(design, "formula", None) is not None:
         return {"label": model.predict(frame), "score": model.predict(frame, **linear)}
     names = iter(frame.columns)
@@ -235,10 +207,6 @@ def _predict_statsmodels(
         columns.append(np.broadcast_to(column if weight else 0.0, len(frame)))
     x = np.column_stack(columns)
     return {"label": model.predict(x), "score": model.predict(x, **linear)}
-
-
-LINEAR = {"which": "linear"}
-"""Arguments of statsmodels' `predict` for the linear predictor; least squares takes none."""
 
 
 def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
@@ -253,7 +221,10 @@ def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -
     )
     ports = session.get_inputs()
     batch_size = next((p.shape[0] for p in ports if p.shape and isinstance(p.shape[0], int)), None)
-    batches = [frame] if batch_size is None else _split_into_batches(frame, batch_size)
+    batches = [frame]
+    if batch_size is not None:  # The last batch is filled up with the first rows.
+        starts = range(0, len(frame), batch_size)
+        batches = [frame.iloc[np.arange(s, s + batch_size) % len(frame)] for s in starts]
     outputs = [_run_onnx_batch(session, batch, request) for batch in batches]
     values = [np.concatenate(batch)[: len(frame)] for batch in zip(*outputs, strict=True)]
     return _onnx_outputs(session.get_outputs(), values, request)
@@ -278,22 +249,10 @@ def _onnx_outputs(
     if label_columns:
         return {**predictions, "proba": np.concatenate([scores[n] for n in label_columns], axis=1)}
     for name, value in scores.items():
-        has_column_per_class = name in maps or (
-            request.has_classes and value.shape[1] == len(request.labels)
-        )
-        predictions.setdefault(
-            "proba" if has_column_per_class and not is_score_name(name) else "score", value
-        )
+        has_classes = request.has_classes and value.shape[1] == len(request.labels)
+        is_proba = (name in maps or has_classes) and not is_score_name(name)
+        predictions.setdefault("proba" if is_proba else "score", value)
     return predictions
-
-
-def _split_into_batches(frame: pd.DataFrame, rows: int) -> list[pd.DataFrame]:
-    """Split a frame into batches of exactly `rows` rows; the last one is filled up with the first
-    rows."""
-    return [
-        frame.iloc[np.arange(start, start + rows) % len(frame)]
-        for start in range(0, len(frame), rows)
-    ]
 
 
 def _run_onnx_batch(session: Any, frame: pd.DataFrame, request: PredictionRequest) -> list[Array]:
@@ -303,7 +262,9 @@ def _run_onnx_batch(session: Any, frame: pd.DataFrame, request: PredictionReques
     for port, width in zip(ports, widths, strict=True):
         if not all(isinstance(d, int) for d in port.shape[1:]):  # this port gets the rest
             width = frame.shape[1] - sum(widths) + width
-        part = _ONNX_READERS[port.type](frame.iloc[:, first_column : first_column + width])
+        dtype = _ONNX_TYPES[port.type]
+        columns = frame.iloc[:, first_column : first_column + width]
+        part = columns.to_numpy(object if dtype == "object" else np.float64).astype(dtype)
         shape = [d if isinstance(d, int) else -1 for d in port.shape[1:]]
         feed[port.name] = part.reshape(len(frame), *shape)
         first_column += width
@@ -312,30 +273,21 @@ def _run_onnx_batch(session: Any, frame: pd.DataFrame, request: PredictionReques
 
 
 def _order_by_label(output: Any, labels: Sequence[Any]) -> Array:
-    """Return an output as an array. For a list of maps, the columns are the labels, then other
-    keys."""
+    """Return an output as an array. The columns of maps are the labels, then other keys."""
     if not isinstance(output, list):
         return np.asarray(output)
     keys = dict.fromkeys([*labels, *(key for row in output for key in row)])
     return np.array([[row.get(key, np.nan) for key in keys] for row in output], np.float32)
 
 
-def _to_numbers(dtype: str) -> Callable[[pd.DataFrame], Array]:
-    return lambda part: part.to_numpy(np.float64).astype(dtype)
-
-
-_ONNX_READERS: Mapping[str, Callable[[pd.DataFrame], Array]] = MappingProxyType(
+_ONNX_TYPES: Mapping[str, str] = MappingProxyType(
     {
-        "tensor(string)": lambda part: part.to_numpy(object),
-        "tensor(float)": _to_numbers("float32"),
-        "tensor(double)": _to_numbers("float64"),
-        **{
-            f"tensor({name})": _to_numbers(name)
-            for name in ("float16", "int8", "int16", "int32", "int64", "bool")
-        },
+        "tensor(string)": "object",
+        "tensor(float)": "float32",
+        "tensor(double)": "float64",
+        **{f"tensor({t})": t for t in ("float16", "int8", "int16", "int32", "int64", "bool")},
     }
 )
-"""ONNX type -> the conversion of columns to an array of that type."""
 
 
 def _predict_torch(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
@@ -369,19 +321,19 @@ def _predict_pyspark(model: Any, frame: pd.DataFrame, request: PredictionRequest
     return predict_with_spark(model, frame, request)
 
 
-FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, PredictionRequest], Predictions]] = (
-    MappingProxyType(
-        {
-            "sklearn": _predict_sklearn,
-            "xgboost": _predict_xgboost,
-            "lightgbm": _predict_lightgbm,
-            "catboost": _predict_catboost,
-            "onnx": _predict_onnx,
-            "skorch": _predict_skorch,
-            "statsmodels": _predict_statsmodels,
-            "torch": _predict_torch,
-            "pyspark": _predict_pyspark,
-        }
-    )
+Predictor = Callable[[Any, "pd.DataFrame", PredictionRequest], Predictions]
+
+FAMILIES: Mapping[str, Predictor] = MappingProxyType(
+    {
+        "sklearn": _predict_sklearn,
+        "xgboost": _predict_xgboost,
+        "lightgbm": _predict_lightgbm,
+        "catboost": _predict_catboost,
+        "onnx": _predict_onnx,
+        "skorch": _predict_skorch,
+        "statsmodels": _predict_statsmodels,
+        "torch": _predict_torch,
+        "pyspark": _predict_pyspark,
+    }
 )
 """The package of a model's class -> the function that returns its predictions."""

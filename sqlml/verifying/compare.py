@@ -35,11 +35,9 @@ neighbours at equal distances, the library itself decides differently from batch
 class Difference:
     """The difference of one output over `rows` rows.
 
-    Attributes:
-        absolute, relative: the largest difference, also relative to the numbers.
-        flips: the number of labels that differ.
-        certain_flips: the number of these that are not ties.
-        bound: the largest allowed relative difference.
+    absolute, relative: the largest difference, also relative to the numbers. flips: the number of
+    labels that differ. certain_flips: those that are not ties. tolerance: the largest allowed
+    relative difference.
     """
 
     output: str
@@ -52,7 +50,6 @@ class Difference:
 
     @property
     def agrees(self) -> bool:
-        """Return whether the difference is within the contract."""
         return self.relative <= self.tolerance and not self.certain_flips
 
 
@@ -62,12 +59,7 @@ def compare_outputs(
     theirs: Mapping[str, Array],
     tolerance: float,
 ) -> tuple[Difference, ...]:
-    """Return a difference for each output that both have.
-
-    Args:
-        ours, theirs: output -> numbers (n, k) or labels (n, targets).
-        tolerance: the largest allowed relative difference.
-    """
+    """Return a difference for each output that both have, numbers (n, k) or labels (n, targets)."""
     return tuple(
         _compare_labels(name, ours, theirs, tolerance)
         if name == "label" and program.labels
@@ -120,8 +112,7 @@ def _find_near_ties(theirs: Mapping[str, Array], tolerance: float) -> Array | No
             is_near: Array = np.abs(scores[:, 0]) <= tolerance
             return is_near
         best_two = np.sort(scores, axis=1)[:, -2:]
-        is_near = np.abs(best_two[:, 1] - best_two[:, 0]) <= tolerance * np.maximum(
-            np.abs(best_two[:, 1]), 1.0
-        )
+        distance = np.abs(best_two[:, 1] - best_two[:, 0])
+        is_near = distance <= tolerance * np.maximum(np.abs(best_two[:, 1]), 1.0)
         return is_near
     return None

@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Generator, Mapping
+from dataclasses import asdict
 from tempfile import NamedTemporaryFile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -35,14 +35,9 @@ if TYPE_CHECKING:
 
 
 def load_original(kind: str, path: str, content: bytes, *, classes: bool) -> Any:
-    """Return the object in a model file, as its own library loads it.
+    """Return the object in a model file, as its library loads it: a classifier if it has classes.
 
     Libraries trust the files that they load, so call this in a separate process only.
-
-    Args:
-        kind: the file format, a key of `LIBRARIES`.
-        path: the origin of the file, for messages.
-        classes: whether the model to compare with is a classifier.
 
     Raises:
         ArtifactError: the library cannot read the file.
@@ -50,7 +45,7 @@ def load_original(kind: str, path: str, content: bytes, *, classes: bool) -> Any
         MissingDependencyError: the library is not installed.
     """
     try:
-        return LIBRARIES[kind].load(content, classes)
+        return _load_model(kind, content, classes)
     except ImportError as error:
         package = (error.name or "").split(".")[0]
         raise MissingDependencyError(
@@ -66,64 +61,50 @@ def load_original(kind: str, path: str, content: bytes, *, classes: bool) -> Any
         ) from error
 
 
-def _load_xgboost(content: bytes, classes: bool) -> Any:
-    import xgboost
-
-    return xgboost.Booster(model_file=bytearray(content))
-
-
-def _load_lightgbm(content: bytes, classes: bool) -> Any:
-    import lightgbm
-
-    return lightgbm.Booster(model_str=content.decode("utf-8-sig"))
-
-
-def _load_catboost(content: bytes, classes: bool) -> Any:
-    import catboost
-
-    model = catboost.CatBoostClassifier() if classes else catboost.CatBoost()
-    kind = "cbm" if content.startswith(MAGIC) else "json"
-    with NamedTemporaryFile(suffix=f".{kind}") as copy:  # CatBoost reads JSON from files only
-        copy.write(content)
-        copy.flush()
-        return model.load_model(copy.name, format=kind)
-
-
-def _load_onnx(content: bytes, classes: bool) -> Any:
-    import onnx
-
-    return onnx.load_from_string(content)
-
-
-def _load_torch(content: bytes, classes: bool) -> Any:
-    import torch
-
-    return torch.export.load(io.BytesIO(content))
-
-
-def _load_skops(content: bytes, classes: bool) -> Any:
-    return pickle.loads(content)  # pickled by the parent from the checked object
-
-
-@dataclass(frozen=True, slots=True)
-class Library:
-    """The `package` of a library and its loader, which takes the content and `classes`."""
-
-    package: str
-    load: Callable[[bytes, bool], Any]
-
-
-LIBRARIES: Mapping[str, Library] = MappingProxyType(
+LIBRARIES: Mapping[str, str] = MappingProxyType(
     {
-        "XGBOOST": Library("xgboost", _load_xgboost),
-        "LIGHTGBM": Library("lightgbm", _load_lightgbm),
-        "CATBOOST": Library("catboost", _load_catboost),
-        "ONNX": Library("onnx", _load_onnx),
-        "SKOPS": Library("sklearn", _load_skops),
-        "TORCH": Library("torch", _load_torch),
+        "XGBOOST": "xgboost",
+        "LIGHTGBM": "lightgbm",
+        "CATBOOST": "catboost",
+        "ONNX": "onnx",
+        "SKOPS": "sklearn",
+        "TORCH": "torch",
     }
 )
-"""File format -> library. A skops archive arrives as the pickled object."""
+"""File format -> the package of its library."""
+
+
+def _load_model(kind: str, content: bytes, classes: bool) -> Any:
+    match kind:
+        case "XGBOOST":
+            import xgboost
+
+            return xgboost.Booster(model_file=bytearray(content))
+        case "LIGHTGBM":
+            import lightgbm
+
+            return lightgbm.Booster(model_str=content.decode("utf-8-sig"))
+        case "CATBOOST":
+            import catboost
+
+            model = catboost.CatBoostClassifier() if classes else catboost.CatBoost()
+            format_name = "cbm" if content.startswith(MAGIC) else "json"
+            # CatBoost reads JSON from files only.
+            with NamedTemporaryFile(suffix=f".{format_name}") as copy:
+                copy.write(content)
+                copy.flush()
+                return model.load_model(copy.name, format=format_name)
+        case "ONNX":
+            import onnx
+
+            return onnx.load_from_string(content)
+        case "TORCH":
+            import torch
+
+            return torch.export.load(io.BytesIO(content))
+        case "SKOPS":
+            return pickle.loads(content)  # The parent pickled the checked object.
+    raise KeyError(kind)
 
 
 ROWS_PER_SECOND = 1000
@@ -138,19 +119,14 @@ class FileSource:
 
     def __init__(self, kind: str, path: str, content: bytes, request: PredictionRequest) -> None:
         self._path = path
-        self._library = LIBRARIES[kind].package
+        self._library = LIBRARIES[kind]
         about = json.dumps({"kind": kind, "path": path, "request": asdict(request)}).encode()
         self._child = Child(f"{__name__}:serve_file", about, content)
         self.tolerance = tolerance_of_family(self._library)
         self.knows_null_texts = self._library != "onnx"
 
     def __enter__(self) -> FileSource:
-        """Start the child and load the file in it.
-
-        Raises:
-            ArtifactError, UntrustedArtifactError, MissingDependencyError: as for `load_original`,
-                or the library crashes on the file.
-        """
+        """Start the child and load the file in it; errors are those of `load_original`."""
         try:
             self._child.__enter__()
         except (ChildEnded, ChildFailed) as error:
@@ -158,7 +134,6 @@ class FileSource:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the child."""
         self._child.__exit__(*error)
 
     def predict(self, frame: pd.DataFrame) -> Predictions:
@@ -199,19 +174,17 @@ def serve_file(about: bytes, content: bytes) -> Generator[bytes, bytes, None]:
 
 
 def _pack_predictions(predictions: Predictions) -> bytes:
-    """Serialize predictions: a line of JSON with labels that are objects, then the numbers as
-    bytes."""
+    """Serialize predictions: a line of JSON with the labels that are objects, then all numbers."""
     headers: dict[str, Any] = {}
     contents = []
     for name, array in predictions.items():
-        header: dict[str, Any] = {"shape": array.shape}
+        headers[name] = {"shape": array.shape}
         if array.dtype == object:
-            header["values"] = [_to_json_value(v) for v in array.ravel().tolist()]
+            headers[name]["values"] = [_to_json_value(v) for v in array.ravel().tolist()]
         else:
-            header["dtype"] = array.dtype.str
+            headers[name]["dtype"] = array.dtype.str
             contents.append(array.tobytes())
-        headers[name] = header
-    return b"\n".join([json.dumps({"answers": headers}).encode(), b"".join(contents)])
+    return json.dumps({"answers": headers}).encode() + b"\n" + b"".join(contents)
 
 
 def _to_json_value(value: Any) -> Any:

@@ -1,11 +1,10 @@
 """Rounding ties: rows in which only rounding decides between our predictions and the library's.
 
-The terms of a sum may be added in any order. A library adds differently for one row than for
-several, and differently on another machine; each of these sums is the exact sum of weights that
-are about an ulp off. Usually this changes the last digit of a prediction. But neighbours after a
-PCA may lie at the same distance, and the last digit decides which of them count; and the
-difference of two distances of 1e19 may be nothing but rounding. Squared distances computed from
-squares, |x|^2 - 2 x.y + |y|^2, are that far off where columns vary far less than they are large,
+The terms of a sum may be added in any order, and a library adds differently for one row than for
+several, and on another machine: each sum is exact for weights that are about an ulp off. Usually
+this changes the last digit of a prediction. But neighbours after a PCA may lie at the same
+distance, and the difference of two distances of 1e19 may be nothing but rounding. Squared distances
+computed as |x|^2 - 2 x.y + |y|^2 are that far off where columns vary far less than they are large,
 for example behind a Normalizer.
 """
 
@@ -22,11 +21,6 @@ from sqlml.types import Array
 from sqlml.verifying.ask_library import Predictions
 
 VARIANT_COUNT = 8
-"""Number of perturbed Programs to try."""
-
-_REACH_FACTOR = 4.0
-"""Allowed ratio of the source's distance from our number to that of the variants."""
-
 _SUM_CONSTANTS: Mapping[str, tuple[str, ...]] = {
     "linear": ("weights", "bias"),
     "pairwise": ("points",),
@@ -46,10 +40,8 @@ def find_rounding_ties(
 ) -> frozenset[int]:
     """Return the rows that differ, but might agree if sums were rounded differently.
 
-    Args:
-        predict: returns the outputs of a variant of `program` for the same rows.
-        ours, theirs: output -> numbers or labels, (n, ...).
-        tolerance: the largest relative difference of equal numbers.
+    `predict` returns the outputs of a variant of `program` for the same rows. Predictions within a
+    relative difference of `tolerance` are equal.
     """
     rows = find_differing_rows(ours, theirs, tolerance)
     if not len(rows):
@@ -58,23 +50,18 @@ def find_rounding_ties(
         variants = [predict(other) for other in perturb_sums(program)]
     except ScoringError:  # a variant rejects a row, so nothing can be concluded
         return frozenset()
-    return frozenset(
-        row
-        for row in rows.tolist()
-        if all(
-            _is_within_reach(
-                ours[name][row], theirs[name][row], [v[name][row] for v in variants], tolerance
-            )
-            for name in ours.keys() & theirs.keys()
+
+    def is_tie(row: int) -> bool:
+        return all(
+            _is_within_reach(ours[n][row], theirs[n][row], [v[n][row] for v in variants], tolerance)
+            for n in ours.keys() & theirs.keys()
         )
-    )
+
+    return frozenset(filter(is_tie, rows.tolist()))
 
 
 def perturb_sums(program: Program) -> Iterator[Program]:
-    """Yield variants of `program` with the constants of its sums an ulp up or down.
-
-    There are none for a Program without sums.
-    """
+    """Yield variants of `program`, if it has sums, with their constants an ulp up or down."""
     if not any(node.op in _SUM_CONSTANTS for node in program.nodes):
         return
     for seed in range(VARIANT_COUNT):
@@ -102,8 +89,7 @@ def perturb_sums(program: Program) -> Iterator[Program]:
 
 def _perturb_terms(b: Builder, terms: Value, rng: np.random.Generator) -> Value:
     """Perturb the terms of a sum (n, ...) by an ulp, if they are floats of a fixed number."""
-    type_ = terms.type
-    shape = type_.shape[1:]
+    type_, shape = terms.type, terms.type.shape[1:]
     is_fixed = not type_.rowwise or type_.sparse or min(shape, default=-1) < 0
     if is_fixed or np.dtype(type_.dtype).kind != "f":
         return terms
@@ -135,14 +121,13 @@ def _nudge(values: Array, rng: np.random.Generator) -> Array:
 def _is_within_reach(
     ours: Array, theirs: Array, variants: Sequence[Array], tolerance: float
 ) -> bool:
-    """Return whether the source's prediction of one row is about as near to ours as the variants'
-    are."""
+    """Return whether the source's prediction is about as near to ours as the variants' are."""
     a, b = np.atleast_1d(ours), np.atleast_1d(theirs)
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return any(np.array_equal(np.atleast_1d(v), b) for v in (a, *variants))
     spread = np.max([np.abs(np.atleast_1d(v) - a) for v in variants], axis=0, initial=0.0)
     is_close = np.isclose(a, b, rtol=tolerance, atol=0.0, equal_nan=True)
-    return bool((is_close | (np.abs(a - b) <= _REACH_FACTOR * spread)).all())
+    return bool((is_close | (np.abs(a - b) <= 4 * spread)).all())
 
 
 def find_differing_rows(ours: Predictions, theirs: Predictions, tolerance: float) -> Array:

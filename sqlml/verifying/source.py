@@ -46,22 +46,12 @@ class Source(Protocol):
     @property
     def tolerance(self) -> float:
         """Return the largest allowed relative difference of its numbers."""
-        ...
 
     @property
     def knows_null_texts(self) -> bool:
         """Return whether text columns may have missing values."""
-        ...
 
-    def predict(self, frame: pd.DataFrame) -> Predictions:
-        """Return all outputs for the rows of a frame with the model's own columns.
-
-        Raises:
-            VerificationError: the library rejects these rows, or there is no way to score the
-                model.
-            ArtifactError: the library crashes.
-        """
-        ...
+    def predict(self, frame: pd.DataFrame) -> Predictions: ...
 
 
 class ObjectSource:
@@ -71,11 +61,11 @@ class ObjectSource:
 
     def __init__(self, model: Any, program: Program) -> None:
         self._model = model
-        self._asked = PredictionRequest.for_program(program)
+        self._request = PredictionRequest.for_program(program)
         self.tolerance = tolerance_of_family(family_of(model))
 
     def predict(self, frame: pd.DataFrame) -> Predictions:
-        return predict_with_library(self._model, frame, self._asked)
+        return predict_with_library(self._model, frame, self._request)
 
 
 def source_of_object(model: Any, program: Program) -> AbstractContextManager[Source]:
@@ -84,9 +74,8 @@ def source_of_object(model: Any, program: Program) -> AbstractContextManager[Sou
     It is scored in this process, except for ONNX graphs: onnxruntime aborts on some.
     """
     if family_of(model) == "onnx":
-        return FileSource(
-            "ONNX", "the model", model.SerializeToString(), PredictionRequest.for_program(program)
-        )
+        request = PredictionRequest.for_program(program)
+        return FileSource("ONNX", "the model", model.SerializeToString(), request)
     return nullcontext(ObjectSource(model, program))
 
 
@@ -104,7 +93,6 @@ class ProgramSource:
 
 
 def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> Predictions:
-    """Return the outputs of a Scorer as predictions."""
     predictions: Predictions = {}
     for name in outputs:
         value = getattr(scorer, METHODS[name])(frame)
@@ -115,12 +103,7 @@ def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> 
 
 @contextmanager
 def open_source(file: ModelFile, program: Program, *, allow_pickle: bool) -> Iterator[Source]:
-    """Open the model of a file as a source.
-
-    Args:
-        program: the stored Program to compare with.
-        allow_pickle: whether reading the file may execute code.
-
+    """Open the model of a file as a source to compare the stored Program with.
     Raises:
         ArtifactError: the library cannot read the file, or crashes on it.
         UntrustedArtifactError: reading the file may execute code.
@@ -143,15 +126,13 @@ def open_source(file: ModelFile, program: Program, *, allow_pickle: bool) -> Ite
         yield ObjectSource(file.model, program)
     else:
         content = _pickle_model(file) if kind.upper() == "SKOPS" else file.content
-        with FileSource(
-            kind.upper(), file.path, content, PredictionRequest.for_program(program)
-        ) as source:
+        request = PredictionRequest.for_program(program)
+        with FileSource(kind.upper(), file.path, content, request) as source:
             yield source
 
 
 def _pickle_model(file: ModelFile) -> bytes:
-    """Pickle the checked object of a skops archive for the child, because importing skops takes
-    seconds."""
+    """Pickle the checked object of a skops archive, because importing skops takes seconds."""
     try:
         return pickle.dumps(file.model, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # classes define their own pickling and may raise any exception

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 def load_spark_model(path: str) -> Any:
-    """Return the pyspark.ml object in a folder whose classes the importer knows.
-
-    Raises:
-        MissingDependencyError: pyspark is not installed.
-        ConfigError: this process has no SparkSession.
-        ArtifactError: Spark cannot read the folder.
-    """
+    """Return the pyspark.ml object in a folder whose classes the importer knows."""
     session = _active_session()
     if session is None:
         raise ConfigError(
@@ -73,8 +67,7 @@ def predict_with_spark(
 def _to_spark_rows(
     frame: pd.DataFrame, request: PredictionRequest, vector: str | None
 ) -> tuple[list[Any], Any]:
-    """Return the rows and their schema; all columns as one vector if the model reads a single
-    `vector`."""
+    """Return the rows and their schema, as one column if the model reads a single `vector`."""
     from pyspark.ml.linalg import Vectors, VectorUDT
     from pyspark.sql.types import DoubleType, StringType, StructType
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
-from itertools import chain, product, zip_longest
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,19 +34,12 @@ TIME_LIMIT = 1.0
 """Seconds after which no more frames are compared, so that registering a model stays quick."""
 
 
-MAX_TEXT_COLUMNS = 4
-"""Number of text columns to try with None and with NaN separately; further columns share a choice.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class Verification:
     """The result of a comparison.
 
-    Attributes:
-        differences: the largest difference of each output over all frames.
-        rows: the number of rows compared.
-        skipped: the reason if nothing was compared.
+    differences: the largest difference of each output over all frames. rows: their number. skipped:
+    the reason if nothing was compared.
     """
 
     differences: tuple[Difference, ...] = ()
@@ -54,7 +48,6 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Return whether all differences are within the contract."""
         return all(d.agrees for d in self.differences)
 
     @property
@@ -69,7 +62,6 @@ class Verification:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form that the catalog stores."""
         if self.skipped:
             return {"skipped": self.skipped}
         return {
@@ -89,17 +81,11 @@ def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> 
 def verify_source(
     source_context: AbstractContextManager[Source], program: Program, features: Sequence[Feature]
 ) -> Verification:
-    """Compare a Program with its source on generated rows.
+    """Compare a Program with its source on rows that are generated for the model's columns.
 
     The Program runs in the reference interpreter: this checks the import and compiles nothing.
-
-    Args:
-        features: the model's columns, for which rows are generated.
-
-    Raises:
-        ArtifactError: the source's library crashes.
     """
-    if not _has_pandas():
+    if find_spec("pandas") is None:
         return Verification(skipped="pandas is not installed")
     if not can_make_samples(features):
         return Verification(skipped="no rows can be made for columns of lists or maps")
@@ -128,14 +114,6 @@ def verify_source(
     return Verification(_merge_by_output(differences), row_count)
 
 
-def _has_pandas() -> bool:
-    try:
-        import pandas  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def verify_rows(
     source: Source,
     program: Program,
@@ -144,10 +122,8 @@ def verify_rows(
     frame: pd.DataFrame,
 ) -> Verification:
     """Compare a Program with its source on the rows of a frame, with the options it is registered
-    with.
-
-    Rows that score as NULL because of the options are left out, since the library may reject them.
-
+    with. Rows that score as NULL because of the options are left out, since the library may reject
+    them.
     Raises:
         VerificationError: the library rejects these rows, or none are left.
         ScoringError: sqlml rejects these rows.
@@ -156,17 +132,14 @@ def verify_rows(
     scorer = Scorer(program, features, options)
     frame = frame[frame[sorted(find_null_inputs(options, program))].notna().all(axis=1)]
     if frame.empty:
-        raise VerificationError(
-            "each of these rows lacks a value, so on_null makes all of them NULL"
-        )
+        raise VerificationError("each of these rows lacks a value, so on_null makes all NULL")
     frame = _drop_null_texts(frame, source, program)
     if frame.empty:
         raise VerificationError(
             "a text is NULL in each of these rows, and the model's library has no NULL for texts"
         )
-    return Verification(
-        _merge_by_output(_compare_frame(source, scorer, frame, skip_random=False)), len(frame)
-    )
+    differences = _compare_frame(source, scorer, frame, skip_random=False)
+    return Verification(_merge_by_output(differences), len(frame))
 
 
 def _drop_null_texts(frame: pd.DataFrame, source: Source, program: Program) -> pd.DataFrame:
@@ -183,13 +156,7 @@ def _compare_frame(
     """Compare predictions for the rows of a frame.
 
     SQL has one NULL, but models are fitted on None or on NaN, so both are tried for missing texts.
-
-    Args:
-        skip_random: leave out outputs that the source computes differently on each call.
-
-    Raises:
-        VerificationError: the library rejects these rows.
-        ScoringError: sqlml rejects these rows.
+    `skip_random` leaves out outputs that the source computes differently on each call.
     """
     program, tolerance = scorer.program, source.tolerance
     variants = _vary_missing_texts(frame, [f.name for f in program.features if f.kind == "string"])
@@ -209,13 +176,12 @@ def _compare_frame(
         with suppress(VerificationError):  # the library may score None but not NaN
             intended = source.predict(other)
             ties = find_rounding_ties(program, predict_variant, ours, intended, tolerance)
-            decided_rows = [i for i in range(len(frame)) if i not in ties]
-            second = compare_outputs(
-                program,
-                _select_rows(ours, decided_rows),
-                _select_rows(intended, decided_rows),
-                tolerance,
+            decided = [i for i in range(len(frame)) if i not in ties]
+            ours_decided, intended_decided = (
+                {name: values[decided] for name, values in predictions.items()}
+                for predictions in (ours, intended)
             )
+            second = compare_outputs(program, ours_decided, intended_decided, tolerance)
             if all(d.agrees for d in second):
                 return second
     if not skip_random:
@@ -225,42 +191,29 @@ def _compare_frame(
     return tuple(d for d in first if d.output in deterministic)
 
 
-def _select_rows(predictions: Predictions, rows: Sequence[int]) -> Predictions:
-    return {name: values[rows] for name, values in predictions.items()}
-
-
 def _vary_missing_texts(frame: pd.DataFrame, texts: Sequence[str]) -> Iterator[pd.DataFrame]:
     """Yield the frame with None for missing texts, then with NaN in some or all such columns."""
     text_columns = {name: frame[name].astype(object) for name in texts}
-    is_present = {
-        name: column.notna() for name, column in text_columns.items() if column.isna().any()
-    }
-    for values in product((None, np.nan), repeat=min(len(is_present), MAX_TEXT_COLUMNS)):
-        replacements = dict(
-            zip_longest(is_present, values, fillvalue=values[-1] if values else None)
-        )
-        yield frame.assign(
-            **{
-                n: c.where(is_present[n], replacements[n]) if n in is_present else c
-                for n, c in text_columns.items()
-            }
-        )
+    is_present = {n: column.notna() for n, column in text_columns.items() if column.isna().any()}
+    # Four columns are varied separately, and further ones share the choice of the fourth.
+    for values in product((None, np.nan), repeat=min(len(is_present), 4)):
+        choices = [*values, *values[-1:] * len(is_present)]
+        filled = dict(text_columns)
+        for (name, present), value in zip(is_present.items(), choices, strict=False):
+            filled[name] = filled[name].where(present, value)
+        yield frame.assign(**filled)
 
 
 def _merge_by_output(differences: Sequence[Difference]) -> tuple[Difference, ...]:
-    outputs = dict.fromkeys(d.output for d in differences)
-    return tuple(
-        _merge_differences([d for d in differences if d.output == output]) for output in outputs
-    )
-
-
-def _merge_differences(differences: Sequence[Difference]) -> Difference:
-    return Difference(
-        differences[0].output,
-        sum(d.rows for d in differences),
-        max(d.absolute for d in differences),
-        max(d.relative for d in differences),
-        sum(d.flips for d in differences),
-        sum(d.certain_flips for d in differences),
-        differences[0].tolerance,
-    )
+    merged: dict[str, Difference] = {}
+    for d in differences:
+        before = merged.get(d.output, replace(d, rows=0, flips=0, certain_flips=0))
+        merged[d.output] = replace(
+            before,
+            rows=before.rows + d.rows,
+            absolute=max(before.absolute, d.absolute),
+            relative=max(before.relative, d.relative),
+            flips=before.flips + d.flips,
+            certain_flips=before.certain_flips + d.certain_flips,
+        )
+    return tuple(merged.values())

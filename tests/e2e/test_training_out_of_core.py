@@ -20,7 +20,7 @@ from sklearn.linear_model import SGDRegressor
 import sqlml
 from sqlml import errors
 from sqlml.training import row_store
-from sqlml.training.fitting import fit_xgboost
+from sqlml.training.fitting import fit_boosters
 from sqlml.training.rows import read_rows
 from tests.support.trained_by_hand import rows_of
 
@@ -268,7 +268,7 @@ def test_what_needs_all_rows_says_so(con: sqlml.Session, options: str, says: str
 def test_a_disk_without_room_for_bins_is_told_before_they_are_made(
     con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fit_xgboost.shutil, "disk_usage", lambda folder: SimpleNamespace(free=999))
+    monkeypatch.setattr(fit_boosters.shutil, "disk_usage", lambda folder: SimpleNamespace(free=999))
     says = r"training needs 0 MiB in .* for the binned data of XGBoost: free some space there, set"
     with pytest.raises(errors.ConfigError, match=says):
         trained(con, "m", "y", "model_type = 'boosted_tree_regressor', out_of_core = true")
@@ -277,9 +277,9 @@ def test_a_disk_without_room_for_bins_is_told_before_they_are_made(
 
 def test_files_of_bins_go_with_a_process_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from sqlml.training.row_store import VanishingFolder\n"
-        "with VanishingFolder(sys.argv[1]) as folder:\n"
-        "    open(folder.path + '/bins', 'w').close(); print('made', flush=True); time.sleep(60)"
+        "import sys, time; from sqlml.training.row_store import open_vanishing_folder\n"
+        "with open_vanishing_folder(sys.argv[1]) as folder:\n"
+        "    open(folder + '/bins', 'w').close(); print('made', flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True

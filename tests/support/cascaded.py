@@ -22,7 +22,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.session.session import Session
 from sqlml.training.cascades.last_estimator import CONFIDENCE
-from sqlml.training.cascades.small_model import confident
+from sqlml.training.cascades.small_model import reject_uncertain_labels
 
 LEARN = (
     "ALTER MODEL m ADD CASCADE USING (SELECT x, t, y FROM train) "
@@ -73,7 +73,7 @@ def put_before(con: Session, name: str, small: Program, **known: Any) -> None:
     sure = b.op("max", b.value(small.outputs["proba"]), axis=1)
     told = b.build({"label": b.value(small.outputs["label"]), CONFIDENCE: sure})
     facts = replace(CASCADE, **known)
-    made = Cascade(confident(told, 0.8, stored.program.labels), facts)
+    made = Cascade(reject_uncertain_labels(told, 0.8, stored.program.labels), facts)
     con._models.versions.add_small_model(stored, made)
 
 

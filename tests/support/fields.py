@@ -159,9 +159,7 @@ def finding(kind: str, content: bytes) -> str | None:
             ours = score_frame(scorer, frame, theirs)
         except SqlmlError:
             continue  # one of the two refuses these rows
-        for found in compare_outputs(
-            program, ours, theirs, tolerance_of_family(LIBRARIES[kind].package)
-        ):
+        for found in compare_outputs(program, ours, theirs, tolerance_of_family(LIBRARIES[kind])):
             if not found.agrees:
                 return (
                     f"{found.output} differs by {found.relative:.1e}, {found.certain_flips} labels"

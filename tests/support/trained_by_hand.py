@@ -71,7 +71,10 @@ def fitted(model: Any, frame: Any, y: Array, held: Array) -> tuple[Any, Any]:
             use_best_model=True,
         )
     elif name.startswith("DNN"):  # test_dnn.py has a loop of torch beside it
-        estimator.fit(X, y[~held], held_out=(rest, y[held], None), patience=ROUNDS)
+        from sqlml.training.estimators.dnn import Epochs
+
+        epochs = Epochs(patience=ROUNDS)
+        estimator.fit(X, y[~held], held_out=(rest, y[held], None), epochs=epochs)
     elif name.startswith("Hist"):
         estimator.fit(X, y[~held], X_val=rest, y_val=y[held])
     else:

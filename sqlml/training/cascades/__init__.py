@@ -5,8 +5,8 @@ A model's Program, the recipe of its last estimator and the rows of a query go i
 predicts the rows that it is sure of, or selects the rows that may be among the best K, and the full
 model computes the rest.
 
-Read first: `learn.py`, the search for the fastest small model; `candidates.py`, the feature sets
-that it tries; `threshold.py`, the statistics that bound the loss.
+Read first: `learn.py`, the search for the fastest small model; `threshold.py`, the statistics
+that bound the loss.
 
 To support another kind of classifier, add its regression to `_REGRESSIONS` (`recipe.py`), and a
 formula to `CLOSED_FORMS` (`small_model.py`) if numpy can fit it without its library.

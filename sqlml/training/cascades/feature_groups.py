@@ -39,7 +39,6 @@ class Group:
     importance: float = 0.0
 
     def facts(self, chosen: bool) -> FeatureGroup:
-        """Return the facts that the catalog stores."""
         return FeatureGroup(
             name=self.name,
             features=tuple(sorted(self.inputs)),
@@ -62,16 +61,13 @@ class Sources:
     costs: Mapping[str, float]
 
     def behind(self, features: Iterable[str]) -> frozenset[str]:
-        """Return the sources that some features need."""
         return frozenset(s for f in features for s in self.of.get(f, ()))
 
     def cost(self, sources: Iterable[str]) -> float:
-        """Return the nanoseconds per row of some sources together."""
         return sum(self.costs[s] for s in sources)
 
 
 NO_SOURCES = Sources(MappingProxyType({}), MappingProxyType({}))
-"""The sources of a query that only reads tables."""
 
 
 @dataclass(slots=True)
@@ -87,81 +83,60 @@ class _BlockSet:
         return [place for block in self.blocks for place in block.places]
 
 
-def feature_groups(
-    program: Program, last: LastEstimator, sources: Sources, cost: Cost
-) -> tuple[Group, ...]:
+def find_feature_groups(last: LastEstimator, sources: Sources, cost: Cost) -> tuple[Group, ...]:
     """Return the groups, the cheapest first.
 
     Two features share a group if their common work costs more than the remaining work of one of
     them.
     """
-    block_sets = _split_blocks(program, last, sources)
+    block_sets = _split_blocks(last, sources)
     costs_inside = [cost(p.places) if p.heavy else 0.0 for p in block_sets]
-    roots = list(range(len(block_sets)))
+    leads = list(range(len(block_sets)))  # The first block set of each one's group.
     for i, first in enumerate(block_sets):
         for j, second in enumerate(block_sets[:i]):
             shared = sources.cost(first.sources & second.sources)
             if first.heavy & second.heavy:
                 shared += costs_inside[i] + costs_inside[j] - cost([*first.places, *second.places])
-            remaining = [
-                costs_inside[k] + sources.cost(part.sources) - shared
-                for k, part in ((i, first), (j, second))
-            ]
-            if shared > 0 and shared > min(remaining):
-                _unite(roots, i, j)
-    members_of: dict[int, list[int]] = {}
-    for i in range(len(block_sets)):
-        members_of.setdefault(_find_root(roots, i), []).append(i)
+            totals = [costs_inside[k] + sources.cost(block_sets[k].sources) for k in (i, j)]
+            if shared > 0 and shared > min(totals) - shared:
+                lead, joined = sorted((leads[i], leads[j]))
+                leads = [lead if other == joined else other for other in leads]
     groups = []
-    for members in members_of.values():
-        blocks = [block for i in members for block in block_sets[i].blocks]
+    for lead in dict.fromkeys(leads):
+        members = [block_sets[i] for i, other in enumerate(leads) if other == lead]
+        blocks = [block for member in members for block in member.blocks]
         places = sorted(place for block in blocks for place in block.places)
-        needed = frozenset[str]().union(*(block_sets[i].sources for i in members))
+        needed = frozenset[str]().union(*(member.sources for member in members))
         inputs = frozenset[str]().union(*(block.inputs for block in blocks))
-        steps = frozenset[int]().union(*(block_sets[i].heavy for i in members))
+        steps = frozenset[int]().union(*(member.heavy for member in members))
         total_cost = sources.cost(needed) + (cost(places) if steps else 0.0)
-        name = _describe_group(program, last, places, steps, needed, inputs)
+        name = _describe_group(last, places, steps, needed, inputs)
         groups.append(Group(name, tuple(places), inputs, needed, bool(steps), total_cost))
     return tuple(sorted(groups, key=lambda group: group.cost))
 
 
-def _split_blocks(program: Program, last: LastEstimator, sources: Sources) -> list[_BlockSet]:
-    """Collect the blocks that need the same expensive steps and sources."""
+def _split_blocks(last: LastEstimator, sources: Sources) -> list[_BlockSet]:
     block_sets: dict[tuple[frozenset[int], frozenset[str]], _BlockSet] = {}
     for block in last.blocks:
-        heavy = frozenset(i for i in block.nodes if OPS[program.nodes[i].op].group in MIXING)
+        heavy = frozenset(i for i in block.nodes if OPS[last.program.nodes[i].op].group in MIXING)
         needed = sources.behind(block.inputs)
         block_sets.setdefault((heavy, needed), _BlockSet([], heavy, needed)).blocks.append(block)
     return list(block_sets.values())
 
 
-def _find_root(leads: list[int], i: int) -> int:
-    while leads[i] != i:
-        i = leads[i]
-    return i
-
-
-def _unite(leads: list[int], i: int, j: int) -> None:
-    first, second = sorted((_find_root(leads, i), _find_root(leads, j)))
-    leads[second] = first
-
-
 def _describe_group(
-    program: Program,
     last: LastEstimator,
     places: Sequence[int],
     heavy: frozenset[int],
     sources: frozenset[str],
     inputs: frozenset[str],
 ) -> str:
-    """Return the name of a group in EXPLAIN: the sources and steps that compute it, or its
-    columns."""
-    steps = [_describe_step(program, i) for i in sorted(heavy)]
-    step_names = list(dict.fromkeys(step for step in steps if step))
-    makers = [*sorted(sources), *step_names]
+    """Return the sources and steps that compute a group, or its columns, for EXPLAIN."""
+    steps = [_describe_step(last.program, i) for i in sorted(heavy)]
+    makers = [*sorted(sources), *dict.fromkeys(step for step in steps if step)]
     if makers:
         return ", ".join(makers)
-    columns = _column_names(program, last, places) if heavy else sorted(inputs)
+    columns = _column_names(last, places) if heavy else sorted(inputs)
     return ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if columns[8:] else "")
 
 
@@ -174,17 +149,14 @@ def _describe_step(program: Program, i: int) -> str:
     return f"{kind} of {', '.join(node.attrs['features'])}"
 
 
-def _column_names(program: Program, last: LastEstimator, places: Sequence[int]) -> list[str]:
+def _column_names(last: LastEstimator, places: Sequence[int]) -> list[str]:
     """Return the names of the last estimator's columns, or their positions if it has none."""
-    node = program.nodes[last.values[0]]
+    node = last.program.nodes[last.values[0]]
     names = node.attrs.get("features", ())
     if len(last.values) == 1 and len(names) == node.type.width:
         return [str(names[place]) for place in places]
     return [f"column {place}" for place in places]
 
-
-ENOUGH = 1.0
-"""Seconds after which no further round of measurements starts."""
 
 Needs = Mapping[str, frozenset[FeatureSource]]
 """A feature of the model -> what the query computes for it."""
@@ -197,11 +169,8 @@ def measure_source_costs(
 
     The cost of a source is the time that the query saves if the joined table is empty, or the
     function is called for no row; all calls of a function with the same arguments are one source.
-    Queries run several times in turn, so that other load on the machine is not mistaken for a cost.
-
-    Args:
-        run: runs a query and fetches its rows.
-        rows: the number of its rows.
+    `run` fetches the rows of a query. All queries run several times in turn, so that other load on
+    the machine is not mistaken for a cost.
     """
     sources = frozenset[FeatureSource]().union(*needs.values())
     if not sources:
@@ -212,27 +181,21 @@ def measure_source_costs(
     start = time.perf_counter()
     for _ in range(ROUNDS):
         for disabled in seconds:
-            seconds[disabled] = min(seconds[disabled], _time_query(query, disabled, run))
-        if time.perf_counter() - start > ENOUGH:
+            patched_query = disable_sources(query, disabled)
+            query_start = time.perf_counter()
+            run(patched_query)
+            seconds[disabled] = min(seconds[disabled], time.perf_counter() - query_start)
+        if time.perf_counter() - start > 1:
             break
-    total = seconds[frozenset()]
-    costs = {
-        name: max(total - seconds[disabled], 0.0) / rows * 1e9 for name, disabled in names.items()
-    }
-    rest = seconds[sources] / rows * 1e9
+
+    def to_ns(duration: float) -> float:
+        return max(duration, 0.0) / rows * 1e9
+
+    costs = {n: to_ns(seconds[frozenset()] - seconds[disabled]) for n, disabled in names.items()}
     of = {feature: frozenset(s.name for s in needed) for feature, needed in needs.items()}
-    return Sources(of, costs), rest
+    return Sources(of, costs), to_ns(seconds[sources])
 
 
 def disable_sources(query: str, idle: Collection[FeatureSource]) -> str:
-    """Return a query in which some sources are disabled."""
     patches = {source.span: source.idle_sql(query) for source in idle}
     return splice(query, {}, patches, Span(0, len(query)))
-
-
-def _time_query(query: str, idle: Collection[FeatureSource], run: Callable[[str], object]) -> float:
-    """Return the seconds of a query with some sources disabled."""
-    patched = disable_sources(query, idle)
-    start = time.perf_counter()
-    run(patched)
-    return time.perf_counter() - start

@@ -2,14 +2,15 @@
 
 A feature, in Willump's sense, is a column of the matrix that the last estimator reads: a column of
 a vectorizer, the prediction of a stack's member, a scaled number. Columns that one step computes
-together are a block. The programs are the columns alone (`features`), the model with some columns
-from other rows (`shuffled`), and the columns with another estimator (`with_estimator`).
+together are a block. The programs are the columns alone (`build_feature_program`), the model with
+some columns from other rows (`build_shuffled_model`), and the columns with another estimator
+(`append_estimator`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from sqlml.importers.registry import import_onto
 from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.csr import Csr
 from sqlml.ir.ops import OPS
-from sqlml.ir.program import Node, Program
+from sqlml.ir.program import Program
 from sqlml.passes.selection import push_selection
 from sqlml.scorer.scorer import Scorer
 from sqlml.types import Array
@@ -59,11 +60,12 @@ class LastEstimator:
     values: the nodes of its columns, side by side. blocks: its columns.
     """
 
+    program: Program
     values: tuple[int, ...]
     blocks: tuple[Block, ...]
 
 
-def last_estimator(program: Program) -> LastEstimator:
+def find_last_estimator(program: Program) -> LastEstimator:
     """Find the last estimator of a model whose columns are computed by several steps.
 
     If there is none, the model as a whole is the last estimator, and its inputs are the matrix.
@@ -72,29 +74,23 @@ def last_estimator(program: Program) -> LastEstimator:
     >>> b = Builder()
     >>> x = b.concat([b.input("a", "float64"), b.input("b", "float64")])
     >>> program = b.build({"score": b.linear(x, [[1.0], [2.0]])})
-    >>> [sorted(block.inputs) for block in last_estimator(program).blocks]
+    >>> [sorted(block.inputs) for block in find_last_estimator(program).blocks]
     [['a'], ['b']]
     """
     outputs = [i for name, i in program.outputs.items() if name in ("label", "proba", "score")]
     has_estimator = False
     for value, above in _find_bottlenecks(program, outputs):
-        has_estimator = has_estimator or any(
-            OPS[program.nodes[i].op].group in MIXING for i in above
-        )
-        if not has_estimator:
-            continue
-        makers = _find_makers(program, value)
+        groups = {OPS[program.nodes[i].op].group for i in above}
+        has_estimator = has_estimator or not groups.isdisjoint(MIXING)
+        makers = _find_makers(program, value) if has_estimator else []
         if len(set(makers)) > 1:
-            return LastEstimator((value,), _group_blocks(program, makers))
+            return LastEstimator(program, (value,), _group_blocks(program, makers))
     inputs = tuple(program.inputs.values())
-    widths = [program.nodes[i].type.width for i in inputs]
-    makers = [i for i, width in zip(inputs, widths, strict=True) for _ in range(width)]
-    return LastEstimator(inputs, _group_blocks(program, makers))
+    makers = [i for i in inputs for _ in range(program.nodes[i].type.width)]
+    return LastEstimator(program, inputs, _group_blocks(program, makers))
 
 
-def _find_bottlenecks(
-    program: Program, outputs: Sequence[int]
-) -> Iterable[tuple[int, Sequence[int]]]:
+def _find_bottlenecks(program: Program, outputs: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
     """Yield the nodes that lie on every path from the inputs to the outputs, the last one first.
 
     Each comes with the nodes between it and the previous one.
@@ -107,17 +103,13 @@ def _find_bottlenecks(
             above = []
         frontier.remove(last)
         above.append(last)
-        frontier |= {i for i in program.nodes[last].inputs if _is_rowwise(program.nodes[i])}
-
-
-def _is_rowwise(node: Node) -> bool:
-    return node.type.rowwise
+        frontier |= {i for i in program.nodes[last].inputs if program.nodes[i].type.rowwise}
 
 
 def _find_makers(program: Program, value: int) -> list[int]:
     """Return the node that computes each column of a value, before steps that keep columns."""
     node = program.nodes[value]
-    inputs = [i for i in node.inputs if _is_rowwise(program.nodes[i])]
+    inputs = [i for i in node.inputs if program.nodes[i].type.rowwise]
     if node.op == "concat":
         return [maker for i in node.inputs for maker in _find_makers(program, i)]
     if node.op == "select":
@@ -134,7 +126,7 @@ def _group_blocks(program: Program, makers: Sequence[int]) -> tuple[Block, ...]:
     places: dict[int, list[int]] = {}
     for place, maker in enumerate(makers):
         places.setdefault(maker, []).append(place)
-    names: Mapping[int, str] = {i: name for name, i in program.inputs.items()}
+    names = {i: name for name, i in program.inputs.items()}
     blocks = []
     for maker, columns in places.items():
         nodes = program.find_needed([maker])
@@ -144,59 +136,50 @@ def _group_blocks(program: Program, makers: Sequence[int]) -> tuple[Block, ...]:
 
 
 FEATURES = "transform"
-"""Output name of `features`."""
 
 CONFIDENCE = "score"
 """Output name of a small model's confidence."""
 
 SHUFFLED = "{} (shuffled)"
-"""Name pattern of the second copy of an input in `shuffled`."""
+"""Name pattern of the second copy of an input in `build_shuffled_model`."""
 
 
-def features(program: Program, last: LastEstimator, places: Sequence[int]) -> Program:
-    """Return a program for some columns of the last estimator's matrix, maybe as sparse rows
-    (`ir/csr.py`)."""
-    b = Builder(program.nodes)
+def build_feature_program(last: LastEstimator, places: Sequence[int]) -> Program:
+    """Return a program for some columns of the matrix, maybe as sparse rows (`ir/csr.py`)."""
+    b = Builder(last.program.nodes)
     return push_selection(b.build({FEATURES: _select_columns(b, _build_matrix(b, last), places)}))
 
 
-def shuffled(program: Program, last: LastEstimator, places: Sequence[int]) -> Program:
+def build_shuffled_model(last: LastEstimator, places: Sequence[int]) -> Program:
     """Return the model with some columns computed from other rows.
 
     It has each input twice: under its name, and as `SHUFFLED` for the columns at `places`.
     """
-    b = Builder(program.nodes)
+    b = Builder(last.program.nodes)
     copies: dict[int, Value] = {}
-    for i in program.find_needed(last.values):
-        node = program.nodes[i]
+    for i in last.program.find_needed(last.values):
+        node = last.program.nodes[i]
         if node.op == "input":
             copies[i] = b.input_of(node, SHUFFLED.format(node.attrs["name"]))
         elif node.type.rowwise:
             arguments = [copies.get(j, b.value(j)) for j in node.inputs]
             copies[i] = copy_retyped(b, node, arguments)
     matrix, shuffled_matrix = _build_matrix(b, last), b.concat([copies[i] for i in last.values])
+    moved = sorted(places)
     unchanged = sorted(set(range(matrix.type.width)) - set(places))
-    mixed = b.concat(
-        [_select_columns(b, matrix, unchanged), _select_columns(b, shuffled_matrix, sorted(places))]
-        if unchanged
-        else [shuffled_matrix]
-    )
-    order = np.argsort([*unchanged, *sorted(places)])
-    return _rebuild_end(b, program, last, _select_columns(b, mixed, order))
+    mixed = shuffled_matrix
+    if unchanged:
+        halves = (matrix, unchanged), (shuffled_matrix, moved)
+        mixed = b.concat([_select_columns(b, x, columns) for x, columns in halves])
+    order = np.argsort([*unchanged, *moved])
+    return _rebuild_end(b, last, _select_columns(b, mixed, order))
 
 
-def with_estimator(
-    program: Program, last: LastEstimator, places: Sequence[int], estimator: Any, sparse: bool
+def append_estimator(
+    last: LastEstimator, places: Sequence[int], estimator: Any, sparse: bool
 ) -> tuple[Builder, Outputs]:
-    """Append a fitted estimator of some columns to the model's nodes.
-
-    Args:
-        sparse: whether it was fitted on sparse rows.
-
-    Raises:
-        UnsupportedModelError: sqlml does not import its class, or it predicts nothing.
-    """
-    b = Builder(program.nodes)
+    """Append an estimator that was fitted to some columns, maybe as sparse rows, to the model."""
+    b = Builder(last.program.nodes)
     matrix = _select_columns(b, _build_matrix(b, last), places)
     outputs = import_onto(estimator, replace(Frame.from_value(b, matrix), sparse=sparse))
     if not isinstance(outputs, Outputs):
@@ -210,12 +193,13 @@ def _build_matrix(b: Builder, last: LastEstimator) -> Value:
 
 def _select_columns(b: Builder, x: Value, places: Sequence[int] | Array) -> Value:
     indices = np.asarray(places, np.int64)
-    whole = np.array_equal(indices, np.arange(x.type.width))
-    return x if whole else b.op("select", x, indices=indices)
+    is_complete = np.array_equal(indices, np.arange(x.type.width))
+    return x if is_complete else b.op("select", x, indices=indices)
 
 
-def _rebuild_end(b: Builder, program: Program, last: LastEstimator, matrix: Value) -> Program:
+def _rebuild_end(b: Builder, last: LastEstimator, matrix: Value) -> Program:
     """Return the model with another matrix for its last estimator."""
+    program = last.program
     values: dict[int, Value] = {}
     first = 0
     for i in last.values:
@@ -231,27 +215,28 @@ def _rebuild_end(b: Builder, program: Program, last: LastEstimator, matrix: Valu
     return b.build(outputs, program.labels)
 
 
-ROWS = 8_192
-"""Upper bound on the rows of a time measurement."""
-
 ROUNDS = 3
-"""Runs of a time measurement, of which the fastest counts."""
+
+_TIMED_ROWS = 8_192
+
+Rows = Mapping[str, Array]
+"""Input of a Program -> its values, (n,)."""
 
 
-def answers(program: Program, output: str, rows: Mapping[str, Array]) -> Array:
+def compute_output(program: Program, output: str, rows: Rows) -> Array:
     """Return an output (n, k) for some rows; labels are indices of the model's classes."""
     return _scorer(program)._score(output, _model_inputs(program, rows), {})
 
 
-def row_ns(program: Program, output: str, rows: Mapping[str, Array]) -> float:
+def measure_row_ns(program: Program, output: str, rows: Rows) -> float:
     """Measure the nanoseconds per row of one output on one thread."""
-    inputs = {name: values[:ROWS] for name, values in _model_inputs(program, rows).items()}
+    inputs = {name: v[:_TIMED_ROWS] for name, v in _model_inputs(program, rows).items()}
     n = len(next(iter(inputs.values())))
     scorer = _scorer(program)
-    return best_of(lambda: scorer._score(output, inputs, {"threads": 1})) / n
+    return time_fastest(lambda: scorer._score(output, inputs, {"threads": 1})) / n
 
 
-def best_of(work: Callable[[], Any]) -> float:
+def time_fastest(work: Callable[[], Any]) -> float:
     """Return the nanoseconds of the fastest of several runs, after one that may compile."""
     durations = []
     with wait_for_kernels():
@@ -268,49 +253,37 @@ def _scorer(program: Program) -> Scorer:
     return Scorer(unnamed, unnamed.features, {})
 
 
-def _model_inputs(program: Program, rows: Mapping[str, Array]) -> dict[str, Array]:
+def _model_inputs(program: Program, rows: Rows) -> dict[str, Array]:
     return {name: np.asarray(rows[name]) for name in program.inputs}
 
 
-Rows = Mapping[str, Array]
-"""Input of a Program -> its values, (n,)."""
-
-_BLOCK_ROWS = 256
-"""Rows that are computed at a time."""
-
-
-def feature_matrix(program: Program, last: LastEstimator, places: Sequence[int], rows: Rows) -> Any:
-    """Return some columns of the last estimator's matrix: an array (n, k), or a sparse scipy
-    matrix."""
-    blocks = list(_run_in_blocks(_compile_features(program, last, places), rows))
+def compute_features(last: LastEstimator, places: Sequence[int], rows: Rows) -> Any:
+    """Return some columns of the matrix: an array (n, k), or a sparse scipy matrix."""
+    blocks = list(_run_in_blocks(_compile_features(last, places), rows))
     if not isinstance(blocks[0], Csr):
         return np.concatenate(blocks)
     from scipy import sparse  # scikit-learn and the boosters depend on it.
 
-    matrix = sparse.vstack(
-        [sparse.csr_matrix((p.data, p.indices, p.indptr), shape=p.shape) for p in blocks],
-        format="csr",
-    )
+    parts = [sparse.csr_matrix((p.data, p.indices, p.indptr), shape=p.shape) for p in blocks]
+    matrix = sparse.vstack(parts, format="csr")
     matrix.eliminate_zeros()
     return matrix
 
 
-def feature_ns(program: Program, last: LastEstimator, places: Sequence[int], rows: Rows) -> float:
-    """Measure the nanoseconds per row to compute some columns."""
-    compiled = _compile_features(program, last, places)
-    sample = {name: values[:ROWS] for name, values in rows.items()}
+def measure_feature_ns(last: LastEstimator, places: Sequence[int], rows: Rows) -> float:
+    compiled = _compile_features(last, places)
+    sample = {name: values[:_TIMED_ROWS] for name, values in rows.items()}
     n = len(next(iter(sample.values())))
-    return best_of(lambda: sum(1 for _ in _run_in_blocks(compiled, sample))) / n
+    return time_fastest(lambda: sum(1 for _ in _run_in_blocks(compiled, sample))) / n
 
 
-def _compile_features(program: Program, last: LastEstimator, places: Sequence[int]) -> Compiled:
-    return load_backend("native").compile(features(program, last, places))
+def _compile_features(last: LastEstimator, places: Sequence[int]) -> Compiled:
+    return load_backend("native").compile(build_feature_program(last, places))
 
 
-def _run_in_blocks(compiled: Compiled, rows: Rows) -> Iterator[Any]:
-    """Yield the features of some rows, block by block."""
+def _run_in_blocks(compiled: Compiled, rows: Rows, size: int = 256) -> Iterator[Any]:
     inputs = {name: rows[name] for name in compiled.program.inputs}
     n = len(next(iter(inputs.values())))
-    for start in range(0, n, _BLOCK_ROWS):
-        block = {name: values[start : start + _BLOCK_ROWS] for name, values in inputs.items()}
+    for start in range(0, n, size):
+        block = {name: values[start : start + size] for name, values in inputs.items()}
         yield compiled.run(block, (FEATURES,))[FEATURES]

@@ -1,15 +1,16 @@
-"""Learn the small models of cascades and of top-K filters (Willump, algorithm 1 and section 4.2).
+"""Learn the small models of cascades and of top-K filters (Willump, sections 4.1 and 4.2).
 
 Both try several sets of cheap features, train a small model on each, bound its errors on held-out
-rows, and choose the one with the least expected time.
+rows, and choose the one with the least expected time. The loss of a stored small model can be
+measured on other rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,34 +18,80 @@ from sqlml.catalog.small_models import Cascade, CascadeFacts, FeatureGroup, Filt
 from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
 from sqlml.passes.order import run
-from sqlml.training.cascades.candidates import (
-    BUDGETS,
-    HELD_OUT_SHARE,
-    LEAST_GAIN,
-    Candidates,
-    Harm,
-    find_candidates,
-    split,
+from sqlml.training.cascades.feature_groups import NO_SOURCES, Group, Sources, find_feature_groups
+from sqlml.training.cascades.last_estimator import (
+    CONFIDENCE,
+    SHUFFLED,
+    LastEstimator,
+    Rows,
+    build_shuffled_model,
+    compute_output,
+    find_last_estimator,
+    measure_feature_ns,
+    measure_row_ns,
 )
-from sqlml.training.cascades.feature_groups import NO_SOURCES, Sources
-from sqlml.training.cascades.last_estimator import CONFIDENCE, Rows, answers, row_ns
 from sqlml.training.cascades.recipe import Recipe
-from sqlml.training.cascades.small_model import confident, small_classifier, small_scorer
+from sqlml.training.cascades.small_model import (
+    reject_uncertain_labels,
+    train_small_classifier,
+    train_small_scorer,
+)
 from sqlml.training.cascades.threshold import (
     FEWEST,
     LEVEL,
     TRIALS,
-    lowest_threshold,
+    find_lowest_threshold,
+    find_smallest_ratio,
+    most_loss,
     rows_needed,
-    smallest_ratio,
 )
 from sqlml.types import Array
+
+BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+"""Costs of a small model's features that are tried, relative to those of all features."""
+
+HELD_OUT_SHARE = 0.25
 
 FILTER_HELD_OUT = 0.5
 """Share of the rows that a filter is not trained on: queries over many tables are tried on them."""
 
 LEAST_ROWS = 20
 """Rows of a table on which a query is tried, for each of the k best."""
+
+LEAST_GAIN = 1.05
+"""Minimum speedup; a smaller one may be noise in the measurements."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearningTask:
+    """A model, and the rows of a query from which a small model beside it is learned.
+
+    recipe: of the small model. rows: input of the model -> (n,) values. sources: the expensive
+    parts of the query. base_ns: nanoseconds per row of the query besides `sources` and the model.
+    """
+
+    program: Program
+    recipe: Recipe
+    rows: Rows
+    query: str
+    sources: Sources = NO_SOURCES
+    base_ns: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RankingGoal:
+    """The queries that a filter is for, and their precision.
+
+    output, column: the score that queries order by. chosen: the class of the score as SQL writes
+    it. k: the most rows that a query may ask for. precision: the share of them that must be right.
+    """
+
+    output: str
+    column: int
+    chosen: str
+    k: int
+    precision: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,40 +102,17 @@ class NoGain:
     groups: tuple[FeatureGroup, ...]
 
 
-def learn_cascade(
-    program: Program,
-    recipe: Recipe,
-    rows: Rows,
-    labels: Array,
-    *,
-    query: str,
-    label: str,
-    loss: float,
-    sources: Sources = NO_SOURCES,
-    base_ns: float = 0.0,
-    seed: int = 0,
-) -> Cascade | NoGain:
+def learn_cascade(task: LearningTask, labels: Array, label: str, loss: float) -> Cascade | NoGain:
     """Return the cascade with the least expected time that loses at most `loss` of accuracy.
 
-    The expected time differs from Willump's equation 1: the full model computes the small one's
-    features again, so that the rows left to it pay for both.
-
-    Args:
-        rows: input of the model -> (n,) values.
-        labels: (n,) int, the index of each row's true label among the model's.
-        query: the source of the rows.
-        label: the column of labels in the query.
-        loss: of accuracy, for example 0.001.
-        base_ns: nanoseconds per row of the query besides `sources` and the model.
-
-    Raises:
-        ConfigError: all features belong to one group, or there are too few rows.
-        UnsupportedModelError, MissingDependencyError: no small model can be trained.
+    The labels, from the column `label`, are (n,) indices of each row's true label among the
+    model's. The expected time differs from Willump's equation 1: the full model computes the small
+    one's features again, so that the rows left to it pay for both.
     """
     level = 1 - (1 - LEVEL) / len(BUDGETS)
     needed = rows_needed(loss, level)
-    random = np.random.default_rng(seed)
-    positions = split(labels.size, random)
+    random = np.random.default_rng(task.seed)
+    positions = _split(labels.size, HELD_OUT_SHARE, random)
     train_labels, held_out_labels = (labels[side] for side in positions)
     if held_out_labels.size < needed:
         raise ConfigError(
@@ -98,33 +122,27 @@ def learn_cascade(
         )
 
     def make_harm(train_rows: Rows) -> Harm:
-        accuracy = _is_correct(program, train_rows, train_labels).mean()
+        accuracy = _is_correct(task.program, train_rows, train_labels).mean()
         return lambda model, of: float(accuracy - _is_correct(model, of, train_labels).mean())
 
-    candidates = find_candidates(program, rows, positions, sources, random, make_harm)
-    full_correct = _is_correct(program, candidates.held_out_rows, held_out_labels)
-    full_ns = _measure_full_model(program, "label", candidates)
-    learned = []
-    for chosen in candidates:
-        small = small_classifier(
-            program,
-            candidates.last,
-            candidates.places(chosen),
-            recipe,
-            candidates.train_rows,
-            train_labels,
+    candidates = _find_candidates(task, "label", positions, random, make_harm)
+    held_out_rows = candidates.held_out_rows
+    full_correct = _is_correct(task.program, held_out_rows, held_out_labels)
+
+    def learn(chosen: frozenset[int]) -> Cascade | None:
+        places, train_rows = candidates.places(chosen), candidates.train_rows
+        small = train_small_classifier(
+            candidates.last, places, task.recipe, train_rows, train_labels
         )
         small = run(small)
-        confidence = answers(small, CONFIDENCE, candidates.held_out_rows)[:, 0]
-        small_correct = _is_correct(small, candidates.held_out_rows, held_out_labels)
-        threshold = lowest_threshold(confidence, small_correct, full_correct, loss, level)
+        confidence = compute_output(small, CONFIDENCE, held_out_rows)[:, 0]
+        small_correct = _is_correct(small, held_out_rows, held_out_labels)
+        threshold = find_lowest_threshold(confidence, small_correct, full_correct, loss, level)
         if threshold is None:
-            continue
-        small = run(confident(small, threshold.confidence, program.labels))
-        small_ns = row_ns(small, "label", candidates.train_rows) + candidates.source_ns(chosen)
-        rest_ns = (1 - threshold.confident) * (full_ns - candidates.source_ns(chosen))
+            return None
+        small = run(reject_uncertain_labels(small, threshold.confidence, task.program.labels))
+        rest_ns = candidates.full_ns - candidates.source_ns(chosen)
         facts = CascadeFacts(
-            query=query,
             label=label,
             accuracy_loss=loss,
             threshold=threshold.confidence,
@@ -132,126 +150,199 @@ def learn_cascade(
             accuracy=float(full_correct.mean()),
             loss=threshold.loss,
             most_loss=threshold.most_loss,
-            trained=train_labels.size,
-            held_out=held_out_labels.size,
-            exact_ns=base_ns + full_ns,
-            expected_ns=base_ns + small_ns + rest_ns,
-            groups=_describe_groups(candidates, chosen),
+            **candidates.facts(chosen, small, "label", (1 - threshold.confident) * rest_ns),
         )
-        learned.append(Cascade(small, facts))
+        return Cascade(small, facts)
+
+    learned = [cascade for chosen in candidates if (cascade := learn(chosen)) is not None]
     return _choose_fastest(learned, candidates, "no small model is sure enough of any row")
 
 
-def learn_filter(
-    program: Program,
-    recipe: Recipe,
-    rows: Rows,
-    *,
-    query: str,
-    output: str,
-    column: int,
-    chosen: str,
-    k: int,
-    precision: float,
-    sources: Sources = NO_SOURCES,
-    base_ns: float = 0.0,
-    seed: int = 0,
-) -> TopKFilter | NoGain:
+def learn_filter(task: LearningTask, goal: RankingGoal) -> TopKFilter | NoGain:
     """Return the filter with the least expected time whose top-K queries are precise enough.
 
-    Its small model is trained on the full model's scores instead of labels, because only the
-    agreement of the two rankings matters.
-
-    Args:
-        recipe: of a regression.
-        rows: input of the model -> (n,) values.
-        query: the source of the rows.
-        output, column: the score that queries order by.
-        chosen: the class of the score as SQL writes it.
-        k: the most rows that a query may ask for.
-        precision: the share of these rows that must be right.
-        base_ns: nanoseconds per row of the query besides `sources` and the model.
-
-    Raises:
-        ConfigError: all features belong to one group, or there are too few rows.
-        UnsupportedModelError, MissingDependencyError: no small model can be trained.
+    Its small model, a regression, is trained on the full model's scores instead of labels, because
+    only the agreement of the two rankings matters.
     """
-    n = len(next(iter(rows.values())))
-    random = np.random.default_rng(seed)
-    positions = train, held_out = split(n, random, FILTER_HELD_OUT)
-    table_rows = max(LEAST_ROWS * k, held_out.size // TRIALS)
-    if held_out.size < FEWEST * table_rows:
+    n, k = len(next(iter(task.rows.values()))), goal.k
+    random = np.random.default_rng(task.seed)
+    positions = _split(n, FILTER_HELD_OUT, random)
+    held_out_count = positions[1].size
+    table_rows = max(LEAST_ROWS * k, held_out_count // TRIALS)
+    if held_out_count < FEWEST * table_rows:
         raise ConfigError(
             f"{n:,} rows are too few to try top-{k} queries: {FEWEST} tables of {LEAST_ROWS * k:,} "
             f"rows are held out for that; give at least {2 * FEWEST * LEAST_ROWS * k:,} rows"
         )
 
     def score(model: Program, of: Rows) -> Array:
-        return np.asarray(answers(model, output, of)[:, column], np.float64)
+        return np.asarray(compute_output(model, goal.output, of)[:, goal.column], np.float64)
 
     def make_harm(train_rows: Rows) -> Harm:
-        scores = score(program, train_rows)
+        scores = score(task.program, train_rows)
         return lambda model, of: float(np.mean((score(model, of) - scores) ** 2))
 
-    candidates = find_candidates(program, rows, positions, sources, random, make_harm)
-    train_scores = score(program, candidates.train_rows)
-    full_scores = score(program, candidates.held_out_rows)
-    full_ns = _measure_full_model(program, output, candidates)
-    learned = []
-    for groups in candidates:
-        small = small_scorer(
-            program,
-            candidates.last,
-            candidates.places(groups),
-            recipe,
-            candidates.train_rows,
-            train_scores,
+    candidates = _find_candidates(task, goal.output, positions, random, make_harm)
+    train_rows, held_out_rows = candidates.train_rows, candidates.held_out_rows
+    train_scores, full_scores = (score(task.program, of) for of in (train_rows, held_out_rows))
+
+    def learn(chosen: frozenset[int]) -> TopKFilter:
+        places = candidates.places(chosen)
+        small = run(
+            train_small_scorer(candidates.last, places, task.recipe, train_rows, train_scores)
         )
-        small = run(small)
-        small_scores = answers(small, CONFIDENCE, candidates.held_out_rows)[:, 0]
-        ratio = smallest_ratio(
-            small_scores, full_scores, k=k, rows=table_rows, precision=precision, random=random
+        small_scores = compute_output(small, CONFIDENCE, held_out_rows)[:, 0]
+        ratio = find_smallest_ratio(
+            small_scores, full_scores, k=k, rows=table_rows, precision=goal.precision, random=random
         )
-        small_ns = row_ns(small, CONFIDENCE, candidates.train_rows) + candidates.source_ns(groups)
         remaining = min(ratio.ratio * k / table_rows, 1.0)
         facts = FilterFacts(
-            query=query,
-            output=output,
-            column=column,
-            chosen=chosen,
-            k=k,
-            precision=precision,
+            **asdict(goal),
             ratio=ratio.ratio,
             rows=table_rows,
             trials=ratio.trials,
             failures=ratio.failures,
             low=ratio.interval[0],
             high=ratio.interval[1],
-            trained=train.size,
-            held_out=held_out.size,
-            exact_ns=base_ns + full_ns,
-            expected_ns=base_ns + small_ns + remaining * full_ns,
-            groups=_describe_groups(candidates, groups),
+            **candidates.facts(chosen, small, CONFIDENCE, remaining * candidates.full_ns),
         )
-        learned.append(TopKFilter(small, facts))
-    return _choose_fastest(learned, candidates, "no features are cheap enough")
+        return TopKFilter(small, facts)
+
+    return _choose_fastest(map(learn, candidates), candidates, "no features are cheap enough")
+
+
+def _split(n: int, share: float, random: np.random.Generator) -> tuple[Array, Array]:
+    order = random.permutation(n)
+    held_out_count = round(n * share)
+    return np.sort(order[held_out_count:]), np.sort(order[:held_out_count])
 
 
 def _is_correct(model: Program, rows: Rows, labels: Array) -> Array:
     """Return which of a classifier's predictions equal the labels, (n,) bool."""
-    return np.asarray(answers(model, "label", rows)[:, 0] == labels)
+    return np.asarray(compute_output(model, "label", rows)[:, 0] == labels)
 
 
-def _measure_full_model(program: Program, output: str, candidates: Candidates) -> float:
-    """Return the nanoseconds per row of the full model and of all sources of the query."""
-    sources = candidates.sources
-    return row_ns(program, output, candidates.train_rows) + sources.cost(sources.costs)
+Harm = Callable[[Program, Rows], float]
+"""The loss of a model that reads some features from other rows."""
 
 
-def _describe_groups(
-    candidates: Candidates, chosen: frozenset[int] = frozenset()
-) -> tuple[FeatureGroup, ...]:
-    return tuple(group.facts(i in chosen) for i, group in enumerate(candidates.groups))
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Groups of a model's features (Willump, 4.1.2), and the sets of groups that are worth a try.
+
+    train_rows, held_out_rows: the rows to train on, and those held out. sizes: their numbers.
+    full_ns: nanoseconds per row of the full model and all sources.
+    """
+
+    task: LearningTask
+    last: LastEstimator
+    groups: tuple[Group, ...]
+    train_rows: Rows
+    held_out_rows: Rows
+    sizes: tuple[int, int]
+    full_ns: float
+
+    def __iter__(self) -> Iterator[frozenset[int]]:
+        """Yield distinct sets of groups, neither empty nor complete, of the largest importance in a
+        budget."""
+        costs = [group.cost for group in self.groups]
+        importances = [group.importance for group in self.groups]
+        budgets = (share * sum(costs) for share in BUDGETS)
+        for chosen in dict.fromkeys(choose_most_important(costs, importances, b) for b in budgets):
+            if 0 < len(chosen) < len(self.groups):
+                yield chosen
+
+    def places(self, chosen: frozenset[int]) -> list[int]:
+        return sorted(place for i in chosen for place in self.groups[i].places)
+
+    def source_ns(self, chosen: frozenset[int]) -> float:
+        needed = frozenset[str]().union(*(self.groups[i].sources for i in chosen))
+        return self.task.sources.cost(needed)
+
+    def facts(
+        self, chosen: frozenset[int], small: Program, output: str, rest_ns: float
+    ) -> dict[str, Any]:
+        """Return the facts of a small model that cascades and filters have in common.
+
+        The small model computes `output`, and the full model takes `rest_ns` per row for the rest.
+        """
+        small_ns = measure_row_ns(small, output, self.train_rows) + self.source_ns(chosen)
+        trained, held_out = self.sizes
+        return {
+            "query": self.task.query,
+            "trained": trained,
+            "held_out": held_out,
+            "exact_ns": self.task.base_ns + self.full_ns,
+            "expected_ns": self.task.base_ns + small_ns + rest_ns,
+            "groups": self.describe_groups(chosen),
+        }
+
+    def describe_groups(self, chosen: frozenset[int] = frozenset()) -> tuple[FeatureGroup, ...]:
+        return tuple(group.facts(i in chosen) for i, group in enumerate(self.groups))
+
+
+def _find_candidates(
+    task: LearningTask,
+    output: str,
+    positions: tuple[Array, Array],
+    random: np.random.Generator,
+    make_harm: Callable[[Rows], Harm],
+) -> Candidates:
+    """Group the features, and measure the groups' costs and importances on the rows to train on.
+
+    The held-out rows do not influence which groups are tried, so that results on them are unbiased.
+    `output` is computed with a small model. `make_harm` returns the loss of a model on given rows.
+    """
+    train_rows, held_out_rows = (
+        {name: values[side] for name, values in task.rows.items()} for side in positions
+    )
+    last = find_last_estimator(task.program)
+
+    def cost(places: Sequence[int]) -> float:
+        return measure_feature_ns(last, places, train_rows)
+
+    groups = find_feature_groups(last, task.sources, cost)
+    if len(groups) < 2:
+        raise ConfigError(
+            f"all features of the model are computed together ({groups[0].name}), so that no small "
+            "model can do without some"
+        )
+    sizes = (positions[0].size, positions[1].size)
+    order = random.permutation(sizes[0])
+    shuffled_rows = {SHUFFLED.format(name): values[order] for name, values in train_rows.items()}
+    rows, harm = {**train_rows, **shuffled_rows}, make_harm(train_rows)
+    groups = tuple(
+        replace(g, importance=harm(build_shuffled_model(last, g.places), rows)) for g in groups
+    )
+    full_ns = measure_row_ns(task.program, output, train_rows) + task.sources.cost(
+        task.sources.costs
+    )
+    return Candidates(task, last, groups, train_rows, held_out_rows, sizes, full_ns)
+
+
+def choose_most_important(
+    costs: Sequence[float], importances: Sequence[float], budget: float
+) -> frozenset[int]:
+    """Return the indices of the items with the largest total importance within a budget.
+
+    A 0/1 knapsack (Willump, 4.1.3) by dynamic programming over the undominated sets (Nemhauser and
+    Ullmann, 1969). Items without cost are always included, and useless ones never.
+
+    >>> sorted(choose_most_important([48, 30, 22, 0], [5.0, 3.0, 3.0, 0.1], 60))
+    [1, 2, 3]
+    """
+    free = frozenset(i for i, cost in enumerate(costs) if cost <= 0)
+    best: list[tuple[float, float, frozenset[int]]] = [(0.0, 0.0, free)]
+    for i, (cost, importance) in enumerate(zip(costs, importances, strict=True)):
+        if i in free or importance <= 0:
+            continue
+        extended = [(c + cost, w + importance, s | {i}) for c, w, s in best if c + cost <= budget]
+        merged, best, largest = sorted([*best, *extended], key=lambda b: (b[0], -b[1])), [], -1.0
+        for candidate in merged:
+            if candidate[1] > largest:
+                best.append(candidate)
+                largest = candidate[1]
+    return best[-1][2]
 
 
 _SmallModel = TypeVar("_SmallModel", Cascade, TopKFilter)
@@ -262,13 +353,59 @@ def _choose_fastest(
 ) -> _SmallModel | NoGain:
     """Return the small model with the least expected time, or the reason why none gains enough.
 
-    Args:
-        failure: the reason if no small model was learned.
+    The reason is `failure` if no small model was learned.
     """
     fastest = min(learned, key=lambda small: small.facts.expected_ns, default=None)
     if fastest is None:
-        return NoGain(failure, _describe_groups(candidates))
+        return NoGain(failure, candidates.describe_groups())
     if fastest.facts.gain < LEAST_GAIN:
         reason = f"a query would take {1 / fastest.facts.gain:.2f} of the time without it"
-        return NoGain(reason, _describe_groups(candidates))
+        return NoGain(reason, candidates.describe_groups())
     return fastest
+
+
+@dataclass(frozen=True, slots=True)
+class RealLoss:
+    """Errors of a small model on some rows.
+
+    rows: their number. loss: of accuracy, or the share of the best K rows that are missing.
+    allowed: the promised loss. differing: predictions that differ from the full model's. agrees:
+    the loss is not significantly larger than promised.
+    """
+
+    rows: int
+    loss: float
+    allowed: float
+    differing: int
+    agrees: bool
+
+
+def measure_cascade_loss(program: Program, cascade: Cascade, rows: Rows, labels: Array) -> RealLoss:
+    """Measure the decrease of a model's accuracy with its cascade.
+
+    `labels` are (n,) int, the index of each row's true label among the model's.
+    """
+    small = compute_output(cascade.small, "label", rows)[:, 0]
+    full = compute_output(program, "label", rows)[:, 0]
+    combined = np.where(small < 0, full, small)
+    lost = int(((full == labels) & (combined != labels)).sum())
+    won = int(((full != labels) & (combined == labels)).sum())
+    n, allowed = labels.size, cascade.facts.accuracy_loss
+    differing = int((combined != full).sum())
+    agrees = -most_loss(won, lost, n) <= allowed  # The lower bound of the loss.
+    return RealLoss(n, (lost - won) / n, allowed, differing, agrees)
+
+
+def measure_filter_loss(program: Program, top_k_filter: TopKFilter, rows: Rows) -> RealLoss:
+    """Measure the share of a model's best K rows that its filter leaves out."""
+    facts = top_k_filter.facts
+    full = compute_output(program, facts.output, rows)[:, facts.column]
+    small_scores = compute_output(top_k_filter.small, CONFIDENCE, rows)[:, 0]
+    k = min(facts.k, full.size)
+    share = facts.ratio * facts.k / facts.rows
+    count = max(math.ceil(facts.ratio * facts.k), math.ceil(share * full.size))
+    remaining = np.argsort(-small_scores, kind="stable")[:count]
+    least = np.partition(full, -k)[-k]  # Rows that tie with the k-th are as good.
+    missed = k - min(k, int((full[remaining] >= least).sum()))
+    allowed = 1 - facts.precision
+    return RealLoss(full.size, missed / k, allowed, missed, k - missed >= facts.precision * k)

@@ -15,7 +15,6 @@ import numpy as np
 from sqlml.errors import MissingDependencyError, UnsupportedModelError
 from sqlml.importers.registry import COMPOSITES, IMPORTERS, class_path
 
-_JSON_TYPES = (type(None), bool, int, float, str)
 _LIBRARIES = ("sklearn", "xgboost", "lightgbm", "catboost")
 """Packages whose estimators follow scikit-learn's conventions."""
 
@@ -32,11 +31,6 @@ class Recipe:
 
     @classmethod
     def of(cls, stored: Any) -> Recipe:
-        """Return the recipe from its stored form (`to_dict`).
-
-        Raises:
-            UnsupportedModelError: the stored form is damaged.
-        """
         try:
             path, parameters = stored["class"], stored["parameters"]
         except (TypeError, KeyError):
@@ -46,22 +40,19 @@ class Recipe:
         return cls(path, parameters)
 
     def regression(self) -> Recipe:
-        """Return the recipe of the corresponding regression; a regression's recipe is its own.
-
-        Raises:
-            UnsupportedModelError: no regression corresponds to it.
-        """
-        name = self.path.rpartition(".")[2]
+        """Return the recipe of the corresponding regression; a regression's recipe is its own."""
+        module, _, name = self.path.rpartition(".")
+        if name in _LINEAR_CLASSIFIERS:
+            return Recipe("sklearn.linear_model._ridge.Ridge", {})
         path = _REGRESSIONS.get(name, self.path)
+        if name.removesuffix("Classifier") in _RENAMED:
+            path = f"{module}.{name.replace('Classifier', 'Regressor')}"
         if path == self.path and ("Classifier" in name or name in _NO_REGRESSION):
             raise UnsupportedModelError(f"no regression is known that is like a {name}")
-        if path == _RIDGE and path != self.path:
-            return Recipe(path, {})
         parameters = {k: v for k, v in self.parameters.items() if k not in _CLASS_PARAMETERS}
         return Recipe(path, MappingProxyType(parameters))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form that the catalog stores."""
         return {"class": self.path, "parameters": dict(self.parameters)}
 
     def estimator(self) -> Any:
@@ -119,43 +110,35 @@ def extract_recipe(model: Any) -> Recipe | None:
     }
     changed = {}
     for name, value in parameters.items():
-        if name in _RUN_PARAMETERS or _equals_default(value, defaults.get(name)):
-            continue
-        stored_value = _to_json_value(value)
-        if stored_value is _UNSUPPORTED:
-            return None
-        changed[name] = stored_value
-    return Recipe(path, MappingProxyType(changed))
+        default = defaults.get(name)
+        is_default = type(value) is type(default) and (value is default or bool(value == default))
+        if name not in _RUN_PARAMETERS and not is_default:
+            changed[name] = value
+    try:
+        return Recipe(path, MappingProxyType(_to_json_value(changed)))
+    except TypeError:
+        return None
 
 
-_RIDGE = "sklearn.linear_model._ridge.Ridge"
+_LINEAR_CLASSIFIERS = frozenset(
+    "BernoulliNB ComplementNB LinearSVC LogisticRegression LogisticRegressionCV MultinomialNB "
+    "PassiveAggressiveClassifier Perceptron RidgeClassifier RidgeClassifierCV SGDClassifier".split()
+)
+
+_RENAMED = frozenset(
+    "CatBoost DecisionTree ExtraTree ExtraTrees GradientBoosting HistGradientBoosting LGBM MLP "
+    "RandomForest XGB XGBRF".split()
+)
+"""Classifiers whose regression is named alike, in the same module."""
 
 _REGRESSIONS: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(
-            "BernoulliNB ComplementNB LinearSVC LogisticRegression LogisticRegressionCV "
-            "MultinomialNB PassiveAggressiveClassifier Perceptron RidgeClassifier "
-            "RidgeClassifierCV SGDClassifier".split(),
-            _RIDGE,
-        ),
         "SVC": "sklearn.svm._classes.SVR",
         "NuSVC": "sklearn.svm._classes.NuSVR",
-        "RandomForestClassifier": "sklearn.ensemble._forest.RandomForestRegressor",
-        "ExtraTreesClassifier": "sklearn.ensemble._forest.ExtraTreesRegressor",
-        "GradientBoostingClassifier": "sklearn.ensemble._gb.GradientBoostingRegressor",
-        "HistGradientBoostingClassifier": "sklearn.ensemble._hist_gradient_boosting."
-        "gradient_boosting.HistGradientBoostingRegressor",
-        "DecisionTreeClassifier": "sklearn.tree._classes.DecisionTreeRegressor",
-        "ExtraTreeClassifier": "sklearn.tree._classes.ExtraTreeRegressor",
-        "MLPClassifier": "sklearn.neural_network._multilayer_perceptron.MLPRegressor",
         "KNeighborsClassifier": "sklearn.neighbors._regression.KNeighborsRegressor",
-        "XGBClassifier": "xgboost.sklearn.XGBRegressor",
-        "XGBRFClassifier": "xgboost.sklearn.XGBRFRegressor",
-        "LGBMClassifier": "lightgbm.sklearn.LGBMRegressor",
-        "CatBoostClassifier": "catboost.core.CatBoostRegressor",
     }
 )
-"""Class name of a classifier -> the path of the corresponding regression."""
+"""Class name of another classifier -> the path of the corresponding regression."""
 
 _NO_REGRESSION = frozenset("CategoricalNB GaussianNB NearestCentroid".split())
 
@@ -196,8 +179,6 @@ _QUIET: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 """Package -> parameters that keep its estimators from writing files and output."""
 
-_UNSUPPORTED: Any = object()
-
 
 def _find_last_estimator(model: Any) -> Any:
     """Return the last step of a pipeline, the final estimator of a stack, and so on recursively."""
@@ -206,9 +187,8 @@ def _find_last_estimator(model: Any) -> Any:
         if isinstance(steps, list) and steps:
             model = steps[-1][1]
             continue
-        inner = next(
-            (getattr(model, n, None) for n in _INNER_ESTIMATORS if getattr(model, n, None)), None
-        )
+        candidates = filter(None, (getattr(model, name, None) for name in _INNER_ESTIMATORS))
+        inner = next(candidates, None)
         if inner is None:
             return model
         model = inner
@@ -218,18 +198,14 @@ _INNER_ESTIMATORS = ("best_estimator_", "final_estimator_", "classifier_")
 """Attributes in which searches, stacks and encoders of classes hold their predicting estimator."""
 
 
-def _equals_default(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and bool(value == default or value is default)
-
-
 def _to_json_value(value: Any) -> Any:
-    """Return a parameter's value as JSON represents it, or `_UNSUPPORTED`."""
+    """Return a parameter's value as JSON represents it; a TypeError says that it cannot."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, list | tuple):
-        items = [_to_json_value(item) for item in value]
-        return _UNSUPPORTED if any(item is _UNSUPPORTED for item in items) else items
+        return [_to_json_value(item) for item in value]
     if isinstance(value, dict):
-        mapping = {str(key): _to_json_value(item) for key, item in value.items()}
-        return _UNSUPPORTED if any(item is _UNSUPPORTED for item in mapping.values()) else mapping
-    return value if isinstance(value, _JSON_TYPES) else _UNSUPPORTED
+        return {str(key): _to_json_value(item) for key, item in value.items()}
+    if value is not None and not isinstance(value, bool | int | float | str):
+        raise TypeError(f"a {type(value).__name__} cannot be stored")
+    return value

@@ -24,20 +24,17 @@ from sqlml.training.cascades.last_estimator import (
     CONFIDENCE,
     LastEstimator,
     Rows,
-    feature_matrix,
-    with_estimator,
+    append_estimator,
+    compute_features,
 )
 from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Array, Labels
 
 
-def closed_form(path: str, parameters: Mapping[str, Any], matrix: Any, target: Array) -> Any:
-    """Fit an estimator by a formula, or return None if there is none.
+def fit_closed_form(path: str, parameters: Mapping[str, Any], matrix: Any, target: Array) -> Any:
+    """Fit scikit-learn's class at `path` by a formula, or return None if there is none.
 
-    Args:
-        path: of scikit-learn's class.
-        matrix: (n, k), an array.
-        target: (n,) numbers, or codes of classes from 0.
+    The matrix is (n, k), and the target (n,) numbers, or codes of classes from 0.
     """
     fit = CLOSED_FORMS.get(path)
     if fit is None or not isinstance(matrix, np.ndarray):
@@ -110,7 +107,6 @@ def _fit_bernoulli(
 
 
 def _sum_by_class(x: Array, y: Array) -> Array:
-    """Return the (classes, k) sums of the rows of each class."""
     return np.array([x[y == c].sum(axis=0) for c in range(int(y.max()) + 1)])
 
 
@@ -132,66 +128,43 @@ CLOSED_FORMS: Mapping[str, Callable[..., dict[str, Any]]] = MappingProxyType(
 """scikit-learn's class -> its fit: (n, k) float64, (n,), parameters -> attributes."""
 
 
-def small_classifier(
-    program: Program,
-    last: LastEstimator,
-    places: Sequence[int],
-    recipe: Recipe,
-    rows: Rows,
-    labels: Array,
+def train_small_classifier(
+    last: LastEstimator, places: Sequence[int], recipe: Recipe, rows: Rows, labels: Array
 ) -> Program:
     """Train a classifier of the same labels on the columns at `places`.
 
-    Its outputs are `label`, an index of the model's labels, and `CONFIDENCE`.
-
-    Args:
-        rows: to train on.
-        labels: (n,) int, the index of each row's label among the model's.
-
-    Raises:
-        UnsupportedModelError: it cannot be trained, or sqlml cannot import it.
-        MissingDependencyError: its library is not installed.
+    Its outputs are `label`, an index of the model's labels, and `CONFIDENCE`. `labels` are (n,)
+    such indices.
     """
-    matrix = feature_matrix(program, last, places, rows)
     present, codes = np.unique(labels, return_inverse=True)
-    estimator = _fit_estimator(recipe, matrix, codes)
-    b, outputs = with_estimator(
-        program, last, places, estimator, not isinstance(matrix, np.ndarray)
-    )
+    b, outputs = _append_fitted(last, places, recipe, rows, codes)
     label = outputs.values["label"]
-    if present.size < len(program.labels[0]) or not np.array_equal(
-        present, np.arange(present.size)
-    ):
+    if not np.array_equal(present, np.arange(len(last.program.labels[0]))):
         label = b.op("reshape", b.op("take", present.astype(np.int64)[:, None], label), shape=(1,))
     return verify(b.build({"label": label, CONFIDENCE: _confidence(b, outputs)}))
 
 
-def small_scorer(
-    program: Program,
-    last: LastEstimator,
-    places: Sequence[int],
-    recipe: Recipe,
-    rows: Rows,
-    scores: Array,
+def train_small_scorer(
+    last: LastEstimator, places: Sequence[int], recipe: Recipe, rows: Rows, scores: Array
 ) -> Program:
-    """Train a regression of `scores` (n,) on the columns at `places`, with the output `CONFIDENCE`.
-
-    Raises:
-        UnsupportedModelError, MissingDependencyError: as `small_classifier`.
-    """
-    matrix = feature_matrix(program, last, places, rows)
-    estimator = _fit_estimator(recipe, matrix, scores)
-    b, outputs = with_estimator(
-        program, last, places, estimator, not isinstance(matrix, np.ndarray)
-    )
+    """Train a regression of `scores` (n,) on the columns at `places`, with output `CONFIDENCE`."""
+    b, outputs = _append_fitted(last, places, recipe, rows, scores)
     return verify(b.build({CONFIDENCE: b.cast(outputs.values["label"], "float64")}))
+
+
+def _append_fitted(
+    last: LastEstimator, places: Sequence[int], recipe: Recipe, rows: Rows, target: Array
+) -> tuple[Builder, Outputs]:
+    matrix = compute_features(last, places, rows)
+    estimator = _fit_estimator(recipe, matrix, target)
+    return append_estimator(last, places, estimator, sparse=not isinstance(matrix, np.ndarray))
 
 
 def _fit_estimator(recipe: Recipe, matrix: Any, target: Array) -> Any:
     try:
         estimator = recipe.estimator()
     except MissingDependencyError:
-        fitted = closed_form(recipe.path, recipe.parameters, matrix, target)
+        fitted = fit_closed_form(recipe.path, recipe.parameters, matrix, target)
         if fitted is None:
             raise
         return fitted
@@ -208,8 +181,7 @@ def _fit_estimator(recipe: Recipe, matrix: Any, target: Array) -> Any:
 
 
 def _confidence(b: Builder, outputs: Outputs) -> Value:
-    """Return a classifier's confidence: its largest probability, or the size of its largest
-    score."""
+    """Return a classifier's largest probability, or the size of its largest score."""
     if "proba" in outputs.values:
         return b.cast(b.op("max", outputs.values["proba"], axis=1), "float64")
     if "score" not in outputs.values:
@@ -222,7 +194,9 @@ def _confidence(b: Builder, outputs: Outputs) -> Value:
     return b.cast(confidence, "float64")
 
 
-def confident(small: Program, threshold: float, labels: tuple[Labels, ...]) -> Program:
+def reject_uncertain_labels(
+    small: Program, threshold: float, labels: tuple[Labels, ...]
+) -> Program:
     """Return a small classifier whose label is -1 unless its confidence exceeds `threshold`."""
     b = Builder(small.nodes)
     label, confidence = (b.value(small.outputs[name]) for name in ("label", CONFIDENCE))

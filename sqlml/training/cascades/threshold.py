@@ -16,12 +16,6 @@ import numpy as np
 
 from sqlml.types import Array
 
-# Exact intervals of a share that was counted in trials (Clopper and Pearson, 1934).
-#
-# An interval is two-sided, of 95%: the true share lies below it in at most 2.5% of all samples,
-# and above it in as many.
-
-
 LEVEL = 0.95
 
 
@@ -37,15 +31,13 @@ def interval(successes: int, trials: int, level: float = LEVEL) -> tuple[float, 
 
 
 def least_share(successes: int, trials: int, tail: float) -> float:
-    """Return the bound below which the true share lies in at most the share `tail` of all
-    samples."""
+    """Return the bound that exceeds the true share in at most the share `tail` of all samples."""
     return 1 - most_share(trials - successes, trials, tail)
 
 
 @lru_cache(maxsize=4096)
 def most_share(successes: int, trials: int, tail: float) -> float:
-    """Return the bound above which the true share lies in at most the share `tail` of all
-    samples."""
+    """Return the bound that the true share exceeds in at most the share `tail` of all samples."""
     if successes >= trials:
         return 1.0
     return _find_root(lambda p: tail - at_most(successes, trials, p))
@@ -113,30 +105,26 @@ class Threshold:
     most_loss: float
 
 
-def lowest_threshold(
+def find_lowest_threshold(
     confidence: Array, small_right: Array, full_right: Array, loss: float, level: float = LEVEL
 ) -> Threshold | None:
     """Return the lowest threshold whose loss of accuracy is at most `loss`, or None.
 
     Thresholds are tried in descending order, and the first that may lose more ends the search. A
     wrong one is therefore returned with a probability of at most (1 - level) / 2, however many are
-    tried.
-
-    Args:
-        confidence: (n,) of the small model on held-out rows.
-        small_right, full_right: (n,) bool, which predictions are correct.
+    tried. The arguments are (n,) confidences of the small model, and which predictions are correct.
     """
     n = confidence.size
     order = np.argsort(-confidence, kind="stable")
     order = order[: n - int(np.isnan(confidence).sum())]  # NaN is sorted last.
-    sorted_confidence = confidence[order]
-    if not sorted_confidence.size:
+    if not order.size:
         return None
     lost = np.cumsum((full_right & ~small_right)[order])
     won = np.cumsum((small_right & ~full_right)[order])
-    ends = np.flatnonzero(
-        np.append(sorted_confidence[1:] < sorted_confidence[:-1], True)
-    )  # Equal confidences share a threshold.
+    sorted_confidence = confidence[order]
+    # The threshold below a row. Rows of equal confidence share one.
+    thresholds = np.append(sorted_confidence[1:], np.nextafter(sorted_confidence[-1], -np.inf))
+    ends = np.flatnonzero(thresholds < sorted_confidence)
     if ends.size > STEPS:
         ends = ends[np.linspace(0, ends.size - 1, STEPS).astype(int)]
     lowest = None
@@ -144,12 +132,8 @@ def lowest_threshold(
         most = most_loss(int(lost[end]), int(won[end]), n, level)
         if most > loss:
             break
-        below = float(
-            sorted_confidence[end + 1]
-            if end + 1 < sorted_confidence.size
-            else np.nextafter(sorted_confidence[end], -np.inf)
-        )
-        lowest = Threshold(below, (int(end) + 1) / n, (int(lost[end]) - int(won[end])) / n, most)
+        difference = int(lost[end]) - int(won[end])
+        lowest = Threshold(float(thresholds[end]), (int(end) + 1) / n, difference / n, most)
     return lowest
 
 
@@ -182,8 +166,7 @@ FEWEST = 72
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The rows that a filter leaves: the full model ranks the best `ratio` * K rows of the small
-    one.
+    """The share of rows that a filter leaves to the full model: the small one's best `ratio` * K.
 
     trials: the queries that were tried. failures: those with too little precision. interval: of the
     share with sufficient precision.
@@ -195,7 +178,7 @@ class Ratio:
     interval: tuple[float, float]
 
 
-def smallest_ratio(
+def find_smallest_ratio(
     small: Array,
     full: Array,
     *,
@@ -210,21 +193,20 @@ def smallest_ratio(
     95%. The queries are tried on disjoint tables of `rows` rows. Willump draws the tables at
     random, but then all of them have the same best rows, and one lucky draw decides them all.
 
-    Args:
-        small, full: (n,) scores of both models for held-out rows; n is at least `FEWEST` * rows.
+    `small` and `full` are (n,) scores of both models for held-out rows, with n at least `FEWEST` *
+    rows.
     """
     trials = min(small.size // rows, TRIALS)
     tables = random.permutation(small.size)[: trials * rows].reshape(trials, rows)
     needed = math.ceil(precision * k)
-    ranks = np.sort([rank_needed(small[table], full[table], k, needed) for table in tables])
+    ranks = np.sort([find_needed_rank(small[table], full[table], k, needed) for table in tables])
     rank = float(ranks[trials - 1 - max(most_failures(trials), 0)])
     failed = int((ranks > rank).sum())
     return Ratio(max(rank / k, 1.0), trials, failed, interval(trials - failed, trials))
 
 
-def rank_needed(small: Array, full: Array, k: int, needed: int) -> int:
-    """Return how many of the small model's best rows contain `needed` of the full model's best
-    `k`."""
+def find_needed_rank(small: Array, full: Array, k: int, needed: int) -> int:
+    """Return how many of the best rows by `small` contain `needed` of the best `k` by `full`."""
     k = min(k, full.size)
     needed = min(needed, k)
     least = np.partition(full, -k)[-k]  # Rows that tie with the k-th are as good.

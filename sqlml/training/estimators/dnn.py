@@ -41,7 +41,6 @@ ACTIVATIONS: Mapping[str, type[nn.Module]] = MappingProxyType(
         "tanh": nn.Tanh,
     }
 )
-"""Name -> the activation function of the hidden layers."""
 
 OPTIMIZERS: Mapping[str, Any] = MappingProxyType(
     {
@@ -52,7 +51,6 @@ OPTIMIZERS: Mapping[str, Any] = MappingProxyType(
         "sgd": torch.optim.SGD,
     }
 )
-"""Name -> the optimizer's class in torch."""
 
 MEMORY = ("all", "sublinear")
 """The activations that training stores: all, or at sqrt(n) of n layers."""
@@ -61,21 +59,15 @@ OnRound = Callable[[float, float | None], None]
 """Called after each epoch with the losses on the fitted and on the held-out rows."""
 
 _SCORED_ROWS = 65_536
-"""Rows that are scored at a time."""
 
 
 class MultilayerPerceptron(nn.Module):
     """Hidden layers, each with an activation and dropout, and an output layer.
 
-    Args:
-        inputs: the number of columns.
-        outputs: the number of outputs per row.
-        hidden_units: widths of the hidden layers.
-        activation: a name in ACTIVATIONS.
-        dropout: share of a hidden layer's outputs that a training step omits.
-        memory: "all" stores all activations in training. "sublinear" stores those at about sqrt(n)
-            of n hidden layers and recomputes the others (Chen et al., "Training Deep Nets with
-            Sublinear Memory Cost").
+    `dropout` is the share of a hidden layer's outputs that a training step omits. With the memory
+    "sublinear", training stores the activations of about sqrt(n) of n hidden layers and recomputes
+    the others (Chen et al., "Training Deep Nets with Sublinear Memory Cost"); with "all", it stores
+    all.
     """
 
     def __init__(
@@ -120,15 +112,12 @@ class _Rows(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.y)
 
-    def __getitem__(self, places: Any) -> Any:
-        X = _to_tensor(self.X[places])
-        return (X if self.weight is None else {"X": X, "weight": self.weight[places]}), self.y[
-            places
-        ]
+    def __getitem__(self, indices: Any) -> Any:
+        X, y = _to_tensor(self.X[indices]), self.y[indices]
+        return (X if self.weight is None else {"X": X, "weight": self.weight[indices]}), y
 
 
 def _to_tensor(X: Any) -> Any:
-    """Return rows as a dense float32 tensor."""
     dense = X.toarray() if issparse(X) else np.asarray(X)
     return torch.from_numpy(np.ascontiguousarray(dense, np.float32))
 
@@ -143,7 +132,6 @@ class _Net(NeuralNet):  # type: ignore[misc]
     """A network whose loss is weighted by the weights of the rows."""
 
     def get_loss(self, y_pred: Any, y_true: Any, X: Any = None, training: bool = False) -> Any:
-        """Return the loss of a batch."""
         predictions = y_pred.squeeze(-1) if y_pred.shape[-1] == 1 else y_pred
         if not isinstance(X, dict):
             return self.criterion_(predictions, y_true)
@@ -162,19 +150,14 @@ class _RoundCallback(Callback):  # type: ignore[misc]
     Ctrl-C.
     """
 
-    def __init__(self, on_round: OnRound | None, patience: int | None) -> None:
-        self.on_round = on_round
-        self.patience = patience
+    def __init__(self, epochs: Epochs, stops_early: bool) -> None:
+        self.on_round = epochs.on_round
+        self.patience = epochs.patience if stops_early else None
         self.before = 0
         self.best: tuple[float, int, Any] | None = None
 
     def on_epoch_end(self, net: Any, **_: Any) -> None:
-        """Report an epoch that has ended.
-
-        Raises:
-            _StopTraining: `patience` epochs brought no improvement.
-            ConfigError: the loss is not finite.
-        """
+        """Report an epoch, and end the training after `patience` epochs without improvement."""
         epoch, last = self.before + len(net.history), net.history[-1]
         if not np.isfinite(last["train_loss"]):
             raise ConfigError(
@@ -193,7 +176,7 @@ class _RoundCallback(Callback):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
-class Epochs:
+class Segment:
     """A segment of a training that may be interrupted between segments.
 
     number: of the segment, which seeds its random draws. count: of epochs. state: `state_` of the
@@ -205,21 +188,30 @@ class Epochs:
     state: bytes | None
 
 
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """The course of a training.
+
+    patience: epochs without improvement on the held-out rows after which the best epoch is
+    restored. segment: the epochs to fit; None for all.
+    """
+
+    patience: int | None = None
+    on_round: OnRound | None = None
+    segment: Segment | None = None
+
+
+_ALL_EPOCHS = Epochs()
+
+
 class _DNN(BaseEstimator):  # type: ignore[misc]
     """The common part of both networks.
 
-    Args:
-        hidden_units: widths of the hidden layers.
-        activation: of the hidden layers, see ACTIVATIONS.
-        dropout: share of a hidden layer's outputs that a training step omits.
-        optimizer: see OPTIMIZERS. lr: its learning rate. weight_decay: its penalty on squared
-            weights.
-        batch_size: rows of a step. max_epochs: passes over all rows.
-        memory: see MultilayerPerceptron.
-        random_state: seeds the initial weights, the order of rows, and dropout.
-
-    Attributes:
-        module_: the trained MultilayerPerceptron.
+    hidden_units: widths of the hidden layers. activation, optimizer: names in ACTIVATIONS and
+    OPTIMIZERS. dropout, memory: as in MultilayerPerceptron. lr, weight_decay: the learning rate,
+    and the penalty on squared weights. batch_size: rows of a step. max_epochs: passes over all
+    rows. random_state: seeds the initial weights, the order of rows, and dropout. module_: the
+    trained MultilayerPerceptron.
     """
 
     WORDS: ClassVar[Mapping[str, Collection[str]]] = MappingProxyType(
@@ -252,17 +244,11 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def _check(self) -> None:
-        """Reject invalid parameters with the names of the options.
-
-        Raises:
-            ConfigError: a parameter has an invalid value.
-        """
+        """Reject invalid parameters with the names of the options."""
         for name, allowed in self.WORDS.items():
-            value = getattr(self, name)
+            value, words = getattr(self, name), ", ".join(allowed)
             if value not in allowed:
-                raise ConfigError(
-                    f"option {name} must be one of {', '.join(allowed)}, not {value!r}"
-                )
+                raise ConfigError(f"option {name} must be one of {words}, not {value!r}")
         widths = list(self.hidden_units)
         if not all(type(w) is int and 0 < w <= 1 << 16 for w in widths) or len(widths) > 1024:
             raise ConfigError(
@@ -274,18 +260,10 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"option dropout must be from 0 to below 1, not {self.dropout!r}")
 
-    def _fit(
-        self,
-        parts: Sequence[_Rows],
-        outputs: int,
-        criterion: Any,
-        patience: int | None,
-        on_round: OnRound | None,
-        epochs: Epochs | None,
-    ) -> None:
+    def _fit(self, datasets: Sequence[_Rows], outputs: int, criterion: Any, epochs: Epochs) -> None:
         self._check()
-        data, *held_out = parts
-        rounds = _RoundCallback(on_round, patience if held_out else None)
+        (data, *held_out), segment = datasets, epochs.segment
+        rounds = _RoundCallback(epochs, stops_early=bool(held_out))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             net = _Net(
@@ -312,42 +290,35 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
             )
             net.initialize()
             net.notify("on_train_begin", X=data, y=None)
-            if epochs is not None:
-                torch.manual_seed(self.random_state + epochs.number)
-                if epochs.state is not None:
-                    state = torch.load(io.BytesIO(epochs.state), weights_only=True)
+            if segment is not None:
+                torch.manual_seed(self.random_state + segment.number)
+                if segment.state is not None:
+                    state = torch.load(io.BytesIO(segment.state), weights_only=True)
                     net.module_.load_state_dict(state["module"])
                     net.optimizer_.load_state_dict(state["optimizer"])
                     rounds.before, rounds.best = state["epochs"], state["best"]
             with suppress(_StopTraining):  # Unlike fit, fit_loop does not catch Ctrl-C.
-                net.fit_loop(data, epochs=self.max_epochs if epochs is None else epochs.count)
-        if epochs is not None:
-            self.state_ = _serialize(
-                module=net.module_.state_dict(),
-                optimizer=net.optimizer_.state_dict(),
-                epochs=rounds.before + len(net.history),
-                best=rounds.best,
-            )
+                net.fit_loop(data, epochs=self.max_epochs if segment is None else segment.count)
+        if segment is not None:
+            state = {
+                "module": net.module_.state_dict(),
+                "optimizer": net.optimizer_.state_dict(),
+                "epochs": rounds.before + len(net.history),
+                "best": rounds.best,
+            }
+            content = io.BytesIO()
+            torch.save(state, content)
+            self.state_ = content.getvalue()
         if rounds.best is not None:
             net.module_.load_state_dict(rounds.best[2])
         self.module_ = copy.deepcopy(net.module_).eval()
         self.n_features_in_ = data.X.shape[1]
 
     def _scores(self, X: Any) -> Any:
-        """Return the (n, outputs) tensor of the network's outputs."""
         with torch.inference_mode():
-            count = X.shape[0]
-            blocks = [
-                self.module_(_to_tensor(X[row : row + _SCORED_ROWS]))
-                for row in range(0, max(count, 1), _SCORED_ROWS)
-            ]
+            starts = range(0, max(X.shape[0], 1), _SCORED_ROWS)
+            blocks = [self.module_(_to_tensor(X[row : row + _SCORED_ROWS])) for row in starts]
             return torch.cat(blocks)
-
-
-def _serialize(**state: Any) -> bytes:
-    content = io.BytesIO()
-    torch.save(state, content)
-    return content.getvalue()
 
 
 class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
@@ -363,21 +334,11 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
         y: Any,
         sample_weight: Any = None,
         held_out: tuple[Any, Any, Any] | None = None,
-        patience: int | None = None,
-        told: OnRound | None = None,
-        epochs: Epochs | None = None,
+        epochs: Epochs = _ALL_EPOCHS,
     ) -> Self:
-        """Fit to rows X (n, k) with classes y (n,).
+        """Fit to rows X (n, k) with classes y (n,) and weights (n,).
 
-        Args:
-            sample_weight: (n,) weights of the rows, or None.
-            held_out: rows, classes and weights for early stopping, or None.
-            patience: epochs without improvement on them after which the best epoch is restored.
-            told: see OnRound.
-            epochs: only this segment of the training; None for all epochs.
-
-        Raises:
-            ConfigError: a parameter has an invalid value.
+        `held_out` are rows, classes and weights for early stopping.
         """
         self.classes_ = np.unique(np.asarray(y))
         is_binary = len(self.classes_) == 2
@@ -388,9 +349,7 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
 
         datasets = [rows(X, y, sample_weight), *([rows(*held_out)] if held_out else [])]
         criterion = nn.BCEWithLogitsLoss if is_binary else nn.CrossEntropyLoss
-        self._fit(
-            datasets, 1 if is_binary else len(self.classes_), criterion, patience, told, epochs
-        )
+        self._fit(datasets, 1 if is_binary else len(self.classes_), criterion, epochs)
         return self
 
     def predict_proba(self, X: Any) -> Array:
@@ -422,15 +381,9 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
         y: Any,
         sample_weight: Any = None,
         held_out: tuple[Any, Any, Any] | None = None,
-        patience: int | None = None,
-        told: OnRound | None = None,
-        epochs: Epochs | None = None,
+        epochs: Epochs = _ALL_EPOCHS,
     ) -> Self:
-        """Fit to rows X (n, k) with numbers y (n,); see `DNNClassifier.fit`.
-
-        Raises:
-            ConfigError: a parameter has an invalid value.
-        """
+        """Fit to rows X (n, k) with numbers y (n,); see `DNNClassifier.fit`."""
         targets = np.asarray(y, np.float64)
         mean = float(np.average(targets, weights=sample_weight))
         spread = float(np.sqrt(np.average((targets - mean) ** 2, weights=sample_weight))) or 1.0
@@ -440,7 +393,7 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
             return _Rows(X, scaled.astype(np.float32), weight)
 
         datasets = [rows(X, targets, sample_weight), *([rows(*held_out)] if held_out else [])]
-        self._fit(datasets, 1, nn.MSELoss, patience, told, epochs)
+        self._fit(datasets, 1, nn.MSELoss, epochs)
         last = self.module_.last
         with torch.no_grad():
             last.weight.mul_(spread)

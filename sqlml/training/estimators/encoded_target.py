@@ -18,7 +18,6 @@ from sqlml.types import Array
 
 
 def _has_method(method: str) -> Callable[[Any], bool]:
-    """Return a test of whether the inner classifier has a method."""
     return lambda model: hasattr(getattr(model, "classifier_", model.classifier), method)
 
 
@@ -34,22 +33,15 @@ class EncodedTargetClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
         self.classifier = classifier
 
     def fit(self, X: Any, y: Any, **parameters: Any) -> Self:
-        """Fit a clone of the classifier.
-
-        Args:
-            X: the classifier's input.
-            y: (n,) labels.
-            parameters: of the classifier's fit.
-        """
+        """Fit a clone of the classifier to its input and (n,) labels."""
         self.classes_, codes = np.unique(np.asarray(y), return_inverse=True)
         self.classifier_ = clone(self.classifier).fit(X, codes, **parameters)
         return self
 
     def predict(self, X: Any) -> Array:
         """Return (n,) labels."""
-        labels: Array = self.classes_[
-            np.asarray(self.classifier_.predict(X)).reshape(-1).astype(int)
-        ]
+        codes = np.asarray(self.classifier_.predict(X)).reshape(-1).astype(int)
+        labels: Array = self.classes_[codes]
         return labels
 
     @available_if(_has_method("predict_proba"))  # type: ignore[untyped-decorator]
@@ -66,10 +58,8 @@ class EncodedTargetClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
 
     @property
     def feature_names_in_(self) -> Any:
-        """The names of the columns that the classifier was fitted to."""
         return self.classifier_.feature_names_in_
 
     @property
     def n_features_in_(self) -> Any:
-        """The number of columns that the classifier was fitted to."""
         return self.classifier_.n_features_in_

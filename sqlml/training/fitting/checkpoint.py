@@ -29,10 +29,7 @@ from sqlml.importers.xgboost.document import read_document
 from sqlml.importers.xgboost.forest import compact
 from sqlml.training.options.request import Request
 from sqlml.training.progress import TrainingLog
-from sqlml.training.row_store import Blocks, Part, blocks_of
-
-MIN_SEGMENT = 10
-"""Minimum number of trees in a segment; later segments have a quarter of the trees so far."""
+from sqlml.training.row_store import Blocks, Part, read_blocks
 
 _HEADER = b"sqlml training 1\n"
 _DIGEST_BYTES = 32
@@ -61,12 +58,7 @@ class Checkpoint:
     def of(cls, folder: str, identity: str, parts: Iterable[Part | None]) -> Checkpoint:
         """Return the checkpoint of a training in a folder, and create the folder.
 
-        Args:
-            identity: the statement and its options.
-            parts: the rows; different rows have a different file.
-
-        Raises:
-            ConfigError: others can write to the folder, or it cannot be created.
+        The file depends on `identity`, the statement with its options, and on the rows.
         """
         digest = sha256(identity.encode())
         for part in parts:
@@ -76,8 +68,7 @@ class Checkpoint:
         return cls(Path(folder) / f"training-{digest.hexdigest()[:32]}.checkpoint")
 
     def load(self) -> Saved | None:
-        """Return the saved content; None if there is none, it is damaged, or the file is not the
-        user's."""
+        """Return the saved content; None if it is missing, damaged, or not the user's file."""
         try:
             content = own_files.read(self.path)
         except OSError:
@@ -94,37 +85,24 @@ class Checkpoint:
             return None
 
     def save(self, saved: Saved) -> None:
-        """Replace the saved content atomically.
-
-        Raises:
-            ConfigError: the disk is full, or the folder is not writable.
-        """
+        """Replace the saved content atomically."""
         head = json.dumps({"metric": saved.metric, "losses": saved.losses}).encode()
         body = _HEADER + head + b"\n" + saved.content
         try:
             own_files.replace(self.path, body + sha256(body).digest())
         except OSError as error:
-            raise ConfigError(
-                f"option checkpoint: cannot write to {str(self.path.parent)!r}: {error}"
-            ) from error
+            folder = str(self.path.parent)
+            raise ConfigError(f"option checkpoint: cannot write to {folder!r}: {error}") from error
 
     def remove(self) -> None:
-        """Remove the file once the training is finished."""
         # A killed process may also leave an incomplete file with a longer name.
         for path in self.path.parent.glob(f"{self.path.name}*"):
             path.unlink(missing_ok=True)
 
 
 def _make_private(folder: str) -> None:
-    """Create a folder that nobody else can write to.
-
-    Raises:
-        ConfigError: it cannot be created, or others can write to it.
-    """
     if not hasattr(os, "geteuid"):
-        raise ConfigError(
-            "option checkpoint: Windows does not tell who can write to a folder; leave it out"
-        )
+        raise ConfigError("leave out checkpoint: Windows does not tell who can write to a folder")
     try:
         own_files.make_private(Path(folder))
     except own_files.SharedFolderError as error:
@@ -151,10 +129,10 @@ class ModelFormat:
     dump: Callable[[Any], bytes]
     load: Callable[[bytes], Any]
     growth: float = 0.25
-    least: int = MIN_SEGMENT
+    least: int = 10
 
 
-Segment = Callable[[int, int, Any], Any]
+FitSegment = Callable[[int, int, Any], Any]
 """Number of a segment, rounds to fit, the model so far (None at first) -> the model with these
 rounds, or with fewer if training stopped early."""
 
@@ -163,17 +141,15 @@ def fit_in_segments(
     checkpoint: Checkpoint | None,
     log: TrainingLog,
     rounds: int,
-    segment: Segment,
+    fit_segment: FitSegment,
     model_format: ModelFormat,
 ) -> Any:
-    """Fit all rounds of a model: at once without a checkpoint, otherwise from the last saved
-    segment.
+    """Fit all rounds of a model: at once, or with a checkpoint from the last saved segment on.
 
-    A damaged checkpoint is ignored. The log receives the rounds that are fitted, and those that are
-    restored.
+    A damaged checkpoint is ignored. The log receives all rounds, fitted or restored.
     """
     if checkpoint is None:
-        return segment(0, rounds, None)
+        return fit_segment(0, rounds, None)
     model = None
     saved = checkpoint.load()
     if saved is not None and is_readable(model_format.package, saved.content):
@@ -186,14 +162,14 @@ def fit_in_segments(
         if start != len(log.rounds):
             break  # Training had stopped early.
         try:
-            content = model_format.dump(segment(number, end - start, model))
+            content = model_format.dump(fit_segment(number, end - start, model))
         except Exception as error:
             if not resumes or isinstance(error, SqlmlError):
                 raise
             # The library refuses to continue from this content, so training starts over.
             log.rounds.clear()
             checkpoint.remove()
-            return fit_in_segments(checkpoint, log, rounds, segment, model_format)
+            return fit_in_segments(checkpoint, log, rounds, fit_segment, model_format)
         resumes = False
         losses = tuple((r.loss, r.eval_loss) for r in log.rounds)
         checkpoint.save(Saved(log.metric, losses, content))
@@ -237,12 +213,10 @@ def read_content(package: bytes, content: bytes) -> Generator[bytes, bytes, None
 def split_rounds(rounds: int, growth: float, least: int) -> Iterator[tuple[int, int, int]]:
     """Yield (number, start, end) of the segments of a number of rounds.
 
+    A segment has a length of `growth` times the rounds before it, and of at least `least`.
+
     >>> list(split_rounds(25, 0.25, 10))
     [(0, 0, 10), (1, 10, 20), (2, 20, 25)]
-
-    Args:
-        growth: the length of a segment relative to the rounds before it.
-        least: the minimum length of a segment.
     """
     start = number = 0
     while start < rounds:
@@ -261,16 +235,11 @@ def _read_arrays(part: Part) -> Iterator[Any]:
 
             yield hash_pandas_object(block, index=False).to_numpy()
         else:
-            yield from blocks_of(block)
+            yield from read_blocks(block)
     yield from (values for values in (part.y, part.weight, part.group) if values is not None)
 
 
 def _parse_loss(value: Any) -> float | None:
-    """Return a saved loss.
-
-    Raises:
-        TypeError: it is not a number or None.
-    """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise TypeError(f"{value!r} is not a loss")
     return value

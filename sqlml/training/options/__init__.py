@@ -7,6 +7,6 @@ Read first: `request.py`, the sequence of checks; `sqlml_options.py`, the table 
 options; `estimator_parameters.py`, the parameters of the libraries. `splits.py` has the rules by
 which rows are held out.
 
-To add an option, add it to `OWN` (`sqlml_options.py`) and to `Request.from_sqlml_options`, and
-document it in docs/reference.
+To add an option, add it to `TRAINING_OPTIONS` (`sqlml_options.py`) and to
+`Request.from_sqlml_options`, and document it in docs/reference.
 """

@@ -21,9 +21,6 @@ from sqlml.parsing.statements import Call
 from sqlml.suggestions import closest
 from sqlml.training.model_types import Trainer
 
-WIDE_RATIO = 10
-"""Ratio of the ends of a range from which its logarithm is searched."""
-
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -35,7 +32,7 @@ class Range:
     @property
     def is_wide(self) -> bool:
         """Return whether the logarithm is searched."""
-        return self.low > 0 and self.high / self.low >= WIDE_RATIO
+        return self.low > 0 and self.high / self.low >= 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,6 @@ SearchSpace = Range | Candidates
 
 
 def parse_search(name: str, call: Call) -> SearchSpace:
-    """Return the search space that an option's call describes.
-
-    Raises:
-        ConfigError: the function is unknown, or has other arguments.
-    """
     arguments = call.arguments
     if call.name == "hparam_range":
         numbers = [n for n in arguments if isinstance(n, int | float) and not isinstance(n, bool)]
@@ -70,7 +62,6 @@ def parse_search(name: str, call: Call) -> SearchSpace:
 
 
 MONOTONE_OPTIONS = ("monotone_constraints", "monotone_constraint", "monotonic_cst", "mc")
-"""The libraries' names for monotone constraints."""
 
 Constraints = tuple[int, ...] | tuple[tuple[str, int], ...]
 """Directions of a prediction: 1 if it may only rise with a feature, -1 if it may only fall, 0 if
@@ -87,12 +78,6 @@ def parse_constraints(option: str, value: Any) -> Constraints:
 
     >>> parse_constraints("monotone_constraints", "(1, 0)"), parse_constraints("m", [["age", -1]])
     ((1, 0), (('age', -1),))
-
-    Args:
-        option: the name in the statement, for errors.
-
-    Raises:
-        ConfigError: the value is not a list of constraints.
     """
     items: Any = value
     if isinstance(value, str) and re.fullmatch(r"\s*\(?[\s\d,+-]*\)?\s*", value):
@@ -121,14 +106,9 @@ def order_constraints(
     """Arrange the monotone constraints among an estimator's parameters by its columns.
 
     Args:
-        library: the package of the estimator.
         query: the features in the order of the query.
         columns: the feature of each column of the estimator; None for one without constraint.
         numbers: the features that are numbers.
-
-    Raises:
-        ConfigError: the number of constraints differs from that of the features, or a constraint is
-            on an unknown column or a category.
     """
     ordered_parameters = dict(parameters)
     for option in MONOTONE_OPTIONS:
@@ -145,7 +125,6 @@ def order_constraints(
 def _constraints_by_name(
     option: str, constraints: Constraints, query: Sequence[str], numbers: Collection[str]
 ) -> dict[str, int]:
-    """Return the direction of each feature that has one."""
     by_position = [item for item in constraints if not isinstance(item, tuple)]
     if by_position and len(by_position) != len(query):
         raise ConfigError(
@@ -311,23 +290,14 @@ def _lightgbm_names() -> Mapping[str, str]:
 def check_parameters(
     trainer: Trainer, given: Mapping[str, Any], written: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Convert the values of parameters to the types that the estimator takes.
+    """Convert parameters to the types that the estimator takes.
 
-    Args:
-        written: parameter -> its name in the statement, for errors.
-
-    Raises:
-        ConfigError: a value is of the wrong type, or not allowed.
+    Errors name a parameter as `written` in the statement.
     """
     return {n: _check_parameter(trainer, n, v, written.get(n, n)) for n, v in given.items()}
 
 
 def check_search(trainer: Trainer, name: str, space: SearchSpace, written: str) -> SearchSpace:
-    """Convert a search space to the type of the parameter.
-
-    Raises:
-        ConfigError: as `check_parameters`.
-    """
     if isinstance(space, Candidates):
         return Candidates(tuple(_check_parameter(trainer, name, v, written) for v in space.values))
     kind = _parameter_types(trainer).get(name)
@@ -336,13 +306,12 @@ def check_search(trainer: Trainer, name: str, space: SearchSpace, written: str) 
             f"option {written} must be {_TYPE_NAMES[kind]}: search for it with "
             "hparam_candidates([...])"
         )
-    low, high = space.low, space.high
     if kind is not None:
-        low = _check_parameter(trainer, name, low, written)
-        high = _check_parameter(trainer, name, high, written)
-    elif name in COUNTS:
-        _check_count(name, low, written)
-    return Range(low, high)
+        ends = (space.low, space.high)
+        return Range(*(_check_parameter(trainer, name, end, written) for end in ends))
+    if name in COUNTS:
+        _check_count(name, space.low, written)
+    return space
 
 
 def _check_parameter(trainer: Trainer, name: str, value: Any, written: str) -> Any:
@@ -363,11 +332,7 @@ def _check_parameter(trainer: Trainer, name: str, value: Any, written: str) -> A
 
 
 def _check_words(value: Any, written: str) -> None:
-    """Reject strings that LightGBM would read as several parameters.
-
-    Raises:
-        ConfigError: the value contains one.
-    """
+    """Reject strings that LightGBM would read as several parameters."""
     if isinstance(value, list | tuple):
         for item in value:
             _check_words(item, written)
@@ -398,11 +363,7 @@ COUNTS = frozenset(
 
 
 def _check_count(name: str, value: Any, written: str) -> None:
-    """Reject a count below 1, with which some libraries would train an empty model.
-
-    Raises:
-        ConfigError: the value is below 1.
-    """
+    """Reject a count below 1, with which some libraries would train an empty model."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if written == "pca_explained_variance_ratio":
@@ -413,11 +374,7 @@ def _check_count(name: str, value: Any, written: str) -> None:
 
 
 def _normalize_word(trainer: Trainer, name: str, value: str, written: str) -> str:
-    """Spell a keyword as the library does, since BigQuery writes 'DART', 'RELU' or 'FULL'.
-
-    Raises:
-        ConfigError: the library has no such keyword.
-    """
+    """Spell a keyword as the library does, since BigQuery writes 'DART', 'RELU' or 'FULL'."""
     if trainer.path.endswith(".KMeans") and name == "init":
         if value.lower() == "custom":
             raise ConfigError(
@@ -426,19 +383,18 @@ def _normalize_word(trainer: Trainer, name: str, value: str, written: str) -> st
             )
         value = "k-means++" if value.lower() == "kmeans++" else value
     allowed = _allowed_words(trainer, name)
-    match = next((word for word in allowed if word.lower() == value.lower()), None)
-    if allowed and match is None:
+    for word in allowed:
+        if word.lower() == value.lower():
+            return word
+    if allowed:
         names = ", ".join(sorted(allowed))
         raise ConfigError(f"option {written} must be one of {names}, not {option_text(value)}")
-    if match is not None:
-        return match
     is_upper = trainer.package in ("xgboost", "lightgbm") and value.isupper()
     return value.lower() if is_upper else value
 
 
 def _allowed_words(trainer: Trainer, name: str) -> list[str]:
-    """Return the keywords that a parameter may have; none if it may have others, or they are
-    unknown."""
+    """Return the keywords that a parameter may have; none if others are allowed or unknown."""
     if trainer.package not in ("sklearn", "torch"):
         return []
     kind = trainer.estimator_class()
@@ -485,11 +441,7 @@ def _constraint_types(constraints: Mapping[str, Any]) -> Mapping[str, type]:
     for name, allowed in constraints.items():
         if not isinstance(allowed, list):
             continue
-        kinds = {
-            by_class.get(getattr(constraint, "type", None))
-            for constraint in allowed
-            if constraint is not None
-        }
+        kinds = {by_class.get(getattr(c, "type", None)) for c in allowed if c is not None}
         kinds |= {bool for constraint in allowed if constraint == "boolean"}
         if len(kinds) == 1 and None not in kinds:
             types[name] = typing.cast(type, kinds.pop())

@@ -1,8 +1,8 @@
 """The request of a training statement: its OPTIONS (...), checked and completed before any work.
 
-An option belongs to sqlml (`OWN`), is stored with every model (positive_class, backend, ...), or is
-a parameter of the library's estimator. Other names for them, such as BigQuery's, are in `ALIASES`
-and in `names` of each `Trainer`.
+An option belongs to sqlml (`TRAINING_OPTIONS`), is stored with every model, such as positive_class,
+or is a parameter of the library's estimator. Other names for them, such as BigQuery's, are in
+`ALIASES` and in `names` of each `Trainer`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sqlml.training.model_types import (
     MODEL_TYPES,
     PASS_OPTIONS,
     SUPERVISED,
+    Parameters,
     Task,
     Trainer,
     find_model_type,
@@ -57,14 +58,9 @@ def apply_regularisation(
 ) -> tuple[Trainer, dict[str, Any]]:
     """Return the estimator with the requested regularisation, and the options with its parameters.
 
-    scikit-learn has a class for each kind of linear regression, and one for logistic regression.
-
-    Args:
-        options: without sqlml's own. If one of `PENALTIES` is searched for, they stay in the
-            returned options, because each trial computes its own `penalty_parameters`.
-
-    Raises:
-        ConfigError: a weight is not a number of at least 0.
+    scikit-learn has a class for each kind of linear regression, and one for logistic regression. If
+    one of `PENALTIES` is searched for, all of them stay among the options, because each trial
+    computes its own `penalty_parameters`.
     """
     if model_type not in ("linear_reg", "logistic_reg"):
         return trainer, dict(options)
@@ -77,19 +73,15 @@ def apply_regularisation(
         trainer = _choose_linear_model(trainer, requested, rest)
         if trainer.path.endswith("ElasticNet") and not requested:
             rest.setdefault("alpha", 1.0)
-        if not trainer.path.endswith(_PENALISED):
+        if not trainer.path.endswith(("ElasticNet", "Lasso", "Ridge")):
             weights = {}
     elif rest.get("l1_ratio"):
         rest.setdefault("solver", "saga")
     if searched:
         return trainer, {**rest, **weights, **fixed}
     if weights:
-        parameters = penalty_parameters(trainer.path, fixed)
-        rest = {**parameters, **rest}
+        rest = {**penalty_parameters(trainer.path, fixed), **rest}
     return trainer, rest
-
-
-_PENALISED = ("ElasticNet", "Lasso", "Ridge")
 
 
 def penalty_parameters(path: str, weights: Mapping[str, float]) -> dict[str, Any]:
@@ -109,9 +101,7 @@ def penalty_parameters(path: str, weights: Mapping[str, float]) -> dict[str, Any
     return {"alpha": l1 if path.endswith("Lasso") else l2}
 
 
-def _choose_linear_model(
-    trainer: Trainer, penalties: set[str], options: Mapping[str, Any]
-) -> Trainer:
+def _choose_linear_model(trainer: Trainer, penalties: set[str], options: Parameters) -> Trainer:
     """Return the trainer of the linear regression that has these penalties or options."""
     if len(penalties) == 2 or options.get("l1_ratio") is not None:
         name = "ElasticNet"
@@ -126,26 +116,15 @@ def _choose_linear_model(
 
 
 def check_penalty(name: str, value: Any) -> float:
-    """Return a penalty as a float.
-
-    Raises:
-        ConfigError: it is not a number of at least 0.
-    """
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ConfigError(f"option {name} must be a number of at least 0, not {option_text(value)}")
     return float(value)
 
 
+# Defaults of options.
 NUM_TRIALS = 20
-"""Default number of trials in a search."""
-
 EARLY_STOPPING_ROUNDS = 10
-"""Default number of rounds without improvement on the held-out rows after which boosting stops."""
-
 SEED = 0
-
-ENCODINGS = ("one_hot", "target")
-"""Encodings of categories for estimators that do not support them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,22 +132,15 @@ class Request:
     """The checked options of a training.
 
     Attributes:
-        model_type, task, library, trainer: the model, and the estimator that is trained.
         given: all options of the statement, under sqlml's names.
+        written: name of an option -> its spelling in the statement.
         parameters: of the estimator, under its own names, including the seed.
-        label, weight, group: names of columns.
-        split, seed: decide which rows are held out.
         early_stopping_rounds: None to fit all rounds.
         class_weights: text of a class -> its weight; "balanced"; or None.
         encoding: of categories; None to choose by their number.
-        standardize: whether numbers are scaled for estimators that need it.
-        leaks: "warn" or "error" for a feature that equals the label.
-        searched, num_trials, objective: search spaces by parameter, and the number of trials and
-            the metric of the search.
-        written: name of an option -> its spelling in the statement.
+        searched: parameter -> its search space; `objective` is the metric of the search.
         fixed_penalties: penalties that are not searched for, if others are.
         held_out_for: the error to raise if no rows are held out; None if that is allowed.
-        checkpoint: the folder in which rounds are saved.
         out_of_core: whether rows are read in blocks from a file; None to decide by their size.
         num_workers: workers that train together in Spark; None for one in each executor.
         kept: options that are stored with the model.
@@ -205,18 +177,14 @@ class Request:
     @classmethod
     def from_sqlml_options(
         cls,
-        own: Mapping[str, Any],
+        values: Mapping[str, Any],
         model_type: str,
         task: Task,
         trainer: Trainer,
         given: Mapping[str, Any],
         kept: Collection[str],
     ) -> Request:
-        """Return the request that sqlml's options describe.
-
-        Raises:
-            ConfigError: the options contradict each other.
-        """
+        """Return the request that sqlml's options, with their checked values, describe."""
         return cls(
             model_type,
             task,
@@ -224,28 +192,16 @@ class Request:
             trainer,
             MappingProxyType(dict(given)),
             MappingProxyType({}),
-            label=own.get("label"),
-            weight=own.get("weight"),
-            group=own.get("group"),
-            split=_parse_split(own, task),
-            seed=own.get("seed", SEED),
-            early_stopping_rounds=_early_stopping_rounds(own, trainer),
-            class_weights=parse_class_weights(own.get("class_weights")),
-            encoding=own.get("encoding"),
-            standardize=own.get("standardize", True),
-            leaks=own.get("leaks", "warn"),
-            keep_estimator=own.get("keep_estimator", True),
-            num_trials=own.get("num_trials", 0),
-            objective=own.get("tuning_objective"),
-            checkpoint=own.get("checkpoint"),
-            out_of_core=own.get("out_of_core"),
-            num_workers=own.get("num_workers"),
+            split=_parse_split(values, task),
+            early_stopping_rounds=_early_stopping_rounds(values, trainer),
+            class_weights=parse_class_weights(values.get("class_weights")),
+            objective=values.get("tuning_objective"),
             kept=MappingProxyType({n: v for n, v in given.items() if n in kept}),
+            **{name: values[name] for name in _UNCHANGED_OPTIONS if name in values},
         )
 
     @property
     def has_label(self) -> bool:
-        """Return whether the model learns from a label."""
         return self.task in SUPERVISED
 
     @property
@@ -267,11 +223,7 @@ class Request:
         return frozenset(name for name in named if name is not None)
 
     def trial_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the estimator's parameters for a trial.
-
-        Args:
-            values: of the parameters that are searched for.
-        """
+        """Return the estimator's parameters for a trial with these values of searched ones."""
         estimator_values = {name: value for name, value in values.items() if name not in PENALTIES}
         parameters = {**self.parameters, **check_parameters(self.trainer, estimator_values)}
         if len(estimator_values) == len(values):
@@ -282,14 +234,7 @@ class Request:
         }
 
     def with_columns(self, columns: Mapping[str, str]) -> Request:
-        """Return the request with column names spelled as in the query.
-
-        Args:
-            columns: folded name -> name.
-
-        Raises:
-            MissingColumnError: the query lacks a column.
-        """
+        """Return the request with column names spelled as in the query (folded name -> name)."""
         names: dict[str, Any] = {
             name: _find_column(self.written.get(name, name), getattr(self, name), columns)
             for name in ("label", "weight", "group")
@@ -298,29 +243,28 @@ class Request:
         split = self.split
         if split.column is not None:
             option = self.written.get("split_column", "split_column")
-            column = _find_column(option, split.column, columns)
-            split = replace(split, column=column)
+            split = replace(split, column=_find_column(option, split.column, columns))
         return replace(self, split=split, **names)
+
+
+_UNCHANGED_OPTIONS = (
+    *("label", "weight", "group", "seed", "encoding", "standardize", "leaks", "keep_estimator"),
+    *("num_trials", "checkpoint", "out_of_core", "num_workers"),
+)
+"""Options that are fields of a request as they are."""
 
 
 def _find_column(option: str, name: str, columns: Mapping[str, str]) -> str:
     if fold(name) in columns:
         return columns[fold(name)]
     suggestion = closest(name, columns.values())
-    hint = (
-        f"did you mean {suggestion!r}?"
-        if suggestion
-        else f"its columns: {', '.join(columns.values())}"
-    )
+    names = ", ".join(columns.values())
+    hint = f"did you mean {suggestion!r}?" if suggestion else f"its columns: {names}"
     raise MissingColumnError(f"option {option}: the query has no column {name!r}; {hint}")
 
 
 def parse_request(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
-    """Parse the options of a training statement.
-
-    Args:
-        options: of the statement, with folded names.
-        kept: names of options that are stored with any model.
+    """Parse the options of a training statement; `kept` are those stored with any model.
 
     Raises:
         ConfigError: an option is unknown, of the wrong type, or belongs to another type of model.
@@ -328,34 +272,31 @@ def parse_request(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     """
     renamed = _rename_objective(Options.from_mapping(options)).rename(ALIASES)
     model_type, definition = find_model_type(renamed.values.get("model_type"))
-    sqlml_values = read_sqlml_options(renamed, TRAINING_OPTIONS)
-    library, trainer = find_trainer(model_type, sqlml_values.get("library"))
+    values = read_sqlml_options(renamed, TRAINING_OPTIONS)
+    library, trainer = find_trainer(model_type, values.get("library"))
     unchecked = drop_unsupported(renamed.exclude((*TRAINING_OPTIONS, *kept)), model_type)
-    trainer, values = apply_regularisation(model_type, trainer, unchecked.values)
-    unchecked = (
-        unchecked.replace_values(values).rename(trainer.names).rename(parameter_aliases(trainer))
-    )
+    trainer, regularised = apply_regularisation(model_type, trainer, unchecked.values)
+    unchecked = unchecked.replace_values(regularised).rename(trainer.names)
+    unchecked = unchecked.rename(parameter_aliases(trainer))
     # The names of options are folded, and some parameters, such as C, are not in lower case.
     folded = {name.lower(): name for name in parameter_names(trainer)}
-    unchecked = unchecked.rename(
-        {name: folded.get(name.lower(), name) for name in unchecked.values}
-    )
-    pass_options = _take_pass_options(unchecked, sqlml_values, trainer)
+    unchecked = unchecked.rename({n: folded.get(n.lower(), n) for n in unchecked.values})
+    pass_options = _take_pass_options(unchecked, values.get("out_of_core"), trainer)
     unchecked = unchecked.exclude(pass_options)
-    searches = {n: parse_search(unchecked.written.get(n, n), v) for n, v in unchecked.list_calls()}
+    calls = {n: value for n, value in unchecked.values.items() if isinstance(value, Call)}
+    searches = {n: parse_search(unchecked.written.get(n, n), call) for n, call in calls.items()}
     penalties = unchecked.select(PENALTIES).values if searches.keys() & set(PENALTIES) else {}
     check_parameter_names(unchecked.exclude(penalties), model_type, library, trainer, kept)
-    _check_sqlml_options(sqlml_values, renamed, model_type, definition.task, trainer)
+    _check_sqlml_options(values, renamed, model_type, definition.task, trainer)
     fixed_parameters = dict(unchecked.exclude((*searches, *penalties)).values)
     if trainer.seed is not None:
-        fixed_parameters.setdefault(trainer.seed, sqlml_values.get("seed", SEED))
-    parameters = check_parameters(
-        trainer, {**trainer.defaults, **fixed_parameters}, unchecked.written
-    )
+        fixed_parameters.setdefault(trainer.seed, values.get("seed", SEED))
+    fixed_parameters = {**trainer.defaults, **fixed_parameters}
+    parameters = check_parameters(trainer, fixed_parameters, unchecked.written)
     searches = {n: _check_search(trainer, n, s, unchecked.written) for n, s in searches.items()}
-    _check_search_options(searches, sqlml_values)
+    _check_search_options(searches, values)
     request = Request.from_sqlml_options(
-        sqlml_values, model_type, definition.task, trainer, renamed.values, kept
+        values, model_type, definition.task, trainer, renamed.values, kept
     )
     request = replace(
         request,
@@ -365,7 +306,7 @@ def parse_request(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
         parameters=MappingProxyType({**parameters, **pass_options}),
         fixed_penalties=MappingProxyType({n: v for n, v in penalties.items() if n not in searches}),
         searched=MappingProxyType(searches),
-        num_trials=sqlml_values.get("num_trials", NUM_TRIALS if searches else 0),
+        num_trials=values.get("num_trials", NUM_TRIALS if searches else 0),
         held_out_for=NO_HOLDOUT_ERROR if searches else None,
     )
     _check_feasible(request)
@@ -378,7 +319,13 @@ def _check_feasible(request: Request) -> None:
     if request.searched and request.split.method == "none":
         raise ConfigError(NO_HOLDOUT_ERROR)
     if request.checkpoint is not None and not request.searched and not trainer.can_resume:
-        raise ConfigError(_explain_no_resume(request.model_type, request.library))
+        trainers = MODEL_TYPES[request.model_type].trainers
+        capable = ", ".join(name for name, t in trainers.items() if t.can_resume)
+        advice = f"libraries that can: {capable}" if capable else "leave out checkpoint"
+        raise ConfigError(
+            f"{request.model_type} models by {request.library} cannot resume from a checkpoint; "
+            f"{advice}"
+        )
     if request.out_of_core and not request.reads_blocks:
         raise ConfigError(
             f"{trainer.path.rpartition('.')[2]} needs all rows in memory with these options; these "
@@ -391,17 +338,11 @@ NO_HOLDOUT_ERROR = (
     "a search compares rows that are held out, and none are: set split = 'random', or leave out "
     "hparam_range and hparam_candidates"
 )
-"""The error of a search without held-out rows."""
 
 
 def _check_search(
     trainer: Trainer, name: str, values: SearchSpace, written: Mapping[str, str]
 ) -> SearchSpace:
-    """Convert a search space to the type of its parameter.
-
-    Raises:
-        ConfigError: the estimator rejects a value.
-    """
     if name not in PENALTIES:
         return check_search(trainer, name, values, written.get(name, name))
     if isinstance(values, Candidates):
@@ -409,33 +350,17 @@ def _check_search(
     return Range(check_penalty(name, values.low), check_penalty(name, values.high))
 
 
-def _explain_no_resume(model_type: str, library: str) -> str:
-    capable = [name for name, t in MODEL_TYPES[model_type].trainers.items() if t.can_resume]
-    libraries = (
-        f"; libraries that can: {', '.join(capable)}" if capable else "; leave out checkpoint"
-    )
-    return f"{model_type} models by {library} cannot resume from a checkpoint{libraries}"
-
-
-def _take_pass_options(
-    rest: Options, sqlml_values: Mapping[str, Any], trainer: Trainer
-) -> dict[str, Any]:
+def _take_pass_options(rest: Options, out_of_core: Any, trainer: Trainer) -> dict[str, Any]:
     """Return the options that limit passes over rows out of core, unless the estimator has them
-    itself.
-
-    Raises:
-        ConfigError: one is of the wrong type.
-    """
+    itself."""
     pass_options = {name: rest.values[name] for name in PASS_OPTIONS if name in rest.values}
-    if not sqlml_values.get("out_of_core") or pass_options.keys() <= parameter_names(trainer):
+    if not out_of_core or pass_options.keys() <= parameter_names(trainer):
         return {}
     for name, value in pass_options.items():
-        types, description = PASS_OPTIONS[name]
+        written, (types, description) = rest.written[name], PASS_OPTIONS[name]
         is_valid = isinstance(value, types) and not isinstance(value, bool)
         if not is_valid or float(value) < 0:
-            raise ConfigError(
-                f"option {rest.written[name]} must be {description}, not {option_text(value)}"
-            )
+            raise ConfigError(f"option {written} must be {description}, not {option_text(value)}")
     return pass_options
 
 
@@ -452,85 +377,73 @@ def _rename_objective(options: Options) -> Options:
     return options.rename({"objective": "tuning_objective"})
 
 
-def _check_search_options(
-    searches: Mapping[str, SearchSpace], sqlml_values: Mapping[str, Any]
-) -> None:
-    if sqlml_values.get("num_trials") is not None and not searches:
-        raise ConfigError(
-            "num_trials needs a parameter to search for, such as max_depth = hparam_range(2, 8)"
-        )
-    if sqlml_values.get("num_trials", 1) < 1:
+def _check_search_options(searches: Mapping[str, SearchSpace], values: Mapping[str, Any]) -> None:
+    num_trials = values.get("num_trials")
+    if num_trials is not None and not searches:
+        example = "max_depth = hparam_range(2, 8)"
+        raise ConfigError(f"num_trials needs a parameter to search for, such as {example}")
+    if num_trials is not None and num_trials < 1:
         raise ConfigError("num_trials must be at least 1")
-    if sqlml_values.get("tuning_objective") is not None and not searches:
+    if values.get("tuning_objective") is not None and not searches:
         raise ConfigError("tuning_objective needs a parameter to search for")
 
 
 def _check_sqlml_options(
-    sqlml_values: Mapping[str, Any], given: Options, model_type: str, task: Task, trainer: Trainer
+    values: Mapping[str, Any], given: Options, model_type: str, task: Task, trainer: Trainer
 ) -> None:
     """Reject options of sqlml that do not fit the type of model, or each other."""
-    written = given.written
-    if task in SUPERVISED and sqlml_values.get("label") is None:
+    written, lacks = given.written, f"{model_type} models have no option"
+    if task in SUPERVISED and values.get("label") is None:
         raise ConfigError(f"training {model_type} models needs the option label")
     for name in ("label", "class_weights", "early_stop", "early_stopping_rounds"):
-        if sqlml_values.get(name) is not None and task not in SUPERVISED:
-            raise ConfigError(
-                f"{model_type} models have no option {written[name]}: they take no label"
-            )
-    if sqlml_values.get("class_weights") is not None and task != "classify":
-        raise ConfigError(
-            f"{model_type} models have no option {written['class_weights']}: they have no classes"
-        )
-    if sqlml_values.get("weight") is not None and task in ("rank", "project"):
-        raise ConfigError(f"{model_type} models have no option {written['weight']}")
-    if (sqlml_values.get("group") is None) == (task == "rank"):
+        if values.get(name) is not None and task not in SUPERVISED:
+            raise ConfigError(f"{lacks} {written[name]}: they take no label")
+    if values.get("class_weights") is not None and task != "classify":
+        raise ConfigError(f"{lacks} {written['class_weights']}: they have no classes")
+    if values.get("weight") is not None and task in ("rank", "project"):
+        raise ConfigError(f"{lacks} {written['weight']}")
+    if values.get("group") is not None and task != "rank":
+        raise ConfigError(f"{lacks} group; boosted_tree_ranker models have")
+    if values.get("group") is None and task == "rank":
         raise ConfigError(
             f"training {model_type} models needs the option group, the column of the query that a "
             "row belongs to"
-            if task == "rank"
-            else f"{model_type} models have no option group; boosted_tree_ranker models have"
         )
-    for name, keywords in (("encoding", ENCODINGS), ("leaks", ("warn", "error"))):
-        if sqlml_values.get(name) not in (None, *keywords):
+    keywords = {"encoding": ("one_hot", "target"), "leaks": ("warn", "error")}
+    for name, allowed in keywords.items():
+        if values.get(name) not in (None, *allowed):
             raise ConfigError(
                 f"option {written[name]} must be {TRAINING_OPTIONS[name][1]}, not "
                 f"{option_text(given.values[name])}"
             )
-    if sqlml_values.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):
-        raise ConfigError(
-            f"this library takes categories as they are; leave {written['encoding']} out"
-        )
-    columns = [
-        sqlml_values[n] for n in ("label", "weight", "group", "split_column") if sqlml_values.get(n)
-    ]
+    if values.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):
+        spelling = written["encoding"]
+        raise ConfigError(f"this library takes categories as they are; leave {spelling} out")
+    named = (values.get(name) for name in ("label", "weight", "group", "split_column"))
+    columns = list(filter(None, named))
     for column in columns:
         if columns.count(column) > 1:
             raise ConfigError(f"column {column!r} cannot be two of label, weight, group and split")
 
 
-def _parse_split(sqlml_values: Mapping[str, Any], task: Task) -> Split:
+def _parse_split(values: Mapping[str, Any], task: Task) -> Split:
     """Return the split; models without a label are fitted to all rows unless a split is
     requested."""
-    split = parse_split(
-        sqlml_values.get("split"),
-        sqlml_values.get("eval_fraction"),
-        sqlml_values.get("split_column"),
-    )
+    options = (values.get(n) for n in ("split", "eval_fraction", "split_column"))
+    split = parse_split(*options)
     is_automatic = split.method == "auto" and split.fraction is None
     return Split("none") if is_automatic and task not in SUPERVISED else split
 
 
-def _early_stopping_rounds(sqlml_values: Mapping[str, Any], trainer: Trainer) -> int | None:
-    rounds = sqlml_values.get("early_stopping_rounds")
-    is_requested = sqlml_values.get("early_stop", rounds is not None)
-    if rounds is not None and (rounds < 1 or not is_requested):
-        raise ConfigError(
-            "early_stopping_rounds must be at least 1"
-            if rounds < 1
-            else "early_stopping_rounds needs early_stop = true"
-        )
+def _early_stopping_rounds(values: Mapping[str, Any], trainer: Trainer) -> int | None:
+    rounds = values.get("early_stopping_rounds")
+    is_requested = values.get("early_stop", rounds is not None)
+    if rounds is not None and rounds < 1:
+        raise ConfigError("early_stopping_rounds must be at least 1")
+    if rounds is not None and not is_requested:
+        raise ConfigError("early_stopping_rounds needs early_stop = true")
     if is_requested and not trainer.stops_early:
         raise ConfigError(f"{trainer.path.rpartition('.')[2]} does not stop early; leave it out")
-    if not trainer.stops_early or sqlml_values.get("early_stop") is False:
+    if not trainer.stops_early or values.get("early_stop") is False:
         return None
     return rounds or EARLY_STOPPING_ROUNDS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from sqlml.types import Array, fold
 
 Method = Literal["auto", "random", "seq", "custom", "none"]
 
-METHODS: tuple[Method, ...] = ("auto", "random", "seq", "custom", "none")
+METHODS: tuple[Method, ...] = get_args(Method)
 
 MIN_ROWS, MAX_SHARE_ROWS, MAX_HELD_OUT = 500, 50_000, 10_000
 """Method auto holds out no rows of fewer than `MIN_ROWS`, a fifth of up to `MAX_SHARE_ROWS`, and
@@ -61,16 +61,13 @@ class Split:
         """
         if self.method not in ("auto", "random", "seq"):
             return self
-        if self.fraction is not None:
-            method = "random" if self.method == "auto" else self.method
-            return Split(method, self.fraction, self.column)
-        if self.method != "auto":
-            return Split(self.method, FRACTION, self.column)
+        method: Method = "random" if self.method == "auto" else self.method
+        if self.fraction is not None or self.method != "auto":
+            return Split(method, FRACTION if self.fraction is None else self.fraction, self.column)
         if rows < MIN_ROWS:
             return Split("none")
-        return Split(
-            "random", FRACTION if rows <= MAX_SHARE_ROWS else MAX_HELD_OUT / rows, self.column
-        )
+        fraction = FRACTION if rows <= MAX_SHARE_ROWS else MAX_HELD_OUT / rows
+        return Split(method, fraction, self.column)
 
     @property
     def bound(self) -> int:
@@ -93,11 +90,7 @@ class Split:
 
         There are none if all rows are trained on. One expression is the position of a row, or a
         column. Two are the hash of a row without its label, and the hash of the label, which orders
-        equal rows.
-
-        Args:
-            columns: of the query, name -> type.
-            label, group: names of columns; the rows of a group stay together.
+        equal rows. The rows of a group stay together.
         """
         if self.method == "none":
             return ()
@@ -114,13 +107,12 @@ class Split:
     def select_side(
         self, rows: str, keys: Sequence[str], last: str | None, *, held_out: bool
     ) -> str:
-        """Return the query of one side of the rows; the split is settled.
+        """Return the query of one side of the rows of a settled split.
 
         Args:
             rows: in parentheses, with an alias.
             keys: as returned by `key_expressions`.
             last: the last value that seq trains on, as a literal or a query.
-            held_out: whether the held-out side is selected.
         """
         if not keys:
             return f"SELECT * FROM {rows} WHERE {'false' if held_out else 'true'}"
@@ -137,9 +129,8 @@ class Split:
         key_columns = ", ".join(f"{key} AS {name}" for key, name in zip(keys, _KEYS, strict=True))
         order = f"PARTITION BY {_KEYS[0]} ORDER BY {_KEYS[1]}"
         row_number = DUCKDB.operator("-", f"{builtin('row_number')}() OVER ({order})", "1")
-        position = DUCKDB.operator(
-            "+", _base_position(_KEYS[0]), DUCKDB.operator("*", row_number, str(STEP))
-        )
+        offset = DUCKDB.operator("*", row_number, str(STEP))
+        position = DUCKDB.operator("+", _base_position(_KEYS[0]), offset)
         position = DUCKDB.operator("%", position, str(2**BITS))
         return (
             f"SELECT * EXCLUDE ({', '.join(_KEYS)}) FROM (SELECT *, {key_columns} FROM {rows}) "
@@ -147,25 +138,17 @@ class Split:
         )
 
     def find_held_out(self, keys: Sequence[Any]) -> Array:
-        """Return which rows are held out, (n,) bool.
+        """Return which rows are held out, (n,) bool; the split is settled.
 
-        Args:
-            keys: of all rows, by `key_expressions`; (n,) numpy arrays of hashes and positions, and
-                pyarrow Arrays of columns. The split is settled.
-
-        Raises:
-            ConfigError: the column of a custom split is not BOOLEAN, or that of seq has no value.
+        The keys of all rows, by `key_expressions`, are numpy arrays of hashes or positions, or a
+        pyarrow Array of a column.
         """
         if len(keys) > 1:
             rows, ties = keys
             return _is_below(rows, ties, self.bound)
-        (key,) = keys
+        (values,) = keys
         if self.method == "random":
-            return np.asarray(key) < self.bound
-        return self._find_held_out_by(key)
-
-    def _find_held_out_by(self, values: Any) -> Array:
-        """Return which rows are held out by the values of a column, a pyarrow Array."""
+            return np.asarray(values) < self.bound
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -202,11 +185,8 @@ def _base_position(row_hash: str) -> str:
 def _is_below(rows: Array, ties: Array, bound: int) -> Array:
     """Return which rows have a position below a bound, (n,) bool.
 
-    Rows are sorted in portions of similar hashes, which keeps memory bounded.
-
-    Args:
-        rows: (n,) uint64, equal for equal rows.
-        ties: (n,) uint64, the order of equal rows.
+    Rows, equal for equal rows, and ties, their order, are (n,) uint64. Rows are sorted in portions
+    of similar hashes, which keeps memory bounded.
     """
     portions = min(1 << (len(rows) // _PORTION_ROWS).bit_length(), 256)
     first_bytes = rows.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, 7]
@@ -228,20 +208,17 @@ def _number_ties(rows: Array, ties: Array) -> Array:
     """Number equal rows from 0 in the order of their ties, (n,) int64."""
     order = np.lexsort((ties, rows))
     sorted_rows = rows[order]
-    starts = np.flatnonzero(np.concatenate([[True], sorted_rows[1:] != sorted_rows[:-1]]))
-    sizes = np.diff(np.concatenate([starts, [len(rows)]]))
+    starts = np.flatnonzero(np.append(True, sorted_rows[1:] != sorted_rows[:-1]))
+    sizes = np.diff(starts, append=len(rows))
     numbers = np.empty(len(rows), np.int64)
     numbers[order] = np.arange(len(rows)) - np.repeat(starts, sizes)
     return numbers
 
 
 def hash_arguments(columns: Mapping[str, str]) -> list[str]:
-    """Return the SQL expressions that are hashed for a row.
+    """Return the SQL expressions that are hashed for a row of columns (name -> type).
 
     An ENUM is cast to text, so that its hash equals that of the same text from a file.
-
-    Args:
-        columns: name -> type.
     """
     quoted = {name: DUCKDB.quote_name(name) for name in columns}
     return [
@@ -251,13 +228,9 @@ def hash_arguments(columns: Mapping[str, str]) -> list[str]:
 
 
 def parse_split(method: str | None, fraction: float | None, column: str | None) -> Split:
-    """Return the split that options describe.
-
-    Raises:
-        ConfigError: the method is unknown, the fraction is out of range, or a column is missing or
-            superfluous.
-    """
-    name = "auto" if method is None else _normalize_method(method)
+    # BigQuery writes auto_split and no_split.
+    name = "auto" if method is None else method.lower().removesuffix("_split")
+    name = "none" if name == "no" else name
     parsed_method = next((m for m in METHODS if m == name), None)
     if parsed_method is None:
         raise ConfigError(f"unknown split {method!r}; splits: {', '.join(METHODS)}")
@@ -270,9 +243,3 @@ def parse_split(method: str | None, fraction: float | None, column: str | None) 
     if parsed_method in ("none", "custom") and fraction:
         raise ConfigError(f"split {parsed_method!r} takes no eval_fraction")
     return Split("none") if fraction == 0 else Split(parsed_method, fraction, column)
-
-
-def _normalize_method(method: str) -> str:
-    """Return a method by sqlml's name: BigQuery writes auto_split and no_split."""
-    name = method.lower().removesuffix("_split")
-    return "none" if name == "no" else name

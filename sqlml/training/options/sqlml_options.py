@@ -1,11 +1,12 @@
 """Options of a training statement that belong to sqlml, and errors for options that do not apply.
 
 All other options are parameters of the library's estimator, or are stored with every model. Add an
-option to `OWN`, and read it in `Request.from_sqlml_options`.
+option to `TRAINING_OPTIONS`, and read it in `Request.from_sqlml_options`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,10 +14,9 @@ from typing import Any
 
 from sqlml.errors import ConfigError
 from sqlml.parsing.statement_parts import option_text
-from sqlml.parsing.statements import Call
 from sqlml.suggestions import closest
 from sqlml.training.column_statistics import class_name
-from sqlml.training.model_types import MODEL_TYPES, Trainer
+from sqlml.training.model_types import MODEL_TYPES, Trainer, join_names
 from sqlml.training.options.estimator_parameters import parameter_names
 
 TRAINING_OPTIONS: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
@@ -62,7 +62,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "hparam_tuning_objectives": "tuning_objective",
     }
 )
-"""Other names of the options in `OWN`, most of them BigQuery's."""
+"""Other names of the options in `TRAINING_OPTIONS`, most of them BigQuery's."""
 
 ESTIMATOR_OPTIONS = (
     *("label", "split", "eval_fraction", "split_column", "seed", "weight", "leaks"),
@@ -70,35 +70,21 @@ ESTIMATOR_OPTIONS = (
 )
 """Options for training an estimator that is passed from Python."""
 
-MOST_SEED = 2**32 - 1
-"""The largest seed that all libraries accept."""
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options with their values, and their names in the statement.
-
-    values: name -> value. written: name -> its spelling in the statement, for errors.
-    """
+    """Options by name, with the spelling of each name in the statement for errors."""
 
     values: Mapping[str, Any]
     written: Mapping[str, str]
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> Options:
-        """Return the options of a statement or of a call from Python."""
         values = {n: _freeze(v) for n, v in options.items()}
         return cls(MappingProxyType(values), MappingProxyType({n: n for n in values}))
 
     def rename(self, names: Mapping[str, str]) -> Options:
-        """Return the options under other names.
-
-        Args:
-            names: name -> its replacement.
-
-        Raises:
-            ConfigError: two options have the same meaning.
-        """
+        """Return the options under other names, and reject two with the same meaning."""
         values: dict[str, Any] = {}
         written: dict[str, str] = {}
         for name, value in self.values.items():
@@ -111,19 +97,12 @@ class Options:
         return Options(MappingProxyType(values), MappingProxyType(written))
 
     def select(self, names: Collection[str]) -> Options:
-        """Return the options with these names."""
         return self.replace_values({n: v for n, v in self.values.items() if n in names})
 
     def exclude(self, names: Collection[str]) -> Options:
-        """Return the options with other names."""
         return self.replace_values({n: v for n, v in self.values.items() if n not in names})
 
-    def list_calls(self) -> list[tuple[str, Call]]:
-        """Return the options whose value is a function call."""
-        return [(n, v) for n, v in self.values.items() if isinstance(v, Call)]
-
     def replace_values(self, values: Mapping[str, Any]) -> Options:
-        """Return options with these values and the same spellings."""
         return Options(MappingProxyType(dict(values)), self.written)
 
 
@@ -135,29 +114,14 @@ def _freeze(value: Any) -> Any:
 
 
 def read_sqlml_options(options: Options, names: Collection[str]) -> dict[str, Any]:
-    """Return the checked values of sqlml's options.
-
-    Args:
-        names: the options that this kind of training has.
-
-    Raises:
-        ConfigError: a value is of the wrong type.
-    """
+    """Return the checked values of sqlml's options that this kind of training has (`names`)."""
     selected = options.select(names).values
     return {n: _check_value(n, v, options.written[n]) for n, v in selected.items()}
 
 
 def _check_value(name: str, value: Any, written: str) -> Any:
-    """Convert and check the value of an option in `OWN`.
-
-    Raises:
-        ConfigError: it is of the wrong type.
-    """
-    if (
-        name in ("label", "tuning_objective")
-        and isinstance(value, tuple | list)
-        and len(value) == 1
-    ):
+    is_list = isinstance(value, tuple | list)
+    if name in ("label", "tuning_objective") and is_list and len(value) == 1:
         (value,) = value  # BigQuery writes input_label_cols = ['churned'].
     if name == "class_weights" and isinstance(value, bool):
         value = "balanced" if value else None  # BigQuery's auto_class_weights is a BOOLEAN.
@@ -165,13 +129,12 @@ def _check_value(name: str, value: Any, written: str) -> Any:
         value = value.lower()
     if name == "encoding" and isinstance(value, str):
         value = value.removesuffix("_encoding")
-    if name == "checkpoint" and isinstance(value, str) and (not value or "\0" in value):
-        description = TRAINING_OPTIONS[name][1]
-        raise ConfigError(f"option {written} must be {description}, not {option_text(value)}")
     types, description = TRAINING_OPTIONS[name]
     is_valid = isinstance(value, types) and (not isinstance(value, bool) or bool in types)
+    if name == "checkpoint":
+        is_valid = is_valid and value != "" and "\0" not in value
     if name == "seed":
-        is_valid = is_valid and 0 <= value <= MOST_SEED
+        is_valid = is_valid and 0 <= value < 2**32  # All libraries accept these seeds.
     if not is_valid and not (name == "class_weights" and value is None):
         raise ConfigError(f"option {written} must be {description}, not {option_text(value)}")
     return value
@@ -182,11 +145,7 @@ _KEYWORD_OPTIONS = frozenset({"class_weights", "encoding", "leaks", "library", "
 
 
 def parse_class_weights(value: Any) -> Mapping[str, float] | str | None:
-    """Return the weight of each class by the class's text; "balanced"; or None.
-
-    Raises:
-        ConfigError: the value is not a list of weights.
-    """
+    """Return the weight of each class by the class's text; "balanced"; or None."""
     if value is None or value == "balanced":
         return value  # type: ignore[no-any-return]
     description = TRAINING_OPTIONS["class_weights"][1]
@@ -196,38 +155,22 @@ def parse_class_weights(value: Any) -> Mapping[str, float] | str | None:
     weights: dict[str, float] = {}
     for pair in value:
         arguments = getattr(pair, "arguments", pair)  # BigQuery writes STRUCT('yes', 2.0).
-        is_pair = isinstance(arguments, tuple) and len(arguments) == 2
-        if (
-            not is_pair
-            or isinstance(arguments[1], bool)
-            or not isinstance(arguments[1], float | int)
-        ):
+        if not isinstance(arguments, tuple) or len(arguments) != 2:
             raise error
-        if not 0 <= arguments[1] < float("inf"):
-            raise ConfigError(f"the weight of class {arguments[0]!r} must be a positive number")
-        weights[class_name(arguments[0])] = float(arguments[1])
+        name, weight = arguments
+        if isinstance(weight, bool) or not isinstance(weight, float | int):
+            raise error
+        if not 0 <= weight < float("inf"):
+            raise ConfigError(f"the weight of class {name!r} must be a positive number")
+        weights[class_name(name)] = float(weight)
     return MappingProxyType(weights)
 
 
-@dataclass(frozen=True, slots=True)
-class UnsupportedOption:
-    """An option of BigQuery that has no effect here.
-
-    reason: why, and what to do. accepted: values that describe the actual behaviour.
-    """
-
-    reason: str
-    accepted: tuple[str, ...] = ()
-
-
-_STEPS = UnsupportedOption("the solver chooses its own steps; leave it out")
+_STEPS = "the solver chooses its own steps; leave it out"
 _LINEAR = MappingProxyType(
     {
-        "optimize_strategy": UnsupportedOption(
-            "scikit-learn's solvers find the optimum in their own way; leave it out, or write "
-            "'auto_strategy'",
-            ("auto_strategy",),
-        ),
+        "optimize_strategy": "scikit-learn's solvers find the optimum in their own way; leave it "
+        "out, or write 'auto_strategy'",
         "learn_rate": _STEPS,
         "learn_rate_strategy": _STEPS,
         "ls_init_learn_rate": _STEPS,
@@ -235,40 +178,27 @@ _LINEAR = MappingProxyType(
 )
 _KMEANS = MappingProxyType(
     {
-        "distance_type": UnsupportedOption(
-            "k-means measures Euclidean distances; for cosine distances, divide each row by its "
-            "length in the query and set standardize = false",
-            ("euclidean",),
-        ),
-        "kmeans_init_col": UnsupportedOption(
-            "k-means cannot start from rows of your choice; set kmeans_init_method to 'kmeans++' "
-            "or 'random'"
-        ),
+        "distance_type": "k-means measures Euclidean distances; for cosine distances, divide each "
+        "row by its length in the query and set standardize = false",
+        "kmeans_init_col": "k-means cannot start from rows of your choice; set kmeans_init_method "
+        "to 'kmeans++' or 'random'",
     }
 )
-UNSUPPORTED: Mapping[str, Mapping[str, UnsupportedOption]] = MappingProxyType(
+UNSUPPORTED: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {"linear_reg": _LINEAR, "logistic_reg": _LINEAR, "kmeans": _KMEANS}
 )
-"""Model type -> its options in BigQuery that have no effect here."""
-
-_ONE_STEP = (
-    "linear_reg models are solved in one step unless l1_reg or l2_reg is above 0; leave it out"
-)
+"""Model type -> its options in BigQuery that have no effect here -> why, and what to do."""
 
 
 def drop_unsupported(options: Options, model_type: str) -> Options:
-    """Drop unsupported options whose value describes the actual behaviour.
-
-    Raises:
-        ConfigError: another value.
-    """
-    unsupported = UNSUPPORTED.get(model_type, {})
+    """Drop unsupported options whose value describes the actual behaviour."""
+    actual_values = {"optimize_strategy": "auto_strategy", "distance_type": "euclidean"}
+    reasons = UNSUPPORTED.get(model_type, {})
     for name, value in options.values.items():
-        if name not in unsupported:
-            continue
-        if not isinstance(value, str) or value.lower() not in unsupported[name].accepted:
-            raise ConfigError(f"option {options.written[name]}: {unsupported[name].reason}")
-    return options.exclude(unsupported)
+        is_actual = isinstance(value, str) and value.lower() == actual_values.get(name)
+        if name in reasons and not is_actual:
+            raise ConfigError(f"option {options.written[name]}: {reasons[name]}")
+    return options.exclude(reasons)
 
 
 def check_parameter_names(
@@ -276,13 +206,8 @@ def check_parameter_names(
 ) -> None:
     """Reject parameters that the estimator does not have.
 
-    The error suggests the library or the type of model that has the option, or the nearest name.
-
-    Args:
-        kept: names of options that are stored with any model.
-
-    Raises:
-        ConfigError: a parameter is unknown.
+    The error suggests the library or the type of model that has the option, or the nearest name,
+    which may be that of an option stored with any model (`kept`).
     """
     names = parameter_names(trainer)
     for name in parameters.values:
@@ -290,7 +215,10 @@ def check_parameter_names(
             continue
         written = parameters.written[name]
         if trainer.path.endswith(".LinearRegression") and name == "max_iter":
-            raise ConfigError(f"option {written}: {_ONE_STEP}")
+            raise ConfigError(
+                f"option {written}: linear_reg models are solved in one step unless l1_reg or "
+                "l2_reg is above 0; leave it out"
+            )
         owners = list(_find_owners(written))
         libraries = [library for other, library in owners if other == model_type]
         if libraries and library not in libraries:
@@ -299,11 +227,11 @@ def check_parameter_names(
                 f"option {written} belongs to {model_type} models by {' and '.join(libraries)}, "
                 f"not to those by {library}; set library = {choice}"
             )
-        families = list(dict.fromkeys(_model_family(other) for other, _ in owners))
-        if families and not libraries:
+        if owners and not libraries:  # Name boosted_tree instead of boosted_tree_classifier.
+            families = [re.sub("_(classifier|regressor|ranker)$", "", t) for t, _ in owners]
             raise ConfigError(
-                f"option {written} belongs to {_join_names(families)} models, not to {model_type} "
-                f"models by {library}"
+                f"option {written} belongs to {join_names(list(dict.fromkeys(families)))} models, "
+                f"not to {model_type} models by {library}"
             )
         known_names = {*TRAINING_OPTIONS, *ALIASES, *kept, *trainer.names, *names} - {written}
         suggestion = closest(written, sorted(known_names))
@@ -318,14 +246,3 @@ def _find_owners(name: str) -> Iterator[tuple[str, str]]:
             is_listed = name in trainer.names or name in UNSUPPORTED.get(model_type, {})
             if is_listed or name in parameter_names(trainer):
                 yield model_type, library
-
-
-def _model_family(model_type: str) -> str:
-    """Return boosted_tree for boosted_tree_classifier, and the like."""
-    for suffix in ("_classifier", "_regressor", "_ranker"):
-        model_type = model_type.removesuffix(suffix)
-    return model_type
-
-
-def _join_names(names: list[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)

@@ -8,5 +8,5 @@ returns frames, matrices and encoded blocks.
 Read first: `training_columns.py`, then `read_rows.py`.
 
 To support a type of column, give it a role or parts in `training_columns.py`. To treat features
-differently, extend `FeatureGroups` and `feature_transformer` in `feature_pipeline.py`.
+differently, extend `FeatureGroups` and `make_transformer` in `feature_pipeline.py`.
 """

@@ -21,15 +21,13 @@ MAX_CLASSES = 1000
 _SAMPLE_ROWS = 100_000
 """Rows that are first searched for a leak or a key."""
 
-_KEY_SHARE = 0.9
-"""Share of distinct values from which a column of categories is a key."""
-
 _MIN_KEY_ROWS = 100
-"""Minimum number of rows for recognizing a key."""
-
 
 _NUMBER = re.compile(r"\s*[+-]?(0|[1-9]\d*|(?=\.\d))(\.\d*)?([eE][+-]?\d+)?\s*", re.ASCII)
 """Texts that are numbers, without leading zeros, which are typical of codes."""
+
+
+_KEY_NOTICE = "column {!r} is like a key, with a value of its own in nearly every row"
 
 
 def check_rows(
@@ -37,39 +35,31 @@ def check_rows(
 ) -> list[str]:
     """Check the rows, and return notices of what may be unintended.
 
-    Args:
-        texts: names of features that hold texts, which may differ in all rows.
-        label_type: the SQL type of the label; None without a label.
-
-    Raises:
-        ConfigError: nothing can be learned from these rows, or a feature equals the label and the
-            option `leaks` is 'error'.
+    `texts` are the features that hold texts, which may differ in all rows.
     """
     _check_counts(rows, request)
     notices = check_label(request, label_type)
     if rows.unlabelled:
         notices.append(f"{rows.unlabelled:,} rows were left out: their label is NULL")
-    if rows.kept:
-        classes = ", ".join(map(repr, rows.kept[:10]))
+    if rows.returned_classes:
+        classes = ", ".join(map(repr, rows.returned_classes[:10]))
         notices.append(f"only held-out rows had the classes {classes}: they are trained on")
     if rows.held_out is None and rows.split.method != "none":
         notices.append("no rows are held out: metrics are those of the rows that are trained on")
     if request.task == "regress" and _has_one_label(rows):
         notices.append(f"the label {request.label!r} has one value in all rows")
     for feature in rows.features:
+        statistics = rows.statistics[feature.name]
         notices += _check_values(rows, feature, request)
-        if rows.statistics[feature.name].is_empty:
+        if statistics.is_empty:
             notices.append(f"column {feature.name!r} has no value in any row and is left out")
-        elif rows.statistics[feature.name].is_constant:
+        elif statistics.is_constant:
             notices.append(f"column {feature.name!r} has one value in all rows")
         elif feature.name in texts:
             continue
         elif _is_key(rows, feature):
             left_out = " and is left out" if feature.role == "category" else ""
-            notices.append(
-                f"column {feature.name!r} is like a key, with a value of its own in nearly every "
-                f"row{left_out}"
-            )
+            notices.append(_KEY_NOTICE.format(feature.name) + left_out)
         elif _equals_label(rows, feature, request):
             notices.append(_report_leak(feature.name, request))
     return notices
@@ -79,9 +69,7 @@ def _report_leak(name: str, request: Request) -> str:
     """Return a notice of a feature that determines the label, or raise it as an error."""
     leak = f"column {name!r} tells the label {request.label!r} exactly"
     if request.leaks == "error":
-        raise ConfigError(
-            f"{leak}: leave it out of the query, or set leaks = 'warn' if that is intended"
-        )
+        raise ConfigError(f"{leak}: leave it out of the query, or set leaks = 'warn' to keep it")
     return f"{leak}: a leak? leave it out of the query if it is"
 
 
@@ -144,15 +132,8 @@ def _has_one_label(rows: TrainingRows) -> bool:
     return label is not None and bool((label == label[0]).all())
 
 
-def check_classes(classes: Classes, everything: int, request: Request) -> None:
-    """Reject classes that nothing can be learned about.
-
-    Args:
-        everything: the number of rows that are trained on.
-
-    Raises:
-        ConfigError: there is one class, or there are too many, or every row has its own.
-    """
+def check_classes(classes: Classes, row_count: int, request: Request) -> None:
+    """Reject classes that nothing can be learned about from `row_count` rows."""
     label, count = request.label, len(classes)
     if count == 1:
         raise ConfigError(
@@ -166,7 +147,7 @@ def check_classes(classes: Classes, everything: int, request: Request) -> None:
             f"the label {label!r} has {count:,} classes, and a classifier at most "
             f"{MAX_CLASSES:,}: group them in the query{other}"
         )
-    if everything <= count:
+    if row_count <= count:
         raise ConfigError(
             f"the label {label!r} has a class of its own in every row to train on: a classifier "
             "needs several rows of a class"
@@ -184,22 +165,19 @@ def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
 def is_key(statistics: ColumnStatistics, kind: str, sample: Array) -> bool:
     """Return whether a column of categories or integers has a distinct value in nearly every row.
 
-    Args:
-        kind: the SQL type of the column.
-        sample: (n,) some of its values, if they are numbers.
+    `kind` is its SQL type, and `sample` (n,) some of its values if they are numbers.
     """
     present = statistics.rows - statistics.nulls
     if present < _MIN_KEY_ROWS:
         return False
     if statistics.distinct is not None:
-        return statistics.distinct >= _KEY_SHARE * present
+        return statistics.distinct >= 0.9 * present
     if not kind.endswith("INT") and kind != "INTEGER":
         return False
     return len(np.unique(sample)) == len(sample) >= _MIN_KEY_ROWS
 
 
 def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request) -> bool:
-    """Return whether a feature and the label determine each other."""
     label = rows.fitted.label
     if label is None or request.task == "rank":
         return False
@@ -214,10 +192,7 @@ def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request)
 def determine_each_other(values: Array, label: Array, classes: int | None) -> bool:
     """Return whether a feature and the label are the same except for the names of the values.
 
-    Args:
-        values: (n,) numbers, or the codes of categories.
-        label: (n,) numbers, or the codes of classes.
-        classes: the number of classes; None if the label is a number.
+    Both are (n,) numbers or codes. The label is a number if `classes`, their number, is None.
     """
     if classes is None:
         return np.array_equal(values, label.astype(values.dtype))
@@ -256,13 +231,7 @@ def check_frame(
 ) -> tuple[list[ColumnStatistics], list[str]]:
     """Check a pandas frame of training rows; return statistics of its features, and notices.
 
-    Args:
-        types: column -> SQL type.
-        label: (n,) numbers, or the codes of classes; None without a label.
-        classes: the number of classes; None if the label is a number.
-
-    Raises:
-        ConfigError: a feature equals the label, and the option `leaks` is 'error'.
+    `types` maps columns to SQL types. The label and `classes` are as in `determine_each_other`.
     """
     columns, notices = [], []
     for name in features:
@@ -280,17 +249,14 @@ def check_frame(
         if statistics.is_constant:
             notices.append(f"column {name!r} has one value in all rows")
         elif is_key(statistics, types[name], values):
-            notices.append(
-                f"column {name!r} is like a key, with a value of its own in nearly every row"
-            )
+            notices.append(_KEY_NOTICE.format(name))
         elif label is not None and determine_each_other(values, label, classes):
             notices.append(_report_leak(name, request))
     return columns, notices
 
 
 def _to_codes(column: Any) -> tuple[Array | None, tuple[str, ...]]:
-    """Return a column as float64 numbers with NaN, or as int64 codes with -1 for NULL and their
-    names.
+    """Return a column as float64 numbers with NaN, or as int64 codes with -1 and their names.
 
     The array is None for other types of values.
     """
@@ -299,14 +265,11 @@ def _to_codes(column: Any) -> tuple[Array | None, tuple[str, ...]]:
     if pd.api.types.is_bool_dtype(column) or pd.api.types.is_numeric_dtype(column):
         numbers: Array = column.to_numpy(np.float64, na_value=np.nan)
         return numbers, ()
-    if not isinstance(column.dtype, pd.CategoricalDtype) and (
-        pd.api.types.infer_dtype(column, skipna=True) not in ("string", "empty", "boolean")
-    ):
+    is_category = isinstance(column.dtype, pd.CategoricalDtype)
+    kind = "string" if is_category else pd.api.types.infer_dtype(column, skipna=True)
+    if kind not in ("string", "empty", "boolean"):
         return None, ()
     codes, names = pd.factorize(column)
-    return codes.astype(np.int64), tuple(map(_to_sql_text, names))
-
-
-def _to_sql_text(value: Any) -> str:
-    """Return a text, or a BOOLEAN as the engine writes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    # The engine writes a BOOLEAN in lower case.
+    texts = (str(v).lower() if isinstance(v, bool) else str(v) for v in names)
+    return codes.astype(np.int64), tuple(texts)

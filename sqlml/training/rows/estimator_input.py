@@ -1,7 +1,7 @@
 """Rows in the form that estimators take: frames, matrices, encoded blocks and weights.
 
-`whole_model` combines the fitted parts into one model, and `held_out_query` selects the held-out
-rows of a past training.
+`assemble_model` combines the fitted parts into one model, and `build_held_out_query` selects the
+held-out rows of a past training.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlml.catalog.model import TrainingFacts
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ArtifactError, ConfigError
 from sqlml.host import RowHost
-from sqlml.training.column_statistics import Classes, class_name, class_named
+from sqlml.training.column_statistics import Classes, class_name, find_class
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import parse_split
 from sqlml.training.row_store import Blocks, Part, StoredRows
@@ -28,8 +28,7 @@ from sqlml.types import Array, fold
 def assemble_model(transformer: Any, estimator: Any, classes: Classes | None) -> Any:
     """Combine a fitted transformer and a fitted estimator into a model that predicts class names.
 
-    Args:
-        classes: of the label; the estimator was fitted to their codes.
+    The estimator was fitted to the codes of `classes`.
     """
     from sklearn.base import clone
     from sklearn.pipeline import Pipeline
@@ -47,7 +46,6 @@ def assemble_model(transformer: Any, estimator: Any, classes: Classes | None) ->
 
 
 def read_held_out(rows: TrainingRows, groups: FeatureGroups, request: Request) -> Part:
-    """Return the held-out rows with all features of the query."""
     side = rows.held_out
     assert side is not None
     names = [feature.name for feature in rows.features]
@@ -59,11 +57,7 @@ def make_part(
 ) -> Part:
     """Return a side of the rows in the form that an estimator takes.
 
-    Args:
-        weighs_classes: whether weights include those of the classes.
-
-    Raises:
-        ConfigError: all weights are 0.
+    Weights include those of the classes if `weighs_classes`.
     """
     weight = side.weight
     if weighs_classes and request.class_weights is not None and rows.classes is not None:
@@ -76,18 +70,13 @@ def make_part(
 
 
 def compute_class_weights(request: Request, rows: TrainingRows) -> Any:
-    """Return the (k,) weights of the classes.
-
-    Raises:
-        ConfigError: a weight is set for an unknown class.
-    """
     values = [] if rows.classes is None else rows.classes.values()
     if request.class_weights == "balanced" or request.class_weights is None:
         counts = np.bincount(np.asarray(rows.fitted.label), minlength=len(values))
         return counts.sum() / (len(values) * counts)
     weights = {}
     for name, weight in dict(request.class_weights).items():  # type: ignore[arg-type]
-        value = class_named(name, values)
+        value = find_class(name, values)
         if value is None:
             class_names = ", ".join(map(class_name, values[:20]))
             raise ConfigError(
@@ -118,9 +107,7 @@ def build_frame(
 ) -> Any:
     """Return a pandas frame of some features, with categories as texts and NaN for NULL.
 
-    Args:
-        texts: features in which "" replaces NULL.
-        part: the rows to return.
+    An empty text replaces NULL in the features `texts`.
     """
     import pandas as pd
 
@@ -149,11 +136,10 @@ from sparse rows."""
 
 @dataclass(frozen=True, eq=False)
 class EncodedBlocks(Blocks):
-    """Rows of a file as scikit-learn's estimators take them: scaled and one-hot, dense or sparse
-    float64.
+    """Rows of a file as scikit-learn's estimators take them: scaled and one-hot, as float64.
 
     source: numbers, then category codes. transformer: as in `feature_pipeline.py`, fitted without
-    loading all rows. dense: whether rows with categories are dense.
+    loading all rows. dense: whether rows with categories are dense or sparse.
     """
 
     source: StoredRows
@@ -163,7 +149,6 @@ class EncodedBlocks(Blocks):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of rows and columns."""
         return len(self.source), self.rows(0, 1).shape[1]
 
     def __len__(self) -> int:
@@ -171,13 +156,11 @@ class EncodedBlocks(Blocks):
 
     @property
     def block_rows(self) -> int:
-        """The number of rows in a block: that of the source, or fewer if encoding adds many
-        columns."""
+        """The rows in a block: as many as of the source, or fewer if encoding adds many columns."""
         expansion = max(self.rows(0, 1).shape[1] // self.source.shape[1], 1) if self.dense else 1
         return max(self.source.block_rows // expansion, 1)
 
     def rows(self, start: int, stop: int) -> Any:
-        """Return the encoded rows from `start` to `stop`."""
         return self.stretches([(start, stop)])
 
     def stretches(self, stretches: Sequence[tuple[int, int]]) -> Any:
@@ -203,15 +186,11 @@ def encode_blocks(
 ) -> EncodedBlocks:
     """Fit a transformer block by block, and return the encoded rows.
 
-    Args:
-        source: the features in the order of the groups.
-        names: the categories of each column.
-        order: of the columns in the query.
+    `source` has the features in the order of the groups, and `order` is that of the query.
     """
     counts, means = _count_and_average(source)
     transformer = make_transformer(groups, names, request)
-    has_gaps = counts < len(source)
-    transformer.fit(_build_example(groups, names, order, has_gaps))
+    transformer.fit(_build_example(groups, names, order, counts < len(source)))
     if groups.numbers:
         step = transformer.named_transformers_["number"]
         imputer = step.steps[0][1] if request.standardize else step
@@ -224,8 +203,7 @@ def encode_blocks(
 
 
 def _count_and_average(source: StoredRows) -> tuple[Array, Array]:
-    """Return the (k,) counts and means of the present values of each column; a mean is 0 without
-    any."""
+    """Return the (k,) counts and means of the present values of each column; 0 without any."""
     counts, total = np.zeros(source.shape[1]), np.zeros(source.shape[1])
     for block in source.blocks():
         missing = np.isnan(block)
@@ -235,7 +213,6 @@ def _count_and_average(source: StoredRows) -> tuple[Array, Array]:
 
 
 def _fit_scaler(source: StoredRows, groups: FeatureGroups, imputer: Any) -> Any:
-    """Fit a StandardScaler to the imputed numbers."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler()
@@ -249,15 +226,18 @@ def _build_example(groups: FeatureGroups, names: Any, order: Sequence[str], gaps
     """Return a frame with every category, and a missing value in each column that has some."""
     import pandas as pd
 
-    categories = [[*names[n], *([np.nan] if gaps[len(groups.numbers) + k] else [])]
-             for k, n in enumerate(groups.few)]  # fmt: skip
+    count = len(groups.numbers)
+    categories = [
+        [*names[name], *([np.nan] if has_gaps else [])]
+        for name, has_gaps in zip(groups.few, gaps[count:], strict=True)
+    ]
     rows = max([2, *map(len, categories)])
     columns: dict[str, Any] = {}
-    for k, name in enumerate(groups.numbers):
+    for name, has_gaps in zip(groups.numbers, gaps, strict=False):
         columns[name] = np.zeros(rows)
-        columns[name][:1] = np.nan if gaps[k] else 0.0
+        columns[name][0] = np.nan if has_gaps else 0.0
     for name, values in zip(groups.few, categories, strict=True):
-        columns[name] = pd.Series([values[n % len(values)] for n in range(rows)], dtype=object)
+        columns[name] = pd.Series(np.resize(np.array(values, object), rows), dtype=object)
     return pd.DataFrame({name: columns[name] for name in order if name in columns})
 
 
@@ -268,11 +248,9 @@ def _to_frame(block: Array, names: Sequence[str]) -> Any:
 
 
 def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
-    """Return the (n, k) sparse matrix of OneHotEncoder for category codes.
+    """Return the (n, k) sparse matrix of OneHotEncoder for category codes (n, c), NaN for NULL.
 
-    Args:
-        codes: (n, c) codes in the order of the categories, NaN for NULL, which is the last category
-            of a column that has it.
+    NULL is the last category of a column that has it.
     """
     from scipy import sparse
 
@@ -280,8 +258,7 @@ def _encode_one_hot(codes: Array, categories: Sequence[Array]) -> Any:
     last = first[1:] - 1
     missing = np.isnan(codes)
     columns = np.where(missing, last, np.where(missing, 0, codes) + first[:-1])
-    has_null = np.array([c[-1] != c[-1] for c in categories])
-    is_encoded = ~missing | has_null
+    is_encoded = ~missing | np.array([c[-1] != c[-1] for c in categories])
     ends = np.concatenate([[0], np.cumsum(is_encoded.sum(axis=1))])
     ones = np.ones(int(ends[-1]))
     shape = (len(codes), int(first[-1]))
@@ -305,9 +282,8 @@ def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
         raise ArtifactError(
             f"the catalog's split of the training is damaged ({error}); train the model again"
         ) from None
-    label = facts.label
     names = {fold(name): name for name in columns}
-    label = None if label is None else names.get(fold(label))
+    label = None if facts.label is None else names.get(fold(facts.label))
     group = facts.options.get("group")
     keys = split.key_expressions(columns, label, None if group is None else str(group), facts.seed)
     if not keys or not facts.held_out:
@@ -317,8 +293,6 @@ def build_held_out_query(host: RowHost, facts: TrainingFacts) -> str | None:
     last = None
     if split.method == "seq":
         (key,) = keys
-        last = (
-            f"(SELECT {key} FROM {rows} ORDER BY {key} NULLS LAST "
-            f"LIMIT 1 OFFSET {max(facts.rows, 1) - 1})"
-        )
+        offset = max(facts.rows, 1) - 1
+        last = f"(SELECT {key} FROM {rows} ORDER BY {key} NULLS LAST LIMIT 1 OFFSET {offset})"
     return f"({split.select_side(rows, keys, last, held_out=True)})"

@@ -16,16 +16,13 @@ import numpy as np
 from sqlml.training.options.request import Request
 from sqlml.training.rows.training_columns import TrainingColumn
 
+Categories = Mapping[str, Sequence[str]]
+
 MAX_TERMS = 20_000
 """Upper bound on the terms of a text column, the most frequent ones."""
 
 TOPICS = 50
 """Numbers per text for estimators that cannot use thousands of columns."""
-
-_MIN_WORDS = 3.0
-"""Average words per value from which a column holds texts."""
-
-_SAMPLE_TEXTS = 1000
 
 
 def are_texts(values: Sequence[str]) -> bool:
@@ -38,14 +35,13 @@ def are_texts(values: Sequence[str]) -> bool:
     >>> are_texts(["ann.smith@example.org", "bob.miller@example.org"])
     False
     """
-    some = _sample_texts(values)
-    counts = [min(len(_WORD.findall(text)), len(text.split())) for text in some]
-    return bool(some) and sum(counts) >= _MIN_WORDS * len(some) and len(_find_words(some)) > 1
+    texts = _sample_texts(values)
+    word_count = sum(min(len(_WORD.findall(text)), len(text.split())) for text in texts)
+    return bool(texts) and word_count >= 3 * len(texts) and len(_find_words(texts)) > 1
 
 
 def make_vectorizer(values: Sequence[str], sparse: bool, seed: int) -> Any:
-    """Return a vectorizer of texts: term weights, or topics (latent semantic analysis) if not
-    `sparse`."""
+    """Return a vectorizer of texts: weights of terms, or else topics (latent semantic analysis)."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline
@@ -53,9 +49,8 @@ def make_vectorizer(values: Sequence[str], sparse: bool, seed: int) -> Any:
     words = TfidfVectorizer(max_features=MAX_TERMS)
     if sparse:
         return words
-    topics = max(
-        min(TOPICS, len(_find_words(_sample_texts(values))) // 4), 1
-    )  # Some may be held out.
+    # Some words may only occur in rows that are held out.
+    topics = max(min(TOPICS, len(_find_words(_sample_texts(values))) // 4), 1)
     return make_pipeline(words, TruncatedSVD(topics, random_state=seed))
 
 
@@ -64,7 +59,7 @@ _WORD = re.compile(r"(?u)\b\w\w+\b")
 
 
 def _sample_texts(values: Sequence[str]) -> Sequence[str]:
-    return values[:: max(len(values) // _SAMPLE_TEXTS, 1)]
+    return values[:: max(len(values) // 1000, 1)]
 
 
 def _find_words(texts: Sequence[str]) -> set[str]:
@@ -111,50 +106,41 @@ class FeatureGroups:
 
 def group_features(
     features: Sequence[TrainingColumn],
-    names: Mapping[str, Sequence[str]],
+    names: Categories,
     texts: Collection[str],
     request: Request,
 ) -> FeatureGroups:
-    """Group the features by their treatment.
-
-    Args:
-        names: the categories of each column.
-        texts: the features that hold texts.
-    """
+    """Group the features by their treatment; `texts` are those that hold texts."""
     numbers = tuple(f.name for f in features if f.role == "number")
     categories = [f.name for f in features if f.role == "category"]
+    text_columns = tuple(name for name in categories if name in texts)
     limit = _max_categories(request)
-    few = tuple(name for name in categories if len(names[name]) <= limit and name not in texts)
-    many = tuple(name for name in categories if name not in few and name not in texts)
-    return FeatureGroups(numbers, few, many, tuple(n for n in categories if n in texts))
+    few = tuple(n for n in categories if len(names[n]) <= limit and n not in texts)
+    many = tuple(n for n in categories if len(names[n]) > limit and n not in texts)
+    return FeatureGroups(numbers, few, many, text_columns)
 
 
 def find_text_columns(
     features: Sequence[TrainingColumn],
-    names: Mapping[str, Sequence[str]],
+    names: Categories,
     keys: Collection[str],
     request: Request,
 ) -> frozenset[str]:
-    """Return the features that hold texts: several words, and nearly all different or too many for
-    categories.
-
-    Args:
-        keys: the features with nearly all different values.
-    """
+    """Return the features that hold texts: several words, and nearly all different (`keys`) or too
+    many for categories."""
+    if request.trainer.features == "named":  # CatBoost reads texts itself.
+        return frozenset()
     limit = _max_categories(request)
     return frozenset(
         f.name
         for f in features
         if f.role == "category"
-        and request.trainer.features != "named"  # CatBoost reads texts itself.
         and (f.name in keys or len(names[f.name]) > limit)
         and are_texts(names[f.name])
     )
 
 
-def learns_in_blocks(
-    groups: FeatureGroups, names: Mapping[str, Sequence[str]], request: Request
-) -> bool:
+def learns_in_blocks(groups: FeatureGroups, names: Categories, request: Request) -> bool:
     """Return whether the features can be computed block by block.
 
     That excludes means of the label, weights of terms, and the most frequent of many categories.
@@ -175,10 +161,7 @@ def _max_categories(request: Request) -> float:
     return MAX_ONE_HOT
 
 
-def make_transformer(
-    groups: FeatureGroups, names: Mapping[str, Sequence[str]], request: Request
-) -> Any:
-    """Return a ColumnTransformer that is not fitted."""
+def make_transformer(groups: FeatureGroups, names: Categories, request: Request) -> Any:
     from sklearn.compose import ColumnTransformer
 
     style = request.trainer.features
@@ -201,8 +184,7 @@ def make_transformer(
 
 
 def _make_scaler(request: Request) -> Any:
-    """Return steps that impute numbers by their means, mark imputed ones, and scale them if
-    requested."""
+    """Return steps that impute numbers by their means, mark these, and scale if requested."""
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -221,9 +203,8 @@ def _make_target_encoder(request: Request) -> Any:
     kind = "auto" if is_classifier else "continuous"
     if tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9):
         return TargetEncoder(target_type=kind, random_state=request.seed)
-    folds = (StratifiedKFold if is_classifier else KFold)(
-        n_splits=FOLDS, shuffle=True, random_state=request.seed
-    )
+    kind_of_folds = StratifiedKFold if is_classifier else KFold
+    folds = kind_of_folds(n_splits=FOLDS, shuffle=True, random_state=request.seed)
     return TargetEncoder(target_type=kind, cv=folds)
 
 
@@ -241,9 +222,7 @@ def _make_encoder(style: str, known: list[Any], request: Request) -> Any:
             encoded_missing_value=np.nan,
         )
     # scikit-learn's trees do not support missing values in a sparse matrix.
-    options = {"sparse_output": style == "scaled"}
-    if request.has_label:
-        return OneHotEncoder(handle_unknown="ignore", **options)
-    return OneHotEncoder(
-        handle_unknown="infrequent_if_exist", max_categories=MAX_ONE_HOT, **options
-    )
+    options: dict[str, Any] = {"sparse_output": style == "scaled"}
+    if not request.has_label:
+        options |= {"handle_unknown": "infrequent_if_exist", "max_categories": MAX_ONE_HOT}
+    return OneHotEncoder(**{"handle_unknown": "ignore", **options})

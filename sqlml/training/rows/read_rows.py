@@ -29,35 +29,22 @@ MEMORY_SHARE = 0.8
 """Share of the engine's memory_limit that rows may take."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryGuard:
-    """A limit on the rows of an estimator that holds all of them in memory.
+def check_memory(request: Request, rows: int | None, row_bytes: int, limit: float) -> None:
+    """Reject rows that exceed memory_limit with an estimator that holds all of them in memory.
 
-    row: bytes per row. limit: the engine's memory_limit in bytes; None if the estimator reads
-    blocks.
+    Their number is None if it is unknown.
     """
-
-    request: Request
-    row: int
-    limit: float | None
-
-    def check(self, rows: int | None) -> None:
-        """Reject a number of rows, unless it is unknown (None).
-
-        Raises:
-            ConfigError: they exceed the limit; the message says what helps.
-        """
-        if self.limit is None or rows is None or rows * self.row <= MEMORY_SHARE * self.limit:
-            return
-        others = ""
-        if self.request.model_type.startswith("boosted_tree") and self.request.task != "rank":
-            others = ", or library = 'xgboost', which reads rows in blocks"
-        raise ConfigError(
-            f"{self.request.trainer.path.rpartition('.')[2]} keeps all rows in memory: "
-            f"{rows:,} of them take {rows * self.row / 2**30:.2f} GiB, and memory_limit is "
-            f"{self.limit / 2**30:.2f} GiB; SET memory_limit to more, train on a sample "
-            f"(SELECT ... USING SAMPLE 10%){others}"
-        )
+    if rows is None or rows * row_bytes <= MEMORY_SHARE * limit:
+        return
+    others = ""
+    if request.model_type.startswith("boosted_tree") and request.task != "rank":
+        others = ", or library = 'xgboost', which reads rows in blocks"
+    name = request.trainer.path.rpartition(".")[2]
+    raise ConfigError(
+        f"{name} keeps all rows in memory: {rows:,} of them take "
+        f"{rows * row_bytes / 2**30:.2f} GiB, and memory_limit is {limit / 2**30:.2f} GiB; SET "
+        f"memory_limit to more, train on a sample (SELECT ... USING SAMPLE 10%){others}"
+    )
 
 
 _FLOAT32_TYPES = ("FLOAT", "BOOLEAN", "TINYINT", "SMALLINT", "UTINYINT", "USMALLINT")
@@ -102,7 +89,7 @@ class TrainingRows:
     fitted: Side
     held_out: Side | None
     split: Split
-    kept: tuple[Any, ...]
+    returned_classes: tuple[Any, ...]
     unlabelled: int
     memory_limit: float
 
@@ -110,21 +97,14 @@ class TrainingRows:
 def read_rows(
     host: RowHost, query: str, columns: TrainingColumns, request: Request, progress: Progress
 ) -> TrainingRows:
-    """Run a query once, and collect the rows that a model learns from.
-
-    Raises:
-        ConfigError: values are infinite, the label cannot be learned, or the rows exceed the
-            memory.
-    """
-    reader = _Reader(columns, request, host.temporary_folder(), host.memory_limit())
+    """Run a query once, and collect the rows that a model learns from."""
+    reader = _Reader(columns, request, host)
     expected = host.estimated_rows(query)
-    guard = reader.build_guard()
-    guard.check(expected)
+    reader.check_memory(expected)
     progress.begin("reading", expected, "row")
     for batch in host.batches(reader.build_query(query), reader.batch_rows):
         reader.add_batch(batch)
-        guard.check(reader.count)
-        reader.check_names()
+        reader.check_memory(reader.count)
         progress.add(batch.num_rows)
     if reader.crowds_engine:
         host.drop_pages()
@@ -134,28 +114,24 @@ def read_rows(
 class _Reader:
     """The collector of the batches of a query."""
 
-    def __init__(
-        self, columns: TrainingColumns, request: Request, folder: str | None, limit: float
-    ) -> None:
+    def __init__(self, columns: TrainingColumns, request: Request, host: RowHost) -> None:
         self.columns = columns
         self.request = request
-        self.memory_limit = limit
+        self.memory_limit = host.memory_limit()
         numbers = [column for column in columns.features if column.role == "number"]
         categories = [column for column in columns.features if column.role == "category"]
         self.features = (*numbers, *categories)
         self.statistics = {c.name: ColumnStatistics(c.name, c.type) for c in self.features}
         self.names = {c.name: Names() for c in self.features if c.role == "category"}
-        label = request.label
-        task = request.task
-        classes = columns.label if task == "classify" else None
+        classes = columns.label if request.task == "classify" else None
         self.classes = None if classes is None else Classes(classes.type)
-        self.label = Buffer(np.float64 if self.classes is None else np.int64) if label else None
+        label_type = np.float64 if self.classes is None else np.int64
+        self.label = Buffer(label_type) if request.label else None
         self.weight = Buffer(np.float64) if request.weight else None
         self.group = Names() if request.group else None
         self.groups = Buffer(np.int64) if request.group else None
-        raw = columns.raw
         self.split_keys = request.split.key_expressions(
-            raw, request.label, request.group, request.seed
+            columns.raw, request.label, request.group, request.seed
         )
         self.hashes = [Buffer(np.uint64) for _ in self.split_keys]
         self.split_values: list[Any] = []
@@ -163,20 +139,16 @@ class _Reader:
         self.unlabelled = 0
         self.matrix: RowStore | None = None
         self.arrays: dict[str, Buffer] = {}
-        if request.trainer.features == "ordinal" or self.request.reads_blocks:
-            most = self._memory_budget()
-            self.matrix = RowStore(self._matrix_type(), len(self.features), most, folder)
+        if request.trainer.features == "ordinal" or request.reads_blocks:
+            self.matrix = self._make_matrix(host.temporary_folder())
         else:
-            kinds = {
-                c.name: np.int32 if c.role == "category" else np.float64 for c in self.features
-            }
-            self.arrays = {name: Buffer(kind) for name, kind in kinds.items()}
+            for column in self.features:
+                dtype = np.int32 if column.role == "category" else np.float64
+                self.arrays[column.name] = Buffer(dtype)
 
     @property
     def count(self) -> int:
-        """The number of rows so far."""
-        first = self.matrix if self.matrix is not None else next(iter(self.arrays.values()))
-        return len(first)
+        return len(next(iter(self.arrays.values())) if self.matrix is None else self.matrix)
 
     @property
     def batch_rows(self) -> int:
@@ -185,27 +157,28 @@ class _Reader:
 
     @property
     def crowds_engine(self) -> bool:
-        """Return whether the rows in a file will use a large part of memory_limit when they are
-        read."""
+        """Return whether reading the rows in a file will use a large part of memory_limit."""
         if self.matrix is None or self.matrix.in_memory:
             return False
-        nbytes = len(self.matrix) * self.matrix.width * self.matrix.dtype.itemsize
-        return bool(nbytes >= _CROWDING_SHARE * self.memory_limit)
+        return self.matrix.nbytes >= _CROWDING_SHARE * self.memory_limit
 
-    def _memory_budget(self) -> float:
-        """Return the bytes of rows that may be held in memory."""
+    def _make_matrix(self, folder: str | None) -> RowStore:
+        """Return a matrix that moves into a file in a folder if its estimator reads blocks."""
+        request, package = self.request, self.request.trainer.package
+        most = float("inf")
+        if request.reads_blocks:
+            share = SHARES.get(package, 0)
+            most = 0 if request.out_of_core else max(MOST_IN_MEMORY, self.memory_limit * share)
+        is_exact = all(c.role == "category" or c.type in _FLOAT32_TYPES for c in self.features)
+        is_narrow = request.trainer.features == "ordinal" and (is_exact or package == "xgboost")
+        return RowStore(np.float32 if is_narrow else np.float64, len(self.features), most, folder)
+
+    def check_memory(self, rows: int | None) -> None:
+        """Reject more rows or category names than fit into memory."""
         if not self.request.reads_blocks:
-            return float("inf")
-        if self.request.out_of_core:
-            return 0
-        return max(MOST_IN_MEMORY, self.memory_limit * SHARES.get(self.request.trainer.package, 0))
-
-    def check_names(self) -> None:
-        """Reject more category names than fit into memory.
-
-        Raises:
-            ConfigError: a column has too many.
-        """
+            item = 8 if self.matrix is None else self.matrix.dtype.itemsize
+            row_bytes = item * len(self.features) + 8
+            check_memory(self.request, rows, row_bytes, self.memory_limit)
         nbytes = sum(names.nbytes for names in self.names.values())
         if nbytes > MEMORY_SHARE * self.memory_limit:
             largest = max(self.names, key=lambda name: self.names[name].nbytes)
@@ -214,22 +187,8 @@ class _Reader:
                 "do not fit into memory_limit: leave it out, or group them in the query"
             )
 
-    def build_guard(self) -> MemoryGuard:
-        item = 8 if self.matrix is None else self.matrix.dtype.itemsize
-        row = item * len(self.features) + 8
-        return MemoryGuard(
-            self.request, row, None if self.request.reads_blocks else self.memory_limit
-        )
-
-    def _matrix_type(self) -> Any:
-        if self.request.trainer.features != "ordinal":
-            return np.float64
-        is_exact = all(c.role == "category" or c.type in _FLOAT32_TYPES for c in self.features)
-        return np.float32 if is_exact or self.request.trainer.package == "xgboost" else np.float64
-
     def build_query(self, query: str) -> str:
-        """Return the query that `add_batch` reads: features, label, weight, group, and split
-        keys."""
+        """Return the query of the features, label, weight, group, and keys of the split."""
         request = self.request
         items = [column.sql for column in self.features]
         if self.columns.label is not None:
@@ -247,21 +206,18 @@ class _Reader:
         return f"SELECT {columns} FROM (\n{query}\n) AS sqlml_rows{order}"
 
     def add_batch(self, batch: Any) -> None:
-        """Add one batch of the engine."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         request = self.request
         if request.label is not None:
-            labelled = pc.is_valid(batch.column(len(self.features)))
-            if not pc.all(labelled).as_py():
-                row_count = batch.num_rows
-                batch = batch.filter(labelled)
-                self.unlabelled += row_count - batch.num_rows
+            labels = batch.column(len(self.features))
+            if labels.null_count:
+                self.unlabelled += labels.null_count
+                batch = batch.filter(pc.is_valid(labels))
         arrays = iter(batch.columns)
-        rows = batch.num_rows
         matrix = self.matrix
-        block = None if matrix is None else np.empty((rows, matrix.width), matrix.dtype)
+        block = None if matrix is None else np.empty((batch.num_rows, matrix.width), matrix.dtype)
         for k, column in enumerate(self.features):
             values = self._convert_feature(column, next(arrays))
             if block is None:
@@ -273,12 +229,11 @@ class _Reader:
         if matrix is not None and block is not None:
             matrix.append(block)
         if self.label is not None:
-            values = self._check_label(next(arrays))
-            self.label.append(
-                _to_numbers(values) if self.classes is None else self.classes.codes(values)
-            )
+            labels = self._check_label(next(arrays))
+            numbers = _to_numbers(labels) if self.classes is None else self.classes.codes(labels)
+            self.label.append(numbers)
         if self.weight is not None:
-            self.weight.append(self._check_weights(_to_numbers(next(arrays))))
+            self.weight.append(check_weights(_to_numbers(next(arrays)), request))
         if self.group is not None and self.groups is not None:
             self.groups.append(self.group.codes(next(arrays)))
         for hashes, values in zip(self.hashes, arrays, strict=True):
@@ -298,9 +253,12 @@ class _Reader:
         numbers = _to_numbers(values)
         statistics.add_numbers(numbers)
         if statistics.infinite:
+            name = quote_if_needed(column.name)
+            is_computed = column.expression is not None
+            advice = "" if is_computed else f": CASE WHEN isfinite({name}) THEN {name} END"
             raise ConfigError(
                 f"column {column.name!r} has infinite values, which models cannot learn from; turn "
-                f"them into NULL in the query{_suggest_null(column)}"
+                f"them into NULL in the query{advice}"
             )
         is_float32 = self.matrix is not None and self.matrix.dtype == np.float32
         if is_float32 and max(-(statistics.least or 0), statistics.most or 0) > _FLOAT32_MAX:
@@ -311,36 +269,23 @@ class _Reader:
         return numbers
 
     def _check_label(self, values: Any) -> Any:
-        """Reject infinite labels and NaN, and return the column.
-
-        Raises:
-            ConfigError: a label is infinite or NaN.
-        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if pa.types.is_floating(values.type) and not pc.all(pc.is_finite(values)).as_py():
-            name = quote_if_needed(str(self.request.label))
+            name = str(self.request.label)
             raise ConfigError(
-                f"the label {self.request.label!r} is infinite or NaN in some rows; leave them out "
-                f"of the query: WHERE isfinite({name})"
+                f"the label {name!r} is infinite or NaN in some rows; leave them out of the query: "
+                f"WHERE isfinite({quote_if_needed(name)})"
             )
         return values
-
-    def _check_weights(self, weights: Array) -> Array:
-        if not ((weights >= 0) & np.isfinite(weights)).all():
-            raise ConfigError(
-                f"column {self.request.weight!r} must have finite weights of at least 0, and no "
-                "NULL"
-            )
-        return weights
 
     def finish(self) -> TrainingRows:
         """Return all rows, split, with their categories and classes numbered in order."""
         self._sort_names()
         if self.classes is not None and self.label is not None:
             codes = self.label.array()
-            codes[:] = self.classes.sorted_places()[codes]
+            codes[:] = self.classes.sorted_positions()[codes]
         split, mask = self._find_held_out()
         returned_classes = self._return_lone_classes(mask)
         if mask is not None and not mask.any():
@@ -348,28 +293,27 @@ class _Reader:
         # The held-out rows are removed first; the fitted rows are those that remain.
         held_out = None if mask is None else self._build_side(mask, is_held_out=True)
         return TrainingRows(
-            tuple(column.name for column in self.columns.features),
-            self.features,
-            {name: names.sorted() for name, names in self.names.items()},
-            self.classes,
-            self.statistics,
-            self._build_side(mask, is_held_out=False),
-            held_out,
-            split,
-            returned_classes,
-            self.unlabelled,
-            self.memory_limit,
+            order=tuple(column.name for column in self.columns.features),
+            features=self.features,
+            names={name: names.sorted() for name, names in self.names.items()},
+            classes=self.classes,
+            statistics=self.statistics,
+            fitted=self._build_side(mask, is_held_out=False),
+            held_out=held_out,
+            split=split,
+            returned_classes=returned_classes,
+            unlabelled=self.unlabelled,
+            memory_limit=self.memory_limit,
         )
 
     def _sort_names(self) -> None:
-        """Renumber the categories in the order of their names."""
         for k, column in enumerate(self.features):
             names = self.names.get(column.name)
             if names is None:
                 continue
             statistics = self.statistics[column.name]
-            statistics.distinct, statistics.names = len(names), names.as_seen()
-            new_codes = names.sorted_places()
+            statistics.distinct, statistics.names = len(names), names.list_by_code()
+            new_codes = names.sorted_positions()
             if self.matrix is None:
                 codes = self.arrays[column.name].array()
                 codes[:] = np.where(codes < 0, -1, new_codes[codes]) if len(new_codes) else -1
@@ -417,22 +361,22 @@ class _Reader:
         if self.matrix is None:
             features = {name: select(buffer) for name, buffer in self.arrays.items()}
             rows = len(next(iter(features.values())))
-        elif self.matrix.in_memory:
+            return Side(features, label, weight, group, rows)
+        if self.matrix.in_memory:
             features = select(self.matrix)
-            rows = len(features)
         else:
             selected = mask if is_held_out or mask is None else ~mask
             features = StoredRows(self.matrix, selected, self.recoded)
-            rows = len(features)
-        return Side(features, label, weight, group, rows)
+        return Side(features, label, weight, group, len(features))
 
 
-def _suggest_null(column: TrainingColumn) -> str:
-    """Return advice for errors: the SQL that replaces infinite values of a column with NULL."""
-    if column.expression is not None:
-        return ""
-    name = quote_if_needed(column.name)
-    return f": CASE WHEN isfinite({name}) THEN {name} END"
+def check_weights(weights: Array, request: Request) -> Array:
+    """Return the (n,) weights of rows if all of them are valid."""
+    if not ((weights >= 0) & np.isfinite(weights)).all():
+        raise ConfigError(
+            f"column {request.weight!r} must have finite weights of at least 0, and no NULL"
+        )
+    return weights
 
 
 def quote_if_needed(name: str) -> str:
@@ -441,8 +385,6 @@ def quote_if_needed(name: str) -> str:
 
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
-"""The largest number of a float32."""
-
 MOST_IN_MEMORY = 64 << 20
 """Bytes of a matrix that stays in memory though its estimator reads blocks."""
 
@@ -457,10 +399,7 @@ _CROWDING_SHARE = 0.125
 """Share of memory_limit from which a matrix in a file makes the engine release memory."""
 
 _BATCH_BYTES = 8 << 20
-"""Approximate bytes of a batch of the engine."""
-
 _RECODED_ROWS = 1 << 18
-"""Rows whose codes are renumbered at a time."""
 
 
 def _to_numbers(values: Any) -> Array:

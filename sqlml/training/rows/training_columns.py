@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
@@ -25,20 +25,19 @@ from sqlml.training.transform.fitted_rows import FittedRows, check_time_zones
 from sqlml.training.transform.transform_items import Named, transform_items
 from sqlml.types import fold
 
-_DAYS = ("year", "month", "day", "dayofweek")
-_HOURS = ("hour", "minute")
-_SINCE = ("epoch",)
+_DATE = ("year", "month", "day", "dayofweek", "epoch")
+_TIMESTAMP = ("year", "month", "day", "dayofweek", "hour", "minute", "epoch")
 
 DATE_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "DATE": (*_DAYS, *_SINCE),
-        "TIMESTAMP": (*_DAYS, *_HOURS, *_SINCE),
-        "TIMESTAMP_S": (*_DAYS, *_HOURS, *_SINCE),
-        "TIMESTAMP_MS": (*_DAYS, *_HOURS, *_SINCE),
-        "TIMESTAMP_NS": (*_DAYS, *_HOURS, *_SINCE),
-        "TIMESTAMP WITH TIME ZONE": (*_DAYS, *_HOURS, *_SINCE),
-        "TIME": (*_HOURS, "second"),
-        "INTERVAL": _SINCE,
+        "DATE": _DATE,
+        "TIMESTAMP": _TIMESTAMP,
+        "TIMESTAMP_S": _TIMESTAMP,
+        "TIMESTAMP_MS": _TIMESTAMP,
+        "TIMESTAMP_NS": _TIMESTAMP,
+        "TIMESTAMP WITH TIME ZONE": _TIMESTAMP,
+        "TIME": ("hour", "minute", "second"),
+        "INTERVAL": ("epoch",),
     }
 )
 """Type -> the engine's functions that return its numbers; `epoch` is in seconds, since 1970 for
@@ -46,23 +45,16 @@ dates."""
 
 
 def date_parts(name: str, column: RowExpression) -> list[tuple[str, RowExpression]]:
-    """Return the name and expression of each numeric part of a date, time or interval, or nothing.
-
-    Args:
-        made: reads the date, with its type in the engine.
-    """
-    sql, inputs, kind = column.sql, column.columns, column.type
-    if kind == "TIMESTAMP WITH TIME ZONE":  # Ignore the time zone of the session.
+    """Return the name and expression of each numeric part of a date, time or interval."""
+    sql = column.sql
+    if column.type == "TIMESTAMP WITH TIME ZONE":  # Ignore the time zone of the session.
         sql = f"{builtin('timezone')}('UTC', {sql})"
-    return [
-        (
-            f"{name}_{part}",
-            RowExpression(
-                f"{builtin(part)}({sql})", inputs, "DOUBLE" if part == "epoch" else "INTEGER"
-            ),
-        )
-        for part in DATE_PARTS.get(kind, ())
-    ]
+    parts = []
+    for part in DATE_PARTS.get(column.type, ()):
+        kind = "DOUBLE" if part == "epoch" else "INTEGER"
+        expression = RowExpression(f"{builtin(part)}({sql})", column.columns, kind)
+        parts.append((f"{name}_{part}", expression))
+    return parts
 
 
 MAX_ITEMS = 100
@@ -71,29 +63,20 @@ MAX_ITEMS = 100
 MAX_PARTS = 4096
 """Upper bound on the parts of a column; one with more is left out."""
 
-FlatPart = tuple[str, str, RowExpression]
-"""Name, type and expression of a column."""
 
-
-def flatten(rows: FittedRows, name: str, column: RowExpression) -> list[FlatPart]:
-    """Return the parts of a nested column, recursively; none of other columns.
+def flatten(rows: FittedRows, name: str, column: RowExpression) -> list[tuple[str, RowExpression]]:
+    """Return the names and expressions of a nested column's parts, recursively.
 
     Parts are the numbers of an array, or of lists that all have the same length; a BOOLEAN for each
     of the most frequent entries of lists of names; the values of the most frequent keys of a map, 0
     or NULL without the key; and the fields of a struct.
-
-    Args:
-        made: reads the column, with its type in the engine.
     """
     if not _NESTED.search(column.type):
         return []
-    kind = duckdb.sqltype(column.type)
-    parts = _FLATTENERS.get(kind.id, _flatten_nothing)(rows, column, kind)
-    flat: list[FlatPart] = []
-    for suffix, sql, type_name in parts:
-        part = RowExpression(sql, column.columns, type_name)
-        part_name = f"{name}_{suffix}"
-        flat += flatten(rows, part_name, part) or [(part_name, type_name, part)]
+    flat: list[tuple[str, RowExpression]] = []
+    for suffix, sql, type_name in _list_parts(rows, column, duckdb.sqltype(column.type)):
+        part_name, part = f"{name}_{suffix}", RowExpression(sql, column.columns, type_name)
+        flat += flatten(rows, part_name, part) or [(part_name, part)]
         if len(flat) > MAX_PARTS:
             return []
     return flat
@@ -105,26 +88,33 @@ _NestedParts = Iterator[tuple[str, str, str]]
 """Name suffix, expression and type of each part."""
 
 
-def _flatten_nothing(rows: FittedRows, column: RowExpression, kind: Any) -> _NestedParts:
-    return iter(())
+def _list_parts(rows: FittedRows, column: RowExpression, kind: Any) -> _NestedParts:
+    match kind.id:
+        case "array":
+            (_, child), (_, size) = kind.children
+            yield from _list_items(column, size, str(child))
+        case "list":
+            yield from _list_list_parts(rows, column, str(kind.children[0][1]))
+        case "map":
+            (_, key), (_, value) = kind.children
+            yield from _list_map_parts(rows, column, str(key), str(value))
+        case "struct":
+            for field, child in kind.children:
+                if field and is_storable_text(field):
+                    sql = f"{builtin('struct_extract')}({column.sql}, {DUCKDB.quote_string(field)})"
+                    yield field, sql, str(child)
 
 
-def _flatten_items(column: RowExpression, count: int, child: str) -> _NestedParts:
+def _list_items(column: RowExpression, count: int, child: str) -> _NestedParts:
     for position in range(1, count + 1 if count <= MAX_PARTS else 0):
         yield str(position), f"{builtin('array_extract')}({column.sql}, {position})", child
 
 
-def _flatten_array(rows: FittedRows, column: RowExpression, kind: Any) -> _NestedParts:
-    (_, child), (_, size) = kind.children
-    return _flatten_items(column, size, str(child))
-
-
-def _flatten_list(rows: FittedRows, column: RowExpression, kind: Any) -> _NestedParts:
-    child = str(kind.children[0][1])
+def _list_list_parts(rows: FittedRows, column: RowExpression, child: str) -> _NestedParts:
     if NUMBERS.fullmatch(child):
         length = f"{builtin('len')}({_over_columns(column)})"
         least, most = rows.ask(f"{builtin('min')}({length}), {builtin('max')}({length})")
-        yield from _flatten_items(column, (least or 0) if least == most else 0, child)
+        yield from _list_items(column, (least or 0) if least == most else 0, child)
     elif _is_category(child):
         texts = f"CAST({column.sql} AS VARCHAR[])"
         for text in _find_frequent(rows, _over_columns(column)):
@@ -132,10 +122,8 @@ def _flatten_list(rows: FittedRows, column: RowExpression, kind: Any) -> _Nested
             yield text, contains, "BOOLEAN"
 
 
-def _flatten_map(rows: FittedRows, column: RowExpression, kind: Any) -> _NestedParts:
-    (_, key), (_, value) = kind.children
-    value = str(value)
-    if not _is_category(str(key)) or not (NUMBERS.fullmatch(value) or _is_category(value)):
+def _list_map_parts(rows: FittedRows, column: RowExpression, key: str, value: str) -> _NestedParts:
+    if not _is_category(key) or not (NUMBERS.fullmatch(value) or _is_category(value)):
         return
     keys = f"{builtin('map_keys')}({_over_columns(column)})"
     for text in _find_frequent(rows, keys):
@@ -147,29 +135,7 @@ def _flatten_map(rows: FittedRows, column: RowExpression, kind: Any) -> _NestedP
         yield text, expression, value
 
 
-def _flatten_struct(rows: FittedRows, column: RowExpression, kind: Any) -> _NestedParts:
-    for field, child in kind.children:
-        if not field or not is_storable_text(field):
-            continue
-        name = DUCKDB.quote_string(field)
-        yield field, f"{builtin('struct_extract')}({column.sql}, {name})", str(child)
-
-
-_FLATTENERS: Mapping[str, Callable[[FittedRows, RowExpression, Any], _NestedParts]] = (
-    MappingProxyType(
-        {
-            "array": _flatten_array,
-            "list": _flatten_list,
-            "map": _flatten_map,
-            "struct": _flatten_struct,
-        }
-    )
-)
-"""Kind of type -> the function that returns its parts."""
-
-
 def _find_frequent(rows: FittedRows, lists: str) -> list[str]:
-    """Return the most frequent entries of lists, sorted."""
     entries = rows.most_frequent(f"CAST({lists} AS VARCHAR[])", MAX_ITEMS)
     return sorted(text for text in entries if is_storable_text(text))
 
@@ -179,8 +145,11 @@ def _is_category(kind: str) -> bool:
 
 
 def _over_columns(expression: RowExpression) -> str:
-    """Return the expression over the columns of the query."""
-    return expression.to_sql({name: DUCKDB.quote_name(name) for name in expression.columns})
+    return expression.to_sql(_quote_names(expression.columns))
+
+
+def _quote_names(names: Iterable[str]) -> dict[str, str]:
+    return {name: DUCKDB.quote_name(name) for name in names}
 
 
 Role = Literal["number", "category"]
@@ -194,9 +163,7 @@ _ORDERED_TYPES = re.compile(rf"{NUMBERS.pattern}|VARCHAR|DATE|TIME.*")
 """Types whose largest values can be held out."""
 
 _CATEGORY_TYPES = re.compile(r"(VARCHAR( COLLATE \w+)?|ENUM\(.*\)|UUID)", re.DOTALL)
-_TEXT_LABELS = re.compile(
-    r"(DATE|UUID|TIMESTAMP( WITH TIME ZONE)?|ENUM\(.*\)|VARCHAR.*)", re.DOTALL
-)
+_TEXT_LABELS = re.compile(r"DATE|UUID|TIMESTAMP( WITH TIME ZONE)?|ENUM\(.*\)|VARCHAR.*", re.DOTALL)
 """Types of labels that are stored as texts."""
 
 
@@ -204,8 +171,7 @@ _TEXT_LABELS = re.compile(
 class TrainingColumn:
     """A column of the query, or one that is computed from columns.
 
-    type: in the engine. role: None if the model does not learn from it. expression: computes it;
-    None for a column of the query.
+    type: in the engine. role: None if the model does not learn from it. expression: computes it.
     """
 
     name: str
@@ -215,12 +181,9 @@ class TrainingColumn:
 
     @property
     def sql(self) -> str:
-        """The expression that reads the column."""
         expression = DUCKDB.quote_name(self.name)
         if self.expression is not None:
-            expression = self.expression.to_typed_sql(
-                {c: DUCKDB.quote_name(c) for c in self.expression.columns}
-            )
+            expression = self.expression.to_typed_sql(_quote_names(self.expression.columns))
         if self.role is None:
             return expression
         if self.type == "BOOLEAN":
@@ -259,12 +222,9 @@ class TrainingColumns:
     def drop_expressions(self) -> TrainingColumns:
         """Return the columns without features that are computed; their columns are left out."""
         features = tuple(c for c in self.features if c.expression is None)
-        computed_from = {
-            n for c in self.features if c.expression is not None for n in c.expression.columns
-        }
-        dropped = tuple(
-            TrainingColumn(name, self.raw[name], None) for name in self.raw if name in computed_from
-        )
+        expressions = [c.expression for c in self.features if c.expression is not None]
+        computed_from = {name for expression in expressions for name in expression.columns}
+        dropped = [TrainingColumn(n, t, None) for n, t in self.raw.items() if n in computed_from]
         return replace(self, features=features, left_out=(*self.left_out, *dropped))
 
     def fill_texts(self, names: Sequence[str]) -> TrainingColumns:
@@ -272,12 +232,9 @@ class TrainingColumns:
         features = []
         for column in self.features:
             if column.name in names:
-                expression = column.expression or RowExpression(
-                    "sqlml_raw_0", (column.name,), "VARCHAR"
-                )
-                filled = RowExpression(
-                    f"COALESCE({expression.sql}, '')", expression.columns, "VARCHAR"
-                )
+                raw = RowExpression("sqlml_raw_0", (column.name,), "VARCHAR")
+                expression = column.expression or raw
+                filled = replace(expression, sql=f"COALESCE({expression.sql}, '')", type="VARCHAR")
                 column = replace(column, expression=filled)
             features.append(column)
         return replace(self, features=tuple(features))
@@ -286,10 +243,8 @@ class TrainingColumns:
 def read_columns(
     host: RowHost, query: str, request: Request, transform: Sequence[str] | None
 ) -> tuple[TrainingColumns, Request]:
-    """Return the columns of a query, and the request with their names spelled as in the query.
-
-    Args:
-        transform: the items of TRANSFORM (...).
+    """Return the columns of a query or of the items of TRANSFORM (...), and the request with their
+    names spelled as in the query.
 
     Raises:
         ConfigError: two columns have the same name, or a type does not suit an option.
@@ -298,8 +253,7 @@ def read_columns(
             expressions.
     """
     described = host.describe(query)
-    counted = Counter(fold(name) for name, _ in described)
-    duplicate = next((name for name, _ in described if counted[fold(name)] > 1), None)
+    duplicate = _find_duplicate(name for name, _ in described)
     if duplicate is not None:
         raise ConfigError(
             f"the query has several columns {duplicate!r}; give each a different name with AS"
@@ -312,7 +266,9 @@ def read_columns(
     _check_types(raw, request)
     others = request.other_columns
     features = [c for c in columns if c.name not in others]
-    _check_names(features)
+    duplicate = _find_duplicate(c.name for c in features)
+    if duplicate is not None:
+        raise ConfigError(f"two features would be called {duplicate!r}; rename one with AS")
     label = next((c for c in columns if c.name == request.label), None)
     if label is None and request.label is not None:
         label = TrainingColumn(request.label, raw[request.label], None)
@@ -321,38 +277,27 @@ def read_columns(
     return TrainingColumns(raw, learned, left_out, label), request
 
 
-def _check_types(raw: Mapping[str, str], request: Request) -> None:
-    """Reject columns whose types do not suit the options that name them.
+def _find_duplicate(names: Iterable[str]) -> str | None:
+    """Return the first name that also stands for another column, in any case."""
+    listed = list(names)
+    counts = Counter(map(fold, listed))
+    return next((name for name in listed if counts[fold(name)] > 1), None)
 
-    Raises:
-        ConfigError: weights are not numbers, or a split is by a type without order.
-    """
+
+def _check_types(raw: Mapping[str, str], request: Request) -> None:
+    """Reject columns whose types do not suit the options that name them."""
     weight, split = raw.get(request.weight or ""), request.split
-    is_valid = weight in (None, *UNTYPED) or (
-        weight != "BOOLEAN" and NUMBERS.fullmatch(str(weight))
-    )
-    if not is_valid:
+    is_number = weight != "BOOLEAN" and NUMBERS.fullmatch(str(weight))
+    if weight not in (None, *UNTYPED) and not is_number:
         raise ConfigError(
             f"option weight takes a column of numbers, and {request.weight!r} is {weight}"
         )
     split_type = raw.get(split.column or "")
-    if (
-        split.method == "seq"
-        and split_type is not None
-        and not _ORDERED_TYPES.fullmatch(split_type)
-    ):
+    is_ordered = split_type is None or _ORDERED_TYPES.fullmatch(split_type)
+    if split.method == "seq" and not is_ordered:
         raise ConfigError(
             "split 'seq' takes a column of numbers, texts, dates or times, and "
             f"{split.column!r} is {split_type}"
-        )
-
-
-def _check_names(columns: Sequence[TrainingColumn]) -> None:
-    counted = Counter(fold(column.name) for column in columns)
-    duplicate = next((c.name for c in columns if counted[fold(c.name)] > 1), None)
-    if duplicate is not None:
-        raise ConfigError(
-            f"two features would be called {duplicate!r}; give one another name with AS"
         )
 
 
@@ -371,21 +316,19 @@ def _list_columns(rows: FittedRows, transform: Sequence[str] | None) -> list[Tra
     for name, expression in items:
         kind = raw[name] if expression is None else next(types)
         if expression is not None:
-            expression = RowExpression(expression.sql, expression.columns, _stored_type(kind))
+            expression = replace(expression, type=_stored_type(kind))
         column = TrainingColumn(name, kind, _role_of(kind), expression)
         if fold(name) in named or column.role:
             columns.append(column)
             continue
         for part in _split_column(rows, column):
-            columns.append(
-                part if part is column else replace(part, name=_unique_name(part.name, taken))
-            )
+            name = part.name if part is column else _unique_name(part.name, taken)
+            columns.append(replace(part, name=name))
     return columns
 
 
 def _unique_name(name: str, taken: set[str]) -> str:
-    """Return a name with a number appended if it is taken, since keys of a map may differ in case
-    only."""
+    """Return a name, numbered if it is taken: keys of a map may differ in case only."""
     unique, number = name, 2
     while fold(unique) in taken:
         unique, number = f"{name}_{number}", number + 1
@@ -400,14 +343,14 @@ def _split_column(rows: FittedRows, column: TrainingColumn) -> list[TrainingColu
     """
     name, kind = column.name, column.type
     expression = column.expression or RowExpression("sqlml_raw_0", (name,), kind)
-    whole = RowExpression(expression.sql, expression.columns, kind)
+    computed = replace(expression, type=kind)
     parts: list[TrainingColumn] = []
-    for part_name, part_type, part in flatten(rows, name, whole) or [(name, kind, whole)]:
+    for part_name, part in flatten(rows, name, computed) or [(name, computed)]:
         dates = date_parts(part_name, part)
         parts += [TrainingColumn(n, date.type, "number", date) for n, date in dates]
-        if not dates and part is not whole:
-            stored = RowExpression(part.sql, part.columns, _stored_type(part_type))
-            parts.append(TrainingColumn(part_name, part_type, _role_of(part_type), stored))
+        if not dates and part is not computed:
+            stored = replace(part, type=_stored_type(part.type))
+            parts.append(TrainingColumn(part_name, part.type, _role_of(part.type), stored))
     return parts or [column]
 
 
@@ -423,12 +366,7 @@ def _role_of(kind: str) -> Role | None:
 
 
 def label_sql(label: TrainingColumn, request: Request) -> str:
-    """Return the expression that reads the label.
-
-    Raises:
-        ConfigError: the type of the label does not suit the type of model.
-    """
-    sql, kind = TrainingColumn(label.name, label.type, None, label.expression).sql, label.type
+    sql, kind = replace(label, role=None).sql, label.type
     if request.task != "classify":
         if not NUMBERS.fullmatch(kind):
             raise ConfigError(

@@ -40,8 +40,7 @@ from sklearn.tree import DecisionTreeRegressor
 import sqlml
 from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining.explained import explain_program
-from sqlml.explaining.feature_facts import importances
-from sqlml.explaining.weights_and_trees import weights
+from sqlml.explaining.model_facts import importances, weights
 from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
 from sqlml.ir.trees import Ensemble

@@ -32,7 +32,7 @@ def test_names_are_numbered_across_batches_and_sorted_in_the_end() -> None:
     names = Names()
     first = names.codes(pa.array(["pro", None, "basic", "pro"]))
     second = names.codes(pa.array(["max", "basic", "pro"]).dictionary_encode())
-    place = names.sorted_places()
+    place = names.sorted_positions()
     assert names.sorted() == ("basic", "max", "pro")
     assert [names.sorted()[place[c]] for c in second] == ["max", "basic", "pro"]
     assert first.tolist()[1] == -1 and first[0] == first[3] == second[2]
@@ -61,7 +61,7 @@ def test_classes_keep_their_type(values: list[object], sql_type: str, labels: La
     classes = Classes(sql_type)
     codes = classes.codes(pa.array(values))
     assert classes.labels() == labels
-    place = classes.sorted_places()
+    place = classes.sorted_positions()
     assert [classes.values()[place[c]] for c in codes] == values
 
 

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 import sqlml
 from sqlml.importers.registry import class_path, import_model
 from sqlml.training.cascades.recipe import extract_recipe
-from sqlml.training.cascades.small_model import CLOSED_FORMS, closed_form
+from sqlml.training.cascades.small_model import CLOSED_FORMS, fit_closed_form
 
 FITTED = [
     LinearRegression(),
@@ -45,7 +45,7 @@ def test_it_is_what_the_library_fits(estimator: Any) -> None:
     known = estimator.fit(x, y)
     recipe = extract_recipe(known)
     assert recipe is not None and recipe.path == class_path(known)
-    estimator = closed_form(recipe.path, recipe.parameters, x, y)
+    estimator = fit_closed_form(recipe.path, recipe.parameters, x, y)
     ours, theirs = (sqlml.compile(import_model(m).program) for m in (estimator, known))
     np.testing.assert_allclose(ours.predict(x), theirs.predict(x), rtol=1e-9, atol=1e-9)
     if classifies:
@@ -59,8 +59,8 @@ def test_parameters_that_change_the_formula_have_none() -> None:
         ("sklearn.linear_model._logistic.LogisticRegression", {}),
         ("sklearn.naive_bayes.GaussianNB", {"priors": [0.5, 0.5]}),
     ]:
-        assert closed_form(path, parameters, x, y) is None
-    assert closed_form("sklearn.linear_model._base.LinearRegression", {}, [[1.0]], y) is None
+        assert fit_closed_form(path, parameters, x, y) is None
+    assert fit_closed_form("sklearn.linear_model._base.LinearRegression", {}, [[1.0]], y) is None
     assert all(path.startswith("sklearn.") for path in CLOSED_FORMS)
 
 

@@ -8,15 +8,15 @@ import pytest
 
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
-from sqlml.training.cascades.feature_groups import NO_SOURCES, Group, Sources, feature_groups
-from sqlml.training.cascades.last_estimator import LastEstimator, last_estimator
+from sqlml.training.cascades.feature_groups import NO_SOURCES, Group, Sources, find_feature_groups
+from sqlml.training.cascades.last_estimator import LastEstimator, find_last_estimator
 from tests.unit.training.cascades.models import fitted
 
 
 def grouped(name: str, sources: Sources = NO_SOURCES, heavy_ns: float = 100.0) -> tuple[Group, ...]:
     """The groups of a model, of whose steps only the expensive ones cost anything."""
     program: Program = import_model(fitted(name)).program
-    last: LastEstimator = last_estimator(program)
+    last: LastEstimator = find_last_estimator(program)
 
     def cost(places: Sequence[int]) -> float:
         expected = [b for b in last.blocks if set(b.places) & set(places)]
@@ -24,7 +24,7 @@ def grouped(name: str, sources: Sources = NO_SOURCES, heavy_ns: float = 100.0) -
         ops = [program.nodes[i].op for i in nodes]
         return heavy_ns * sum(op in ("count_tokens", "tree_ensemble", "nearest") for op in ops)
 
-    return feature_groups(program, last, sources, cost)
+    return find_feature_groups(last, sources, cost)
 
 
 def test_vectorizers_are_groups_and_the_other_columns_cost_nothing() -> None:

@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sqlml.catalog.small_models import Cascade
 from sqlml.errors import ConfigError
 from sqlml.importers.registry import import_model
-from sqlml.training.cascades.last_estimator import answers
-from sqlml.training.cascades.learn import NoGain, learn_cascade
+from sqlml.training.cascades.last_estimator import compute_output
+from sqlml.training.cascades.learn import LearningTask, NoGain, learn_cascade
 from sqlml.training.cascades.recipe import extract_recipe
 from tests.support.cascaded import features, model, table
 
@@ -23,7 +23,8 @@ def learned(n: int = 6_000, loss: float = LOSS, seed: int = 1) -> Cascade | NoGa
     frame, labels = table(n, seed)
     recipe = extract_recipe(model()[0])
     assert recipe is not None
-    return learn_cascade(model()[1], recipe, rows(frame), labels, query="", label="y", loss=loss)
+    task = LearningTask(model()[1], recipe, rows(frame), "")
+    return learn_cascade(task, labels, label="y", loss=loss)
 
 
 def rows(frame: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -33,11 +34,11 @@ def rows(frame: pd.DataFrame) -> dict[str, np.ndarray]:
 def test_fresh_rows_lose_no_more_than_was_allowed() -> None:
     frame, labels = table(100_000, 99)
     held = rows(frame)
-    full = answers(model()[1], "label", held)[:, 0]
+    full = compute_output(model()[1], "label", held)[:, 0]
     for seed in range(1, 4):
         result = learned(seed=seed)
         assert isinstance(result, Cascade)
-        small = answers(result.small, "label", held)[:, 0]
+        small = compute_output(result.small, "label", held)[:, 0]
         got = np.where(small >= 0, small, full)
         assert (full == labels).mean() - (got == labels).mean() <= LOSS
         assert (small >= 0).mean() == pytest.approx(result.facts.confident, abs=0.03)
@@ -66,7 +67,8 @@ def test_a_target_that_no_small_model_meets() -> None:
     recipe = extract_recipe(fitted)
     assert recipe is not None
     program = import_model(fitted).program
-    result = learn_cascade(program, recipe, rows(frame), labels, query="", label="y", loss=LOSS)
+    task = LearningTask(program, recipe, rows(frame), "")
+    result = learn_cascade(task, labels, label="y", loss=LOSS)
     assert isinstance(result, NoGain)
     assert result.reason.endswith("of the time without it")
     assert {g.name for g in result.groups} == {"x", "characters of t"}
@@ -76,9 +78,8 @@ def test_nothing_is_gained_where_the_rest_of_the_query_takes_all_the_time() -> N
     frame, labels = table(6_000, 1)
     recipe = extract_recipe(model()[0])
     assert recipe is not None
-    result = learn_cascade(
-        model()[1], recipe, rows(frame), labels, query="", label="y", loss=LOSS, base_ns=1e9
-    )
+    task = LearningTask(model()[1], recipe, rows(frame), "", base_ns=1e9)
+    result = learn_cascade(task, labels, label="y", loss=LOSS)
     assert isinstance(result, NoGain)
     assert result.reason == "a query would take 1.00 of the time without it"
 
@@ -93,13 +94,6 @@ def test_features_that_cannot_be_separated() -> None:
     fitted = make_pipeline(LogisticRegression()).fit(frame[["x"]], labels)
     recipe = extract_recipe(fitted)
     assert recipe is not None
+    task = LearningTask(import_model(fitted).program, recipe, {"x": frame.x.to_numpy()}, "")
     with pytest.raises(ConfigError, match=r"computed together \(x\)"):
-        learn_cascade(
-            import_model(fitted).program,
-            recipe,
-            {"x": frame.x.to_numpy()},
-            labels,
-            query="",
-            label="y",
-            loss=LOSS,
-        )
+        learn_cascade(task, labels, label="y", loss=LOSS)

@@ -13,8 +13,8 @@ from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
 from sqlml.training.cascades.feature_groups import Sources
-from sqlml.training.cascades.last_estimator import CONFIDENCE, answers
-from sqlml.training.cascades.learn import NoGain, learn_filter
+from sqlml.training.cascades.last_estimator import CONFIDENCE, compute_output
+from sqlml.training.cascades.learn import LearningTask, NoGain, RankingGoal, learn_filter
 from sqlml.training.cascades.recipe import Recipe, extract_recipe
 
 NAMES = ["a", "b", "far"]
@@ -41,19 +41,8 @@ def learned(
 ) -> TopKFilter | NoGain:
     recipe = extract_recipe(model()[0])
     assert recipe is not None
-    return learn_filter(
-        model()[1],
-        recipe.regression(),
-        table(rows, 1),
-        query="",
-        output="label",
-        column=0,
-        chosen="",
-        k=k,
-        precision=0.9,
-        sources=sources,
-        base_ns=base_ns,
-    )
+    task = LearningTask(model()[1], recipe.regression(), table(rows, 1), "", sources, base_ns)
+    return learn_filter(task, RankingGoal("label", 0, "", k, precision=0.9))
 
 
 def test_fresh_queries_are_as_precise_as_was_asked_for() -> None:
@@ -63,8 +52,8 @@ def test_fresh_queries_are_as_precise_as_was_asked_for() -> None:
     assert set(result.small.inputs) == {"a", "b"}
     assert facts.rows == 200 and facts.trials == 100 and facts.low > 0.95
     rows = table(60_000, 99)
-    full = answers(model()[1], "label", rows)[:, 0]
-    small = answers(result.small, CONFIDENCE, {n: rows[n] for n in "ab"})[:, 0]
+    full = compute_output(model()[1], "label", rows)[:, 0]
+    small = compute_output(result.small, CONFIDENCE, {n: rows[n] for n in "ab"})[:, 0]
     random, precise = np.random.default_rng(5), []
     for _ in range(300):
         sample = random.choice(full.size, facts.rows, replace=False)

@@ -9,10 +9,10 @@ from sqlml.importers.registry import import_model
 from sqlml.ir.ops import verify
 from sqlml.training.cascades.last_estimator import (
     SHUFFLED,
-    answers,
-    feature_matrix,
-    last_estimator,
-    shuffled,
+    build_shuffled_model,
+    compute_features,
+    compute_output,
+    find_last_estimator,
 )
 from tests.unit.training.cascades.models import MODELS, arrays, fitted, rows
 
@@ -21,7 +21,7 @@ from tests.unit.training.cascades.models import MODELS, arrays, fitted, rows
 def test_shuffling_a_column_is_what_the_model_says_of_such_rows(name: str) -> None:
     model, columns = fitted(name), MODELS[name][1]
     program = import_model(model).program
-    last = last_estimator(program)
+    last = find_last_estimator(program)
     frame, _ = rows(300, seed=1)
     order = np.random.default_rng(2).permutation(len(frame))
     held = arrays(frame[columns])
@@ -31,21 +31,21 @@ def test_shuffling_a_column_is_what_the_model_says_of_such_rows(name: str) -> No
         if not places:
             continue
         moved = frame.assign(**{column: frame[column].to_numpy()[order]})
-        made = verify(shuffled(program, last, places))
-        got = answers(made, "label", {**held, **other})[:, 0]
+        made = verify(build_shuffled_model(last, places))
+        got = compute_output(made, "label", {**held, **other})[:, 0]
         assert (got == model.predict(moved[columns])).all()
 
 
 def test_shuffling_all_columns_shuffles_the_rows() -> None:
     model = fitted("texts")
     program = import_model(model).program
-    last = last_estimator(program)
+    last = find_last_estimator(program)
     frame, _ = rows(300, seed=1)
     order = np.random.default_rng(2).permutation(len(frame))
     held = arrays(frame)
     other = {SHUFFLED.format(n): values[order] for n, values in held.items()}
     every = [place for block in last.blocks for place in block.places]
-    got = answers(shuffled(program, last, every), "label", {**held, **other})[:, 0]
+    got = compute_output(build_shuffled_model(last, every), "label", {**held, **other})[:, 0]
     assert (got == model.predict(frame)[order]).all()
 
 
@@ -53,13 +53,13 @@ def test_shuffling_all_columns_shuffles_the_rows() -> None:
 def test_the_matrix_is_what_the_last_step_is_given(name: str) -> None:
     model, columns = fitted(name), MODELS[name][1]
     program = import_model(model).program
-    last = last_estimator(program)
+    last = find_last_estimator(program)
     frame, _ = rows(700, seed=1)
     wanted = (
         model.transform(frame[columns]) if name == "stack" else model[:-1].transform(frame[columns])
     )
     wanted = wanted.toarray() if hasattr(wanted, "toarray") else np.asarray(wanted)
     places = list(range(0, wanted.shape[1], 2))
-    got = feature_matrix(program, last, places, arrays(frame[columns]))
+    got = compute_features(last, places, arrays(frame[columns]))
     got = got.toarray() if hasattr(got, "toarray") else got
     np.testing.assert_allclose(got, wanted[:, places], rtol=1e-12)

@@ -12,7 +12,7 @@ from sqlml.catalog.small_models import FilterFacts, TopKFilter
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
 from sqlml.training.cascades.last_estimator import CONFIDENCE
-from sqlml.training.cascades.real_loss import measure_filter_loss
+from sqlml.training.cascades.learn import measure_filter_loss
 
 KNOWN = {"query": "", "trained": 1, "held_out": 1, "exact_ns": 2.0, "expected_ns": 1.0}
 

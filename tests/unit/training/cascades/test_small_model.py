@@ -14,9 +14,13 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from sqlml.errors import MissingDependencyError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from sqlml.training.cascades.last_estimator import CONFIDENCE, answers, last_estimator
+from sqlml.training.cascades.last_estimator import CONFIDENCE, compute_output, find_last_estimator
 from sqlml.training.cascades.recipe import Recipe, extract_recipe
-from sqlml.training.cascades.small_model import confident, small_classifier, small_scorer
+from sqlml.training.cascades.small_model import (
+    reject_uncertain_labels,
+    train_small_classifier,
+    train_small_scorer,
+)
 from tests.unit.training.cascades.models import MODELS, arrays, fitted, rows
 
 
@@ -32,71 +36,71 @@ def expected_matrix(name: str, frame: pd.DataFrame) -> Any:
 def test_the_same_class_on_the_same_columns_says_the_same(name: str) -> None:
     model, columns = fitted(name), MODELS[name][1]
     program = import_model(model).program
-    last = last_estimator(program)
+    last = find_last_estimator(program)
     places = sorted(last.blocks[0].places + last.blocks[1].places)
     recipe = extract_recipe(model)
     assert recipe is not None
     frame, labels = rows(600, seed=3)
     held = arrays(frame[columns])
-    small = small_classifier(program, last, places, recipe, held, labels)
+    small = train_small_classifier(last, places, recipe, held, labels)
 
     wanted = recipe.estimator().fit(expected_matrix(name, frame)[:, places], labels)
     fresh, _ = rows(300, seed=4)
     held, matrix = arrays(fresh[columns]), expected_matrix(name, fresh)
-    assert (answers(small, "label", held)[:, 0] == wanted.predict(matrix[:, places])).all()
+    assert (compute_output(small, "label", held)[:, 0] == wanted.predict(matrix[:, places])).all()
     sure = wanted.predict_proba(matrix[:, places]).max(axis=1)
-    np.testing.assert_allclose(answers(small, CONFIDENCE, held)[:, 0], sure, rtol=1e-5)
+    np.testing.assert_allclose(compute_output(small, CONFIDENCE, held)[:, 0], sure, rtol=1e-5)
 
 
 def test_labels_that_no_row_has_keep_their_places() -> None:
     """The model knows three classes, the rows to train on have the first and the last."""
     model = fitted("scaled")
     program = import_model(model).program
-    last = last_estimator(program)
+    last = find_last_estimator(program)
     frame, labels = rows(600, seed=3)
     kept = labels != 1
     recipe = extract_recipe(model)
     assert recipe is not None
     held = arrays(frame.loc[kept, ["x", "y", "z"]])
-    small = small_classifier(program, last, [0, 1], recipe, held, labels[kept])
-    assert set(np.unique(answers(small, "label", held))) == {0, 2}
+    small = train_small_classifier(last, [0, 1], recipe, held, labels[kept])
+    assert set(np.unique(compute_output(small, "label", held))) == {0, 2}
 
 
 def test_a_label_below_the_threshold_is_minus_one() -> None:
     model = fitted("scaled")
     program = import_model(model).program
-    last = last_estimator(program)
+    last = find_last_estimator(program)
     frame, labels = rows(600, seed=3)
     recipe = extract_recipe(model)
     assert recipe is not None
     held = arrays(frame[["x", "y", "z"]])
-    small = small_classifier(program, last, [0, 1], recipe, held, labels)
-    sure, label = (answers(small, name, held)[:, 0] for name in (CONFIDENCE, "label"))
+    small = train_small_classifier(last, [0, 1], recipe, held, labels)
+    sure, label = (compute_output(small, name, held)[:, 0] for name in (CONFIDENCE, "label"))
     limit = float(np.median(sure))
-    got = answers(confident(small, limit, program.labels), "label", held)[:, 0]
+    got = compute_output(reject_uncertain_labels(small, limit, program.labels), "label", held)[:, 0]
     assert (got == np.where(sure > limit, label, -1)).all()
     assert 0.4 < (got == -1).mean() < 0.6
 
 
 def test_a_small_scorer_follows_scores() -> None:
     program = import_model(fitted("scaled")).program
-    last = last_estimator(program)
+    last = find_last_estimator(program)
     frame, _ = rows(600, seed=3)
     held = arrays(frame[["x", "y", "z"]])
     recipe = Recipe("sklearn.linear_model._base.LinearRegression", {})
     target = frame.x.to_numpy() * 3 - frame.y.to_numpy()
-    small = small_scorer(program, last, [0, 1], recipe, held, target)
-    np.testing.assert_allclose(answers(small, CONFIDENCE, held)[:, 0], target, atol=1e-9)
+    small = train_small_scorer(last, [0, 1], recipe, held, target)
+    np.testing.assert_allclose(compute_output(small, CONFIDENCE, held)[:, 0], target, atol=1e-9)
 
 
 def test_a_model_that_cannot_be_trained_says_why() -> None:
     program = import_model(fitted("scaled")).program
-    last = last_estimator(program)
+    last = find_last_estimator(program)
     frame, labels = rows(100, seed=3)
     held = arrays(frame[["x", "y", "z"]])
     recipe = Recipe("sklearn.linear_model._logistic.LogisticRegression", {"C": -1.0})
     with pytest.raises(UnsupportedModelError, match=r"no small LogisticRegression .* 'C'"):
-        small_classifier(program, last, [0], recipe, held, labels)
+        train_small_classifier(last, [0], recipe, held, labels)
 
 
 def test_recipes_hold_what_is_not_the_default() -> None:

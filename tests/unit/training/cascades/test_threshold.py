@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sqlml.training.cascades.threshold import lowest_threshold, most_loss, rows_needed
+from sqlml.training.cascades.threshold import find_lowest_threshold, most_loss, rows_needed
 
 
 def models(n: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -24,7 +24,7 @@ def test_confident_rows_lose_at_most_what_was_allowed() -> None:
     fresh = models(400_000, random)
     lost = []
     for _ in range(200):
-        threshold = lowest_threshold(*models(4_000, random), loss=0.01)
+        threshold = find_lowest_threshold(*models(4_000, random), loss=0.01)
         assert threshold is not None
         sure = fresh[0] > threshold.confidence
         lost.append((np.where(sure, fresh[2], False) & ~fresh[1]).mean())
@@ -37,7 +37,7 @@ def test_the_lowest_threshold_is_taken() -> None:
     confidence = np.linspace(0, 1, 2_000)
     right = np.ones(2_000, bool)
     wrong_below = confidence >= 0.4
-    threshold = lowest_threshold(confidence, wrong_below, right, loss=0.01)
+    threshold = find_lowest_threshold(confidence, wrong_below, right, loss=0.01)
     assert threshold is not None
     assert threshold.confident == pytest.approx(0.6, abs=0.02)
     assert threshold.confidence < 0.41
@@ -49,28 +49,28 @@ def test_rows_of_one_confidence_go_together() -> None:
     confidence = np.repeat([0.9, 0.6], 1_000)
     right = np.ones(2_000, bool)
     small = np.concatenate([right[:1_000], right[1_000:] & False])
-    threshold = lowest_threshold(confidence, small, right, loss=0.01)
+    threshold = find_lowest_threshold(confidence, small, right, loss=0.01)
     assert threshold is not None and threshold.confident == 0.5 and threshold.confidence == 0.6
-    assert lowest_threshold(confidence, ~right, right, loss=0.01) is None
+    assert find_lowest_threshold(confidence, ~right, right, loss=0.01) is None
 
 
 def test_all_rows_may_be_confident() -> None:
     right = np.ones(2_000, bool)
-    threshold = lowest_threshold(np.linspace(0.5, 1, 2_000), right, right, loss=0.01)
+    threshold = find_lowest_threshold(np.linspace(0.5, 1, 2_000), right, right, loss=0.01)
     assert threshold is not None and threshold.confident == 1.0
     assert 0.4999 < threshold.confidence < 0.5, "the catalog keeps no infinity"
     nothing = np.full(500, np.nan)
     known = np.concatenate([np.linspace(0.5, 1, 1_500), nothing])
-    threshold = lowest_threshold(known, right, right, loss=0.01)
+    threshold = find_lowest_threshold(known, right, right, loss=0.01)
     assert threshold is not None and threshold.confident == 0.75
-    assert lowest_threshold(nothing, right[:500], right[:500], loss=0.01) is None
+    assert find_lowest_threshold(nothing, right[:500], right[:500], loss=0.01) is None
 
 
 def test_few_rows_show_no_small_loss() -> None:
     needed = rows_needed(0.01)
     assert most_loss(0, 0, needed) <= 0.01 < most_loss(0, 0, needed - 1)
     right = np.ones(needed - 1, bool)
-    assert lowest_threshold(np.linspace(0, 1, needed - 1), right, right, loss=0.01) is None
+    assert find_lowest_threshold(np.linspace(0, 1, needed - 1), right, right, loss=0.01) is None
 
 
 @pytest.mark.parametrize(("lost", "won"), [(1.0, 0.0), (3.0, 1.0), (2.0, 2.0), (6.0, 4.0)])

@@ -12,7 +12,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sqlml.errors import ConfigError
-from sqlml.training.estimators.dnn import DNNClassifier, DNNRegressor, MultilayerPerceptron
+from sqlml.training.estimators.dnn import (
+    DNNClassifier,
+    DNNRegressor,
+    Epochs,
+    MultilayerPerceptron,
+)
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(300, 5)).astype(np.float32)
@@ -92,9 +97,8 @@ def test_the_best_epoch_on_the_rows_held_out_is_taken() -> None:
     told: list[Any] = []
     options = {**OPTIONS, "lr": 0.1, "max_epochs": 60}
     held_out = X[200:], PLACES[200:], None
-    made = DNNClassifier(**options).fit(
-        X[:200], PLACES[:200], held_out=held_out, patience=3, told=lambda *both: told.append(both)
-    )
+    epochs = Epochs(patience=3, on_round=lambda *both: told.append(both))
+    made = DNNClassifier(**options).fit(X[:200], PLACES[:200], None, held_out, epochs)
     losses = [loss for _, loss in told]
     best = int(np.argmin(losses))
     assert len(told) == best + 4 < 60
@@ -108,7 +112,7 @@ def test_a_ctrl_c_ends_training() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        DNNClassifier(**OPTIONS).fit(X, PLACES, told=told)
+        DNNClassifier(**OPTIONS).fit(X, PLACES, epochs=Epochs(on_round=told))
 
 
 def test_a_loss_without_bounds_is_told() -> None:

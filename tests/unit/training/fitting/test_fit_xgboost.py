@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from xgboost import XGBClassifier
 
-from sqlml.training.fitting.fit_xgboost import _build_matrix
+from sqlml.training.fitting.fit_boosters import _build_matrix
 from sqlml.training.row_store import Blocks, Part
 from sqlml.types import Array
 

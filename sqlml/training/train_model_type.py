@@ -25,9 +25,9 @@ from sqlml.host import RowHost
 from sqlml.scorer.evaluate import Metrics
 from sqlml.training.fitting.checkpoint import Checkpoint, Fitting
 from sqlml.training.fitting.fit import cannot_be_trained, fit
-from sqlml.training.fitting.tuning import Fit, is_end_of_trial, tune
+from sqlml.training.fitting.tuning import Fit, Trials, is_end_of_trial, tune
 from sqlml.training.model_types import SUPERVISED, compute_model_metrics, find_block_estimator
-from sqlml.training.options import estimator_parameters
+from sqlml.training.options.estimator_parameters import order_constraints
 from sqlml.training.options.request import Request
 from sqlml.training.options.splits import Split
 from sqlml.training.progress import TrainingLog
@@ -49,7 +49,7 @@ from sqlml.training.rows.feature_pipeline import (
     learns_in_blocks,
     make_transformer,
 )
-from sqlml.training.rows.read_rows import SHARES, MemoryGuard, TrainingRows, read_rows
+from sqlml.training.rows.read_rows import SHARES, TrainingRows, check_memory, read_rows
 from sqlml.training.rows.training_columns import TrainingColumns, read_columns
 from sqlml.types import Labels
 
@@ -82,7 +82,7 @@ class TrainedModel:
     seconds: float
     held_out_rows: Callable[[], Part] | None
     columns: TrainingColumns
-    trials: tuple[tuple[Any, ...], ...] = ()
+    trials: Trials = ()
 
 
 def train(
@@ -94,10 +94,9 @@ def train(
     inlines: bool = True,
     identity: str = "",
 ) -> TrainedModel:
-    """Train the requested model on the rows of a query.
+    """Train the requested model on the rows of a query and the items of TRANSFORM (...).
 
     Args:
-        transform: the items of TRANSFORM (...).
         inlines: whether queries can compute features where the model will score.
         identity: the query as the user wrote it, which identifies a search or a checkpoint; "" for
             `query`.
@@ -117,36 +116,32 @@ def train(
         raise ConfigError("the query has no column that a model can learn from")
     log = TrainingLog()
     try:
-        trained = _train(host, query, columns, request, log, inlines, identity or query)
-        return replace(trained, seconds=time.perf_counter() - start)
+        rows = read_rows(host, query, columns, request, log.progress)
+        trained = _train_on_rows(rows, columns, request, log, inlines, identity or query)
     finally:
         log.progress.close()
+    return replace(trained, seconds=time.perf_counter() - start)
 
 
-def _train(
-    host: RowHost,
-    query: str,
+def _train_on_rows(
+    rows: TrainingRows,
     columns: TrainingColumns,
     request: Request,
     log: TrainingLog,
     inlines: bool,
     identity: str,
 ) -> TrainedModel:
-    rows = read_rows(host, query, columns, request, log.progress)
     if rows.held_out is None and request.held_out_for is not None:
         raise ConfigError(request.held_out_for)
     keys = find_keys(rows)
     texts = find_text_columns(rows.features, rows.names, keys, request)
     label_type = None if columns.label is None else columns.label.type
     notices = [*_report_left_out(columns, inlines), *check_rows(rows, request, texts, label_type)]
-    features = [
-        f
-        for f in rows.features
-        if not rows.statistics[f.name].is_empty and (f.name not in keys or f.name in texts)
-    ]
+    statistics, ignored = rows.statistics, keys - texts
+    features = [f for f in rows.features if not (statistics[f.name].is_empty or f.name in ignored)]
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
-    filled_texts = [name for name in texts if rows.statistics[name].nulls]
+    filled_texts = [name for name in texts if statistics[name].nulls]
     if filled_texts and not inlines:
         raise ConfigError(
             f"column {filled_texts[0]!r} holds texts and NULLs: write "
@@ -159,15 +154,13 @@ def _train(
         prepared = _prepare_rows(rows, groups, request)
     except ValueError as error:  # raised by a transformer
         raise ConfigError(f"the columns cannot be learned from: {error}") from error
-    trials: tuple[tuple[Any, ...], ...] = ()
+    checkpoint = prepared.open_checkpoint(identity)
+    trials: Trials = ()
     if request.searched:
-        search = tune(prepared.fit, request, log, prepared.open_checkpoint(identity))
-        fit_result, trials = search.fit, search.trials
+        fit_result, trials = tune(prepared.fit, request, log, checkpoint)
     else:
-        fit_result = prepared.fit(request.parameters, log, prepared.open_checkpoint(identity))
-    held_out_rows = None
-    if rows.held_out is not None:
-        held_out_rows = partial(read_held_out, rows, groups, request)
+        fit_result = prepared.fit(request.parameters, log, checkpoint)
+    has_held_out = rows.held_out is not None
     return TrainedModel(
         model=assemble_model(prepared.transformer, fit_result.estimator, rows.classes),
         labels=None if rows.classes is None else rows.classes.labels(),
@@ -177,11 +170,11 @@ def _train(
         held_out=0 if rows.held_out is None else rows.held_out.rows,
         metrics=fit_result.metrics,
         log=fit_result.log,
-        statistics=tuple(rows.statistics[f.name].to_dict() for f in features),
+        statistics=tuple(statistics[f.name].to_dict() for f in features),
         notices=tuple(notices),
         versions=collect_versions(request),
         seconds=0.0,  # `train` sets the seconds.
-        held_out_rows=held_out_rows,
+        held_out_rows=partial(read_held_out, rows, groups, request) if has_held_out else None,
         columns=columns.fill_texts(filled_texts),
         trials=trials,
     )
@@ -198,9 +191,8 @@ def _settle_storage(
     notices = []
     replacement = find_block_estimator(request.trainer.path, request.parameters)
     if replacement is not None and not request.out_of_core:
-        trained_name, requested_name = (
-            p.rpartition(".")[2] for p in (replacement.path, request.trainer.path)
-        )
+        paths = (replacement.path, request.trainer.path)
+        trained_name, requested_name = (path.rpartition(".")[2] for path in paths)
         notices.append(
             f"{trained_name} learns block by block instead of {requested_name}, because the rows "
             "would take much of memory_limit; out_of_core = false keeps them in memory"
@@ -213,14 +205,13 @@ def _report_left_out(columns: TrainingColumns, inlines: bool) -> list[str]:
     """Return notices of columns that are not features, though no option names them."""
     notices = []
     for column in columns.left_out:
-        if column.type in UNTYPED:
-            notices.append(f"column {column.name!r} has no value in any row and is left out")
+        name, kind = column.name, column.type
+        if kind in UNTYPED:
+            notices.append(f"column {name!r} has no value in any row and is left out")
             continue
-        is_list = NUMBERS.fullmatch(column.type.removesuffix("[]")) is not None
+        is_list = NUMBERS.fullmatch(kind.removesuffix("[]")) is not None
         reason = (" of different lengths" if is_list else "") if inlines else " in Spark"
-        notices.append(
-            f"column {column.name!r} is left out: models do not learn from {column.type}{reason}"
-        )
+        notices.append(f"column {name!r} is left out: models do not learn from {kind}{reason}")
     return notices
 
 
@@ -234,18 +225,12 @@ class _PreparedRows:
     rows: TrainingRows
     request: Request
     transformer: Any
-    X: Any
     fitted: Part
     held_out: Part | None
     categories: list[int]
     groups: FeatureGroups
 
     def open_checkpoint(self, query: str) -> Checkpoint | None:
-        """Return the checkpoint of this training, or None.
-
-        Raises:
-            ConfigError: others can write to the folder.
-        """
         request = self.request
         if request.checkpoint is None:
             return None
@@ -258,22 +243,15 @@ class _PreparedRows:
         return Checkpoint.of(request.checkpoint, identity, (self.fitted, self.held_out))
 
     def fit(
-        self,
-        parameters: Mapping[str, Any],
-        log: TrainingLog,
-        checkpoint: Checkpoint | None = None,
+        self, parameters: Mapping[str, Any], log: TrainingLog, checkpoint: Checkpoint | None = None
     ) -> Fit:
-        """Fit the estimator with some parameters, and compute its metrics.
-
-        Raises:
-            ConfigError: the library rejects the parameters or the rows.
-        """
+        """Fit the estimator with some parameters, and compute its metrics."""
         request, rows = self.request, self.rows
+        classes = 0 if rows.classes is None else len(rows.classes)
         try:
-            classes = 0 if rows.classes is None else len(rows.classes)
             fitting = Fitting(
                 request,
-                _order_constraints(parameters, self),
+                self._order_constraints(parameters),
                 self.categories,
                 self.fitted,
                 self.held_out,
@@ -285,12 +263,12 @@ class _PreparedRows:
             estimator = fit(fitting)
             measured = self.held_out
             if measured is None:
-                measured = sample(make_part(rows.fitted, self.X, request, rows), MAX_MEASURED_ROWS)
+                everything = make_part(rows.fitted, self.fitted.X, request, rows)
+                measured = sample(everything, MAX_MEASURED_ROWS)
             elif request.task not in SUPERVISED:  # These metrics need all rows at once.
                 measured = sample(measured, MAX_MEASURED_ROWS)
-            return Fit(
-                estimator, compute_model_metrics(estimator, measured, request.task, classes), log
-            )
+            metrics = compute_model_metrics(estimator, measured, request.task, classes)
+            return Fit(estimator, metrics, log)
         except SqlmlError:
             raise
         except Exception as error:  # A library may raise any exception.
@@ -299,65 +277,50 @@ class _PreparedRows:
             kind = request.trainer.path.rpartition(".")[2]
             raise cannot_be_trained(kind, error) from error
 
+    def _order_constraints(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters with constraints in the order of the estimator's columns."""
+        query = [name for name in self.rows.order if name in self.groups.names]
+        numbers = self.groups.numbers  # Their columns come first.
+        columns = [*numbers, *[None] * (self.fitted.X.shape[1] - len(numbers))]
+        package = self.request.trainer.package
+        return order_constraints(parameters, package, query, columns, numbers)
+
 
 def _prepare_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _PreparedRows:
-    """Fit the transformer, and transform the rows for the estimator.
-
-    Raises:
-        ConfigError: the rows do not suit it.
-    """
+    """Fit the transformer, and transform the rows for the estimator."""
     if groups.many:
         _check_folds(rows, groups.many[0])
     transformer = make_transformer(groups, rows.names, request)
     if not learns_in_blocks(groups, rows.names, request):
         _check_fits_memory(rows, groups, request)
+    held_out, held_X = rows.held_out, None
     if request.trainer.features == "scaled" and _stays_in_file(rows, groups, request):
         source: Any = select_matrix(rows, rows.fitted, groups)
         X: Any = encode_blocks(source, groups, rows.names, rows.order, request)
-        transformer, held_X = X.transformer, None
-        if rows.held_out is not None:
-            held_X = replace(X, source=select_matrix(rows, rows.held_out, groups))
+        transformer = X.transformer
+        if held_out is not None:
+            held_X = replace(X, source=select_matrix(rows, held_out, groups))
     elif request.trainer.features == "ordinal" and not (groups.many or groups.texts):
         transformer.fit(build_frame(rows, rows.fitted, groups.names, part=slice(0, 1)))
         X = select_matrix(rows, rows.fitted, groups)
-        held_X = None if rows.held_out is None else select_matrix(rows, rows.held_out, groups)
+        held_X = None if held_out is None else select_matrix(rows, held_out, groups)
     else:
         frame = build_frame(rows, rows.fitted, groups.names, groups.texts)
         supervised = () if rows.fitted.label is None else (rows.fitted.label,)
         X = transformer.fit_transform(frame, *supervised)
-        held_X = None
-        if rows.held_out is not None:
-            held_X = transformer.transform(
-                build_frame(rows, rows.held_out, groups.names, groups.texts)
-            )
-    fitted = make_part(rows.fitted, X, request, rows, weighs_classes=True)
-    held_out = None if rows.held_out is None else make_part(rows.held_out, held_X, request, rows)
-    first = len(groups.numbers)
-    categories = list(range(first, first + len(groups.few)))
-    is_native = request.trainer.features in ("ordinal", "named")
-    parts = fitted, held_out, categories if is_native else []
-    return _PreparedRows(rows, request, transformer, X, *parts, groups)
-
-
-def _order_constraints(parameters: Mapping[str, Any], prepared: _PreparedRows) -> dict[str, Any]:
-    """Return the parameters with constraints in the order of the estimator's columns.
-
-    Raises:
-        ConfigError: constraints do not match the features.
-    """
-    query = [name for name in prepared.rows.order if name in prepared.groups.names]
-    numbers = prepared.groups.numbers  # Their columns come first.
-    columns = [*numbers, *[None] * (prepared.fitted.X.shape[1] - len(numbers))]
-    package = prepared.request.trainer.package
-    return estimator_parameters.order_constraints(parameters, package, query, columns, numbers)
+        if held_out is not None:
+            frame = build_frame(rows, held_out, groups.names, groups.texts)
+            held_X = transformer.transform(frame)
+    fitted_part = make_part(rows.fitted, X, request, rows, weighs_classes=True)
+    held_out_part = None if held_out is None else make_part(held_out, held_X, request, rows)
+    categories: list[int] = []
+    if request.trainer.features in ("ordinal", "named"):
+        first = len(groups.numbers)
+        categories = list(range(first, first + len(groups.few)))
+    return _PreparedRows(rows, request, transformer, fitted_part, held_out_part, categories, groups)
 
 
 def _check_folds(rows: TrainingRows, column: str) -> None:
-    """Reject fewer rows than there are folds for means of the label.
-
-    Raises:
-        ConfigError: there are fewer, or fewer of each class.
-    """
     label, row_count = rows.fitted.label, rows.fitted.rows
     if rows.classes is not None and label is not None:
         row_count = int(np.bincount(label).max())
@@ -371,17 +334,12 @@ def _check_folds(rows: TrainingRows, column: str) -> None:
 
 def _stays_in_file(rows: TrainingRows, groups: FeatureGroups, request: Request) -> bool:
     """Return whether rows are in a file, and can be read from it block by block."""
-    return isinstance(rows.fitted.features, StoredRows) and learns_in_blocks(
-        groups, rows.names, request
-    )
+    is_stored = isinstance(rows.fitted.features, StoredRows)
+    return is_stored and learns_in_blocks(groups, rows.names, request)
 
 
 def _check_fits_memory(rows: TrainingRows, groups: FeatureGroups, request: Request) -> None:
-    """Reject rows in a file that must be in memory, but do not fit.
-
-    Raises:
-        ConfigError: they do not fit, or the request keeps them in the file.
-    """
+    """Reject rows in a file that must be in memory, but do not fit."""
     if not isinstance(rows.fitted.features, StoredRows):
         return
     name = next(iter((*groups.many, *groups.texts, *groups.few)))
@@ -390,14 +348,12 @@ def _check_fits_memory(rows: TrainingRows, groups: FeatureGroups, request: Reque
             f"column {name!r} has {len(rows.names[name]):,} different texts, and is learned from "
             "with all rows in memory: leave out out_of_core, or group them in the query"
         )
-    width = len(rows.features) * 8 * 2  # The rows, and the transformed rows.
+    row_bytes = len(rows.features) * 8 * 2  # The rows, and the transformed rows.
     count = rows.fitted.rows + (0 if rows.held_out is None else rows.held_out.rows)
-    MemoryGuard(request, width, rows.memory_limit).check(count)
+    check_memory(request, count, row_bytes, rows.memory_limit)
 
 
 def collect_versions(request: Request) -> dict[str, str]:
-    """Return the versions of the libraries that train the model."""
-    packages = dict.fromkeys(
-        ("duckdb", "numpy", "sklearn", request.trainer.package, *request.trainer.packages)
-    )
+    trainer = request.trainer
+    packages = dict.fromkeys(("duckdb", "numpy", "sklearn", trainer.package, *trainer.packages))
     return {name: str(import_module(name).__version__) for name in packages}

@@ -1,0 +1,377 @@
+"""Facts that a Program contains about its model, as rows of table functions.
+
+They are the values of features in training, the importance of features, linear weights, and the
+nodes of trees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from sqlml.explaining.explained import LINKS, find_explained_output
+from sqlml.explaining.owners import find_owners
+from sqlml.ir.program import Node, Program
+from sqlml.ir.trees import Ensemble
+from sqlml.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureFacts:
+    """Training-time facts about one input; None where they are unknown.
+
+    kind: "number", "string" or another feature kind. categories: the number of categories that an
+    encoder knows.
+    """
+
+    feature: str
+    kind: str
+    least: float | None = None
+    most: float | None = None
+    mean: float | None = None
+    stddev: float | None = None
+    categories: int | None = None
+
+
+def feature_facts(program: Program) -> list[FeatureFacts]:
+    """Return one entry per input, in order, from what the steps of the model learned.
+
+    Sources are the categories of encoders, the means and deviations of a StandardScaler, and the
+    least and greatest numbers that LightGBM stores.
+    """
+    kinds = {feature.name: feature.kind for feature in program.features}
+    facts = [FeatureFacts(name, kinds.get(name, "number")) for name in program.inputs]
+    owner = find_owners(program)
+    for node in program.nodes:
+        for name, values, columns in _facts_of_node(program, node):
+            for column, value in zip(columns, values, strict=True):
+                k = int(owner[column[0]][column[1]])
+                if k >= 0 and getattr(facts[k], name) is None:
+                    facts[k] = replace(facts[k], **{name: value})
+    return facts
+
+
+Facts = list[tuple[str, Sequence[Any], Sequence[tuple[int, int]]]]
+"""Facts by name: the values, and the node and column that each is about."""
+
+
+def _facts_of_node(program: Program, node: Node) -> Facts:
+    """Return the facts that a node has about columns that are still original features."""
+    if node.op == "encode":
+        return [("categories", [len(node.attrs["categories"])], [(node.inputs[0], 0)])]
+    if node.op in ("sub", "div"):
+        return _facts_of_scaler(program, node)
+    if node.op == "tree_ensemble":
+        ensemble, input_index = Ensemble.of(node.attrs), node.inputs[0]
+        if ensemble.input_least is None or not _has_original_features(program, input_index):
+            return []
+        columns = [(input_index, j) for j in range(len(ensemble.input_least))]
+        bounds = (("least", ensemble.input_least), ("most", ensemble.input_most))
+        return [(name, _numbers(values), columns) for name, values in bounds if values is not None]
+    return []
+
+
+def _facts_of_scaler(program: Program, node: Node) -> Facts:
+    """Return the means that a StandardScaler subtracts, or the deviations that it divides by."""
+    operand, constant = (program.nodes[k] for k in node.inputs)
+    index = node.inputs[0]
+    if node.op == "div" and operand.op == "sub":
+        index = operand.inputs[0]
+    source = program.nodes[index]
+    is_scaler = source.op == "require_finite" and source.attrs["step"] == "StandardScaler"
+    if not is_scaler or constant.op != "constant" or not _has_original_features(program, index):
+        return []
+    values = np.ravel(constant.attrs["value"])
+    name = "mean" if node.op == "sub" else "stddev"
+    return [(name, _numbers(values), [(index, j) for j in range(len(values))])]
+
+
+def _has_original_features(program: Program, index: int) -> bool:
+    """Return whether a node has the features unchanged, apart from checks and imputation."""
+    node = program.nodes[index]
+    if node.op == "input":
+        return True
+    passes_through = node.op in ("require_finite", "impute", "concat", "select", "cast")
+    return passes_through and all(_has_original_features(program, k) for k in node.inputs)
+
+
+def _numbers(values: Array) -> list[float | None]:
+    return [None if np.isnan(v) else float(v) for v in values]
+
+
+@dataclass(frozen=True, slots=True)
+class Importance:
+    """The importance of one input in a tree model.
+
+    library_importance: the library's `feature_importances_` (LightGBM's default: by splits); None
+    if the Program lacks the statistics, or the model is a pipeline. splits: the number of tree
+    tests that read the input. gain, cover: their totals; None if the Program lacks these.
+    """
+
+    feature: str
+    library_importance: float | None
+    splits: int
+    gain: float | None
+    cover: float | None
+
+
+def importances(program: Program, source: str) -> list[Importance] | None:
+    """Return one entry per input, in order, computed as the library of the `source` class does.
+
+    This follows XGBoost's `get_score`, LightGBM's `feature_importance` and scikit-learn's
+    `feature_importances_`. Columns that belong to one input, such as its categories, are added up.
+    The result is None without trees, or if columns depend on several inputs.
+    """
+    owners_of_nodes = find_owners(program)
+    forests = [
+        (Ensemble.of(node.attrs), owners_of_nodes[node.inputs[0]])
+        for node in program.nodes
+        if node.op == "tree_ensemble"
+    ]
+    if not forests:
+        return None
+    input_count = len(program.inputs)
+    splits = np.zeros(input_count)
+    gain: Array | None = np.zeros(input_count)
+    cover: Array | None = np.zeros(input_count)
+    for e, owner in forests:
+        owners = owner[e.feature]
+        if (owners < 0).any():
+            return None
+        splits += np.bincount(owners, minlength=input_count)
+        gain = _add_by_owner(gain, owners, e.gain)
+        cover = _add_by_owner(cover, owners, e.cover)
+    by_library = _compute_library_importances(source, forests, splits, gain)
+
+    def pick(numbers: Array | None, k: int) -> float | None:
+        return None if numbers is None else float(numbers[k])
+
+    return [
+        Importance(name, pick(by_library, k), int(splits[k]), pick(gain, k), pick(cover, k))
+        for k, name in enumerate(program.inputs)
+    ]
+
+
+def _compute_library_importances(
+    source: str, forests: list[tuple[Ensemble, Array]], splits: Array, gain: Array | None
+) -> Array | None:
+    """Return the library's `feature_importances_`, (inputs,), or None."""
+    if source.startswith("lightgbm."):
+        return splits
+    if gain is None or len(forests) != 1:
+        return None
+    if source.startswith("xgboost."):  # the mean gain of a split
+        return _normalize(np.divide(gain, splits, out=np.zeros(gain.size), where=splits > 0))
+    if not source.startswith(("sklearn.ensemble.", "sklearn.tree.")) or "hist_gradient" in source:
+        return None
+    ((e, owner),) = forests
+    assert e.gain is not None
+    gain_by_tree = np.zeros((e.trees, gain.size))
+    np.add.at(gain_by_tree, (e.node_roots(), owner[e.feature]), e.gain.astype(np.float64))
+    if "GradientBoosting" in source:  # `_gb.py`: shares of the total decrease
+        if e.cover is not None:
+            roots = e.roots >= 0
+            gain_by_tree[roots] /= e.cover[e.roots[roots], None]
+        return _normalize(gain_by_tree.sum(axis=0))
+    # `_forest.py`: the mean of the trees' shares
+    shares = [_normalize(tree) for tree in gain_by_tree if tree.sum() > 0]
+    return _normalize(np.mean(shares, axis=0)) if shares else gain_by_tree.sum(axis=0)
+
+
+def _normalize(numbers: Array) -> Array:
+    total = numbers.sum()
+    return numbers / total if total > 0 else numbers
+
+
+def _add_by_owner(total: Array | None, owner: Array, values: Array | None) -> Array | None:
+    if total is None or values is None:
+        return None
+    return total + np.bincount(owner, values.astype(np.float64), minlength=total.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """The weight of one column for one output of a linear model.
+
+    feature: the input; None for the intercept. column: the column of an input that was encoded into
+    several: its category, a word, `MISSING`, or its number if it has no such name.
+    """
+
+    feature: str | None
+    column: str | None
+    output: int
+    weight: float
+
+
+def weights(program: Program) -> list[Weight] | None:
+    """Return the weights of the linear sum behind the explained output; None without such a sum."""
+    inputs, node = list(program.inputs), _find_last_sum(program)
+    if node is None:
+        return None
+    owner, names = find_owners(program)[node.inputs[0]], column_names(program, node.inputs[0])
+    if (owner < 0).any():
+        return None
+    unnamed = np.array([name is None for name in names], bool)
+    counts = np.bincount(owner[unnamed], minlength=len(inputs))
+    for j in np.flatnonzero(unnamed & (counts[owner] > 1)).tolist():
+        names[j] = str(int((unnamed[: j + 1] & (owner[: j + 1] == owner[j])).sum()))
+    rows = []
+    for output in range(node.attrs["weights"].shape[1]):
+        rows.append(Weight(None, None, output, float(node.attrs["bias"][output])))
+        column_weights = zip(names, node.attrs["weights"][:, output].tolist(), strict=True)
+        rows += [
+            Weight(inputs[owner[j]], name, output, float(weight))
+            for j, (name, weight) in enumerate(column_weights)
+        ]
+    return rows
+
+
+def _find_last_sum(program: Program) -> Node | None:
+    """Return the weighted sum that the explained output is, looking through links and casts."""
+    name = find_explained_output(program)
+    index = None if name is None else program.outputs[name]
+    while index is not None:
+        node = program.nodes[index]
+        if node.op == "linear":
+            return node
+        rows = [j for j in node.inputs if program.nodes[j].type.rowwise]
+        can_follow = node.op in (*LINKS, "cast", "select") and len(rows) == 1
+        index = rows[0] if can_follow else None
+    return None
+
+
+MISSING = "missing"
+"""The name of a column that is 1 where the input is missing."""
+
+
+def column_names(program: Program, i: int) -> list[str | None]:
+    """Return a name per column of node i, such as its category or word; None if it has none."""
+    node = program.nodes[i]
+    if node.op == "concat":
+        return [name for j in node.inputs for name in column_names(program, j)]
+    if node.op == "select":
+        inner = column_names(program, node.inputs[0])
+        return [inner[int(k)] for k in node.attrs["indices"]]
+    if node.op == "one_hot":
+        return _one_hot_names(program, node)
+    if node.op in ("count_tokens", "has_items"):
+        return list(_vocabulary(node))
+    width = node.type.width
+    if node.op == "isnan":
+        return [MISSING] * width
+    if len(node.inputs) and program.nodes[node.inputs[0]].type.rowwise:
+        below = program.nodes[node.inputs[0]].type
+        if below.width == width and below.shape == node.type.shape:
+            return column_names(program, node.inputs[0])
+    return [None] * width
+
+
+def _one_hot_names(program: Program, node: Node) -> list[str | None]:
+    """Return the categories of the encoder below a one-hot encoding, with "NULL" for missing."""
+    below, width = program.nodes[node.inputs[0]], node.type.width
+    while below.op not in ("encode", "input") and below.inputs:
+        below = program.nodes[below.inputs[0]]
+    if below.op != "encode":
+        return [None] * width
+    names: list[str | None] = [str(value) for value in below.attrs["categories"].tolist()]
+    if below.attrs["missing"] == len(names):
+        names.append("NULL")
+    return names if len(names) == width else [None] * width
+
+
+def _vocabulary(node: Node) -> list[str | None]:
+    words, ends = node.attrs["words"], node.attrs["ends"].tolist()
+    if words.dtype != np.uint8 or len(ends) != node.type.width:
+        return [None] * node.type.width
+    text = words.tobytes()
+    return [text[a:b].decode("utf-8", "replace") for a, b in pairwise([0, *ends])]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """A node of a decision tree; number 0 is the root. A leaf has `values` instead of a test.
+
+    output: the first of the outputs that the tree adds to. feature, column: the tested input, and
+    its column as in `Weight`. operator: "<", "<=" or "in", with a threshold or category codes. yes,
+    no, missing: the child nodes for rows that pass, do not pass, and lack the value. cover, gain:
+    the source's statistics, as in `Ensemble`.
+    """
+
+    node: int
+    depth: int
+    output: int
+    feature: str | None = None
+    column: str | None = None
+    operator: str | None = None
+    threshold: float | None = None
+    categories: tuple[str, ...] | None = None
+    yes: int | None = None
+    no: int | None = None
+    missing: int | None = None
+    cover: float | None = None
+    gain: float | None = None
+    values: tuple[float, ...] | None = None
+
+
+def count_trees(program: Program) -> int:
+    return sum(Ensemble.of(n.attrs).trees for n in program.nodes if n.op == "tree_ensemble")
+
+
+def tree_nodes(program: Program, tree: int) -> list[TreeNode]:
+    """Return the nodes of tree number `tree` (from 0, over all ensembles), level by level."""
+    for node in program.nodes:
+        if node.op != "tree_ensemble":
+            continue
+        e = Ensemble.of(node.attrs)
+        if tree < e.trees:
+            return _list_tree_nodes(program, node.inputs[0], e, tree)
+        tree -= e.trees
+    return []
+
+
+def _list_tree_nodes(program: Program, x: int, e: Ensemble, tree: int) -> list[TreeNode]:
+    """List the nodes of a tree whose input rows are node x of the Program."""
+    owner, names = find_owners(program)[x], column_names(program, x)
+    inputs, nodes = list(program.inputs), list[TreeNode]()
+    queue, numbers = [(int(e.roots[tree]), 0)], {int(e.roots[tree]): 0}
+    for index, depth in queue:
+        common: dict[str, Any] = {"depth": depth, "output": int(e.target[tree])}
+        if index < 0:
+            values = tuple(e.leaf_values[~index].astype(np.float64).tolist())
+            cover = None if e.leaf_cover is None else float(e.leaf_cover[~index])
+            nodes.append(TreeNode(numbers[index], cover=cover, values=values, **common))
+            continue
+        for child in (int(e.left[index]), int(e.right[index])):
+            numbers[child] = len(numbers)
+            queue.append((child, depth + 1))
+        k, is_set = int(e.feature[index]), e.categorical is not None and bool(e.categorical[index])
+        yes, no = numbers[int(e.left[index])], numbers[int(e.right[index])]
+        nodes.append(
+            TreeNode(
+                numbers[index],
+                feature=inputs[owner[k]] if owner[k] >= 0 else None,
+                column=names[k],
+                operator="in" if is_set else "<" if e.compare == "lt" else "<=",
+                threshold=None if is_set else float(e.threshold[index]),
+                categories=_set_codes(e, index) if is_set else None,
+                yes=yes,
+                no=no,
+                missing=yes if e.default_left[index] else no,
+                cover=None if e.cover is None else float(e.cover[index]),
+                gain=None if e.gain is None else float(e.gain[index]),
+                **common,
+            )
+        )
+    return nodes
+
+
+def _set_codes(e: Ensemble, index: int) -> tuple[str, ...]:
+    if e.set_offsets is None or e.set_words is None:
+        return ()
+    words = e.set_words[e.set_offsets[index] : e.set_offsets[index + 1]]
+    codes = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+    return tuple(map(str, codes.tolist()))

@@ -1,0 +1,375 @@
+"""XGBoost, LightGBM and CatBoost: fit trees, or a linear model, with the losses of each round.
+
+XGBoost and LightGBM also read rows from a file block by block, and fit in segments that are saved.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ConfigError
+from sqlml.interruption import interruption_after
+from sqlml.training.fitting.checkpoint import Fitting, ModelFormat, fit_in_segments
+from sqlml.training.model_types import uses_bins
+from sqlml.training.progress import TrainingLog
+from sqlml.training.row_store import Part, StoredRows, open_vanishing_folder, read_blocks
+from sqlml.types import Array
+
+
+def fit_xgboost(fitting: Fitting) -> Any:
+    """Fit an estimator of XGBoost by `xgboost.train`, from a matrix built block by block."""
+    with _open_bin_folder(fitting) as folder:
+        return _fit_with_xgboost(folder, fitting)
+
+
+def _fit_with_xgboost(folder: str | None, fitting: Fitting) -> Any:
+    import xgboost
+
+    data, held_out = fitting.fitted, fitting.held_out
+    parameters, types = dict(fitting.parameters), None
+    if fitting.categories:
+        types = ["c" if k in fitting.categories else "q" for k in range(data.X.shape[1])]
+        parameters["feature_types"] = types
+    estimator = fitting.request.trainer.estimator_class()(**parameters)
+    options = _train_options(estimator, fitting)
+    matrix = _build_matrix(data, types, estimator, folder)
+    sides = [(matrix, "training")]
+    if held_out is not None:
+        sides.append((_build_matrix(held_out, types, estimator, folder, matrix), "held_out"))
+    if not fitting.request.trainer.stops_early:  # A forest is fitted in one round.
+        sides = []
+
+    def fit_segment(number: int, rounds: int, model: Any) -> Any:
+        return xgboost.train(
+            {**options, "random_state": fitting.request.seed + number},
+            matrix,
+            rounds,
+            evals=sides,
+            callbacks=_make_callbacks(fitting, model),
+            verbose_eval=False,
+            xgb_model=model,
+        )
+
+    def dump(booster: Any) -> bytes:
+        return bytes(booster.save_raw("ubj"))
+
+    def load(content: bytes) -> Any:
+        return xgboost.Booster(options, model_file=bytearray(content))
+
+    rounds = estimator.get_num_boosting_rounds()
+    checkpoint = fitting.checkpoint if sides else None
+    model_format = ModelFormat("xgboost", dump, load)
+    booster = fit_in_segments(checkpoint, fitting.log, rounds, fit_segment, model_format)
+    # Without early_stopping_rounds, so that a clone can be fitted with no rows held out.
+    estimator.load_model(booster.save_raw("ubj"))
+    return estimator
+
+
+def _make_callbacks(fitting: Fitting, model: Any) -> list[Any]:
+    """Return the callbacks of a segment: one logs the rounds, and one may stop early."""
+    from xgboost.callback import EarlyStopping, TrainingCallback
+
+    log = fitting.log
+
+    class Logging(TrainingCallback):
+        """A callback that logs the losses of each round."""
+
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            sides = [list(metrics.items())[-1] for metrics in evals_log.values()]
+            log.metric = sides[-1][0] if sides else ""
+            last = [float(np.atleast_1d(values[-1])[0]) for _, values in sides]
+            log.round(last[0] if last else None, last[1] if len(last) > 1 else None)
+            return False
+
+    if fitting.patience is None:
+        return [Logging()]
+    stop = EarlyStopping(rounds=fitting.patience)
+    for epoch, past_round in enumerate(log.rounds):  # Replay the rounds of earlier segments.
+        losses: Any = {"held_out": {log.metric: [past_round.eval_loss]}}
+        stop.after_iteration(model, epoch, losses)
+    return [Logging(), stop]
+
+
+def _train_options(estimator: Any, fitting: Fitting) -> dict[str, Any]:
+    """Return the parameters that the estimator's own fit passes to train."""
+    options: dict[str, Any] = estimator.get_xgb_params()
+    if fitting.classes == 2 and options.get("objective") is None:
+        options["objective"] = "binary:logistic"
+    if fitting.classes > 2:
+        if options.get("objective") != "multi:softmax":
+            options["objective"] = "multi:softprob"
+        options["num_class"] = fitting.classes
+    return options
+
+
+def _build_matrix(
+    part: Part, types: Any, estimator: Any, folder: str | None, reference: Any = None
+) -> Any:
+    """Build XGBoost's matrix of the rows: quantized, one byte per number, if the method uses bins.
+
+    The bins are those of the matrix `reference`, if there is one. They are stored in `folder`, or
+    in memory.
+    """
+    import xgboost
+
+    options = {"nthread": estimator.n_jobs, "enable_categorical": types is not None}
+    columns = {"label": part.y, "weight": part.weight, "qid": part.group}
+    row_columns = {name: v for name, v in columns.items() if v is not None}
+    if not uses_bins(estimator.get_xgb_params()):
+        return xgboost.DMatrix(part.X, feature_types=types, **row_columns, **options)
+
+    class Rows(xgboost.DataIter):
+        """An iterator over the rows, which XGBoost restarts as needed."""
+
+        def __init__(self) -> None:
+            prefix = None if folder is None else os.path.join(folder, "bins")
+            super().__init__(prefix, release_data=True, on_host=False)
+            self.reset()
+
+        def reset(self) -> None:
+            self._blocks = read_blocks(part.X)
+            self._row = 0
+
+        def next(self, input_data: Any) -> bool:
+            if interruption.is_held_back:
+                raise InterruptedError
+            block = next(self._blocks, None)
+            if block is None:
+                return False
+            rows = slice(self._row, self._row + len(block))
+            self._row = rows.stop
+            block_columns = {name: v[rows] for name, v in row_columns.items()}
+            input_data(data=_to_arrow(block), feature_types=types, **block_columns)
+            return True
+
+    bins = getattr(estimator, "max_bin", None)
+    kind = xgboost.QuantileDMatrix if folder is None else xgboost.ExtMemQuantileDMatrix
+    # XGBoost calls `next` from native code. Python would print a KeyboardInterrupt there and
+    # continue, and the matrix would lack the remaining rows.
+    with interruption_after() as interruption:
+        matrix = kind(Rows(), max_bin=bins, ref=reference, **options)
+    matrix.feature_names = None
+    return matrix
+
+
+def _to_arrow(block: Any) -> Any:
+    """Convert dense rows to Arrow columns, which XGBoost reads faster, and keep sparse rows."""
+    import pyarrow as pa
+
+    if not isinstance(block, np.ndarray):
+        return block
+    columns = [pa.array(column) for column in np.ascontiguousarray(block.T)]
+    return pa.table(columns, names=[f"f{k}" for k in range(len(columns))])
+
+
+_BIN_BYTES = 2
+"""Bytes that XGBoost stores per number: its bin, by rows and by columns."""
+
+_ROW_BYTES = 8
+"""Further bytes per row in XGBoost's files."""
+
+_BIN_MEMORY_SHARE = 0.25
+
+
+def _open_bin_folder(fitting: Fitting) -> AbstractContextManager[str | None]:
+    """Open a temporary folder for bins that do not fit into memory, or None if they fit.
+
+    Too little room on the disk is an error, because XGBoost would abort the process.
+    """
+    X, held_out = fitting.fitted.X, fitting.held_out
+    if not isinstance(X, StoredRows) or not sys.executable:
+        return nullcontext()
+    nbytes = X.shape[0] * X.shape[1] * _BIN_BYTES
+    if not fitting.request.out_of_core and nbytes <= _BIN_MEMORY_SHARE * fitting.memory_limit:
+        return nullcontext()
+    rows = len(X) + (0 if held_out is None else len(held_out.X))
+    width = 2 if fitting.parameters.get("max_bin", 0) > 256 else 1
+    needed = 1.1 * rows * (X.shape[1] * _BIN_BYTES * width + _ROW_BYTES)
+    folder = X.store.folder or tempfile.gettempdir()
+    if shutil.disk_usage(folder).free < needed:
+        raise ConfigError(
+            f"training needs {needed / 2**20:,.0f} MiB in {folder} for the binned data of XGBoost: "
+            "free some space there, set temp_directory, or raise memory_limit"
+        )
+    return open_vanishing_folder(folder)
+
+
+def fit_lightgbm(fitting: Fitting) -> Any:
+    """Fit an estimator of LightGBM, by `lightgbm.train` for rows in a file or saved rounds."""
+    import lightgbm
+
+    log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
+
+    def logging(environment: Any) -> None:
+        losses = {side: value for side, _, value, *_ in environment.evaluation_result_list}
+        metrics = [metric for _, metric, *_ in environment.evaluation_result_list]
+        log.metric = metrics[-1] if metrics else ""
+        log.round(losses.get("training"), losses.get("held out"))
+
+    parameters = dict(fitting.parameters)
+    if fitting.categories:
+        parameters["categorical_column"] = fitting.categories
+    if isinstance(data.X, StoredRows) and "force_row_wise" not in fitting.request.given:
+        del parameters["force_row_wise"]  # It would store the bins twice.
+        parameters["force_col_wise"] = True
+    estimator = fitting.request.trainer.estimator_class()(**parameters)
+    if isinstance(data.X, StoredRows) or fitting.checkpoint is not None:
+        return _fit_with_lightgbm(fitting, estimator, logging)
+    sides = {"training": data} if held_out is None else {"training": data, "held out": held_out}
+    callbacks: list[Any] = [logging]
+    if fitting.patience is not None:
+        callbacks.append(lightgbm.early_stopping(fitting.patience, verbose=False))
+    options: dict[str, Any] = {"eval_names": list(sides), "callbacks": callbacks}
+    if "eval_X" in inspect.signature(estimator.fit).parameters:  # LightGBM 4.7 and later
+        options["eval_X"] = tuple(part.X for part in sides.values())
+        options["eval_y"] = tuple(part.y for part in sides.values())
+    else:
+        options["eval_set"] = [(part.X, part.y) for part in sides.values()]
+    if data.weight is not None:
+        options["sample_weight"] = data.weight
+        options["eval_sample_weight"] = [part.weight for part in sides.values()]
+    if data.group is not None:
+        groups = [part.group for part in sides.values() if part.group is not None]
+        options["group"] = _group_sizes(data.group)
+        options["eval_group"] = [_group_sizes(group) for group in groups]
+    return estimator.fit(data.X, data.y, **options)
+
+
+def _fit_with_lightgbm(fitting: Fitting, estimator: Any, logging: Any) -> Any:
+    """Fit by LightGBM's own train, from rows in a file or in segments."""
+    import lightgbm
+    from lightgbm.callback import EarlyStopException
+
+    log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
+    classes = max(fitting.classes, 1)
+    # A fit on zeros sets the attributes of the estimator besides its trees, and its parameters.
+    zeros = np.zeros((2 * classes, data.X.shape[1]))
+    estimator.fit(zeros, np.repeat(np.arange(classes), 2))
+    options = dict(estimator.booster_.params)
+    rounds = options.pop("num_iterations")
+    # Each segment of a checkpoint starts with the rows again.
+    dataset_options = {"params": options, "free_raw_data": fitting.checkpoint is None}
+    sides = {"training": _make_dataset(data, **dataset_options)}
+    if held_out is not None:
+        sides["held out"] = _make_dataset(held_out, reference=sides["training"], **dataset_options)
+
+    def stop(environment: Any) -> None:
+        """Stop early, as LightGBM's own callback does, but count the rounds of all segments."""
+        if fitting.patience is not None:
+            best_round = _find_best_round(log)
+            if len(log.rounds) - 1 - best_round >= fitting.patience:
+                raise EarlyStopException(best_round, [])
+
+    def fit_segment(number: int, rounds: int, model: Any) -> Any:
+        return lightgbm.train(
+            {**options, "random_state": fitting.request.seed + number},
+            sides["training"],
+            rounds,
+            valid_sets=list(sides.values()),
+            valid_names=list(sides),
+            init_model=model,
+            callbacks=[logging, stop],
+        )
+
+    def dump(model: Any) -> bytes:
+        text: str = model.model_to_string(num_iteration=-1)
+        return text.encode()
+
+    def load(content: bytes) -> Any:
+        return lightgbm.Booster(model_str=content.decode())
+
+    model_format = ModelFormat("lightgbm", dump, load)
+    booster = fit_in_segments(fitting.checkpoint, log, rounds, fit_segment, model_format)
+    estimator._Booster = load(dump(booster))
+    if fitting.patience is not None:
+        estimator._Booster.best_iteration = estimator._best_iteration = _find_best_round(log) + 1
+    return estimator
+
+
+def _make_dataset(part: Part, **options: Any) -> Any:
+    """Return LightGBM's dataset of some rows, which reads rows in a file as needed."""
+    import lightgbm
+
+    class Rows(lightgbm.Sequence):
+        """Rows that LightGBM reads: single ones to find bins, then all of them in blocks."""
+
+        def __init__(self, rows: StoredRows) -> None:
+            self.batch_size = rows.store.block_rows
+            self._rows = rows
+
+        def __len__(self) -> int:
+            return len(self._rows)
+
+        def __getitem__(self, index: Any) -> Any:
+            if isinstance(index, slice):
+                rows = self._rows.rows(index.start or 0, min(index.stop, len(self)))
+            else:
+                rows = self._rows.rows(index, index + 1)[0]
+            return rows.astype(np.float64)
+
+    rows = Rows(part.X) if isinstance(part.X, StoredRows) else part.X
+    return lightgbm.Dataset(rows, label=part.y, weight=part.weight, **options)
+
+
+def _find_best_round(log: TrainingLog) -> int:
+    """Return the index of the round with the best loss on the held-out rows."""
+    losses = [np.nan if r.eval_loss is None else r.eval_loss for r in log.rounds]
+    is_maximized = log.metric.startswith(("auc", "average_precision", "map@", "ndcg@", "r2"))
+    return int((np.nanargmax if is_maximized else np.nanargmin)(losses))
+
+
+def _group_sizes(group: Array) -> Array:
+    """Return the lengths, (g,), of runs of equal group ids (n,)."""
+    ends = np.flatnonzero(np.diff(group)) + 1
+    sizes: Array = np.diff(np.concatenate([[0], ends, [len(group)]]))
+    return sizes
+
+
+def fit_catboost(fitting: Fitting) -> Any:
+    """Fit an estimator of CatBoost to a Pool that declares its categories."""
+    import catboost
+
+    log, held_out = fitting.log, fitting.held_out
+    raised: list[BaseException] = []
+
+    class Logging:
+        """A callback that logs the losses of each round."""
+
+        def after_iteration(self, info: Any) -> bool:
+            last = {side: next(iter(m.items())) for side, m in info.metrics.items() if m}
+            log.metric = next(iter(last.values()))[0] if last else ""
+            losses = {side: values[-1] for side, (_, values) in last.items()}
+            try:
+                log.round(losses.get("learn"), losses.get("validation"))
+            except BaseException as error:
+                raised.append(error)  # CatBoost would wrap it, so it is raised after the fit.
+            return not raised
+
+    def pool(part: Part) -> Any:
+        options = {} if part.group is None else {"group_id": part.group}
+        names = fitting.categories
+        return catboost.Pool(part.X, part.y, cat_features=names, weight=part.weight, **options)
+
+    parameters = dict(fitting.parameters)
+    if fitting.categories:
+        # A clone of the estimator is fitted to a frame, which does not declare categories.
+        # CatBoost would copy a list, and scikit-learn's clone rejects copied parameters.
+        parameters["cat_features"] = tuple(fitting.categories)
+    estimator = fitting.request.trainer.estimator_class()(**parameters)
+    options: dict[str, Any] = {}
+    if held_out is not None:
+        options["eval_set"] = pool(held_out)
+        options["early_stopping_rounds"] = fitting.patience
+        options["use_best_model"] = fitting.patience is not None
+    estimator.fit(pool(fitting.fitted), callbacks=[Logging()], **options)
+    if raised:
+        raise raised[0]
+    return estimator
