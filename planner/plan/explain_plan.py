@@ -12,7 +12,7 @@ from sqlml import html
 from sqlml.catalog.row_expressions import shorten_names
 from sqlml.catalog.small_models import FilterFacts
 from sqlml.ir.program import Program
-from sqlml.passes.order import MODEL_PASSES, run
+from sqlml.passes import MODEL_PASSES, run
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.program.choose import Choice, choose
 from sqlml.planner.program.cost import BATCH

@@ -11,7 +11,7 @@ from typing import Any
 from sqlml.bounded_cache import cache_by_program
 from sqlml.catalog.small_models import CascadeFacts, FilterFacts
 from sqlml.ir.program import Program
-from sqlml.passes.order import MODEL_PASSES, run
+from sqlml.passes import MODEL_PASSES, run
 from sqlml.passes.selection import inject_selection
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.context import EstimateRows, RowEstimate

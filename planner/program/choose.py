@@ -17,8 +17,8 @@ from sqlml.errors import BackendError, ConfigError, MissingDependencyError
 from sqlml.ir.operators.opaque import NATIVE_ONLY, OWNING_BACKENDS
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
+from sqlml.passes import TENSOR_PASSES, run
 from sqlml.passes.lower import explain_refusal, lower
-from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.planner.program.cost import BATCH, ROWS, Estimate, estimate_ways
 
 OPTIONS = ("backend", "strategy", "device")

@@ -14,9 +14,9 @@ from sqlml.explaining.explained import BY_CLASS, OWN, ensure_explained
 from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
+from sqlml.passes import TENSOR_PASSES, run, select_outputs
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.lower import lower
-from sqlml.passes.order import TENSOR_PASSES, run, select_outputs
 from sqlml.passes.split import Layout, Split, split
 from sqlml.planner.program.choose import Choice
 from sqlml.planner.program.function_names import Constants, Field, Output, Part, spell_struct

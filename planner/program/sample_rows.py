@@ -15,7 +15,7 @@ import numpy as np
 
 from sqlml.ir.program import Node, Program
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.order import run
+from sqlml.passes import run
 from sqlml.types import DATETIME, NESTED, Array, Feature
 
 if TYPE_CHECKING:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
-from sqlml.errors import ConfigError, MissingDependencyError
+from sqlml.errors import BackendError, ConfigError, MissingDependencyError
 from sqlml.interruption import run_uninterrupted
+from sqlml.ir import reference
 from sqlml.ir.operators.opaque import OWNING_BACKENDS
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
@@ -24,18 +24,12 @@ class Compiled(Protocol):
     """A Program that is ready to run. It is thread-safe, and picklable with its Program."""
 
     @property
-    def program(self) -> Program:
-        """The Program that it runs."""
-        ...
+    def program(self) -> Program: ...
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Score a batch: name -> (n,) or (n, width) array in, name -> (n, k) array out.
-
-        Raises:
-            InputTypeError, MissingValueError, UnknownCategoryError: as in `ir.reference.run`.
-        """
+        """Score a batch as `ir.reference.run` does, with the same errors."""
         ...
 
 
@@ -61,9 +55,8 @@ def find_filler(
     compiled: Compiled, output: str, columns: Sequence[int], width: int
 ) -> Filler | None:
     """Return the Filler of `compiled` for `output`; None if it has none."""
-    make_filler = getattr(compiled, "filler", None)
-    result: Filler | None = None if make_filler is None else make_filler(output, columns, width)
-    return result
+    make_filler: Callable[..., Filler | None] | None = getattr(compiled, "filler", None)
+    return None if make_filler is None else make_filler(output, columns, width)
 
 
 def find_text_filler(compiled: Compiled, output: str) -> Any:
@@ -85,11 +78,7 @@ class Backend(Protocol):
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> Compiled:
-        """Compile a (lowered) Program; trees that were not lowered run by `strategy`.
-
-        Raises:
-            BackendError: `supports` returns a reason, or the device is missing.
-        """
+        """Compile a (lowered) Program; trees that were not lowered run by `strategy`."""
         ...
 
 
@@ -108,53 +97,62 @@ class BackendEntry:
     extra: str | None = None
 
 
-BACKENDS: Mapping[str, BackendEntry] = MappingProxyType(
-    {
-        "native": BackendEntry(
-            "sqlml.backends.native",
-            "NativeBackend",
-            "model",
-            # "traverse" uses the fastest kernel for a batch, the others always the same kernel.
-            ("traverse", "cursor", "descent", "lockstep"),
-        ),
-        "reference": BackendEntry(
-            "sqlml.backends.reference", "ReferenceBackend", "model", ("traverse",)
-        ),
-        "torch": BackendEntry(
-            "sqlml.backends.torch",
-            "TorchBackend",
-            "tensor",
-            ("gemm", "tt", "ptt", "fused"),
-            "torch",
-        ),
-        "onnxruntime": BackendEntry(
-            "sqlml.backends.onnxruntime",
-            "OnnxRuntimeBackend",
-            "tensor",
-            ("traverse", "gemm", "tt", "ptt"),
-            "onnx",
-        ),
-    }
-)
+@dataclass(frozen=True, slots=True)
+class ReferenceCompiled:
+    """A Program that the reference interpreter runs."""
+
+    program: Program
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        return reference.run(self.program, inputs, outputs)
+
+
+class ReferenceBackend:
+    """The reference interpreter as a backend: slow, but correct by definition."""
+
+    def supports(self, program: Program) -> str | None:
+        return explain_unsupported(program, {*reference.FUNCTIONS, "input"})
+
+    def compile(
+        self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
+    ) -> ReferenceCompiled:
+        require_support("reference", self.supports(program))
+        if device not in ("cpu", "auto"):
+            raise BackendError(f"the reference backend runs on the cpu, not on {device!r}")
+        return ReferenceCompiled(program)
+
+
+# Strategy "traverse" uses the fastest kernel for a batch, the others always the same kernel.
+_NATIVE = ("traverse", "cursor", "descent", "lockstep")
+_LOWERED = ("gemm", "tt", "ptt")
+
+BACKENDS: Mapping[str, BackendEntry] = {
+    "native": BackendEntry("sqlml.backends.native", "NativeBackend", "model", _NATIVE),
+    "reference": BackendEntry("sqlml.backends.base", "ReferenceBackend", "model", ("traverse",)),
+    "torch": BackendEntry(
+        "sqlml.backends.torch", "TorchBackend", "tensor", (*_LOWERED, "fused"), "torch"
+    ),
+    "onnxruntime": BackendEntry(
+        "sqlml.backends.onnxruntime",
+        "OnnxRuntimeBackend",
+        "tensor",
+        ("traverse", *_LOWERED),
+        "onnx",
+    ),
+}
 
 
 def load_backend(name: str) -> Backend:
-    """Return the backend called `name`, importing its library.
-
-    Raises:
-        ConfigError: unknown backend.
-        MissingDependencyError: its library is not installed.
-    """
     entry = BACKENDS.get(name)
     if entry is None:
-        raise ConfigError(
-            f"unknown backend {name!r}; backends: auto, {', '.join(sorted(BACKENDS))}"
-        )
+        names = ", ".join(sorted(BACKENDS))
+        raise ConfigError(f"unknown backend {name!r}; backends: auto, {names}")
     import_module = partial(importlib.import_module, entry.module)
+    is_loaded = entry.module in sys.modules
     try:
-        module = (
-            import_module() if entry.module in sys.modules else run_uninterrupted(import_module)
-        )
+        module = import_module() if is_loaded else run_uninterrupted(import_module)
     except ModuleNotFoundError as error:
         if entry.extra is None or (error.name or "").startswith("sqlml"):
             raise
@@ -170,6 +168,12 @@ def touches_sparse_rows(program: Program, i: int) -> bool:
     """Return whether node i reads or makes sparse rows, which tensor backends leave to the host."""
     node = program.nodes[i]
     return node.type.sparse or any(program.nodes[j].type.sparse for j in node.inputs)
+
+
+def require_support(backend: str, reason: str | None, hint: str = "") -> None:
+    """Raise BackendError if there is a reason why the backend does not support a Program."""
+    if reason is not None:
+        raise BackendError(f"the {backend} backend cannot run this model: {reason}{hint}")
 
 
 def explain_unsupported(program: Program, names: frozenset[str] | set[str]) -> str | None:

@@ -1,8 +1,9 @@
-"""`encoder`: the `encode` operator by lookups of many rows at once."""
+"""`make_encoder`: the `encode` operator by lookups of many rows at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -51,25 +52,21 @@ def _make_number_encoder(categories: Array, missing: int) -> Encoder:
 
 
 def _make_string_encoder(categories: Array, missing: int) -> Encoder:
-    lookup = {category: code for code, category in enumerate(categories)}
-    look_up = make_arrow_encoder(categories, missing)
+    code_of = {category: code for code, category in enumerate(categories)}
+    encode_arrow = make_arrow_encoder(categories, missing)
 
     def encode_one_by_one(x: Array) -> Array:
-        return np.array(
-            [lookup.get(v, -1) if isinstance(v, str) else missing for v in x[:, 0]], np.int64
-        ).reshape(-1, 1)
-
-    if look_up is None:
-        return encode_one_by_one
+        codes = [code_of.get(v, -1) if isinstance(v, str) else missing for v in x[:, 0]]
+        return np.array(codes, np.int64).reshape(-1, 1)
 
     def encode(x: Array) -> Array:
-        try:
+        column = None
+        with suppress(pa.ArrowException, UnicodeEncodeError):
             column = pa.array(x[:, 0], from_pandas=True)
-        except (pa.ArrowException, UnicodeEncodeError):
-            return encode_one_by_one(x)  # An entry is not a string, or not valid UTF-8.
-        if column.type != pa.string() or not isinstance(column, pa.Array):
-            return encode_one_by_one(x)  # No entry is a string, or the text exceeds one array.
-        return look_up(column)
+        # Otherwise an entry is no string or not valid UTF-8, or the text exceeds one array.
+        if encode_arrow is not None and isinstance(column, pa.StringArray):
+            return encode_arrow(column)
+        return encode_one_by_one(x)
 
     return encode
 
@@ -79,30 +76,28 @@ def make_arrow_encoder(categories: Array, missing: int) -> ArrowEncoder | None:
 
     Such a string, with a lone surrogate, equals no string in Arrow.
     """
-    lookup = {category: code for code, category in enumerate(categories)}
+    code_of = {category: code for code, category in enumerate(categories)}
     try:
-        values = pa.array(list(lookup), pa.string())
+        values = pa.array(list(code_of), pa.string())
     except (pa.ArrowException, UnicodeEncodeError):
         return None
-    sets = {kind: pc.SetLookupOptions(values.cast(kind)) for kind in _STRINGS}
+    kinds = (pa.string(), pa.large_string())
+    sets = {kind: pc.SetLookupOptions(values.cast(kind)) for kind in kinds}
     # The last entry is the code of unknown strings.
-    codes = np.array([*lookup.values(), -1], np.int64)
+    codes = np.array([*code_of.values(), -1], np.int64)
 
     def encode(column: Any) -> Array:
         if column.type not in sets:
             column = column.cast(pa.large_string())
         position = pc.index_in(column, options=sets[column.type])
         if position.null_count:
-            position = position.fill_null(len(lookup))
+            position = position.fill_null(len(code_of))
         result: Array = codes[position.to_numpy()]
         if column.null_count:
             result[column.is_null().to_numpy(zero_copy_only=False)] = missing
         return result.reshape(-1, 1)
 
     return encode
-
-
-_STRINGS = (pa.string(), pa.large_string())
 
 
 def make_arrow_encoders(program: Program) -> dict[str, tuple[str, ArrowEncoder]] | None:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 
@@ -24,75 +23,72 @@ from sqlml.types import Array
 
 Costs = Mapping[str, float]
 
-SHIPPED: Costs = MappingProxyType(
-    {
-        # A column in an expression of the engine; a level that rows pass, and a test, of a small
-        # tree there.
-        "sql.number": 0.7,
-        "sql.level": 2.5,
-        "sql.test": 0.5,
-        # A category of an encoder in an expression, which each query plans and each row looks up;
-        # and a row's text that is passed to a function instead.
-        "sql.category": 33_000.0,
-        "sql.lookup": 3.4,
-        "udf.text": 230.0,
-        # A column that is packed and passed to a function, and a call of that for a batch of rows;
-        # the same for a native function.
-        "udf.number": 4.0,
-        "udf.call": 40_000.0,
-        "column.number": 1.2,
-        "column.call": 10_000.0,
-        # Trees, per row: a node over a block of bytes, of 16-bit numbers or of their pages; a tree;
-        # a leaf value in registers, or in memory; a column's bin; a set's; entering a descent, and
-        # a step of it; a tree by lockstep, and a step of it; the top of a tree in a turned block,
-        # and a number that is turned. Far steps are those in trees of 64 MB, which exceed all
-        # caches; far nodes and wide steps are those in tables of 2,000 columns. native.batch is the
-        # extra cost of a batch by blocks compared with one by lockstep.
-        "native.node": 0.007,
-        "native.far_node": 0.105,
-        "native.short_node": 0.018,
-        "native.paged_node": 0.0105,
-        "native.tree": 0.05,
-        "native.cursor_leaf": 0.15,
-        "native.leaf": 0.5,
-        "native.bin": 1.5,
-        "native.set": 0.5,
-        "native.descent": 2.0,
-        "native.step": 1.0,
-        "native.far_step": 2.2,
-        "native.wide_step": 30.0,
-        "native.pair": 2.0,
-        "native.pair_step": 0.85,
-        "native.far_pair_step": 1.0,
-        "native.wide_pair_step": 2.3,
-        "native.top": 2.9,
-        "native.turned_number": 0.35,
-        "native.wide_turned_step": 1.4,
-        "native.batch": 3_000.0,
-        # A call of an operator, a number of its result, and a multiplication with an addition.
-        "native.call": 1_000.0,
-        "native.number": 0.4,
-        "native.product": 0.03,
-        "onnxruntime.call": 8_000.0,
-        "onnxruntime.number": 0.4,
-        "onnxruntime.product": 0.03,
-        "onnxruntime.step": 10.0,
-        "torch.call": 6_000.0,
-        "torch.number": 0.4,
-        "torch.product": 0.03,
-        "torch.step": 8.0,
-        # The same on a GPU, and a byte of a transfer.
-        "cuda.call": 10_000.0,
-        "cuda.number": 0.004,
-        "cuda.product": 0.0002,
-        "cuda.step": 0.02,
-        "cuda.byte": 0.05,
-    }
-)
+SHIPPED: Costs = {
+    # A column in an expression of the engine; a level that rows pass, and a test, of a small
+    # tree there.
+    "sql.number": 0.7,
+    "sql.level": 2.5,
+    "sql.test": 0.5,
+    # A category of an encoder in an expression, which each query plans and each row looks up;
+    # and a row's text that is passed to a function instead.
+    "sql.category": 33_000.0,
+    "sql.lookup": 3.4,
+    "udf.text": 230.0,
+    # A column that is packed and passed to a function, and a call of that for a batch of rows;
+    # the same for a native function.
+    "udf.number": 4.0,
+    "udf.call": 40_000.0,
+    "column.number": 1.2,
+    "column.call": 10_000.0,
+    # Trees, per row: a node over a block of bytes, of 16-bit numbers or of their pages; a tree;
+    # a leaf value in registers, or in memory; a column's bin; a set's; entering a descent, and
+    # a step of it; a tree by lockstep, and a step of it; the top of a tree in a turned block,
+    # and a number that is turned. Far steps are those in trees of 64 MB, which exceed all
+    # caches; far nodes and wide steps are those in tables of 2,000 columns. native.batch is the
+    # extra cost of a batch by blocks compared with one by lockstep.
+    "native.node": 0.007,
+    "native.far_node": 0.105,
+    "native.short_node": 0.018,
+    "native.paged_node": 0.0105,
+    "native.tree": 0.05,
+    "native.cursor_leaf": 0.15,
+    "native.leaf": 0.5,
+    "native.bin": 1.5,
+    "native.set": 0.5,
+    "native.descent": 2.0,
+    "native.step": 1.0,
+    "native.far_step": 2.2,
+    "native.wide_step": 30.0,
+    "native.pair": 2.0,
+    "native.pair_step": 0.85,
+    "native.far_pair_step": 1.0,
+    "native.wide_pair_step": 2.3,
+    "native.top": 2.9,
+    "native.turned_number": 0.35,
+    "native.wide_turned_step": 1.4,
+    "native.batch": 3_000.0,
+    # A call of an operator, a number of its result, and a multiplication with an addition.
+    "native.call": 1_000.0,
+    "native.number": 0.4,
+    "native.product": 0.03,
+    "onnxruntime.call": 8_000.0,
+    "onnxruntime.number": 0.4,
+    "onnxruntime.product": 0.03,
+    "onnxruntime.step": 10.0,
+    "torch.call": 6_000.0,
+    "torch.number": 0.4,
+    "torch.product": 0.03,
+    "torch.step": 8.0,
+    # The same on a GPU, and a byte of a transfer.
+    "cuda.call": 10_000.0,
+    "cuda.number": 0.004,
+    "cuda.product": 0.0002,
+    "cuda.step": 0.02,
+    "cuda.byte": 0.05,
+}
 
 
 def costs_path() -> Path:
-    """Return the path of the file with measured costs."""
     configured = os.environ.get("SQLML_COSTS")
     if configured:
         return Path(configured)
@@ -102,16 +98,12 @@ def costs_path() -> Path:
 
 @cache
 def current_costs() -> Costs:
-    """Return the costs measured on this machine, and shipped ones for all others.
-
-    Raises:
-        ConfigError: the file that SQLML_COSTS names cannot be used.
-    """
+    """Return the costs measured on this machine, and shipped ones for all others."""
     configured = os.environ.get("SQLML_COSTS")
     if configured == "default":
         return SHIPPED
     try:
-        return MappingProxyType({**SHIPPED, **parse_costs(costs_path().read_text())})
+        return {**SHIPPED, **parse_costs(costs_path().read_text())}
     except OSError as error:
         if configured:
             raise ConfigError(f"SQLML_COSTS: cannot read {configured}: {error.strerror}") from None
@@ -123,10 +115,7 @@ def current_costs() -> Costs:
 
 
 def parse_costs(text: str) -> dict[str, float]:
-    """Parse costs by name from JSON.
-
-    Raises:
-        ValueError: not an object of known names with positive numbers.
+    """Parse costs by name from JSON; ValueError unless they have known names and are positive.
 
     >>> parse_costs('{"native.node": 0.01}')
     {'native.node': 0.01}
@@ -143,11 +132,7 @@ def parse_costs(text: str) -> dict[str, float]:
 
 
 def save_costs(measured: Mapping[str, float]) -> Path:
-    """Save measured costs, use them in this process from now on, and return the path of the file.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Save measured costs, which this process uses from now on, and return the path of the file."""
     path = costs_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     own_files.replace(path, (json.dumps(dict(measured), indent=2) + "\n").encode())
@@ -225,17 +210,17 @@ def estimate_tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     step = _step_cost(costs, "step", slots * PACKED_NODE_BYTES)
     step *= _width_slowdown(costs, "step", shape.columns)
     far = _far_node_cost(costs, shape.columns)
-    short_node = costs["native.short_node"] + far
-    short = _find_best_cuts(shape, short_node, costs["native.descent"], step, SHORT_EXITS)
-    cuts = [short]
+
+    def find_cuts(node: str, exits: int) -> _Cuts:
+        return _find_best_cuts(shape, costs[node] + far, costs["native.descent"], step, exits)
+
+    cuts = [find_cuts("native.short_node", SHORT_EXITS)]
     if shape.thresholds <= BYTE_BINS:
-        node = costs["native.node"] + far
-        cuts.append(_find_best_cuts(shape, node, costs["native.descent"], step, BYTE_EXITS))
+        cuts.append(find_cuts("native.node", BYTE_EXITS))
     cursor_cost = min(way.cursor for way in cuts)
     paged = np.inf
     if BYTE_BINS < shape.thresholds and shape.all_thresholds < MOST_PAGES * BYTE_BINS:
-        node = costs["native.paged_node"] + far
-        paged = _find_best_cuts(shape, node, costs["native.descent"], step, BYTE_EXITS).cursor
+        paged = find_cuts("native.paged_node", BYTE_EXITS).cursor
     enter = trees * costs["native.tree"] + shape.sets * costs["native.set"]
     enter += shape.columns * costs["native.bin"] * _bin_slowdown(shape)
     best = min(cuts, key=lambda way: way.descent)

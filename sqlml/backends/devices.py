@@ -8,6 +8,8 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 
+from sqlml.errors import BackendError
+
 
 @cache
 def is_installed(library: str) -> bool:
@@ -32,6 +34,14 @@ def is_available(device: str) -> bool:
     import torch  # Importing torch takes seconds.
 
     return bool(torch.cuda.is_available())
+
+
+def parse_cuda_number(device: str) -> int | None:
+    """Return the number in a device such as "cuda:1", None for "cuda"; BackendError for others."""
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or (number and not number.isdecimal()):
+        raise BackendError(f"unknown device {device!r}; devices: auto, cpu, cuda, cuda:0, ...")
+    return int(number) if number else None
 
 
 @cache

@@ -41,12 +41,7 @@ class SharedFolderError(OSError):
 
 
 def make_private(folder: Path) -> None:
-    """Create missing parts of `folder` if that is safe.
-
-    Raises:
-        SharedFolderError: others can write to it, or to a folder on its path.
-        OSError: it cannot be created, or is not a folder.
-    """
+    """Create missing parts of `folder`; SharedFolderError if others can write to its path."""
     missing = [p for p in (folder, *folder.parents) if not os.path.lexists(p)]
     for path in reversed(missing):
         if not all(map(_is_safe, _iterate_path(path.parent))):
@@ -60,11 +55,7 @@ def make_private(folder: Path) -> None:
 
 
 def read(path: Path) -> bytes:
-    """Return the content of a file in a private folder.
-
-    Raises:
-        OSError: it is missing, belongs to somebody else, or others may write to it.
-    """
+    """Return the content of a file in a private folder; OSError if others may write to it."""
     descriptor = os.open(path, os.O_RDONLY | _flag("O_NOFOLLOW") | _flag("O_NONBLOCK"))
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
@@ -74,11 +65,7 @@ def read(path: Path) -> bytes:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file atomically: readers never see a part of it, and a failure leaves no trace.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file atomically: readers never see a part of it, and a failure leaves no trace."""
     descriptor, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:
@@ -96,11 +83,7 @@ def _flag(name: str) -> int:
 
 
 def _iterate_path(path: Path) -> Iterator[os.stat_result]:
-    """Yield the status of each folder and link from the root to `path`, without following links.
-
-    Raises:
-        OSError: a part of the path is missing, or its links form a cycle.
-    """
+    """Yield the status of each folder and link from the root to `path`, without following links."""
     path = path.absolute()
     current, remaining, links = Path(path.anchor), list(path.parts[:0:-1]), 0
     yield os.lstat(current)

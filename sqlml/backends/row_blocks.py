@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,36 +17,30 @@ from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, numpy_dtype
 
-SPARSE_ROW_BYTES = 2048
-"""Assumed size of a sparse row, such as a text of some hundred words."""
-
 Block = Callable[[Mapping[str, Array]], dict[str, Array]]
 """A function that scores one block: input name -> (n,) or (n, width) to output name -> (n, k)."""
 
 
 def measure_row_bytes(program: Program) -> int:
     """Return the peak size of the values of one row if each is freed after its last use."""
-    last = {i: len(program.nodes) for i in program.outputs.values()}
-    for i in range(len(program.nodes) - 1, -1, -1):
-        for j in program.nodes[i].inputs:
-            last.setdefault(j, i)
-    ends: dict[int, int] = {}
-    current = most = 0
+    last = {j: i for i, node in enumerate(program.nodes) for j in node.inputs}
+    last |= dict.fromkeys(program.outputs.values(), len(program.nodes))
+    freed: Counter[int] = Counter()
+    current, most = 0, 1
     for i, node in enumerate(program.nodes):
         size = _entry_bytes(node.type)
         current += size
         most = max(most, current)
-        end = last.get(i, i)
-        ends[end] = ends.get(end, 0) + size
-        current -= ends.pop(i, 0)
-    return max(most, 1)
+        freed[last.get(i, i)] += size
+        current -= freed[i]
+    return most
 
 
 def _entry_bytes(value: TensorType) -> int:
     if not value.rowwise:
         return 0
     if value.sparse:
-        return SPARSE_ROW_BYTES
+        return 2048  # The size of a text of some hundred words.
     return int(np.prod(value.shape[1:], dtype=np.int64)) * numpy_dtype(value.dtype).itemsize
 
 
@@ -60,9 +55,6 @@ def run_blocks(
     """Score a batch in blocks of at most `size` rows.
 
     Every operator works row by row (`ops.TABLE`), so blocks have the same results as the batch.
-
-    Raises:
-        InputTypeError: an input of `needed` is missing, or the numbers of rows differ.
     """
     arrays, rows = collect_columns(inputs, needed)
     if rows <= size:
@@ -78,11 +70,7 @@ def run_blocks(
 def collect_columns(
     inputs: Mapping[str, Array], needed: Iterable[str]
 ) -> tuple[dict[str, Any], int]:
-    """Return the inputs called `needed` as arrays (or `Texts`), and their number of rows.
-
-    Raises:
-        InputTypeError: an input is missing, or the numbers of rows differ.
-    """
+    """Return the inputs called `needed` as arrays (or TextColumns), and their number of rows."""
     arrays: dict[str, Any] = {}
     for name in needed:
         if name not in inputs:
@@ -91,15 +79,12 @@ def collect_columns(
         arrays[name] = value if isinstance(value, TextColumn) else np.asarray(value)
     lengths = {a.shape[0] if a.ndim else -1 for a in arrays.values()}
     if len(lengths) > 1:
-        raise InputTypeError(
-            "the batch's columns differ in length: "
-            + ", ".join(f"{n} has shape {a.shape}" for n, a in arrays.items())
-        )
+        shapes = ", ".join(f"{n} has shape {a.shape}" for n, a in arrays.items())
+        raise InputTypeError(f"the batch's columns differ in length: {shapes}")
     return arrays, lengths.pop() if lengths else 0
 
 
 def allocate_results(program: Program, outputs: Sequence[str], rows: int) -> dict[str, Array]:
-    """Allocate arrays for the outputs of a batch."""
     types = {name: program.output_type(name) for name in outputs}
     return {name: np.empty((rows, *t.shape[1:]), numpy_dtype(t.dtype)) for name, t in types.items()}
 

@@ -24,7 +24,7 @@ from sqlml.ir.builder import Builder, Value, copy_retyped
 from sqlml.ir.operators.contributions import MAX_BACKGROUND, MAX_ORDERS
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
-from sqlml.passes.order import run, select_outputs
+from sqlml.passes import run, select_outputs
 from sqlml.types import NESTED, Array
 
 LINKS = frozenset({"sigmoid", "exp", "exp2", "expm1", "softmax", "tanh", "ndtr"})

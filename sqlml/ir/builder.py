@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from types import MappingProxyType
 from typing import Any
 
@@ -44,8 +45,7 @@ class Builder:
     def input(self, name: str, dtype: DType, width: int = 1, kind: str | None = None) -> Value:
         """Return the input `name`, (n, width) of `dtype`; the first call adds it.
 
-        Args:
-            kind: DATETIME if the numbers stand for dates and timestamps.
+        `kind` is DATETIME if the numbers stand for dates and timestamps.
 
         Raises:
             ProgramError: it exists with another dtype, width or kind.
@@ -66,15 +66,9 @@ class Builder:
         return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
 
     def input_of(self, node: Node, name: str | None = None) -> Value:
-        """Return an input like the input node of another Program, renamed to `name` if given.
-
-        Raises:
-            ProgramError: it exists with another dtype, width or kind.
-        """
-        attrs = node.attrs
-        return self.input(
-            name or str(attrs["name"]), attrs["dtype"], attrs["width"], attrs.get("kind")
-        )
+        """Return an input like the input node of another Program, renamed to `name` if given."""
+        attrs = {**node.attrs, "name": name or str(node.attrs["name"])}
+        return self.input(**attrs)
 
     def input_kind(self, name: str) -> str | None:
         """Return DATETIME if the numbers of input `name` stand for dates, else None."""
@@ -124,7 +118,6 @@ class Builder:
         return self._first_columns[concat.index]
 
     def cast(self, value: Value, dtype: DType) -> Value:
-        """Cast `value` to `dtype`; return it unchanged if it has that dtype."""
         return value if value.type.dtype == dtype else self.op("cast", value, dtype=dtype)
 
     def copy_node(self, node: Node, inputs: Sequence[Value]) -> Value:
@@ -140,11 +133,9 @@ class Builder:
         return Value(len(self._nodes) - 1, node.type)
 
     def node(self, value: Value) -> Node:
-        """Return the node that makes `value`."""
         return self._nodes[value.index]
 
     def value(self, index: int) -> Value:
-        """Return the value that node `index` makes."""
         return Value(index, self._nodes[index].type)
 
     def build(
@@ -160,14 +151,13 @@ class Builder:
         """
         names = tuple(self._inputs) if order is None else order
         live = [False] * len(self._nodes)
-        stack = [v.index for v in outputs.values()]
-        if order is not None:
-            stack += [self._inputs[n] for n in names]
-        while stack:
-            i = stack.pop()
-            if not live[i]:
-                live[i] = True
-                stack += self._nodes[i].inputs
+        roots = [] if order is None else [self._inputs[n] for n in names]
+        for i in (*(v.index for v in outputs.values()), *roots):
+            live[i] = True
+        for i in range(len(live) - 1, -1, -1):
+            if live[i]:
+                for j in self._nodes[i].inputs:
+                    live[j] = True
         new_index: dict[int, int] = {}
         nodes: list[Node] = []
         for i, node in enumerate(self._nodes):
@@ -176,11 +166,10 @@ class Builder:
                 moved = tuple([new_index[j] for j in node.inputs])
                 same = moved == node.inputs
                 nodes.append(node if same else Node(node.op, moved, node.attrs, node.type))
+        inputs = {n: new_index[self._inputs[n]] for n in names if self._inputs[n] in new_index}
         return Program(
             tuple(nodes),
-            MappingProxyType(
-                {n: new_index[self._inputs[n]] for n in names if self._inputs[n] in new_index}
-            ),
+            MappingProxyType(inputs),
             MappingProxyType({n: new_index[v.index] for n, v in outputs.items()}),
             label_sets(labels),
         )
@@ -230,6 +219,19 @@ def rewrite(
         program.labels,
         tuple(program.inputs) if keep_inputs else None,
     )
+
+
+def rewriting(*ops: str) -> Callable[[Rule], Callable[[Program], Program]]:
+    """Return a decorator that turns a rule for nodes of `ops` into a pass of the same name."""
+
+    def decorate(rule: Rule) -> Callable[[Program], Program]:
+        @wraps(rule)
+        def apply(program: Program) -> Program:
+            return rewrite(program, rule, ops=ops)
+
+        return apply
+
+    return decorate
 
 
 def copy_retyped(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:

@@ -13,8 +13,6 @@ import numpy as np
 
 from sqlml.types import Array
 
-Norm = Literal["l1", "l2"]
-
 
 class Csr:
     """A sparse matrix of n rows and `width` columns.
@@ -35,12 +33,10 @@ class Csr:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(rows, columns) of the dense matrix."""
         return (self.indptr.size - 1, self.width)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the stored numbers."""
         return self.data.dtype
 
     @property
@@ -53,7 +49,6 @@ class Csr:
         return Csr(data, self.indices, self.indptr, self.width)
 
     def astype(self, dtype: Any, copy: bool = True) -> Csr:
-        """Return this matrix with its numbers cast to `dtype`."""
         return self.with_data(self.data.astype(dtype, copy=copy))
 
     def toarray(self, fill: float = 0.0) -> Array:
@@ -101,7 +96,6 @@ class ColumnSelector:
         self._once = bool(self._copies.max(initial=0) <= 1)
 
     def __call__(self, x: Csr) -> Any:
-        """Return the selected columns of `x`."""
         copies = self._copies[x.indices]
         total = np.concatenate([[0], np.cumsum(copies)])
         first = self._first[x.indices]
@@ -124,7 +118,7 @@ def multiply(x: Csr, weights: Array, bias: Array) -> Array:
     return scores
 
 
-def normalize_rows(x: Csr, norm: Norm) -> Csr:
+def normalize_rows(x: Csr, norm: Literal["l1", "l2"]) -> Csr:
     """Divide each row by its l1 or l2 norm; rows of zeros stay.
 
     Sums and quotients are computed in float64, squares in the dtype of the rows.

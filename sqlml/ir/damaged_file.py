@@ -1,4 +1,4 @@
-"""`reading` turns the errors that damaged files cause into ArtifactError."""
+"""`report_damage` turns the errors that damaged files cause into ArtifactError."""
 
 from __future__ import annotations
 
@@ -35,15 +35,9 @@ ZIP_ERRORS: tuple[type[Exception], ...] = (
 
 @contextmanager
 def report_damage(name: str, fix: str, *errors: type[Exception]) -> Iterator[None]:
-    """Convert the exceptions of code that reads the file called `name`; sqlml's errors pass.
+    """Convert READING_ERRORS, and `errors` of other libraries, to an ArtifactError.
 
-    Args:
-        name: the start of the message, such as "the stored model".
-        fix: the end of the message: what the user should do.
-        errors: further exceptions to convert: those of the libraries that read the file.
-
-    Raises:
-        ArtifactError: the code raised one of the exceptions.
+    `name` starts its message, for example with "the stored model", and `fix` ends it with advice.
     """
     try:
         yield

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.limits import MAX_NODES
@@ -22,31 +21,24 @@ DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 MAX_DEPTH = 16
 """Deepest nesting of graphs within nodes."""
 
-MESSAGES: Mapping[str, Mapping[int, str]] = MappingProxyType(
-    {
-        "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
-        "GraphProto": {1: "NodeProto", 5: "TensorProto", 15: "SparseTensorProto"},
-        "NodeProto": {5: "AttributeProto"},
-        "AttributeProto": {
-            5: "TensorProto",
-            6: "GraphProto",
-            10: "TensorProto",
-            11: "GraphProto",
-            22: "SparseTensorProto",
-            23: "SparseTensorProto",
-        },
-        "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
-        "FunctionProto": {7: "NodeProto", 11: "AttributeProto"},
-        "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
-        "TensorProto": {},
-    }
-)
+MESSAGES: Mapping[str, Mapping[int, str]] = {
+    "ModelProto": {7: "GraphProto", 20: "TrainingInfoProto", 25: "FunctionProto"},
+    "GraphProto": {1: "NodeProto", 5: "TensorProto", 15: "SparseTensorProto"},
+    "NodeProto": {5: "AttributeProto"},
+    "AttributeProto": {
+        **dict.fromkeys((5, 10), "TensorProto"),
+        **dict.fromkeys((6, 11), "GraphProto"),
+        **dict.fromkeys((22, 23), "SparseTensorProto"),
+    },
+    "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
+    "FunctionProto": {7: "NodeProto", 11: "AttributeProto"},
+    "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
+    "TensorProto": {},
+}
 """Message of onnx.proto -> its fields that lead to tensors, and their messages."""
 
-_OP_TYPE, _DOMAIN = 4, 7
-"""Fields of a NodeProto."""
-_EXTERNAL_DATA, _DATA_LOCATION = 13, 14
-"""Fields of a TensorProto."""
+_OP_TYPE, _DOMAIN, _EXTERNAL_DATA, _DATA_LOCATION = 4, 7, 13, 14
+"""Two fields of a NodeProto, and two of a TensorProto."""
 _SHORT_STRING = b"|".join(b"\\x%02x[\\x00-\\xff]{%d}" % (n, n) for n in range(16))
 _LIST_ENTRIES = re.compile(
     rb"(?:\x3d[\x00-\xff]{4}|\x40[\x80-\xff]{0,9}[\x00-\x7f]|\x4a(?:"
@@ -55,8 +47,8 @@ _LIST_ENTRIES = re.compile(
 )
 """Entries of the lists `floats`, `ints` and `strings` of an AttributeProto. Trees have millions, so
 one match skips up to 4,096 of them."""
-_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
-"""Wire types of the encoding, except groups, which ONNX never used."""
+_VARINT, _LENGTH, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}
+"""Wire types of the encoding, and the bytes of fixed ones. (ONNX never used groups.)"""
 
 
 def check_content(content: bytes) -> None:
@@ -75,10 +67,9 @@ def check_content(content: bytes) -> None:
         kind, offset, end, depth = messages.pop()
         inner = MESSAGES[kind]
         while offset < end:
-            if kind == "AttributeProto" and (
-                list_entries := _LIST_ENTRIES.match(content, offset, end)
-            ):
-                offset = list_entries.end()
+            is_attribute = kind == "AttributeProto"
+            if is_attribute and (entries := _LIST_ENTRIES.match(content, offset, end)):
+                offset = entries.end()
                 continue
             key, offset = _read_varint(content, offset, end)
             field, wire_type = key >> 3, key & 7
@@ -87,8 +78,8 @@ def check_content(content: bytes) -> None:
                 if kind == "TensorProto" and field == _DATA_LOCATION and value:
                     raise _external_data_error()
             elif wire_type == _LENGTH:
-                size, offset = _read_varint(content, offset, end)
-                start, offset = offset, offset + size
+                size, start = _read_varint(content, offset, end)
+                offset = start + size
                 if offset > end:
                     raise _damage_error("a field is longer than its message")
                 if field in inner:
@@ -102,10 +93,10 @@ def check_content(content: bytes) -> None:
                     _check_operator(field, content[start:offset])
                 elif kind == "TensorProto" and field == _EXTERNAL_DATA:
                     raise _external_data_error()
+            elif wire_type in _FIXED_BYTES:
+                offset += _FIXED_BYTES[wire_type]
             else:
-                if wire_type not in (_EIGHT_BYTES, _FOUR_BYTES):
-                    raise _damage_error(f"a field of unknown wire type {wire_type}")
-                offset += 8 if wire_type == _EIGHT_BYTES else 4
+                raise _damage_error(f"a field of unknown wire type {wire_type}")
         if offset > end:
             raise _damage_error("a field is longer than its message")
         if nodes > MAX_NODES:
@@ -136,12 +127,13 @@ def _check_kind(outer: str, kind: str) -> None:
 
 def _check_operator(field: int, text: bytes) -> None:
     """Raise UnsupportedModelError if the name or the domain of a node is not allowed."""
-    if field == _DOMAIN and text.decode("utf-8", "replace") not in DOMAINS:
+    name = text.decode("utf-8", "replace")
+    if field == _DOMAIN and name not in DOMAINS:
         raise UnsupportedModelError(
-            f"the ONNX model has operators of domain {text.decode('utf-8', 'replace')!r}, which "
-            "only its vendor's runtime supports; export it with standard operators"
+            f"the ONNX model has operators of domain {name!r}, which only its vendor's runtime "
+            "supports; export it with standard operators"
         )
-    if field == _OP_TYPE and text == b"Loop":
+    if field == _OP_TYPE and name == "Loop":
         raise UnsupportedModelError(
             "the ONNX model has a Loop, whose length cannot be bounded; export it without one"
         )

@@ -1,19 +1,15 @@
 """The table of the IR's operators, the inference of their result types, and `verify`.
 
 Each row has the arity, the attributes, the rule for the result type and the numpy function of an
-operator; the modules in `operators/` define them by family. Two levels share the table: *model*
-operators, which importers emit and the native backend runs, and *tensor* operators, which torch and
-onnxruntime run. Passes lower the first to the second. `group` is the fusion class of Chen's thesis,
-section 4.2.
-
-A Program is verified after import, after the passes and after loading.
+operator; the modules in `operators/` define them by family. Importers emit *model* operators, such
+as trees, which the native backend runs; `passes.lower` lowers them to the *tensor* operators of
+torch and onnxruntime. A Program is verified after import, after the passes and after loading.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +30,7 @@ from sqlml.ir.operators import (
     text,
     torch_module,
 )
-from sqlml.ir.operators.op import Op, Types, array_attribute, require
+from sqlml.ir.operators.op import Op, Types, require
 from sqlml.ir.program import Attrs, Program
 from sqlml.limits import MAX_CONSTANT_VALUES, MAX_ROW_VALUES
 from sqlml.types import (
@@ -61,14 +57,12 @@ def _input_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _constant_type(types: Types, attrs: Attrs) -> TensorType:
-    value = array_attribute(attrs, "value")
-    return TensorType(dtype_of(value), value.shape)
+    return TensorType(dtype_of(attrs["value"]), attrs["value"].shape)
 
 
 TABLE: tuple[Op, ...] = (
     Op(
         "input",
-        "both",
         "source",
         _input_type,
         None,
@@ -77,7 +71,6 @@ TABLE: tuple[Op, ...] = (
     ),
     Op(
         "constant",
-        "both",
         "source",
         _constant_type,
         lambda args, attrs: attrs["value"],
@@ -95,7 +88,6 @@ TABLE: tuple[Op, ...] = (
     *contributions.OPERATORS,
     Op(
         "sampled_contributions",
-        "model",
         "opaque",
         contributions.sampled_type,
         None,  # It runs a Program; see `reference.FUNCTIONS`.
@@ -107,20 +99,15 @@ TABLE: tuple[Op, ...] = (
     *sparse_rows.OPERATORS,
     *text.OPERATORS,
 )
-"""All operators."""
 
 NEVER_STORED = frozenset({"tree_contributions", "sampled_contributions"})
 """Operators that compute contributions for a query; no stored model has them."""
 
-OPS: Mapping[str, Op] = MappingProxyType({op.name: op for op in TABLE})
+OPS: Mapping[str, Op] = {op.name: op for op in TABLE}
 
 
 def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
-    """Return the result type of operator `op` on inputs of `types`.
-
-    Raises:
-        ProgramError: unknown operator, or inputs or attributes that break its rule.
-    """
+    """Return the result type of operator `op` on inputs of `types`; ProgramError if illegal."""
     row = OPS.get(op)
     if row is None:
         raise ProgramError(f"unknown operator {op!r}")
@@ -144,19 +131,17 @@ def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
 
 def _check_attrs(row: Op, attrs: Attrs) -> None:
     """Raise ProgramError if an attribute is missing, unknown or of the wrong type."""
-    matched = 0
     for name, kind in row.attrs.items():
         if name not in attrs:
             require(kind.endswith("?"), f"{row.name} lacks attribute {name}")
             continue
-        matched += 1
         value = attrs[name]
         expected = _KINDS[kind.removesuffix("?")]
         if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
             raise ProgramError(f"{row.name}: attribute {name} is not {kind}")
-    if matched != len(attrs):
-        other = next(name for name in attrs if name not in row.attrs)
-        raise ProgramError(f"{row.name} has no attribute {other}")
+    for name in attrs:
+        if name not in row.attrs:
+            raise ProgramError(f"{row.name} has no attribute {name}")
     for key in ("dtype", "sum_dtype"):
         if key in row.attrs and attrs[key] not in DTYPES:
             raise ProgramError(f"{row.name}: unknown dtype {attrs[key]!r}")
@@ -164,28 +149,17 @@ def _check_attrs(row: Op, attrs: Attrs) -> None:
             raise ProgramError(f"{row.name} does not make lists or maps")
 
 
-_KINDS: Mapping[str, type] = MappingProxyType(
-    {
-        "str": str,
-        "int": int,
-        "float": float,
-        "bool": bool,
-        "tuple": tuple,
-        "array": np.ndarray,
-    }
-)
-"""Python type of each kind of attribute."""
+_KINDS: Mapping[str, type] = {
+    **{kind.__name__: kind for kind in (str, int, float, bool, tuple)},
+    "array": np.ndarray,
+}
 
 OUTPUTS = ("label", "proba", "score", "samples", "transform")
 """Names that a model's outputs may have; intermediate Programs may use others."""
 
 
 def verify(program: Program) -> Program:
-    """Return `program` unchanged if it is legal.
-
-    Raises:
-        ProgramError: it is not; the message names the node, input, output or label.
-    """
+    """Return `program`; raise ProgramError, which names the node or label, unless it is legal."""
     for i, node in enumerate(program.nodes):
         if any(not 0 <= j < i for j in node.inputs):
             raise ProgramError(f"node {i} ({node.op}) reads a node that does not come before it")
@@ -200,21 +174,22 @@ def verify(program: Program) -> Program:
             raise ProgramError(f"input {name!r} is not an input node")
         if program.nodes[i].attrs["name"] != name:
             raise ProgramError(f"input {name!r} has a different name in its node")
-    named = set(program.inputs.values())
-    for i, node in enumerate(program.nodes):
-        if node.op == "input" and i not in named:
-            raise ProgramError(f"node {i} is an input without a name")
+    input_nodes = {i for i, node in enumerate(program.nodes) if node.op == "input"}
+    unnamed = input_nodes - set(program.inputs.values())
+    if unnamed:
+        raise ProgramError(f"node {min(unnamed)} is an input without a name")
     if not program.outputs:
         raise ProgramError("the Program has no output")
     for name, i in program.outputs.items():
         if not 0 <= i < len(program.nodes):
             raise ProgramError(f"output {name!r} points to no node")
-        if not program.nodes[i].type.rowwise or len(program.nodes[i].type.shape) != 2:
-            raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}, not (n, k)")
-        if program.nodes[i].type.dtype in NESTED:
-            raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}, not numbers")
-        if program.nodes[i].type.sparse:
-            raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}: densify it")
+        kind = program.nodes[i].type
+        if not kind.rowwise or len(kind.shape) != 2:
+            raise ProgramError(f"output {name!r} is {kind!r}, not (n, k)")
+        if kind.dtype in NESTED:
+            raise ProgramError(f"output {name!r} is {kind!r}, not numbers")
+        if kind.sparse:
+            raise ProgramError(f"output {name!r} is {kind!r}: densify it")
     if program.labels:
         for labels in program.labels:
             _verify_labels(labels)
@@ -231,24 +206,20 @@ def find_invalid_unicode(program: Program) -> str | None:
     """
     values = (value for node in program.nodes for value in node.attrs.values())
     return next(
-        (text for value in values if (text := _find_invalid_unicode_in(value)) is not None), None
+        (text for value in values for text in _iterate_texts(value) if not is_unicode(text)), None
     )
 
 
-def _find_invalid_unicode_in(value: Any) -> str | None:
-    """Return the first text of an attribute that is not valid Unicode; None without one."""
+def _iterate_texts(value: Any) -> Iterator[str]:
+    """Yield the texts in an attribute, or nothing if all texts of an array are valid Unicode."""
     if isinstance(value, np.ndarray):
         value = value.ravel().tolist() if value.dtype.kind in "OU" else ()
+        value = () if is_unicode("".join(v for v in value if isinstance(v, str))) else value
     if isinstance(value, str):
-        return None if is_unicode(value) else value
-    if not isinstance(value, tuple | list):
-        return None
-    texts = [text for text in value if isinstance(text, str)]
-    if is_unicode("".join(texts)):
-        return next(
-            (t for part in value if (t := _find_invalid_unicode_in(part)) is not None), None
-        )
-    return next(text for text in texts if not is_unicode(text))
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _iterate_texts(item)
 
 
 def _verify_labels(labels: Labels) -> None:

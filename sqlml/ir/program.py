@@ -57,7 +57,7 @@ class Program:
     target, which the class index points into; it is empty for a regressor or a transformer. A
     model of T targets has a `label` of T columns. Its `proba` has the classes of all targets side
     by side. If each target has two classes, `proba` may have one column per target instead: the
-    probability of the second class (`one_probability`).
+    probability of the second class (`has_one_probability_per_target`).
     """
 
     nodes: tuple[Node, ...]
@@ -92,11 +92,9 @@ class Program:
         return sorted(live)
 
     def output_type(self, name: str) -> TensorType:
-        """Return the type of output `name`."""
         return self.nodes[self.outputs[name]].type
 
     def input_type(self, name: str) -> TensorType:
-        """Return the type of input `name`."""
         return self.nodes[self.inputs[name]].type
 
     @property
@@ -107,20 +105,17 @@ class Program:
     @property
     def has_one_probability_per_target(self) -> bool:
         """True if `proba` has one column per target instead of one per class."""
-        several = len(self.labels) > 1 and "proba" in self.outputs
-        return several and self.output_type("proba").width == len(self.labels) != self._classes
-
-    @property
-    def _classes(self) -> int:
-        return sum(map(len, self.labels))
+        targets, classes = len(self.labels), sum(map(len, self.labels))
+        has_targets = targets > 1 and "proba" in self.outputs
+        return has_targets and self.output_type("proba").width == targets != classes
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """The inputs as features: a name and a kind, such as numbers, strings, dates or lists."""
-        nodes = [(name, self.nodes[i]) for name, i in self.inputs.items()]
+        nodes = {name: self.nodes[i] for name, i in self.inputs.items()}
         return tuple(
             Feature(name, node.attrs.get("kind") or feature_kind(node.type.dtype))
-            for name, node in nodes
+            for name, node in nodes.items()
         )
 
     @cached_property
@@ -151,14 +146,12 @@ class Program:
                 update(node.attrs[key])
         update(tuple(self.inputs.items()))
         update(tuple(self.outputs.items()))
-        update(
-            tuple((s.kind, *s.values, *([s.sql_type] if s.sql_type else [])) for s in self.labels)
-        )
+        label_keys = ((s.kind, *s.values, *filter(None, [s.sql_type])) for s in self.labels)
+        update(tuple(label_keys))
         return digest.hexdigest()
 
     @property
     def nbytes(self) -> int:
-        """Size of all arrays of the Program, in bytes."""
         return sum(
             value.nbytes
             for node in self.nodes
@@ -168,27 +161,14 @@ class Program:
 
 
 def _revive(
-    nodes: tuple[tuple[str, tuple[int, ...], dict[str, Any], TensorType], ...],
-    inputs: dict[str, int],
-    outputs: dict[str, int],
-    labels: tuple[Labels, ...],
+    nodes: Any, inputs: dict[str, int], outputs: dict[str, int], labels: tuple[Labels, ...]
 ) -> Program:
-    return Program(
-        tuple(Node(op, reads, freeze(attrs), result) for op, reads, attrs, result in nodes),
-        MappingProxyType(inputs),
-        MappingProxyType(outputs),
-        labels,
-    )
+    frozen = tuple(Node(op, reads, freeze(attrs), result) for op, reads, attrs, result in nodes)
+    return Program(frozen, MappingProxyType(inputs), MappingProxyType(outputs), labels)
 
 
-MAX_PRINTED_NODES = 6
-"""Most inner nodes of an ensemble whose thresholds are printed."""
-
-MAX_PRINTED_TARGETS = 4
-"""Most targets whose classes are printed."""
-
-MAX_PRINTED_CHARACTERS = 80
-"""Most characters of a printed attribute."""
+MAX_PRINTED_NODES, MAX_PRINTED_TARGETS, MAX_PRINTED_CHARACTERS = 6, 4, 80
+"""Most inner nodes of a printed ensemble, targets with classes, and characters of an attribute."""
 
 
 def render(program: Program) -> str:
@@ -204,19 +184,11 @@ def render(program: Program) -> str:
     lines = []
     for i, node in enumerate(program.nodes):
         args = [f"%{j}" for j in node.inputs]
+        hidden = {"dtype", "width"} if node.op == "input" else set()
         if node.op in ("tree_ensemble", "tree_contributions"):
-            ensemble_fields = Ensemble.__dataclass_fields__
-            args.append(
-                _summarize_trees(
-                    Ensemble.of({k: v for k, v in node.attrs.items() if k in ensemble_fields})
-                )
-            )
-            args += [
-                f"{k}={_abbreviate(v)}" for k, v in node.attrs.items() if k not in ensemble_fields
-            ]
-        else:
-            hidden = ("dtype", "width") if node.op == "input" else ()
-            args += [f"{k}={_abbreviate(v)}" for k, v in node.attrs.items() if k not in hidden]
+            hidden = Ensemble.__dataclass_fields__.keys() & node.attrs.keys()
+            args.append(_summarize_trees(Ensemble.of({k: node.attrs[k] for k in hidden})))
+        args += [f"{k}={_abbreviate(v)}" for k, v in node.attrs.items() if k not in hidden]
         lines.append(" ".join([f"%{i} {node.type!r} =", node.op, *args]))
     tail = " ".join(f"{name}=%{i}" for name, i in program.outputs.items())
     if program.labels:
@@ -249,11 +221,8 @@ def _abbreviate(value: Any, limit: int = 6) -> str:
         dtype = "string" if value.dtype == object else value.dtype
         return f"{dtype}{list(value.shape)}"
     if isinstance(value, tuple):
-        room = MAX_PRINTED_CHARACTERS // limit
-        items = [
-            _shorten_text(item, room if len(value) > 1 else MAX_PRINTED_CHARACTERS)
-            for item in value[:limit]
-        ]
+        room = MAX_PRINTED_CHARACTERS // (limit if len(value) > 1 else 1)
+        items = [_shorten_text(item, room) for item in value[:limit]]
         more = [f"... {len(value)}"] if len(value) > limit else []
         return f"({', '.join([*items, *more])}{',' if len(value) == 1 else ''})"
     return _shorten_text(value, MAX_PRINTED_CHARACTERS)

@@ -7,7 +7,6 @@ against them, and they are tested against the source libraries.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
@@ -26,26 +25,19 @@ def _sampled_contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     return sample_contributions(lambda inputs: run(program, inputs)["y"], args, attrs)
 
 
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        **{op.name: op.function for op in TABLE if op.function is not None},
-        "sampled_contributions": _sampled_contributions,
-    }
-)
+FUNCTIONS: Mapping[str, Function] = {
+    **{op.name: op.function for op in TABLE if op.function is not None},
+    "sampled_contributions": _sampled_contributions,
+}
 
 
 def run(
     program: Program, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
 ) -> dict[str, Array]:
-    """Evaluate `program` on a batch.
+    """Return `outputs` (default: all) of a batch by name, each (n, k) of the output's dtype.
 
-    Args:
-        inputs: name -> array (n,) or (n, width), of the input's dtype or one that casts to it;
-            strings as objects with None for NULL. All have the same n, which may be 0.
-        outputs: names of the outputs to compute (default: all).
-
-    Returns:
-        name -> array (n, k) of the output's dtype.
+    `inputs` are (n,) or (n, width), of the input's dtype or one that casts to it; strings are
+    objects with None for NULL. All have the same n, which may be 0.
 
     Raises:
         InputTypeError: an input is missing, or its shape or dtype does not fit.
@@ -68,6 +60,29 @@ def run(
     return {name: values[program.outputs[name]] for name in output_names}
 
 
+def run_above(program: Program, known: Mapping[int, Array], target: int) -> Array | None:
+    """Return the value of node `target` from the `known` values of nodes below it.
+
+    None if it also needs an input, or passes a check of the model.
+    """
+    values = dict(known)
+    pending = [target]
+    while pending:
+        node = program.nodes[pending[-1]]
+        if pending[-1] not in values:
+            if node.op == "input" or node.op.startswith("require"):
+                return None
+            missing = [j for j in node.inputs if j not in values]
+            if missing:
+                pending += missing
+                continue
+            with np.errstate(all="ignore"):
+                arguments = [values[j] for j in node.inputs]
+                values[pending[-1]] = FUNCTIONS[node.op](arguments, node.attrs)
+        pending.pop()
+    return values[target]
+
+
 def _find_last_uses(program: Program, outputs: Sequence[str]) -> dict[int, int]:
     """Map each node that `outputs` need to the last node that reads it."""
     last = {program.outputs[name]: len(program.nodes) for name in outputs}
@@ -79,11 +94,7 @@ def _find_last_uses(program: Program, outputs: Sequence[str]) -> dict[int, int]:
 
 
 def convert_input(node: Node, inputs: Mapping[str, Array]) -> Array:
-    """Return the batch's array for the input `node`, (n, width) of its dtype.
-
-    Raises:
-        InputTypeError: the column is missing, or its shape or dtype does not fit.
-    """
+    """Return the batch's array for the input `node`, (n, width) of its dtype."""
     name = str(node.attrs["name"])
     if name not in inputs:
         raise InputTypeError(f"the batch has no column {name!r}")
@@ -94,11 +105,10 @@ def convert_input(node: Node, inputs: Mapping[str, Array]) -> Array:
         array = array.reshape(-1, 1)
     if array.ndim != 2 or array.shape[1] != node.type.width:
         raise InputTypeError(f"column {name!r} has shape {array.shape}, not (n, {node.type.width})")
-    dtype = numpy_dtype(node.type.dtype)
     if node.type.dtype in TEXTUAL:
         if array.dtype.kind not in "OUT":
             raise InputTypeError(f"column {name!r} is {array.dtype}, not strings; cast it")
         return array.astype(object)
     if array.dtype.kind not in "biuf":
         raise InputTypeError(f"column {name!r} is {array.dtype}, not numbers; cast it")
-    return array.astype(dtype, copy=False)
+    return array.astype(numpy_dtype(node.type.dtype), copy=False)

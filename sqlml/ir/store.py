@@ -52,25 +52,20 @@ from sqlml.ir.torch_archive import read_exported
 from sqlml.limits import FORMAT_VERSION, MAX_NODES, MAX_PROGRAM_BYTES
 from sqlml.types import DTYPES, Array, Labels, TensorType
 
-STORABLE_DTYPES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "bool": (),
-        "uint8": (),
-        "int8": (),
-        "float16": (),
-        "float32": (),
-        "int16": ("int8",),
-        "int32": ("int8", "int16"),
-        "uint32": ("uint8", "uint16"),
-        "int64": ("int8", "int16", "int32"),
-        "uint64": ("uint8", "uint16", "uint32"),
-        "float64": ("float32",),
-    }
-)
+STORABLE_DTYPES: Mapping[str, tuple[str, ...]] = {
+    "bool": (),
+    "uint8": (),
+    "int8": (),
+    "float16": (),
+    "float32": (),
+    "int16": ("int8",),
+    "int32": ("int8", "int16"),
+    "uint32": ("uint8", "uint16"),
+    "int64": ("int8", "int16", "int32"),
+    "uint64": ("uint8", "uint16", "uint32"),
+    "float64": ("float32",),
+}
 """Allowed dtypes of arrays -> the narrower dtypes that they may be stored in."""
-
-SAMPLE_BYTES = 1 << 16
-"""Bytes of an array that are compressed to decide whether to shuffle it."""
 
 
 def pack_array(array: Array) -> tuple[bytes, str, bool]:
@@ -79,7 +74,7 @@ def pack_array(array: Array) -> tuple[bytes, str, bool]:
     plain, size = narrow.reshape(-1), narrow.dtype.itemsize
     if size == 1 or plain.size < 16:
         return plain.tobytes(), narrow.dtype.name, False
-    sample = plain[: SAMPLE_BYTES // size]
+    sample = plain[: (1 << 16) // size]  # Compressing all of it would take too long.
     pays = _compressed_size(_shuffle(sample)) < _compressed_size(sample.tobytes())
     return (_shuffle(plain) if pays else plain.tobytes()), narrow.dtype.name, pays
 
@@ -87,11 +82,7 @@ def pack_array(array: Array) -> tuple[bytes, str, bool]:
 def unpack_array(
     stored: memoryview, dtype: str, shape: tuple[int, ...], stored_dtype: str, shuffled: bool
 ) -> Array:
-    """Return the array that `pack_array` wrote, read from the beginning of `stored`.
-
-    Raises:
-        ValueError: the array is impossible, or `stored` is too short for it.
-    """
+    """Return the array at the beginning of `stored`; ValueError if that is impossible."""
     if dtype not in STORABLE_DTYPES or (
         stored_dtype != dtype and stored_dtype not in STORABLE_DTYPES[dtype]
     ):
@@ -142,12 +133,11 @@ _HEAD = struct.Struct("<6sHI")
 _SIZE = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
 _DIGEST = 32
-FOREIGN_MODELS: Mapping[str, tuple[str, Callable[[bytes], object]]] = MappingProxyType(
-    {"onnx_graph": ("model", check_content), "torch_module": ("archive", read_exported)}
-)
+FOREIGN_MODELS: Mapping[str, tuple[str, Callable[[bytes], object]]] = {
+    "onnx_graph": ("model", check_content),
+    "torch_module": ("archive", read_exported),
+}
 """Operator that another runtime runs -> the attribute with its model, and the check of that."""
-LEVEL = 3
-"""Default compression level of zstandard."""
 _MAX_RATIO = 33_000
 """Largest compression ratio of zstandard (a block of 128 KiB in 4 bytes); a stated length beyond it
 is a decompression bomb."""
@@ -160,9 +150,7 @@ _MAX_WIDENING = 8
 def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
     """Serialise a Program; equal Programs give equal bytes under one zstandard version.
 
-    Args:
-        about: the description of the model in a model file, in JSON types. (A catalog keeps it in
-            its tables.)
+    `about` is the description in a model file, in JSON types. (A catalog keeps it in its tables.)
     """
     payload = bytearray()
     blobs: dict[bytes, int] = {}
@@ -171,15 +159,12 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
         if isinstance(value, np.ndarray):
             if value.dtype == object:
                 return {"strings": value.tolist()}  # They have one axis: only categories are text.
-            if value.dtype == np.uint8:  # A foreign model; nodes of several outputs share it.
-                content = value.tobytes()
-                start = blobs.setdefault(content, len(payload))
-                if start == len(payload):
-                    payload.extend(content)
-                return {"array": ["uint8", list(value.shape), start, "uint8", False]}
-            start = len(payload)
             stored, stored_dtype, shuffled = pack_array(value)
-            payload.extend(stored)
+            start = len(payload)
+            if value.dtype == np.uint8:  # A foreign model; nodes of several outputs share it.
+                start = blobs.setdefault(stored, start)
+            if start == len(payload):
+                payload.extend(stored)
             return {"array": [value.dtype.name, list(value.shape), start, stored_dtype, shuffled]}
         if isinstance(value, tuple):
             return {"tuple": [pack(v) for v in value]}
@@ -207,17 +192,15 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
     }
     if about is not None:
         header["about"] = dict(about)
-    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
-    text = _encode_header(text)
+    text = _encode_header(json.dumps(header, separators=(",", ":"), allow_nan=False).encode())
+    head = _HEAD.pack(MAGIC, FORMAT_VERSION, len(text))
     body = _compress(payload) if payload else b""
-    blob = b"".join(
-        [_HEAD.pack(MAGIC, FORMAT_VERSION, len(text)), text, _SIZE.pack(len(payload)), body]
-    )
+    blob = b"".join([head, text, _SIZE.pack(len(payload)), body])
     return blob + hashlib.sha256(blob).digest()
 
 
 def _compress(content: bytes | bytearray) -> bytes:
-    frame: bytes = pa.Codec("zstd", LEVEL).compress(content, asbytes=True)
+    frame: bytes = pa.Codec("zstd", compression_level=3).compress(content, asbytes=True)
     return frame
 
 
@@ -230,11 +213,6 @@ def _encode_header(text: bytes) -> bytes:
 
 
 def read_header(stored: bytes) -> Any:
-    """Parse the stored bytes of a header.
-
-    Raises:
-        ArtifactError: its stated length is impossible.
-    """
     if stored[:1] == b"z":
         (size,) = _LENGTH.unpack_from(stored, 1)
         frame = stored[1 + _LENGTH.size :]
@@ -245,11 +223,7 @@ def read_header(stored: bytes) -> Any:
 
 
 def read_description(blob: bytes) -> Mapping[str, Any] | None:
-    """Return the unchecked description in a stored model, or None if it has none.
-
-    Raises:
-        ArtifactError: the description is not a JSON object.
-    """
+    """Return the description in a stored model, an unchecked JSON object, or None without one."""
     (size,) = _LENGTH.unpack_from(blob, _HEAD.size - _LENGTH.size)
     about = read_header(blob[_HEAD.size : _HEAD.size + size]).get("about")
     if about is not None and not isinstance(about, dict):
@@ -258,7 +232,6 @@ def read_description(blob: bytes) -> Mapping[str, Any] | None:
 
 
 def _decompress(frame: bytes, size: int) -> bytes:
-    """Decompress a zstandard frame of exactly `size` bytes."""
     with pa.CompressedInputStream(pa.BufferReader(frame), "zstd") as stream:
         content: bytes = stream.read(size)
         if len(content) != size or stream.read(1):
@@ -283,22 +256,16 @@ def loads(blob: bytes) -> Program:
 
 
 def _check_foreign_models(program: Program) -> None:
-    """Repeat the checks of imports on the models that other runtimes run.
-
-    Raises:
-        ArtifactError: a model is damaged, or refers to data outside of it.
-    """
-    checked: set[bytes] = set()
-    for node in program.nodes:
-        if node.op not in FOREIGN_MODELS:
-            continue
-        attribute, check = FOREIGN_MODELS[node.op]
-        content = node.attrs[attribute].tobytes()
-        if content in checked:  # A model has a node for each of its outputs.
-            continue
-        checked.add(content)
+    """Repeat the checks of imports on the models that other runtimes run."""
+    # A model may have several nodes, one for each of its outputs.
+    models = {
+        (node.op, node.attrs[FOREIGN_MODELS[node.op][0]].tobytes())
+        for node in program.nodes
+        if node.op in FOREIGN_MODELS
+    }
+    for op, content in models:
         try:
-            check(content)
+            FOREIGN_MODELS[op][1](content)
         except UnsupportedModelError as error:
             raise ArtifactError(
                 f"the stored model contains a foreign model that sqlml never stores: {error}; "
@@ -307,6 +274,26 @@ def _check_foreign_models(program: Program) -> None:
 
 
 def _parse(blob: bytes) -> Program:
+    header, payload = _split_blob(blob)
+    if len(header["nodes"]) > MAX_NODES:
+        raise ArtifactError(f"the stored model has more than {MAX_NODES} operators")
+    reader = _PayloadReader(payload)
+    nodes = []
+    for op, inputs, attrs, (dtype, shape, *marks) in header["nodes"]:
+        if dtype not in DTYPES or not all(type(i) is int for i in [*inputs, *shape]):
+            raise ValueError(f"node {op!r} has type {dtype!r} {shape!r}")
+        frozen = freeze({k: reader.unpack(v) for k, v in attrs.items()})
+        result = TensorType(dtype, tuple(shape), "sparse" in marks)
+        nodes.append(Node(op, tuple(inputs), frozen, result))
+    return Program(
+        tuple(nodes),
+        MappingProxyType({str(k): int(i) for k, i in header["inputs"]}),
+        MappingProxyType({str(k): int(i) for k, i in header["outputs"]}),
+        tuple(_read_labels(reader, *entry) for entry in header["labels"]),
+    )
+
+
+def _split_blob(blob: bytes) -> tuple[Any, memoryview]:
     if len(blob) < _HEAD.size + _SIZE.size + _DIGEST or not blob.startswith(MAGIC):
         raise ArtifactError("this is not a stored sqlml model: it lacks the magic bytes")
     _, version, header_size = _HEAD.unpack_from(blob)
@@ -330,68 +317,61 @@ def _parse(blob: bytes) -> Program:
     body = blob[start + _SIZE.size : -_DIGEST]
     if size > MAX_PROGRAM_BYTES or size > len(body) * _MAX_RATIO:
         raise ArtifactError(f"the stored model claims {size} bytes; that is over the limit")
-    payload = memoryview(_decompress(body, size) if size else b"")
-    widened = 0
+    return header, memoryview(_decompress(body, size) if size else b"")
 
-    def unpack(value: Any) -> Any:
+
+class _PayloadReader:
+    """A reader of packed values, whose arrays are in the payload."""
+
+    def __init__(self, payload: memoryview) -> None:
+        self._payload = payload
+        self._widened = 0
+
+    def unpack(self, value: Any) -> Any:
         if not isinstance(value, dict):
             if isinstance(value, list | float):
                 raise ValueError("a bare list or float")
             return value
         ((kind, content),) = value.items()
-        if kind == "array":
-            name, shape, offset, stored_dtype, shuffled = content
-            if any(type(d) is not int or d < 0 for d in [*shape, offset]):
-                raise ValueError(f"array of {name} {shape} at {offset!r}")
-            if type(shuffled) is not bool:
-                raise ValueError(f"the shuffled flag {shuffled!r} of an array")
-            # Overlapping arrays could otherwise demand many copies of the same bytes.
-            if shuffled or stored_dtype != name:
-                nonlocal widened
-                widened += math.prod(shape) * np.dtype(name).itemsize
-                if widened > len(payload) * _MAX_WIDENING:
-                    raise ValueError("overlapping arrays")
-            return unpack_array(payload[offset:], name, tuple(shape), stored_dtype, shuffled)
-        if kind == "strings":
-            if not all(isinstance(s, str) for s in content):
-                raise ValueError("a string array holds other values")
-            strings = np.empty(len(content), object)
-            strings[:] = content
-            return strings
-        if kind == "tuple":
-            return tuple(unpack(v) for v in content)
-        if kind == "float":
-            return float.fromhex(content)
+        match kind:
+            case "array":
+                return self._unpack_array(*content)
+            case "strings":
+                if not all(isinstance(s, str) for s in content):
+                    raise ValueError("a string array holds other values")
+                strings = np.empty(len(content), object)
+                strings[:] = content
+                return strings
+            case "tuple":
+                return tuple(self.unpack(v) for v in content)
+            case "float":
+                return float.fromhex(content)
         raise ValueError(f"unknown value {kind!r}")
 
-    if len(header["nodes"]) > MAX_NODES:
-        raise ArtifactError(f"the stored model has more than {MAX_NODES} operators")
-    nodes = []
-    for op, inputs, attrs, (dtype, shape, *marks) in header["nodes"]:
-        if dtype not in DTYPES or not all(type(i) is int for i in [*inputs, *shape]):
-            raise ValueError(f"node {op!r} has type {dtype!r} {shape!r}")
-        nodes.append(
-            Node(
-                op,
-                tuple(inputs),
-                freeze({k: unpack(v) for k, v in attrs.items()}),
-                TensorType(dtype, tuple(shape), "sparse" in marks),
-            )
-        )
-    labels = []
-    for kind, values, *sql_type in header["labels"]:
-        python = {"string": str, "int64": int, "float64": float, "bool": bool}[kind]
-        labels.append(Labels(kind, tuple(unpack(v) for v in values), *sql_type))
-        if not all(type(v) is python for v in labels[-1].values):
-            raise ValueError("labels of mixed types")
-        if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in labels[-1].values):
-            raise ValueError("a label beyond 64 bits")
-    return Program(
-        tuple(nodes),
-        MappingProxyType({str(k): int(i) for k, i in header["inputs"]}),
-        MappingProxyType({str(k): int(i) for k, i in header["outputs"]}),
-        tuple(labels),
-    )
+    def _unpack_array(
+        self, name: str, shape: Any, offset: Any, stored_dtype: str, shuffled: Any
+    ) -> Array:
+        if any(type(d) is not int or d < 0 for d in [*shape, offset]):
+            raise ValueError(f"array of {name} {shape} at {offset!r}")
+        if type(shuffled) is not bool:
+            raise ValueError(f"the shuffled flag {shuffled!r} of an array")
+        # Overlapping arrays could otherwise demand many copies of the same bytes.
+        if shuffled or stored_dtype != name:
+            self._widened += math.prod(shape) * np.dtype(name).itemsize
+            if self._widened > len(self._payload) * _MAX_WIDENING:
+                raise ValueError("overlapping arrays")
+        stored = self._payload[offset:]
+        return unpack_array(stored, name, tuple(shape), stored_dtype, shuffled)
+
+
+def _read_labels(reader: _PayloadReader, kind: Any, values: Any, *sql_type: Any) -> Labels:
+    labels = Labels(kind, tuple(reader.unpack(v) for v in values), *sql_type)
+    python = {"string": str, "int64": int, "float64": float, "bool": bool}[kind]
+    if not all(type(v) is python for v in labels.values):
+        raise ValueError("labels of mixed types")
+    if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in labels.values):
+        raise ValueError("a label beyond 64 bits")
+    return labels
 
 
 PROGRAM_KEY = f"sqlml.program.{FORMAT_VERSION}"
@@ -412,12 +392,9 @@ def embed_program(proto: Any, stored: bytes) -> None:
 
 
 def read_embedded_program(proto: Any) -> Program | None:
-    """Return the Program that the onnx.ModelProto `proto` was made from.
+    """Return the Program that `proto` (onnx.ModelProto) was made from.
 
-    None if there is none or the graph has changed since.
-
-    Raises:
-        ArtifactError: the Program is damaged or hostile.
+    None if it has none, or its graph has changed since.
     """
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     if PROGRAM_KEY not in metadata or metadata.get(GRAPH_DIGEST_KEY) != _hash_graph(proto):

@@ -27,14 +27,7 @@ from sqlml.types import ROWS, Array
 
 SCHEMA_VERSION = 8
 DTYPES: Mapping[int, str] = {
-    1: "uint8",
-    2: "int8",
-    3: "int16",
-    4: "int32",
-    5: "int64",
-    6: "float16",
-    7: "float32",
-    8: "float64",
+    **dict(enumerate("uint8 int8 int16 int32 int64 float16 float32 float64".split(), start=1)),
     12: "bool",
 }
 """torch's number of a dtype in archives -> its name."""
@@ -49,17 +42,14 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class DTypeArg:
-    """A dtype that is an argument."""
-
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A device, layout or memory format that is an argument.
+    """A device, layout or memory format that is an argument, which changes no values.
 
-    It decides where and how numbers are stored, but not their values. `number` is torch's number of
-    a memory format.
+    `number` is torch's number of a memory format.
     """
 
     kind: str
@@ -89,16 +79,15 @@ class Input:
 
     @property
     def width(self) -> int:
-        """Number of columns of the tensor."""
         return self.shape[1] if len(self.shape) == 2 else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExportedModule:
-    """An exported module.
+    """An exported module, with its weights by name in `constants`.
 
-    `constants` has its weights by name. `output` names the tensor that it returns, of `dtype` and
-    `shape` (shape[0] is ROWS). `content` has the bytes of the archive.
+    `output` names the tensor that it returns, of `dtype` and `shape` (shape[0] is ROWS). `content`
+    has the bytes of the archive.
     """
 
     written_by: str
@@ -112,12 +101,10 @@ class ExportedModule:
 
     @property
     def features(self) -> int:
-        """Number of columns of all inputs."""
         return sum(i.width for i in self.inputs)
 
     @property
     def width(self) -> int:
-        """Number of values of the output per row."""
         return math.prod(self.shape[1:])
 
 
@@ -135,16 +122,14 @@ def read_exported(content: bytes) -> ExportedModule:
 
 
 class _ArchiveReader:
-    """A reader of one archive."""
-
     def __init__(self, content: bytes) -> None:
         self.content = content
         self.zip = zipfile.ZipFile(io.BytesIO(content))
         entries = self.zip.infolist()
         if any(e.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for e in entries):
             raise ArtifactError("the archive is compressed in a way that torch does not use")
-        names = {e.filename.partition("/")[2]: e.filename for e in entries}
-        if any(n.startswith("code/") and n.endswith(".py") for n in names):
+        self.names = {e.filename.partition("/")[2]: e.filename for e in entries}
+        if self.find_names("code/", ".py"):
             raise ArtifactError(
                 "this is TorchScript (torch.jit.save), whose code sqlml does not run; take the "
                 "module that it was made from, and write it with torch.export.save("
@@ -155,10 +140,43 @@ class _ArchiveReader:
         # torch stores entries without compression, so they cannot be larger than the archive.
         if sum(e.file_size for e in entries) > min(len(content), MAX_ARTIFACT_BYTES):
             raise ArtifactError("the archive claims to unpack to more than its size")
-        self.names = names
+
+    def find_names(self, prefix: str, suffix: str) -> list[str]:
+        return [n for n in self.names if n.startswith(prefix) and n.endswith(suffix)]
 
     def read(self) -> ExportedModule:
-        models = [n for n in self.names if n.startswith("models/") and n.endswith(".json")]
+        key, document = self.read_document()
+        graph, signature = document["graph_module"]["graph"], document["graph_module"]["signature"]
+        if len(graph["nodes"]) > MAX_NODES:
+            raise ArtifactError(f"the graph has more than {MAX_NODES} operators")
+        types_of_tensors = graph["tensor_values"]
+        inputs, constants = self.read_inputs(key, signature["input_specs"], types_of_tensors)
+        outputs = signature["output_specs"]
+        if len(outputs) != 1 or list(outputs[0]) != ["user_output"]:
+            raise UnsupportedModelError(
+                f"the module must return one tensor and not modify itself; it has {len(outputs)} "
+                "results"
+            )
+        result = outputs[0]["user_output"]["arg"].get("as_tensor")
+        if result is None or not inputs:
+            raise UnsupportedModelError("the module must take tensors and return a tensor")
+        dtype, shape = _read_dtype_and_shape(types_of_tensors[result["name"]])
+        calls = tuple(_read_call(node) for node in graph["nodes"])
+        _check_names({*constants, *(i.name for i in inputs)}, calls, result["name"])
+        return ExportedModule(
+            written_by=f"torch {str(document.get('torch_version', '')).partition('+')[0]}".strip(),
+            inputs=inputs,
+            constants=constants,
+            calls=calls,
+            output=result["name"],
+            dtype=dtype,
+            shape=_check_rowwise(shape, "the result"),
+            content=self.content,
+        )
+
+    def read_document(self) -> tuple[str, Any]:
+        """Return the name of the only model in the archive, and its JSON document."""
+        models = self.find_names("models/", ".json")
         if "data.pkl" in self.names:
             raise ArtifactError(
                 "torch.save wrote this file, and reading it would execute the code that it "
@@ -169,7 +187,6 @@ class _ArchiveReader:
                 "not an archive of torch.export.save, or one of torch before 2.9; save it again "
                 "with torch.export.save of a newer torch"
             )
-        key = models[0][len("models/") : -len(".json")]
         document = json.loads(self.read_bytes(models[0]))
         version = document["schema_version"]["major"]
         if version != SCHEMA_VERSION:
@@ -177,57 +194,34 @@ class _ArchiveReader:
                 f"the archive has version {version} of torch's format, but sqlml reads "
                 f"{SCHEMA_VERSION}; save it with another version of torch"
             )
-        module = document["graph_module"]
-        graph, signature = module["graph"], module["signature"]
-        if len(graph["nodes"]) > MAX_NODES:
-            raise ArtifactError(f"the graph has more than {MAX_NODES} operators")
-        meta = graph["tensor_values"]
+        return models[0].removeprefix("models/").removesuffix(".json"), document
+
+    def read_inputs(
+        self, key: str, specs: Any, types_of_tensors: Any
+    ) -> tuple[tuple[Input, ...], dict[str, Array]]:
+        """Return the inputs of model `key`, and its weights and other constants by name."""
+        weights = self.find_payload("weights", f"{key}_weights")
+        other_constants = self.find_payload("constants", f"{key}_consta")
         sources = {
-            "parameter": ("parameter_name", self.find_payload("weights", f"{key}_weights")),
-            "buffer": ("buffer_name", self.find_payload("weights", f"{key}_weights")),
-            "tensor_constant": (
-                "tensor_constant_name",
-                self.find_payload("constants", f"{key}_consta"),
-            ),
+            "parameter": ("parameter_name", weights),
+            # Buffers that are not persistent are among the constants.
+            "buffer": ("buffer_name", {**other_constants, **weights}),
+            "tensor_constant": ("tensor_constant_name", other_constants),
         }
         inputs: list[Input] = []
         constants: dict[str, Array] = {}
-        for spec in signature["input_specs"]:
+        for spec in specs:
             ((kind, about),) = spec.items()
             if kind == "user_input":
                 name = about["arg"]["as_tensor"]["name"]
-                dtype, shape = _read_dtype_and_shape(meta[name])
+                dtype, shape = _read_dtype_and_shape(types_of_tensors[name])
                 inputs.append(Input(name, dtype, _check_rowwise(shape, "an input")))
             elif kind in sources:
                 field, payload = sources[kind]
-                if kind == "buffer" and about[field] not in payload:
-                    # Buffers that are not persistent are among the constants.
-                    payload = sources["tensor_constant"][1]
                 constants[about["arg"]["name"]] = self.read_tensor(payload[about[field]])
             else:
                 raise UnsupportedModelError(f"the module takes a {kind}, not only tensors")
-        outputs = signature["output_specs"]
-        if len(outputs) != 1 or list(outputs[0]) != ["user_output"]:
-            raise UnsupportedModelError(
-                f"the module must return one tensor and not modify itself; it has {len(outputs)} "
-                "results"
-            )
-        result = outputs[0]["user_output"]["arg"].get("as_tensor")
-        if result is None or not inputs:
-            raise UnsupportedModelError("the module must take tensors and return a tensor")
-        dtype, shape = _read_dtype_and_shape(meta[result["name"]])
-        calls = tuple(_read_call(node) for node in graph["nodes"])
-        _check_names({*constants, *(i.name for i in inputs)}, calls, result["name"])
-        return ExportedModule(
-            written_by=f"torch {str(document.get('torch_version', '')).partition('+')[0]}".strip(),
-            inputs=tuple(inputs),
-            constants=constants,
-            calls=calls,
-            output=result["name"],
-            dtype=dtype,
-            shape=_check_rowwise(shape, "the result"),
-            content=self.content,
-        )
+        return tuple(inputs), constants
 
     def read_bytes(self, name: str) -> bytes:
         return self.zip.read(self.names[name])
@@ -235,7 +229,7 @@ class _ArchiveReader:
     def find_payload(self, folder: str, start: str) -> dict[str, tuple[str, Any]]:
         """Map each weight to its entry in the archive and its metadata."""
         prefix = f"data/{folder}/"
-        configs = [n for n in self.names if n.startswith(prefix + start) and n.endswith(".json")]
+        configs = self.find_names(prefix + start, ".json")
         config = json.loads(self.read_bytes(configs[0]))["config"] if configs else {}
         return {name: (prefix + about["path_name"], about) for name, about in config.items()}
 
@@ -325,33 +319,36 @@ def _read_call(node: Mapping[str, Any]) -> Call:
             if len(node["outputs"]) != 1:
                 raise UnsupportedModelError(f"{target} makes several lists of tensors")
             results += [str(v["name"]) for v in value]
-            continue
-        results.append("" if kind == "as_none" else str(value.get("name", value.get("as_name"))))
+        elif kind == "as_none":
+            results.append("")
+        else:
+            results.append(str(value.get("name", value.get("as_name"))))
     return Call(target.removeprefix("torch.ops."), arguments, tuple(positional), tuple(results))
 
 
 def _read_argument(arg: Mapping[str, Any]) -> Any:
     ((kind, value),) = arg.items()
-    if kind == "as_none":
-        return None
-    if kind == "as_tensor":
-        return Ref(str(value["name"]))
-    if kind == "as_tensors":
-        return [Ref(str(v["name"])) for v in value]
-    if kind in ("as_optional_tensors", "as_sym_ints"):
-        return [_read_argument(v) if "as_name" not in v else Ref(str(v["as_name"])) for v in value]
-    if kind in ("as_sym_int", "as_sym_float", "as_sym_bool"):
-        return Ref(str(value["as_name"])) if "as_name" in value else next(iter(value.values()))
-    if kind == "as_scalar_type":
-        return DTypeArg(DTYPES.get(value, "?"))
-    if kind == "as_memory_format":
-        return Placement(kind, _read_integer(value))
-    if kind in ("as_device", "as_layout"):
-        return Placement(kind)
-    if kind == "as_float":
-        return float(value)  # Infinities are texts.
-    if kind in ("as_int", "as_bool", "as_string", "as_ints", "as_floats", "as_bools"):
-        return value
+    match kind:
+        case "as_none":
+            return None
+        case "as_tensor":
+            return Ref(str(value["name"]))
+        case "as_tensors":
+            return [Ref(str(v["name"])) for v in value]
+        case "as_optional_tensors" | "as_sym_ints":
+            return [Ref(str(v["as_name"])) if "as_name" in v else _read_argument(v) for v in value]
+        case "as_sym_int" | "as_sym_float" | "as_sym_bool":
+            return Ref(str(value["as_name"])) if "as_name" in value else next(iter(value.values()))
+        case "as_scalar_type":
+            return DTypeArg(DTYPES.get(value, "?"))
+        case "as_memory_format":
+            return Placement(kind, _read_integer(value))
+        case "as_device" | "as_layout":
+            return Placement(kind)
+        case "as_float":
+            return float(value)  # Infinities are texts.
+        case "as_int" | "as_bool" | "as_string" | "as_ints" | "as_floats" | "as_bools":
+            return value
     raise UnsupportedModelError(f"an operator of the archive has an argument of kind {kind}")
 
 

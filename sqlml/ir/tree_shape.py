@@ -14,9 +14,6 @@ from sqlml.bounded_cache import cache_by_arrays
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-MAX_LEVELS = 64
-"""Levels that are counted one by one; deeper ones count as the last."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeShape:
@@ -41,14 +38,12 @@ class TreeShape:
 
     @property
     def trees(self) -> int:
-        """Number of trees."""
         return int(self.nodes.shape[0])
 
     @property
     def steps(self) -> Array:
         """Mean length of a path in each tree, float64 (T,)."""
-        total: Array = self.inside.sum(1)
-        return total
+        return np.asarray(self.inside.sum(1))
 
 
 def measure_tree_shape(e: Ensemble) -> TreeShape:
@@ -59,9 +54,11 @@ def measure_tree_shape(e: Ensemble) -> TreeShape:
 
 def _measure_tree_shape(e: Ensemble) -> TreeShape:
     depths, owner = e.depths().astype(np.int64), e.node_roots().astype(np.int64)
-    level_count = min(e.depth, MAX_LEVELS)
+    level_count = min(e.depth, 64)  # Deeper levels count as the last.
 
     def count_by_level(trees: Array, depth: Array) -> Array:
+        if not level_count:
+            return np.zeros((e.trees, 0), np.int64)
         cell = trees * level_count + np.minimum(depth, level_count - 1)
         return np.bincount(cell, minlength=e.trees * level_count).reshape(e.trees, level_count)
 
@@ -69,13 +66,10 @@ def _measure_tree_shape(e: Ensemble) -> TreeShape:
     leaf_depth = np.concatenate([depths, depths])[children < 0]  # Depth of the leaf's parent.
     leaf_owner = np.concatenate([owner, owner])[children < 0]
     leaves = np.maximum(np.bincount(leaf_owner, minlength=e.trees), 1)[:, None]
-    ended = (
-        count_by_level(leaf_owner, leaf_depth) if level_count else np.zeros((e.trees, 0), np.int64)
-    )
-    below = ended[:, ::-1].cumsum(1)[:, ::-1]
+    below = count_by_level(leaf_owner, leaf_depth)[:, ::-1].cumsum(1)[:, ::-1]
     distinct = _count_thresholds(e)
     return TreeShape(
-        nodes=count_by_level(owner, depths) if level_count else np.zeros((e.trees, 0), np.int64),
+        nodes=count_by_level(owner, depths),
         inside=below / leaves,
         oblivious=find_oblivious_trees(e),
         values=int(e.leaf_values.shape[1]),
@@ -101,9 +95,7 @@ def _count_thresholds(e: Ensemble) -> Array:
 
 def find_oblivious_trees(e: Ensemble) -> Array:
     """Return whether each tree has one test per level and all leaves at one depth, bool (T,)."""
-    depths, owner = e.depths().astype(np.int64), e.node_roots()
-    depth = np.zeros(e.trees, np.int64)
-    np.maximum.at(depth, owner, depths + 1)
+    depths, owner, depth = e.depths(), e.node_roots(), e.tree_depths()
     nodes = np.bincount(owner, minlength=e.trees)
     deepest = 16  # No library grows deeper oblivious trees.
     perfect: Array = (depth <= deepest) & (nodes == (1 << np.minimum(depth, deepest)) - 1)
@@ -112,13 +104,11 @@ def find_oblivious_trees(e: Ensemble) -> Array:
     order = np.lexsort((depths, owner))
 
     def differ(values: Array) -> Array:
-        changed: Array = values[order][1:] != values[order][:-1]
-        return changed
+        return np.asarray(values[order][1:] != values[order][:-1])
 
     same_level = ~differ(depths) & ~differ(owner)
-    has_changed = (
-        differ(e.feature) | differ(e.threshold) | differ(e.default_left) | differ(_number_sets(e))
-    )
+    tests = (e.feature, e.threshold, e.default_left, _number_sets(e))
+    has_changed = np.logical_or.reduce([differ(values) for values in tests])
     perfect[owner[order][1:][has_changed & same_level]] = False
     return perfect
 

@@ -17,7 +17,7 @@ importances need them (`sqlml/explaining/`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +26,12 @@ import numpy as np
 from sqlml.bounded_cache import cache_by_arrays
 from sqlml.errors import ProgramError
 from sqlml.limits import MAX_TREE_DEPTH
-from sqlml.types import FLOATS, Array, TensorType, dtype_of
+from sqlml.types import FLOATS, Array, TensorType
 
-
-def describe_depth_limit() -> str:
-    return (
-        f"a tree is more than {MAX_TREE_DEPTH} tests deep, which is the limit; train it with a "
-        "smaller max_depth"
-    )
+_TOO_DEEP = (
+    f"a tree is more than {MAX_TREE_DEPTH} tests deep, which is the limit; train it with a "
+    "smaller max_depth"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,55 +71,59 @@ class Ensemble:
 
     @classmethod
     def of(cls, attrs: Mapping[str, Any]) -> Ensemble:
-        """Return the ensemble with the attributes of a tree_ensemble node."""
         return cls(**attrs)
 
     def attrs(self) -> dict[str, Any]:
-        """Return the attributes of a tree_ensemble node."""
         names = self.__dataclass_fields__
         return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
 
     @property
     def trees(self) -> int:
-        """Number of trees."""
         return int(self.roots.size)
 
     @property
     def nodes(self) -> int:
-        """Number of inner nodes in all trees."""
         return int(self.feature.size)
 
     @property
     def outputs(self) -> int:
-        """Number of output columns."""
         return int(self.base.size)
 
     @property
     def has_categories(self) -> bool:
-        """True if a node tests for membership in a set."""
         return self.categorical is not None and bool(self.categorical.any())
 
+    def set_members(self, node: int) -> Array:
+        """Return the members of the set of a categorical node, in order."""
+        assert self.set_offsets is not None and self.set_words is not None
+        words = self.set_words[self.set_offsets[node] : self.set_offsets[node + 1]]
+        return np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+
     def node_roots(self) -> Array:
-        """Return the tree of each inner node, int32 (M,)."""
-        return _find_owners(self.roots, self.nodes)
+        trees = np.flatnonzero(self.roots >= 0)
+        counts = np.diff(np.append(self.roots[trees], self.nodes))
+        return np.repeat(trees, counts).astype(np.int32)
 
     def depths(self) -> Array:
-        """Return the depth of each inner node, int32 (M,); a root has depth 0.
-
-        Nodes below MAX_TREE_DEPTH, which no legal Program has, keep depth 0.
-        """
+        """Return the depth of each inner node, int32 (M,); 0 for roots and for illegal depths."""
         return cache_by_arrays("depths", (self.roots, self.left, self.right), self._depths)
 
     def _depths(self) -> Array:
         depth = np.zeros(self.nodes, np.int32)
         level = self.roots[self.roots >= 0]
-        d = 0
-        while level.size and d <= MAX_TREE_DEPTH:
+        for d in range(MAX_TREE_DEPTH + 1):
+            if not level.size:
+                break
             depth[level] = d
             children = np.concatenate([self.left[level], self.right[level]])
             level = children[children >= 0]
-            d += 1
         depth.flags.writeable = False
+        return depth
+
+    def tree_depths(self) -> Array:
+        """Return the number of tests on the longest path of each tree, int64 (T,)."""
+        depth = np.zeros(self.trees, np.int64)
+        np.maximum.at(depth, self.node_roots(), self.depths().astype(np.int64) + 1)
         return depth
 
     @property
@@ -131,75 +133,67 @@ class Ensemble:
 
     def check(self, x: TensorType) -> None:
         """Raise ProgramError unless the arrays fit each other and an input of type `x`."""
-        m, leaves, trees = self.feature.size, self.leaf_values.shape[0], self.roots.size
-
-        def need(condition: object, message: str) -> None:
-            if not condition:
-                raise ProgramError(f"tree_ensemble: {message}")
-
-        for name, array, dtype, shape in (
-            ("roots", self.roots, "int32", (trees,)),
-            ("feature", self.feature, "int32", (m,)),
-            ("threshold", self.threshold, x.dtype, (m,)),
-            ("left", self.left, "int32", (m,)),
-            ("right", self.right, "int32", (m,)),
-            ("default_left", self.default_left, "bool", (m,)),
-            ("target", self.target, "int32", (trees,)),
+        m, trees = self.feature.size, self.roots.size
+        _need(x.dtype in FLOATS and x.rowwise and len(x.shape) == 2, f"cannot read {x!r}")
+        for name, dtype, size in (
+            ("roots", "int32", trees),
+            ("feature", "int32", m),
+            ("threshold", x.dtype, m),
+            ("left", "int32", m),
+            ("right", "int32", m),
+            ("default_left", "bool", m),
+            ("target", "int32", trees),
         ):
-            need(
-                array.dtype.name == dtype and array.shape == shape,
-                f"{name} is {array.dtype}{array.shape}, not {dtype}{shape}",
-            )
-        need(x.dtype in FLOATS and x.rowwise and len(x.shape) == 2, f"cannot read {x!r}")
-        need(self.compare in ("lt", "le"), f"unknown comparison {self.compare!r}")
-        need(self.leaf_values.ndim == 2, "leaf_values must have two axes")
-        need(
-            self.base.ndim == 1
-            and self.base.dtype == self.leaf_values.dtype
-            and dtype_of(self.base) in FLOATS,
-            "base and leaf_values differ in dtype",
-        )
-        values = self.leaf_values.shape[1]
-        need(values > 0, "a leaf has no value")
+            self._check_array(name, dtype, size)
+        _need(self.compare in ("lt", "le"), f"unknown comparison {self.compare!r}")
+        _need(self.leaf_values.ndim == 2, "leaf_values must have two axes")
+        leaves, values = self.leaf_values.shape
+        _need(self.leaf_values.dtype.name in FLOATS, "leaf_values must be floats")
+        self._check_array("base", self.leaf_values.dtype.name, self.base.size)
+        _need(values > 0, "a leaf has no value")
         if trees:
-            need(
-                self.target.min() >= 0 and int(self.target.max()) + values <= self.base.size,
-                "a target reaches outside base",
-            )
+            fits = self.target.min() >= 0 and int(self.target.max()) + values <= self.base.size
+            _need(fits, "a target reaches outside base")
         if m:
-            need(self.feature.min() >= 0 and self.feature.max() < x.width, "no such feature")
-        need(not np.isnan(self.threshold).any(), "a threshold is NaN")
+            _need(self.feature.min() >= 0 and self.feature.max() < x.width, "no such feature")
+        _need(not np.isnan(self.threshold).any(), "a threshold is NaN")
         refs = (self.roots, self.left, self.right)
-        inner = [r[r >= 0] for r in refs]
-        need(_occur_once(inner, m), "every inner node needs exactly one parent")
-        exits = [~r[r < 0] for r in refs]
-        need(_occur_once(exits, leaves), "every leaf needs exactly one parent")
+        has_parents = _occur_once([r[r >= 0] for r in refs], m)
+        _need(has_parents, "every inner node needs exactly one parent")
+        has_parents = _occur_once([~r[r < 0] for r in refs], leaves)
+        _need(has_parents, "every leaf needs exactly one parent")
         numbers = np.arange(m, dtype=np.int32)
         for child in (self.left, self.right):
-            need(((child < 0) | (child > numbers)).all(), "a child stands before its parent")
-        need(m <= MAX_TREE_DEPTH or self.depth <= MAX_TREE_DEPTH, describe_depth_limit())
-        self._check_sets(need)
-        self._check_statistics(need)
-        for name, bounds in (("input_least", self.input_least), ("input_most", self.input_most)):
+            _need(((child < 0) | (child > numbers)).all(), "a child stands before its parent")
+        _need(m <= MAX_TREE_DEPTH or self.depth <= MAX_TREE_DEPTH, _TOO_DEEP)
+        self._check_sets()
+        _need((self.cover is None) == (self.leaf_cover is None), "cover and leaf_cover go together")
+        for name, size in (("cover", m), ("leaf_cover", leaves), ("gain", m)):
+            numbers = getattr(self, name)
+            if numbers is not None:
+                fits = numbers.shape == (size,) and numbers.dtype.name in FLOATS
+                is_valid = fits and _are_valid_statistics(numbers, name == "gain")
+                _need(is_valid, f"{name} does not fit the nodes")
+        for name in ("input_least", "input_most"):
+            bounds = getattr(self, name)
             fits = bounds is None or (bounds.shape == (x.width,) and bounds.dtype.name in FLOATS)
-            need(fits, f"{name} does not fit the columns")
+            _need(fits, f"{name} does not fit the columns")
 
-    def _check_sets(self, need: Any) -> None:
+    def _check_array(self, name: str, dtype: str, size: int) -> None:
+        array: Array = getattr(self, name)
+        fits = array.dtype.name == dtype and array.shape == (size,)
+        _need(fits, f"{name} is {array.dtype}{array.shape}, not {dtype}({size},)")
+
+    def _check_sets(self) -> None:
         are_present = [a is not None for a in (self.categorical, self.set_offsets, self.set_words)]
-        need(all(are_present) or not any(are_present), "categorical nodes need their sets")
+        _need(all(are_present) or not any(are_present), "categorical nodes need their sets")
         if self.categorical is None or self.set_offsets is None or self.set_words is None:
             return
-        m = self.feature.size
-        need(self.categorical.dtype == bool and self.categorical.shape == (m,), "categorical: bool")
-        need(
-            self.set_offsets.dtype == np.int32
-            and self.set_offsets.shape == (m + 1,)
-            and self.set_words.dtype == np.uint32
-            and self.set_words.ndim == 1,
-            "set_offsets int32, set_words uint32",
-        )
+        self._check_array("categorical", "bool", self.feature.size)
+        self._check_array("set_offsets", "int32", self.feature.size + 1)
+        self._check_array("set_words", "uint32", self.set_words.size)
         steps = np.diff(self.set_offsets)
-        need(
+        _need(
             self.set_offsets[0] == 0
             and self.set_offsets[-1] == self.set_words.size
             and (steps >= 0).all()
@@ -207,21 +201,10 @@ class Ensemble:
             "set_offsets do not fit set_words",
         )
 
-    def _check_statistics(self, need: Any) -> None:
-        m, leaves = self.feature.size, self.leaf_values.shape[0]
-        need((self.cover is None) == (self.leaf_cover is None), "cover and leaf_cover go together")
-        for name, numbers, size in (
-            ("cover", self.cover, m),
-            ("leaf_cover", self.leaf_cover, leaves),
-            ("gain", self.gain, m),
-        ):
-            if numbers is None:
-                continue
-            fits = numbers.shape == (size,) and numbers.dtype.name in FLOATS
-            need(
-                fits and _are_valid_statistics(numbers, name == "gain"),
-                f"{name} does not fit the nodes",
-            )
+
+def _need(condition: object, message: str) -> None:
+    if not condition:
+        raise ProgramError(f"tree_ensemble: {message}")
 
 
 STATISTICS = ("cover", "leaf_cover", "gain", "input_least", "input_most")
@@ -264,9 +247,6 @@ def build_ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -
     """Build an Ensemble from raw trees; nodes that no root reaches are dropped.
 
     Thresholds keep their dtype, leaf values get the dtype of `base`.
-
-    Raises:
-        ProgramError: a child number is out of range, or a node has two parents (a cycle).
     """
     collector = TreeCollector(base.dtype)
     for batch in _split_into_batches(raw):
@@ -286,37 +266,19 @@ class TreeCollector:
         self._lacking: set[str] = set()
 
     def add(self, raw: RawTrees) -> None:
-        """Append the trees of `raw`.
-
-        Raises:
-            ProgramError: a child number is out of range, or a node has two parents (a cycle).
-        """
-        n = raw.feature.size
-        leaf = np.asarray(raw.leaf, bool)
-        left, right = _clean_children(raw.left, leaf, n), _clean_children(raw.right, leaf, n)
-        roots = np.asarray(raw.roots, np.int64)
+        """Append the trees; ProgramError if a child does not exist or a node has two parents."""
+        leaf, roots = np.asarray(raw.leaf, bool), np.asarray(raw.roots, np.int64)
+        left, right = (_clean_children(child, leaf) for child in (raw.left, raw.right))
         levels = _find_levels(roots, left, right, leaf)
-        # Count the nodes of subtrees from the bottom up, then number them from the top down.
-        inner_size, leaf_size = (~leaf).astype(np.int32), leaf.astype(np.int32)
-        for level in reversed(levels):
-            parents = level[~leaf[level]]
-            for size in (inner_size, leaf_size):
-                size[parents] += size[left[parents]] + size[right[parents]]
-        inner_number, leaf_number = np.zeros(n, np.int32), np.zeros(n, np.int32)
-        inner_number[roots] = np.cumsum(inner_size[roots]) - inner_size[roots] + self._inner_count
-        leaf_number[roots] = np.cumsum(leaf_size[roots]) - leaf_size[roots] + self._leaf_count
-        for level in levels:
-            parents = level[~leaf[level]]
-            lefts, rights = left[parents], right[parents]
-            inner_number[lefts] = inner_number[parents] + 1
-            inner_number[rights] = inner_number[parents] + 1 + inner_size[lefts]
-            leaf_number[lefts] = leaf_number[parents]
-            leaf_number[rights] = leaf_number[parents] + leaf_size[lefts]
+        parents = [level[~leaf[level]] for level in levels]
+        inner_number = _number_nodes(~leaf, roots, left, right, parents)
+        leaf_number = _number_nodes(leaf, roots, left, right, parents)
         reached = np.concatenate(levels) if levels else roots.astype(np.int32)
         nodes, leaves = reached[~leaf[reached]], reached[leaf[reached]]
-        nodes = _reorder(nodes, inner_number[nodes] - self._inner_count)
-        leaves = _reorder(leaves, leaf_number[leaves] - self._leaf_count)
-        reference = np.where(leaf, ~leaf_number, inner_number)
+        nodes = _reorder(nodes, inner_number[nodes])
+        leaves = _reorder(leaves, leaf_number[leaves])
+        inner_number += self._inner_count
+        reference = np.where(leaf, ~(leaf_number + self._leaf_count), inner_number)
         for name, array in (
             ("roots", reference[roots]),
             ("feature", raw.feature[nodes].astype(np.int32, copy=False)),
@@ -327,28 +289,33 @@ class TreeCollector:
             ("leaf_values", raw.value[leaves].astype(self._leaf_dtype, copy=False)),
         ):
             self._arrays.setdefault(name, []).append(array)
-        for name, statistic, chosen in (
+        for name, statistic, rows in (
             ("cover", raw.cover, nodes),
             ("leaf_cover", raw.cover, leaves),
             ("gain", raw.gain, nodes),
         ):
-            numbers = (
-                None if statistic is None else _narrow_statistic(statistic[chosen], name == "gain")
-            )
-            if numbers is None or not _are_valid_statistics(numbers, name == "gain"):
-                self._lacking.add(name)
-            elif name not in self._lacking:
-                self._arrays.setdefault(name, []).append(numbers)
+            self._add_statistic(name, None if statistic is None else statistic[rows])
         if raw.sets:
-            inner = np.zeros(n, bool)
-            inner[nodes] = True
-            for node, members in raw.sets.items():
-                if inner[node]:
-                    self._sets[int(inner_number[node])] = members
+            is_inner = np.zeros(leaf.size, bool)
+            is_inner[nodes] = True
+            self._sets |= {
+                int(inner_number[node]): members
+                for node, members in raw.sets.items()
+                if is_inner[node]
+            }
         self._inner_count += nodes.size
         self._leaf_count += leaves.size
         if max(self._inner_count, self._leaf_count) > np.iinfo(np.int32).max:
             raise ProgramError("trees: more nodes than an ensemble can have")
+
+    def _add_statistic(self, name: str, numbers: Array | None) -> None:
+        """Append a statistic, which all trees must have."""
+        is_gain = name == "gain"
+        narrow = None if numbers is None else _narrow_statistic(numbers, rounded=is_gain)
+        if narrow is None or not _are_valid_statistics(narrow, can_be_negative=is_gain):
+            self._lacking.add(name)
+        elif name not in self._lacking:
+            self._arrays.setdefault(name, []).append(narrow)
 
     def build(self, *, target: Array, base: Array, compare: str) -> Ensemble:
         """Return the Ensemble of all added trees, with read-only arrays; call this only once."""
@@ -386,21 +353,37 @@ def _split_into_batches(raw: RawTrees) -> Iterator[RawTrees]:
                 yield raw
                 return
     keys = np.array(sorted(raw.sets or ()), np.int64)
+    names = ("feature", "threshold", "leaf", "default_left", "value", "cover", "gain")
     for a, z, begin, end in spans:
         batch_keys = keys[np.searchsorted(keys, begin) : np.searchsorted(keys, end)].tolist()
+        arrays = {name: getattr(raw, name) for name in names}
         yield RawTrees(
-            roots[a:z] - begin,
-            raw.feature[begin:end],
-            raw.threshold[begin:end],
-            raw.left[begin:end] - begin,
-            raw.right[begin:end] - begin,
-            raw.leaf[begin:end],
-            raw.default_left[begin:end],
-            raw.value[begin:end],
-            {key - begin: raw.sets[key] for key in batch_keys} if raw.sets else None,
-            None if raw.cover is None else raw.cover[begin:end],
-            None if raw.gain is None else raw.gain[begin:end],
+            roots=roots[a:z] - begin,
+            left=raw.left[begin:end] - begin,
+            right=raw.right[begin:end] - begin,
+            sets={key - begin: raw.sets[key] for key in batch_keys} if raw.sets else None,
+            **{name: a[begin:end] for name, a in arrays.items() if a is not None},
         )
+
+
+def _number_nodes(
+    is_counted: Array, roots: Array, left: Array, right: Array, parents: Sequence[Array]
+) -> Array:
+    """Return how many counted nodes come before each node in pre-order, int32 (n,).
+
+    `parents` are the inner nodes of each level. Subtrees are counted from the bottom up, and their
+    nodes numbered from the top down.
+    """
+    size = is_counted.astype(np.int32)
+    for level in reversed(parents):
+        size[level] += size[left[level]] + size[right[level]]
+    number = np.zeros(size.size, np.int32)
+    number[roots] = np.cumsum(size[roots]) - size[roots]
+    for level in parents:
+        lefts = left[level]
+        number[lefts] = number[level] + is_counted[level]
+        number[right[level]] = number[lefts] + size[lefts]
+    return number
 
 
 def _narrow_statistic(numbers: Array, rounded: bool) -> Array:
@@ -411,12 +394,12 @@ def _narrow_statistic(numbers: Array, rounded: bool) -> Array:
     return narrow if exact or rounded else numbers.astype(np.float64, copy=False)
 
 
-def _clean_children(numbers: Array, leaf: Array, n: int) -> Array:
+def _clean_children(numbers: Array, leaf: Array) -> Array:
     """Return child numbers as int32, with -1 for children of leaves and for invalid numbers."""
     child = np.asarray(numbers)
     if child.dtype.kind not in "iu":
         child = child.astype(np.int64)
-    return np.where(leaf | (child < 0) | (child >= n), -1, child).astype(np.int32)
+    return np.where(leaf | (child < 0) | (child >= leaf.size), -1, child).astype(np.int32)
 
 
 def _find_levels(roots: Array, left: Array, right: Array, leaf: Array) -> list[Array]:
@@ -427,7 +410,7 @@ def _find_levels(roots: Array, left: Array, right: Array, leaf: Array) -> list[A
     level = roots
     while level.size:
         if len(levels) > MAX_TREE_DEPTH:
-            raise ProgramError(describe_depth_limit())
+            raise ProgramError(_TOO_DEEP)
         if level.min() < 0 or level.max() >= n:
             raise ProgramError("trees: a child number is out of range")
         level = level.astype(np.int32, copy=False)
@@ -464,17 +447,10 @@ def _build_bitsets(sets: Mapping[int, Array], nodes: int) -> dict[str, Array]:
 
 
 def _occur_once(arrays: list[Array], count: int) -> bool:
-    """Return whether `parts` (numbers from 0 on) hold each number below `count` exactly once."""
+    """Return whether `arrays` (numbers from 0 on) have each number below `count` exactly once."""
     if sum(p.size for p in arrays) != count or any(p.max(initial=-1) >= count for p in arrays):
         return False
     occurs = np.zeros(count, bool)
     for numbers in arrays:
         occurs[numbers] = True
     return bool(occurs.all())
-
-
-def _find_owners(roots: Array, nodes: int) -> Array:
-    """Return the tree of each inner node; the nodes of a tree have consecutive numbers."""
-    trees = np.flatnonzero(roots >= 0)
-    counts = np.diff(np.append(roots[trees], nodes))
-    return np.repeat(trees, counts).astype(np.int32)

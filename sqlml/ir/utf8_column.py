@@ -1,4 +1,4 @@
-"""`Texts`: a column of texts as UTF-8 bytes, as in Arrow, and lists of words in the same layout.
+"""`TextColumn`: a column of texts as UTF-8 bytes, as in Arrow, and packed words in that layout.
 
 A Python string may contain a lone surrogate, which is not valid UTF-8. It is stored as three bytes
 (Python's "surrogatepass"), so no string of Python is lost.
@@ -33,7 +33,7 @@ class TextColumn:
 
     @classmethod
     def from_values(cls, values: Any) -> TextColumn:
-        """Convert Texts, an Arrow array or a numpy array; objects other than str are missing."""
+        """Convert an Arrow or numpy array; objects other than str are missing."""
         if isinstance(values, TextColumn):
             return values
         if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -64,23 +64,19 @@ class TextColumn:
         width = np.int64 if values.type in _OFFSET_TYPES[2:] else np.int32
         first = values.offset * np.dtype(width).itemsize
         edges = np.frombuffer(offsets, width, count + 1, first).astype(np.int64)
-        missing = (
-            values.is_null().to_numpy(zero_copy_only=False)
-            if values.null_count
-            else np.zeros(count, bool)
-        )
-        size = 0 if data is None else data.size
-        content = np.frombuffer(data, np.uint8) if size else np.zeros(0, np.uint8)
+        missing = np.zeros(count, bool)
+        if values.null_count:
+            missing = values.is_null().to_numpy(zero_copy_only=False)
+        has_data = data is not None and data.size
+        content = np.frombuffer(data, np.uint8) if has_data else np.zeros(0, np.uint8)
         return cls(content, edges[:-1], edges[1:], missing)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, 1), the shape of a column."""
         return (self.start.size, 1)
 
     @property
     def ndim(self) -> int:
-        """Always 2: a column is a matrix."""
         return 2
 
     def __len__(self) -> int:
@@ -95,12 +91,8 @@ class TextColumn:
         return self.start + base_address, self.stop + base_address
 
     def objects(self) -> Array:
-        """Return an (n, 1) array of str, with None for missing texts."""
-        texts = np.empty((len(self), 1), object)
-        texts[:, 0] = [
-            None if is_missing else self.text(i) for i, is_missing in enumerate(self.missing)
-        ]
-        return texts
+        texts = [None if absent else self.text(i) for i, absent in enumerate(self.missing)]
+        return np.array(texts, object).reshape(-1, 1)
 
     def text(self, i: int) -> str:
         """Return the i-th text, which must not be missing."""
@@ -118,25 +110,21 @@ def pack_words(words: Iterable[str]) -> tuple[Array, Array]:
 
 
 def unpack_words(data: Array, ends: Array) -> list[str]:
-    """Return the words that `pack` encoded."""
     content = data.tobytes()
     starts = [0, *ends.tolist()]
     return [content[a:b].decode("utf-8", CODEC) for a, b in zip(starts, starts[1:], strict=False)]
 
 
 def select_words(data: Array, ends: Array, indices: Array) -> tuple[Array, Array]:
-    """Return the packed words at `indices`, packed again."""
-    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64) if ends.size else ends
-    size = (ends - starts)[indices]
+    sizes = np.diff(ends, prepend=0)
+    starts, size = (ends - sizes)[indices], sizes[indices]
     stop = np.cumsum(size)
-    source = np.arange(int(stop[-1]) if stop.size else 0) + np.repeat(
-        starts[indices] - (stop - size), size
-    )
+    source = np.arange(size.sum()) + np.repeat(starts - (stop - size), size)
     return data[source], stop
 
 
 def is_well_formed(data: Array, ends: Array) -> bool:
-    """Return whether `unpack` can read the words: the ends ascend and each word is UTF-8."""
+    """Return whether `unpack_words` can read words: the ends ascend, and each word is UTF-8."""
     if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype != np.int64 or ends.ndim != 1:
         return False
     if not ends.size:

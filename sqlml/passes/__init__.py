@@ -6,16 +6,78 @@ kernel, and `lower.lower` writes the core as tensor operators for torch and onnx
 
 Read first:
 
-* `order.py`: the passes in their order.
+* `MODEL_PASSES` and `TENSOR_PASSES` below: the passes in their order.
 * `fold_layout.py`: a small pass, and the helpers that others use.
 * `lower.py` and `tree_strategies.py`: the lowering to tensors, with GEMM, TT and PTT for trees.
 
 Nearly every pass is a rule for `ir.builder.rewrite`. All are exact, except `fold_scaling`, whose
 docstring bounds its rounding. To add a pass, write a module with a function from Program to
-Program, name it in `order.MODEL_PASSES` or `order.TENSOR_PASSES`, and add a golden rewrite to
+Program, name it in `MODEL_PASSES` or `TENSOR_PASSES`, and add a golden rewrite to
 `tests/unit/passes/test_golden.py`.
 """
 
-from sqlml.passes.order import MODEL_PASSES, run, select_outputs
+from __future__ import annotations
 
-__all__ = ["MODEL_PASSES", "run", "select_outputs"]
+from collections.abc import Callable, Collection, Sequence
+
+from sqlml.errors import ConfigError
+from sqlml.ir.builder import rewrite
+from sqlml.ir.ops import verify
+from sqlml.ir.program import Program
+from sqlml.passes.fold_into_trees import fold_into_trees
+from sqlml.passes.fold_layout import fold_layout
+from sqlml.passes.fold_monotone import compare_margins, fold_monotone
+from sqlml.passes.fold_scaling import fold_scaling
+from sqlml.passes.narrow_dtypes import narrow_dtypes
+from sqlml.passes.selection import inject_selection, push_selection
+from sqlml.passes.share_work import fold_constants, merge_linears, share_work
+from sqlml.passes.simplify_trees import drop_statistics, settle_missing
+from sqlml.passes.sink_checks import sink_checks
+from sqlml.passes.sparse_weights import sparse_weights, take_categories
+
+Pass = Callable[[Program], Program]
+
+MODEL_PASSES: tuple[Pass, ...] = (
+    drop_statistics,
+    fold_constants,
+    fold_monotone,
+    compare_margins,
+    inject_selection,
+    push_selection,
+    sink_checks,
+    fold_scaling,
+    fold_into_trees,
+    settle_missing,
+    share_work,
+    merge_linears,
+    take_categories,
+    fold_layout,
+)
+"""Passes on a model once its outputs are chosen, before it is split between SQL and kernels."""
+
+TENSOR_PASSES: tuple[Pass, ...] = (sparse_weights, narrow_dtypes)
+"""Passes on a Program that is lowered for a backend of tensors."""
+
+
+def run(
+    program: Program,
+    upto: str | None = None,
+    passes: tuple[Pass, ...] = MODEL_PASSES,
+    without: Collection[str] = (),
+) -> Program:
+    """Apply `passes` in order, up to and without some of these names, and verify the result."""
+    names = [p.__name__ for p in passes]
+    for name in (*([] if upto is None else [upto]), *without):
+        if name not in names:
+            raise ConfigError(f"unknown pass {name!r}; passes: {', '.join(names)}")
+    result = program
+    for apply in passes:
+        if apply.__name__ not in without:
+            result = apply(result)
+        if apply.__name__ == upto:
+            break
+    return result if result is program else verify(result)
+
+
+def select_outputs(program: Program, outputs: Sequence[str]) -> Program:
+    return rewrite(program, lambda b, node, inputs: None, outputs, ops=())

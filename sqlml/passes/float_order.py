@@ -1,28 +1,25 @@
 """Searches over the ordered floats for the value at which a condition changes.
 
-`margin_threshold` turns a filter such as `predict_proba(..., class := 'yes') > 0.8` into a
-comparison of the model's score, if the probability is a monotone function of it. The function is
-evaluated as in the reference; if rounding makes it non-monotone near the threshold, there is none.
+`find_margin_threshold` turns a filter such as `predict_proba(..., class := 'yes') > 0.8` into a
+comparison of the model's score, if the probability is a monotone function of it, also as rounded.
 
-`Step` is a column-wise operator that never decreases: scaling by positive numbers, shifting,
-clipping, rounding to float32. So is a chain of steps, also in floating point. Passes that fold such
-chains find them with `match_step`.
+A `Step` is a column-wise operator that never decreases: scaling by positive numbers, shifting,
+clipping, rounding to float32. So is a chain of steps. Passes that fold them use `match_step`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.bounded_cache import cache_by_program
-from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.elementwise import UFUNCS
 from sqlml.ir.program import Program
+from sqlml.ir.reference import run_above
 from sqlml.types import FLOATS, Array, numpy_dtype
 
 _BITS = {"float64": np.int64, "float32": np.int32}
@@ -39,13 +36,9 @@ def find_last_true(
 ) -> tuple[Array, Array]:
     """Return the largest float for which each of `count` conditions holds, and the next float.
 
-    Args:
-        holds: values (count,) of `dtype` -> bool (count,); entry i is true up to some value and
-            false above it. It is also called with both infinities.
-        dtype: float64 or float32.
-
-    Returns:
-        (last, following), (count,) each; NaN if a condition holds for no value, or for all.
+    `holds` maps values (count,) of `dtype`, float64 or float32, to bool (count,); entry i is true
+    up to some value and false above it. It is also called with both infinities. The results are
+    NaN if a condition holds for no value, or for all.
 
     >>> last, following = find_last_true(lambda x: x * 2 <= 1.0, 1, np.dtype("float64"))
     >>> last.tolist(), bool(following[0] > 0.5)
@@ -70,11 +63,8 @@ def find_turn(
 ) -> tuple[float, float, bool] | None:
     """Return the neighbouring floats between which `holds` changes, and whether it holds above.
 
-    None if it does not change, or changes more than once among the evaluated floats.
-
-    Args:
-        holds: values (m,) of `dtype` -> bool (m,). It is also called with both infinities.
-        dtype: float64 or float32.
+    None if it does not change, or changes more than once among the evaluated floats. `holds` maps
+    values (m,) of `dtype`, float64 or float32, to bool (m,), and is called with both infinities.
 
     >>> find_turn(lambda x: x * 2 > 1.0, np.dtype("float32"))
     (0.5, 0.5000000596046448, True)
@@ -109,9 +99,7 @@ def _floats_at(positions: Array, dtype: np.dtype[Any]) -> Array:
     return np.where(positions < 0, -size, size).astype(dtype)
 
 
-COMPARISONS: Mapping[str, Callable[[Array, float], Array]] = MappingProxyType(
-    {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
-)
+COMPARISONS = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +119,18 @@ def find_margin_threshold(
     None if no float separates them: the probability depends on more than the score, or the
     comparison holds for all scores or for none.
     """
-    score = _find_score(program)
-    if score is None or score not in _find_nodes_above(program, score):
+    score, proba = _find_score(program), program.outputs.get("proba")
+    if score is None or proba is None:
         return None
-    dtype = program.nodes[score].type.dtype
+    dtype = numpy_dtype(program.nodes[score].type.dtype)
+    if run_above(program, {score: np.zeros((1, 1), dtype)}, proba) is None:
+        return None
 
     def holds(x: Array) -> Array:
-        p = _compute_probability(program, score, x)[:, column].astype(np.float64)
-        return COMPARISONS[comparison](p, bound)
+        p: Any = run_above(program, {score: x.reshape(-1, 1)}, proba)
+        return np.asarray(COMPARISONS[comparison](p[:, column].astype(np.float64), bound))
 
-    neighbours = find_turn(holds, numpy_dtype(dtype))
+    neighbours = find_turn(holds, dtype)
     if neighbours is None:
         return None
     last, following, above = neighbours
@@ -160,37 +150,6 @@ def _find_score(program: Program) -> int | None:
     return index if fits else None
 
 
-@cache_by_program
-def _find_nodes_above(program: Program, score: int) -> frozenset[int]:
-    """Return the nodes from the score to the probabilities; none if these also read an input."""
-    reached: set[int] = set()
-    stack = [program.outputs["proba"]]
-    while stack:
-        i = stack.pop()
-        node = program.nodes[i]
-        if i in reached:
-            continue
-        reached.add(i)
-        if i == score:
-            continue
-        if node.op == "input" or node.op.startswith("require"):
-            return frozenset()
-        stack += node.inputs
-    return frozenset(reached)
-
-
-def _compute_probability(program: Program, score: int, x: Array) -> Array:
-    """Return the probabilities (n, classes) for scores (n,)."""
-    values: dict[int, Array] = {score: x.reshape(-1, 1)}
-    with np.errstate(all="ignore"):
-        for i in sorted(_find_nodes_above(program, score)):
-            node = program.nodes[i]
-            if i not in values:
-                inputs = [values[j] for j in node.inputs]
-                values[i] = reference.FUNCTIONS[node.op](inputs, node.attrs)
-    return values[program.outputs["proba"]]
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """An operator of a chain; `operand` is its constant per column (k,), or None for a cast."""
@@ -201,15 +160,13 @@ class Step:
 
     def apply(self, x: Array, columns: Array) -> Array:
         """Apply the step to values x (m,), of which the i-th is in column `columns[i]`."""
-        if self.operand is None:
-            with np.errstate(all="ignore"):
-                return x.astype(self.dtype)
         with np.errstate(all="ignore"):
-            result: Array = UFUNCS[self.op](x, self.operand[columns])
-        return result
+            if self.operand is None:
+                return x.astype(self.dtype)
+            return np.asarray(UFUNCS[self.op](x, self.operand[columns]))
 
 
-_STEPS = frozenset({"add", "sub", "mul", "div", "maximum", "minimum"})
+_STEPS = ("add", "sub", "mul", "div", "maximum", "minimum")
 """Operators that can be a step if one operand is a constant."""
 
 

@@ -16,6 +16,7 @@ from sqlml.errors import ConfigError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.operators.forests import goes_left
+from sqlml.ir.operators.imputation import find_out_of_bounds
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
 from sqlml.ir.trees import Ensemble, RawTrees, build_ensemble
@@ -29,13 +30,8 @@ def fold_arguments(
 ) -> Program:
     """Specialize `program` for rows whose inputs in `arguments` have these values (None is NULL).
 
-    An input that is still used remains an input, and must be passed that value.
-
-    Args:
-        sums: fold known columns of linear models into the bias, which rounds differently.
-
-    Raises:
-        ConfigError: unknown input.
+    An input that is still used remains an input, and must be passed that value. If `sums`, known
+    columns of linear models are added to the bias, which rounds differently.
     """
     unknown = sorted(set(arguments) - set(program.inputs))
     if unknown:
@@ -75,13 +71,8 @@ def rejects_arguments(program: Program, arguments: Mapping[str, float | str | No
             continue
         below = node.inputs[0]
         x, is_known_column = values[below][0], is_known[below]
-        if node.op == "require_known":
-            bad = x < 0
-        else:
-            bad = np.isinf(x) if node.attrs["allow_nan"] else ~np.isfinite(x)
-            bad |= x < node.attrs.get("low", -np.inf)
-            bad |= x > node.attrs.get("high", np.inf)
-        if (bad & is_known_column).any():
+        is_bad = x < 0 if node.op == "require_known" else find_out_of_bounds(x, node.attrs)
+        if (is_bad & is_known_column).any():
             return True
     return False
 
@@ -140,15 +131,17 @@ def specialize_trees(e: Ensemble, columns: Array, row: Array) -> Ensemble:
     for node, child in zip(decided[::-1].tolist(), chosen[::-1].tolist(), strict=True):
         settled[node] = child if child < 0 else settled[child]
 
-    def follow(reference_: Array) -> Array:
+    def follow(child: Array) -> Array:
         """Return numbers for RawTrees, in which leaf k is number M + k."""
-        target = np.where(reference_ >= 0, settled[np.maximum(reference_, 0)], reference_)
+        target = np.where(child >= 0, settled[np.maximum(child, 0)], child)
         return np.where(target >= 0, target, e.nodes + ~target)
 
     if not decided.size:
         return e
     leaves = e.leaf_values.shape[0]
     blank = np.zeros(leaves, np.int64)
+    categorical = np.zeros(0, bool) if e.categorical is None else e.categorical
+    sets = {node: e.set_members(node) for node in np.flatnonzero(categorical).tolist()}
     raw = RawTrees(
         roots=follow(e.roots),
         feature=np.concatenate([e.feature, blank]),
@@ -158,18 +151,6 @@ def specialize_trees(e: Ensemble, columns: Array, row: Array) -> Ensemble:
         leaf=np.concatenate([np.zeros(e.nodes, bool), np.ones(leaves, bool)]),
         default_left=np.concatenate([e.default_left, blank.astype(bool)]),
         value=np.concatenate([np.zeros((e.nodes, e.leaf_values.shape[1])), e.leaf_values]),
-        sets=_unpack_sets(e),
+        sets=sets,
     )
     return build_ensemble(raw, target=e.target, base=e.base, compare=e.compare)
-
-
-def _unpack_sets(e: Ensemble) -> dict[int, Array] | None:
-    """Return the members of each categorical node's set."""
-    if e.categorical is None or e.set_offsets is None or e.set_words is None:
-        return None
-    sets: dict[int, Array] = {}
-    for node in np.flatnonzero(e.categorical).tolist():
-        words = e.set_words[e.set_offsets[node] : e.set_offsets[node + 1]]
-        bits = np.unpackbits(words.view(np.uint8), bitorder="little")
-        sets[node] = np.flatnonzero(bits)
-    return sets

@@ -31,9 +31,7 @@ class Impute:
     fill: Array
 
     def apply(self, x: Array, columns: Array) -> Array:
-        """Apply the step to values x (m,), of which the i-th is in column `columns[i]`."""
-        filled: Array = np.where(np.isnan(x), self.fill[columns], x)
-        return filled
+        return np.where(np.isnan(x), self.fill[columns], x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,6 @@ class Chain:
     steps: tuple[Step | Impute, ...]
 
     def apply(self, x: Array, columns: Array) -> Array:
-        """Apply the steps to values x (m,) in `columns` (m,)."""
         for step in self.steps:
             x = step.apply(x, columns)
         return x
@@ -68,9 +65,9 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value], casts: bool = False) 
     if e.has_categories or not e.nodes:
         return None
     chain = _find_chain(b, inputs[0])
-    if all(isinstance(s, Step) and s.op == "cast" for s in chain.steps):
-        if not casts or not chain.steps:
-            return None
+    only_casts = all(isinstance(s, Step) and s.op == "cast" for s in chain.steps)
+    if only_casts and not (casts and chain.steps):
+        return None
     threshold = _fold_thresholds(e, chain)
     if threshold is None:
         return None
@@ -79,7 +76,6 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value], casts: bool = False) 
 
 
 def _find_chain(b: Builder, x: Value) -> Chain:
-    """Return the longest chain of steps below `x`."""
     steps: list[Step | Impute] = []
     while True:
         node = b.node(x)
@@ -102,8 +98,7 @@ def _fold_thresholds(e: Ensemble, chain: Chain) -> Array | None:
 
     def goes_left(x: Array) -> Array:
         value = chain.apply(x, columns)
-        left: Array = value < threshold if e.compare == "lt" else value <= threshold
-        return left
+        return np.asarray(value < threshold if e.compare == "lt" else value <= threshold)
 
     dtype = numpy_dtype(chain.x.type.dtype)
     last, following = find_last_true(goes_left, columns.size, dtype)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import groupby
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from sqlml.types import Array
 
 
 def fold_layout(program: Program, keep_inputs: bool = False) -> Program:
-    """Return `program` with its layout operators folded."""
     return rewrite(program, _rule, keep_inputs=keep_inputs, ops=("cast", "concat", "select"))
 
 
@@ -51,12 +51,10 @@ def _fold_cast(b: Builder, x: Value, dtype: str) -> Value | None:
     """Return an existing value that equals the cast, or None."""
     if x.type.dtype == dtype:
         return x
-    if x.type.dtype == "float64" and dtype == "float32":
-        source = b.node(x)
-        if source.op == "cast":
-            inner = b.value(source.inputs[0])
-            if inner.type.dtype == "float32":
-                return inner
+    source = b.node(x)
+    if x.type.dtype == "float64" and dtype == "float32" and source.op == "cast":
+        inner = b.value(source.inputs[0])
+        return inner if inner.type.dtype == "float32" else None
     return None
 
 
@@ -108,14 +106,7 @@ def select_from_concat(
 def _merge_neighbours(b: Builder, values: Sequence[Value]) -> list[Value]:
     """Merge neighbours that select from (or cast) the same value."""
     values = [p for p in values if p.type.width] or list(values[:1])
-    runs: list[tuple[tuple[object, ...], list[Value]]] = []
-    for value in values:
-        source = _source(b, value)
-        if runs and runs[-1][0] == source:
-            runs[-1][1].append(value)
-        else:
-            runs.append((source, [value]))
-    return [_merge_run(b, run) for _, run in runs]
+    return [_merge_run(b, list(run)) for _, run in groupby(values, partial(_source, b))]
 
 
 def _source(b: Builder, x: Value) -> tuple[object, ...]:
@@ -131,7 +122,6 @@ def _source(b: Builder, x: Value) -> tuple[object, ...]:
 
 
 def _merge_run(b: Builder, run: Sequence[Value]) -> Value:
-    """Return one value for neighbours of one source."""
     if len(run) == 1:
         return run[0]
     node = b.node(run[0])

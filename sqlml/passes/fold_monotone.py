@@ -1,40 +1,25 @@
 """Remove operators that undo or repeat their neighbours, and compare margins. Exact.
 
-`fold_monotone` folds neg of neg, abs of abs or of neg, not of not, trunc of trunc, an imputer after
-one that left no NaN, a check after an equal or stricter one, maximum of maximum and minimum of
-minimum with constants. It does not merge sums or products with constants, which would round
-differently.
-
-`compare_margins` turns a comparison of a sigmoid with a number into a comparison of the margin. The
-sigmoid never decreases, so sigmoid(x) > p holds from some float on, which bisection finds with the
-reference's sigmoid. The floats around it are tried, too; if rounding makes the function decrease
-there, nothing is changed. A softmax before argmax stays, although Hummingbird drops it: margins
-that differ in the last bit may have equal float32 probabilities, and then the source library
-selects the first.
+`fold_monotone` does not merge sums or products with constants, which would round differently.
+`compare_margins` turns a comparison of a sigmoid with a number into one of the margin. The sigmoid
+never decreases, so sigmoid(x) > p holds from some float on, which bisection finds with the
+reference's sigmoid; if rounding makes it decrease near there, nothing is changed. A softmax before
+argmax stays, although Hummingbird drops it: margins that differ in the last bit may have equal
+float32 probabilities, and then the source library selects the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from sqlml.ir import reference
-from sqlml.ir.builder import Builder, Value, rewrite
+from sqlml.ir.builder import Builder, Rule, Value, rewriting
 from sqlml.ir.operators.elementwise import UFUNCS
-from sqlml.ir.program import Node, Program
+from sqlml.ir.program import Node
 from sqlml.passes.float_order import find_turn
 from sqlml.types import Array, numpy_dtype
-
-
-def fold_monotone(program: Program) -> Program:
-    """Return `program` without operators that undo or repeat their neighbours."""
-    return rewrite(program, _fold_monotone, ops=_RULES)
-
-
-def _fold_monotone(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    return _RULES[node.op](b, node, inputs)
 
 
 def _cancel_inverse(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
@@ -61,8 +46,7 @@ def _merge_bounds(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | No
     outer, inner = _read_constant(b, inputs[1]), _read_constant(b, b.value(below.inputs[1]))
     if outer is None or inner is None:
         return None
-    limit = np.maximum(outer, inner) if node.op == "maximum" else np.minimum(outer, inner)
-    return b.op(node.op, b.value(below.inputs[0]), b.constant(limit))
+    return b.op(node.op, b.value(below.inputs[0]), UFUNCS[node.op](outer, inner))
 
 
 def _read_constant(b: Builder, value: Value) -> Array | None:
@@ -75,39 +59,40 @@ def _read_constant(b: Builder, value: Value) -> Array | None:
 
 def _drop_second_impute(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     below = b.node(inputs[0])
-    fills_all = below.op == "impute" and not np.isnan(below.attrs["fill"]).any()
-    both_fill_nan = all(np.isnan(n.attrs["missing"]) for n in (node, below)) if fills_all else False
+    if below.op != "impute" or np.isnan(below.attrs["fill"]).any():
+        return None
+    both_fill_nan = all(np.isnan(n.attrs["missing"]) for n in (node, below))
     return inputs[0] if both_fill_nan else None
 
 
 def _drop_second_check(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    """Drop a check right after an equal or stricter one."""
     below = b.node(inputs[0])
     if below.op != "require_finite" or "low" in node.attrs or "high" in node.attrs:
         return None
     return inputs[0] if node.attrs["allow_nan"] or not below.attrs["allow_nan"] else None
 
 
-_RULES: Mapping[str, Callable[[Builder, Node, Sequence[Value]], Value | None]] = MappingProxyType(
-    {
-        "neg": _cancel_inverse,
-        "not": _cancel_inverse,
-        "abs": _fold_abs,
-        "trunc": _drop_repeated,
-        "maximum": _merge_bounds,
-        "minimum": _merge_bounds,
-        "impute": _drop_second_impute,
-        "require_finite": _drop_second_check,
-    }
-)
+_RULES: Mapping[str, Rule] = {
+    "neg": _cancel_inverse,
+    "not": _cancel_inverse,
+    "abs": _fold_abs,
+    "trunc": _drop_repeated,
+    "maximum": _merge_bounds,
+    "minimum": _merge_bounds,
+    "impute": _drop_second_impute,
+    "require_finite": _drop_second_check,
+}
 
 
-def compare_margins(program: Program) -> Program:
-    """Return `program` with comparisons of margins instead of comparisons of sigmoids."""
-    return rewrite(program, _compare_margins, ops=("gt", "ge", "lt", "le"))
+@rewriting(*_RULES)
+def fold_monotone(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    """Remove operators that undo or repeat their neighbours."""
+    return _RULES[node.op](b, node, inputs)
 
 
-def _compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+@rewriting("gt", "ge", "lt", "le")
+def compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    """Compare margins instead of sigmoids."""
     left, right = (b.node(v) for v in inputs)
     if left.op != "sigmoid" or right.op != "constant" or right.attrs["value"].size != 1:
         return None
@@ -120,8 +105,7 @@ def _compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value |
     def holds(x: Array) -> Array:
         with np.errstate(all="ignore"):
             p = reference.FUNCTIONS["sigmoid"]([x], {})
-        result: Array = UFUNCS[node.op](p, bound)
-        return result
+        return np.asarray(UFUNCS[node.op](p, bound))
 
     neighbours = find_turn(holds, dtype)
     if neighbours is None:

@@ -15,13 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from sqlml.ir.builder import Builder, Value, rewrite
+from sqlml.ir.operators.elementwise import UFUNCS
 from sqlml.ir.program import Node, Program
 from sqlml.passes.float_order import Step, match_step
 from sqlml.passes.fold_layout import flatten_concat
 from sqlml.types import Array
-
-MOST_SHIFT = 2.0**10
-"""Largest |mean / scale| of a column that is folded."""
 
 
 def fold_scaling(program: Program) -> Program:
@@ -36,14 +34,9 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         return None
     weights: Array = node.attrs["weights"]
     bias: Array = node.attrs["bias"]
-    sources, factors, shifts = [], [], []
-    inputs_of_concat = flatten_concat(b, inputs[0])
-    for part in inputs_of_concat:
-        below, factor, shift = _find_scaling(b, part)
-        sources.append(below)
-        factors.append(factor)
-        shifts.append(shift)
-    if all(part.index == old.index for part, old in zip(sources, inputs_of_concat, strict=True)):
+    parts = flatten_concat(b, inputs[0])
+    sources, factors, shifts = zip(*[_find_scaling(b, part) for part in parts], strict=True)
+    if all(source.index == part.index for source, part in zip(sources, parts, strict=True)):
         return None
     folded = weights * np.concatenate(factors)[:, None]
     bias = bias + np.concatenate(shifts) @ weights
@@ -63,7 +56,7 @@ def _find_scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:
     factor, shift = np.ones(x.type.width), np.zeros(x.type.width)
     for step in reversed(steps):
         factor, shift = _compose(step, factor, shift)
-    if np.abs(shift).max(initial=0) > MOST_SHIFT or not np.isfinite(factor).all():
+    if np.abs(shift).max(initial=0) > 2**10 or not np.isfinite(factor).all():
         return top, np.ones(x.type.width), np.zeros(x.type.width)
     return x, factor, shift
 
@@ -71,10 +64,7 @@ def _find_scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:
 def _compose(step: Step, factor: Array, shift: Array) -> tuple[Array, Array]:
     operand = step.operand
     assert operand is not None  # Only a cast has none.
-    if step.op == "add":
-        return factor, shift + operand
-    if step.op == "sub":
-        return factor, shift - operand
-    if step.op == "mul":
-        return factor * operand, shift * operand
-    return factor / operand, shift / operand
+    compute = UFUNCS[step.op]
+    if step.op in ("mul", "div"):
+        factor = compute(factor, operand)
+    return factor, compute(shift, operand)

@@ -7,7 +7,6 @@ categories are not lowered; a backend of tensors runs them on the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
@@ -15,14 +14,7 @@ from sqlml.errors import ConfigError
 from sqlml.ir.builder import Builder, Value, rewrite
 from sqlml.ir.program import Attrs, Node, Program
 from sqlml.ir.trees import Ensemble
-from sqlml.passes import tree_strategies
-from sqlml.passes.tree_strategies import (
-    TreeStructure,
-    lower_gemm,
-    lower_ptt,
-    lower_tt,
-    measure_structure,
-)
+from sqlml.passes.tree_strategies import REFUSALS, STRATEGIES, measure_structure
 from sqlml.types import FLOATS, Array, numpy_dtype
 
 
@@ -33,10 +25,8 @@ def lower_linear_leaves(b: Builder, leaves: Value, x: Value, attrs: Attrs) -> Va
     leaf's k-th term, and leaves with fewer terms keep their sum. The additions have the order of
     the reference, so the results are equal.
     """
-    value: Array = attrs["value"]
-    begin: Array = attrs["begin"].astype(np.int64)
-    feature: Array = attrs["feature"].astype(np.int64)
-    weights: Array = attrs["weights"]
+    value, weights = attrs["value"], attrs["weights"]
+    begin, feature = (attrs[name].astype(np.int64) for name in ("begin", "feature"))
     counts = np.diff(begin)
     last = b.constant(np.array([value.size - 1], np.int64))
     leaf = b.op("minimum", b.op("maximum", leaves, b.constant(np.zeros(1, np.int64))), last)
@@ -52,9 +42,7 @@ def lower_linear_leaves(b: Builder, leaves: Value, x: Value, attrs: Attrs) -> Va
         has_term = look_up(leaf_has_term)
         term = b.op("gather", x, look_up(feature[position]))
         term_is_missing = b.op("and", has_term, b.op("isnan", term))
-        is_missing = (
-            term_is_missing if is_missing is None else b.op("or", is_missing, term_is_missing)
-        )
+        is_missing = b.op("or", is_missing, term_is_missing) if is_missing else term_is_missing
         added = b.op("add", out, b.op("mul", look_up(weights[position]), term))
         out = b.op("where", has_term, added, out)
     if is_missing is not None:
@@ -66,17 +54,13 @@ def lower_linear_leaves(b: Builder, leaves: Value, x: Value, attrs: Attrs) -> Va
 MAX_CATEGORIES = 256
 """Longest list of categories that `encode` compares with each row; longer ones stay on the host."""
 
-Lower = Callable[[Builder, Value, Attrs], Value | None]
-
 
 def lower_model_ops(program: Program) -> Program:
     """Return `program` with all model operators but trees lowered."""
 
-    def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-        if node.op == "linear_leaves":
-            return lower_linear_leaves(builder, inputs[0], inputs[1], node.attrs)
+    def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         lower = LOWERINGS.get(node.op)
-        return None if lower is None else lower(builder, inputs[0], node.attrs)
+        return None if lower is None else lower(b, *inputs, node.attrs)
 
     return rewrite(program, rule, keep_inputs=True)
 
@@ -84,29 +68,25 @@ def lower_model_ops(program: Program) -> Program:
 def _lower_linear(b: Builder, x: Value, attrs: Attrs) -> Value | None:
     if x.type.sparse:
         return None  # A kernel of the host runs it.
-    weights, bias = _array(attrs, "weights"), _array(attrs, "bias")
-    return b.op("add", b.op("matmul", x, b.constant(weights)), b.constant(bias))
+    return b.op("add", b.op("matmul", x, attrs["weights"]), attrs["bias"])
 
 
 def _lower_one_hot(b: Builder, codes: Value, attrs: Attrs) -> Value | None:
     width: int = attrs["width"]
     if width > np.iinfo(numpy_dtype(codes.type.dtype)).max:
         codes = b.op("cast", codes, dtype="int64")
-    columns = b.constant(np.arange(width, dtype=numpy_dtype(codes.type.dtype)))
+    columns = np.arange(width, dtype=numpy_dtype(codes.type.dtype))
     return b.op("cast", b.op("eq", codes, columns), dtype=attrs["dtype"])
 
 
 def _lower_impute(b: Builder, x: Value, attrs: Attrs) -> Value | None:
-    missing: float = attrs["missing"]
-    if missing != missing:
-        is_missing = b.op("isnan", x)
-    else:
-        is_missing = b.op("eq", x, b.constant(np.array([missing], numpy_dtype(x.type.dtype))))
-    return b.op("where", is_missing, b.constant(_array(attrs, "fill")), x)
+    missing = np.array([attrs["missing"]], numpy_dtype(x.type.dtype))
+    is_missing = b.op("isnan", x) if np.isnan(attrs["missing"]) else b.op("eq", x, missing)
+    return b.op("where", is_missing, attrs["fill"], x)
 
 
 def _lower_encode(b: Builder, x: Value, attrs: Attrs) -> Value | None:
-    categories = _array(attrs, "categories")
+    categories: Array = attrs["categories"]
     if x.type.dtype == "string" or not 0 < categories.size <= MAX_CATEGORIES:
         return None
     # The maximum of float32 codes is fast and exact; it selects the last of equal categories.
@@ -120,29 +100,14 @@ def _lower_encode(b: Builder, x: Value, attrs: Attrs) -> Value | None:
     return b.op("where", b.op("isnan", x), missing, code)
 
 
-def _array(attrs: Attrs, name: str) -> Array:
-    value: Array = attrs[name]
-    return value
+LOWERINGS: Mapping[str, Callable[..., Value | None]] = {
+    "linear_leaves": lower_linear_leaves,
+    "linear": _lower_linear,
+    "one_hot": _lower_one_hot,
+    "impute": _lower_impute,
+    "encode": _lower_encode,
+}
 
-
-LOWERINGS: Mapping[str, Lower] = MappingProxyType(
-    {
-        "linear": _lower_linear,
-        "one_hot": _lower_one_hot,
-        "impute": _lower_impute,
-        "encode": _lower_encode,
-    }
-)
-
-
-STRATEGIES: Mapping[str, Callable[[Program], Program]] = MappingProxyType(
-    {"gemm": lower_gemm, "tt": lower_tt, "ptt": lower_ptt}
-)
-
-REFUSALS: Mapping[str, Callable[[TreeStructure], str | None]] = MappingProxyType(
-    {"gemm": tree_strategies.explain_gemm_refusal, "ptt": tree_strategies.explain_ptt_refusal}
-)
-"""Strategy -> a function that returns the reason why it does not suit a shape, or None."""
 
 WHOLE_TREE_STRATEGIES = ("traverse", "fused")
 """Strategies that use a kernel of the backend for whole trees."""
@@ -150,22 +115,15 @@ WHOLE_TREE_STRATEGIES = ("traverse", "fused")
 
 def explain_refusal(program: Program, strategy: str) -> str | None:
     """Return why `strategy` does not suit the trees of `program`, or None if it does."""
-    find_reason = REFUSALS.get(strategy)
-    if find_reason is None:
+    if strategy not in REFUSALS:
         return None
     trees = (Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble")
-    return next(
-        (reason for e in trees if (reason := find_reason(measure_structure(e))) is not None), None
-    )
+    reasons = (REFUSALS[strategy](measure_structure(e)) for e in trees)
+    return next((reason for reason in reasons if reason is not None), None)
 
 
 def lower(program: Program, strategy: str) -> Program:
-    """Lower all of `program` for a backend of tensors.
-
-    Raises:
-        ConfigError: unknown strategy.
-        BackendError: the strategy does not suit a tree of the program.
-    """
+    """Lower all of `program` for a backend of tensors; BackendError if `strategy` does not suit."""
     if strategy in WHOLE_TREE_STRATEGIES:
         return lower_model_ops(program)
     if strategy not in STRATEGIES:

@@ -1,38 +1,26 @@
 """Compute indices and counts in int32 instead of int64 or float32. Exact.
 
-CMLCompiler, section 4.3.1, orders the types float32 > int32/float16 > int16 > int8 > bool and uses
-the lowest that has every possible value (`ranges`). It must also pay off, and on CPUs only one step
-does (torch 2.13, onnxruntime 1.31, one thread, best of 7; times of float32 or int64 = 1, lower is
-better):
+CMLCompiler, section 4.3.1, uses the lowest of float32 > int32/float16 > int16 > int8 > bool that
+has every possible value. On CPUs only int32 pays off (torch 2.13, onnxruntime 1.31, one thread,
+best of 7): indices of a traversal take 0.52 of the time of int64, and the exit leaves of GEMM 0.7
+to 1.0, while products of integers take 1.3 to 4.2 times that of float32, and one-hot codes the
+same. Forests of 100 trees became 1.02 to 1.4 times as fast.
 
-* traversal (TT, 8 levels, 100 trees): int64 indices 1, int32 indices 0.52; tables of features in
-  int32 or int8, which `gather` needs in int64 again, 0.7;
-* path counts (GEMM, 7 to 100 inner nodes): product of int8 1.5 to 2.7, of int16 1.9 to 2.0, of
-  int32 1.3 to 4.2. The exit leaf's number (where and maximum) alone: int32 0.6 to 1.7, int16
-  0.6 to 2.9; all of GEMM with it in int32 0.7 to 1.0, because it needs no cast to int64;
-* one-hot columns: no difference between int64, int32, int16 and int8 codes;
-* onnxruntime's MatMulInteger (int8): 3.6 at 7 inner nodes, 0.8 at 31, 0.3 at 100, where GEMM is not
-  worth choosing; int32 2.8 to 7.5.
-
-Forests of 100 trees became 1.02 to 1.3 (torch) and 1.04 to 1.4 (onnxruntime) times as fast. So
-products stay in float32, which counts up to 2^24 inner nodes exactly. A region of index arithmetic
-becomes int32 if nothing at its border must be cast back: its values end as indices of `take`, or in
-a cast.
-
-`ranges` finds the least and the greatest integer that a node can have for any rows. Only values
-that are always integers have a range: indices, counts, 0/1 results and values computed from them.
+So products stay in float32, which counts up to 2^24 inner nodes exactly. A region of index
+arithmetic becomes int32 if its values end as indices of `take`, or in a cast. `infer_ranges` finds
+the least and the greatest integer that a node can have for any rows; values that may be fractions
+have no range.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
 from sqlml.ir.builder import Builder, Value, copy_retyped, rewrite
 from sqlml.ir.program import Node, Program
-from sqlml.types import Array
+from sqlml.types import Array, DType
 
 Range = tuple[int, int]
 """(least, greatest) bounds, which need not be attained."""
@@ -40,15 +28,11 @@ Range = tuple[int, int]
 MAX_BOUND = 1 << 53
 """Largest bound of a range; up to it, float64 represents every integer."""
 
-EXACT: Mapping[str, int] = MappingProxyType(
-    {
-        "int8": (1 << 7) - 1,
-        "int16": (1 << 15) - 1,
-        "int32": (1 << 31) - 1,
-        "float16": 1 << 11,
-        "float32": 1 << 24,
-    }
-)
+EXACT: Mapping[str, int] = {
+    **{name: int(np.iinfo(name).max) for name in ("int8", "int16", "int32")},
+    "float16": 1 << 11,
+    "float32": 1 << 24,
+}
 """Dtype -> the magnitude up to which it represents every integer, so that sums are exact."""
 
 
@@ -65,24 +49,26 @@ def infer_ranges(program: Program) -> list[Range | None]:
 
 
 def _infer_range(program: Program, node: Node, reads: Sequence[Range | None]) -> Range | None:
-    if node.type.dtype == "bool":
+    if node.type.dtype == "bool" or node.op == "one_hot":
         return (0, 1)
     if node.op == "constant":
         return _range_of_array(node.attrs["value"])
+    if node.op == "encode":
+        missing, last = int(node.attrs["missing"]), int(node.attrs["categories"].size) - 1
+        return (min(-1, missing), max(last, missing))
     if node.op in ("matmul", "batch_matmul") and reads[0] is not None:
         weights = program.nodes[node.inputs[1]]
-        return (
-            _range_of_product(reads[0], weights.attrs["value"])
-            if weights.op == "constant"
-            else None
-        )
+        is_constant = weights.op == "constant"
+        return _range_of_product(reads[0], weights.attrs["value"]) if is_constant else None
     if node.op == "sum":
-        count = program.nodes[node.inputs[0]].type.shape[node.attrs["axis"]]
-        return _range_of_sum(reads[0], count)
+        return _range_of_sum(reads[0], program.nodes[node.inputs[0]].type.shape[node.attrs["axis"]])
     rule = RULES.get(node.op)
-    needed = reads[RANGE_INPUTS.get(node.op, slice(None))]
-    known_ranges = [r for r in needed if r is not None]
-    return None if rule is None or len(known_ranges) < len(needed) else rule(known_ranges, node)
+    if node.op in ("take", "gather"):
+        reads = reads[:1]  # The second input has the indices.
+    elif node.op == "where":
+        reads = reads[1:]
+    ranges = [r for r in reads if r is not None]
+    return None if rule is None or len(ranges) < len(reads) else rule(*ranges)
 
 
 def _range_of_sum(each: Range | None, count: int) -> Range | None:
@@ -112,76 +98,27 @@ def _range_of_product(x: Range, weights: Array) -> Range | None:
     return (int(least.min(initial=0)), int(most.max(initial=0)))
 
 
-Rule = Callable[[Sequence[Range], Node], Range]
+def _hull(*ranges: Range) -> Range:
+    return (min(low for low, _ in ranges), max(high for _, high in ranges))
 
 
-def _hull(reads: Sequence[Range], node: Node) -> Range:
-    return (min(low for low, _ in reads), max(high for _, high in reads))
+def _multiply(x: Range, y: Range) -> Range:
+    products = [a * b for a in x for b in y]
+    return (min(products), max(products))
 
 
-def _add(reads: Sequence[Range], node: Node) -> Range:
-    (a, b), (c, d) = reads
-    return (a + c, b + d)
+RULES: Mapping[str, Callable[..., Range]] = {
+    **dict.fromkeys(("cast", "select", "concat", "reshape", "where"), _hull),
+    **dict.fromkeys(("take", "gather", "max", "min"), _hull),
+    "add": lambda x, y: (x[0] + y[0], x[1] + y[1]),
+    "sub": lambda x, y: (x[0] - y[1], x[1] - y[0]),
+    "mul": _multiply,
+    "maximum": lambda x, y: (max(x[0], y[0]), max(x[1], y[1])),
+    "minimum": lambda x, y: (min(x[0], y[0]), min(x[1], y[1])),
+}
+"""Operator -> the range of its result, from those of its inputs."""
 
-
-def _sub(reads: Sequence[Range], node: Node) -> Range:
-    (a, b), (c, d) = reads
-    return (a - d, b - c)
-
-
-def _mul(reads: Sequence[Range], node: Node) -> Range:
-    (a, b), (c, d) = reads
-    ends = (a * c, a * d, b * c, b * d)
-    return (min(ends), max(ends))
-
-
-def _maximum(reads: Sequence[Range], node: Node) -> Range:
-    return (max(low for low, _ in reads), max(high for _, high in reads))
-
-
-def _minimum(reads: Sequence[Range], node: Node) -> Range:
-    return (min(low for low, _ in reads), min(high for _, high in reads))
-
-
-def _codes(reads: Sequence[Range], node: Node) -> Range:
-    missing = int(node.attrs["missing"])
-    return (min(-1, missing), max(int(node.attrs["categories"].size) - 1, missing))
-
-
-RANGE_INPUTS: Mapping[str, slice] = MappingProxyType(
-    {
-        "where": slice(1, 3),
-        "take": slice(0, 1),
-        "gather": slice(0, 1),
-        "encode": slice(0, 0),
-        "one_hot": slice(0, 0),
-    }
-)
-"""Operator -> the inputs that the range of its result depends on, if not on all."""
-
-RULES: Mapping[str, Rule] = MappingProxyType(
-    {
-        "cast": _hull,
-        "select": _hull,
-        "concat": _hull,
-        "reshape": _hull,
-        "where": _hull,
-        "take": _hull,
-        "gather": _hull,
-        "max": _hull,
-        "min": _hull,
-        "add": _add,
-        "sub": _sub,
-        "mul": _mul,
-        "maximum": _maximum,
-        "minimum": _minimum,
-        "encode": _codes,
-        "one_hot": lambda reads, node: (0, 1),
-    }
-)
-
-
-NARROW_DTYPE = "int32"
+NARROW_DTYPE: DType = "int32"
 SELECTING_OPERATORS = frozenset({"constant", "where", "max", "min", "select", "concat", "reshape"})
 """Operators that only select numbers; only these are narrowed from float32, which has -0.0."""
 INDEX_OPERATORS = SELECTING_OPERATORS | {"cast", "take", "add", "sub", "mul", "maximum", "minimum"}
@@ -212,10 +149,7 @@ def narrow_dtypes(program: Program) -> Program:
             narrow[number] = b.constant(node.attrs["value"].astype(NARROW_DTYPE))
             return None  # Other nodes may read it in the original dtype.
         if node.op == "cast":
-            x = operands[0]
-            narrow[number] = (
-                x if x.type.dtype == NARROW_DTYPE else b.op("cast", x, dtype=NARROW_DTYPE)
-            )
+            narrow[number] = b.cast(operands[0], NARROW_DTYPE)
         else:
             narrow[number] = copy_retyped(b, node, operands)
         return narrow[number]
@@ -224,18 +158,15 @@ def narrow_dtypes(program: Program) -> Program:
 
 
 def _find_narrow_nodes(program: Program) -> set[int]:
-    """Return the nodes that become int32."""
     limit = np.iinfo(NARROW_DTYPE)
+    operators = {"int64": INDEX_OPERATORS, "float32": SELECTING_OPERATORS}
     chosen = {
         i
         for i, (node, r) in enumerate(zip(program.nodes, infer_ranges(program), strict=True))
         if r is not None
         and limit.min <= r[0]
         and r[1] <= limit.max
-        and node.op
-        in {"int64": INDEX_OPERATORS, "float32": SELECTING_OPERATORS}.get(
-            node.type.dtype, frozenset()
-        )
+        and node.op in operators.get(node.type.dtype, ())
     } - set(program.outputs.values())
     readers: dict[int, list[int]] = {}
     for i, node in enumerate(program.nodes):
@@ -256,20 +187,15 @@ def _can_stay(program: Program, i: int, chosen: set[int], readers: Sequence[int]
     if node.op == "constant":
         return True  # Readers that are not chosen read the original constant.
     for position, j in enumerate(node.inputs):
-        needs_no_narrowing = (
-            node.op == "cast"
-            or _is_condition(node, position)
-            or (node.op == "take" and position == 1)
-        )
-        if not needs_no_narrowing and j not in chosen:
+        is_index = node.op == "take" and position == 1
+        if node.op == "cast" or is_index or _is_condition(node, position):
+            continue  # This input need not be narrowed.
+        if j not in chosen:
             return False
     for r in readers:
         reader = program.nodes[r]
-        if reader.op == "take" and reader.inputs[0] != i:
-            continue
-        if reader.op == "cast" and (r in chosen or _is_integer_cast(program, r)):
-            continue
-        if r not in chosen:
+        is_index = reader.op == "take" and reader.inputs[0] != i
+        if not (is_index or r in chosen or _is_integer_cast(program, r)):
             return False
     return True
 

@@ -23,12 +23,8 @@ from sqlml.passes.float_order import Step, find_last_true, match_step
 from sqlml.passes.fold_into_trees import Impute
 from sqlml.types import FLOATS, Array, DType, numpy_dtype
 
-MOST_TESTS = 63
-"""Most tests of the one tree; with more, a kernel is always faster."""
-
-MOST_TREES = 16
-
-_CHECKS = ("require_finite", "require_known")
+MOST_TESTS, MOST_TREES = 63, 16
+"""Most tests of the one tree, and most trees; with more, a kernel is always faster."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +61,6 @@ class Range:
 
     @property
     def limited(self) -> bool:
-        """True if some values are not accepted."""
         return self != Range()
 
 
@@ -78,7 +73,6 @@ class OneTree:
 
     @property
     def tests(self) -> int:
-        """Number of tests."""
         return sum(1 for _ in _test_shares(self.tree))
 
     @property
@@ -109,14 +103,16 @@ def build_one_tree(program: Program, most: int = MOST_TESTS) -> OneTree | None:
         return None
     try:
         reader = _PathReader(program)
-        paths = reader.paths(program.nodes[ensembles[0]].inputs[0])
+        paths = reader.find_paths(program.nodes[ensembles[0]].inputs[0])
         tests = _fold_tests(e, paths)
-        ranges = reader.ranges()
+        ranges = reader.find_ranges()
         grower = _TreeGrower(e, tests, ranges, most)
         tree = grower.grow(0, int(e.roots[0]) if e.trees else 0, e.base, {})
-        return OneTree(
-            _set_results(tree, _compute_results(program, ensembles[0], grower.sums)), ranges
-        )
+        (output,) = program.outputs.values()
+        results = reference.run_above(program, {ensembles[0]: np.stack(grower.sums)}, output)
+        if results is None:
+            return None
+        return OneTree(_set_results(tree, results.reshape(len(grower.sums), -1)), ranges)
     except _NotOneTree:
         return None
 
@@ -133,17 +129,21 @@ class _Path:
     dtype: DType
     steps: tuple[tuple[Step | Impute, int], ...] = ()
 
-    def then(self, step: Step | Impute, column: int) -> _Path:
+    def append(self, step: Step | Impute, column: int) -> _Path:
         return _Path(self.source, self.dtype, (*self.steps, (step, column)))
 
     def apply(self, x: Array) -> Array:
-        """Return the value for inputs x (m,)."""
         for step, column in self.steps:
             x = step.apply(x, np.full(x.size, column))
         return x
 
-    def of_missing(self) -> float:
-        """Return the value for a missing input."""
+    def find_last_true(self, holds: Callable[[Array], Array]) -> tuple[float, float]:
+        """Return the last input for whose value a condition holds, and the next float."""
+        dtype = numpy_dtype(self.dtype)
+        last, following = find_last_true(lambda x: holds(self.apply(x)), 1, dtype)
+        return float(last[0]), float(following[0])
+
+    def map_missing(self) -> float:
         return float(self.apply(np.full(1, np.nan, numpy_dtype(self.dtype)))[0])
 
 
@@ -155,23 +155,23 @@ class _PathReader:
     checks: list[tuple[_Path, float, float, bool]] = field(default_factory=list)
     seen: dict[int, list[_Path]] = field(default_factory=dict)
 
-    def paths(self, index: int) -> list[_Path]:
+    def find_paths(self, index: int) -> list[_Path]:
         """Return the path to each column of node `index`."""
         if index not in self.seen:
-            self.seen[index] = self._paths(index)
+            self.seen[index] = self._find_paths(index)
         return self.seen[index]
 
-    def _paths(self, index: int) -> list[_Path]:
+    def _find_paths(self, index: int) -> list[_Path]:
         node = self.program.nodes[index]
         if node.op == "input" and node.type.dtype in FLOATS:
             return [_Path(k, node.type.dtype) for k in range(node.type.width)]
         if node.op == "select":
-            source_paths = self.paths(node.inputs[0])
+            source_paths = self.find_paths(node.inputs[0])
             return [source_paths[j] for j in node.attrs["indices"].tolist()]
         if node.op == "concat":
-            return [path for j in node.inputs for path in self.paths(j)]
+            return [path for j in node.inputs for path in self.find_paths(j)]
         if node.op == "require_finite":
-            source_paths = self.paths(node.inputs[0])
+            source_paths = self.find_paths(node.inputs[0])
             largest = np.full(len(source_paths), np.finfo(numpy_dtype(node.type.dtype)).max)
             low = np.maximum(node.attrs.get("low", -largest), -largest).tolist()
             high = np.minimum(node.attrs.get("high", largest), largest).tolist()
@@ -187,28 +187,22 @@ class _PathReader:
             if match is None:
                 raise _NotOneTree
             source, step = match[0].index, match[1]
-        return [p.then(step, k) for k, p in enumerate(self.paths(source))]
+        return [p.append(step, k) for k, p in enumerate(self.find_paths(source))]
 
-    def ranges(self) -> tuple[Range, ...]:
+    def find_ranges(self) -> tuple[Range, ...]:
         """Return the range of each input column that all checks accept."""
         (source,) = self.program.inputs.values()
         ranges = [Range()] * self.program.nodes[source].type.width
         for path, low, high, nan in self.checks:
-            dtype = numpy_dtype(path.dtype)
-            _, first = find_last_true(partial(_is_below, path, low, np.less), 1, dtype)
-            last, _ = find_last_true(partial(_is_below, path, high, np.less_equal), 1, dtype)
-            if np.isnan(first[0]) or np.isnan(last[0]):
+            _, first = path.find_last_true(partial(np.greater, low))
+            last, _ = path.find_last_true(partial(np.greater_equal, high))
+            if np.isnan(first) or np.isnan(last):
                 raise _NotOneTree
-            value_of_missing = path.of_missing()
-            takes_missing, r = (
-                (nan if value_of_missing != value_of_missing else low <= value_of_missing <= high),
-                ranges[path.source],
-            )
-            ranges[path.source] = Range(
-                max(r.low, float(first[0])),
-                min(r.high, float(last[0])),
-                r.missing and takes_missing,
-            )
+            value = path.map_missing()
+            takes_missing = nan if value != value else low <= value <= high
+            r = ranges[path.source]
+            low, high = max(r.low, first), min(r.high, last)
+            ranges[path.source] = Range(low, high, r.missing and takes_missing)
         return tuple(ranges)
 
 
@@ -218,22 +212,15 @@ def _fold_tests(e: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, float, b
     for k in range(e.nodes):
         path, threshold = paths[int(e.feature[k])], e.threshold[k]
 
-        def goes_left(x: Array, path: _Path = path, threshold: Array = threshold) -> Array:
-            value = path.apply(x)
-            result: Array = value < threshold if e.compare == "lt" else value <= threshold
-            return result
+        def goes_left(value: Array, threshold: Array = threshold) -> Array:
+            return np.asarray(value < threshold if e.compare == "lt" else value <= threshold)
 
-        dtype = numpy_dtype(path.dtype)
-        last, _ = find_last_true(goes_left, 1, dtype)
-        value_of_missing = path.of_missing()
-        missing = (
-            bool(e.default_left[k])
-            if value_of_missing != value_of_missing
-            else bool(goes_left(np.full(1, np.nan, dtype)))
-        )
-        if last[0] == -np.inf:
+        last, _ = path.find_last_true(goes_left)
+        value = path.map_missing()
+        missing = e.default_left[k] if value != value else goes_left(np.array(value))
+        if last == -np.inf:
             raise _NotOneTree
-        tests.append((path.source, float(last[0]), missing))
+        tests.append((path.source, last, bool(missing)))
     return tests
 
 
@@ -249,7 +236,7 @@ class _TreeGrower:
     tests: list[tuple[int, float, bool]]
     ranges: tuple[Range, ...]
     most: int
-    made: int = 0
+    test_count: int = 0
     sums: list[Array] = field(default_factory=list)
 
     def grow(self, t: int, node: int, total: Array, ranges: _PathRanges) -> Tree:
@@ -278,8 +265,8 @@ class _TreeGrower:
         for side, other, side_number in ((below, above, 1), (above, below, 0)):
             if not side.low < side.high and not side.missing:
                 return self.grow(t, sides[side_number], total, {**ranges, column: other})
-        self.made += 1
-        if self.made > self.most:
+        self.test_count += 1
+        if self.test_count > self.most:
             raise _NotOneTree
         return Test(
             column,
@@ -299,23 +286,6 @@ class _TreeGrower:
             return replace(r, low=float(np.nextafter(r.low, -np.inf)))
 
 
-def _compute_results(program: Program, ensemble: int, sums: Sequence[Array]) -> Array:
-    """Return the output for each of the sums, (leaves, width)."""
-    (last,) = program.outputs.values()
-    values: dict[int, Array] = {ensemble: np.stack(sums)}
-
-    def value(i: int) -> Array:
-        node = program.nodes[i]
-        if i not in values:
-            if node.op == "input" or node.op in _CHECKS:
-                raise _NotOneTree
-            values[i] = reference.FUNCTIONS[node.op]([value(j) for j in node.inputs], node.attrs)
-        return values[i]
-
-    with np.errstate(all="ignore"):
-        return value(last).reshape(len(sums), -1)
-
-
 def _set_results(tree: Tree, results: Array) -> Tree:
     """Return the tree with results in its leaves, without tests between equal results."""
     if isinstance(tree, Leaf):
@@ -325,10 +295,3 @@ def _set_results(tree: Tree, results: Array) -> Tree:
         if left.value.tobytes() == right.value.tobytes():
             return left
     return replace(tree, left=left, right=right)
-
-
-def _is_below(
-    path: _Path, bound: float, compare: Callable[[Array, float], Array], x: Array
-) -> Array:
-    """Compare the values that inputs x (m,) have at the end of `path` with `bound`."""
-    return compare(path.apply(x), bound)

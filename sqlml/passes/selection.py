@@ -2,38 +2,31 @@
 
 Hummingbird, section 5.2. A tree ensemble that never tests a column, or a linear model whose weights
 for it are all zero, gets a select in front. A select moves down through operators that work column
-by column (casts, imputers, scalers, one-hot vocabularies, checks) and stops at those that mix
-columns, so unused columns are never read. If it selects a column several times, a select of the
-distinct columns moves down.
+by column and stops at those that mix columns, so unused columns are never read.
 
-The results are exact for every row that the source library scores. The source library raises an
-error for a NULL, infinity or unknown category in a column that the model then ignores; here the
-check is removed with the column.
+The results are exact for every row that the source library scores. It also raises an error for a
+NULL, infinity or unknown category in a column that the model then ignores; that check is removed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value, rewrite
+from sqlml.ir.builder import Builder, Value, rewriting
 from sqlml.ir.operators import elementwise
 from sqlml.ir.ops import OPS
-from sqlml.ir.program import Node, Program
+from sqlml.ir.program import Node
 from sqlml.ir.utf8_column import select_words
 from sqlml.passes.fold_layout import fold_select, match_sparsity, select_from_concat
 from sqlml.types import TEXTUAL, Array
 
 
-def push_selection(program: Program) -> Program:
-    """Return `program` with its selects as close to the inputs as possible."""
-    return rewrite(program, _push_selection, ops=("select",))
-
-
-def _push_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+@rewriting("select")
+def push_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    """Push selects as close to the inputs as possible."""
     return _push(b, inputs[0], node.attrs["indices"])
 
 
@@ -54,9 +47,10 @@ def _push(b: Builder, x: Value, indices: Array) -> Value:
     if rule is not None:
         return rule(b, node, indices)
     if OPS[node.op].group == "injective" and node.op in _ELEMENTWISE:
-        operands = [_push_operand(b, b.value(i), x, indices) for i in node.inputs]
-        if all(m is not None for m in operands):
-            return b.op(node.op, *[m for m in operands if m is not None], **node.attrs)
+        pushed = (_push_operand(b, b.value(i), x, indices) for i in node.inputs)
+        operands = [operand for operand in pushed if operand is not None]
+        if len(operands) == len(node.inputs):
+            return b.op(node.op, *operands, **node.attrs)
     return fold_select(b, x, indices)
 
 
@@ -67,8 +61,7 @@ def _select_nothing(b: Builder, x: Value) -> Value:
         if source.type.dtype in TEXTUAL or len(source.type.shape) != 2:
             break
         x, node = source, b.node(source)
-    empty = match_sparsity(b, fold_select(b, x, np.empty(0, np.int64)), sparse)
-    return empty if empty.type.dtype == dtype else b.op("cast", empty, dtype=dtype)
+    return b.cast(match_sparsity(b, fold_select(b, x, np.empty(0, np.int64)), sparse), dtype)
 
 
 _ELEMENTWISE = frozenset(elementwise.UNARY_FLOAT) | frozenset(
@@ -112,11 +105,9 @@ def _push_one_hot(b: Builder, node: Node, indices: Array) -> Value:
     codes = b.value(node.inputs[0])
     source = b.node(codes)
     categories = source.attrs["categories"] if source.op == "encode" else np.empty(0)
-    is_unique = np.unique(indices).size == indices.size
-    distinct = (
-        categories.size == node.attrs["width"] and len(set(categories.tolist())) == categories.size
-    )
-    if source.op != "encode" or not is_unique or not distinct:
+    width = len(set(categories.tolist()))
+    has_all_categories = source.op == "encode" and width == categories.size == node.attrs["width"]
+    if not has_all_categories or np.unique(indices).size != indices.size:
         return fold_select(b, b.op("one_hot", codes, **node.attrs), indices)
     missing = np.flatnonzero(indices == source.attrs["missing"])
     codes_of_selected = b.op(
@@ -129,7 +120,6 @@ def _push_one_hot(b: Builder, node: Node, indices: Array) -> Value:
 
 
 def _push_columnwise(b: Builder, node: Node, indices: Array) -> Value:
-    """Push below an operator that treats every column in the same way."""
     return b.op(node.op, _push(b, b.value(node.inputs[0]), indices), **node.attrs)
 
 
@@ -159,7 +149,6 @@ def _push_select(b: Builder, node: Node, indices: Array) -> Value:
 
 
 def _push_piecewise(b: Builder, node: Node, indices: Array) -> Value:
-    """Push below search_sorted or interpolate."""
     x = _push(b, b.value(node.inputs[0]), indices)
     offsets: Array = node.attrs["offsets"]
     ranges = [np.arange(offsets[i], offsets[i + 1]) for i in indices]
@@ -179,30 +168,19 @@ def _push_bspline(b: Builder, node: Node, indices: Array) -> Value:
     return fold_select(b, splines, owner.astype(np.int64) * each + indices % each)
 
 
-_RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = MappingProxyType(
-    {
-        "bspline": _push_bspline,
-        "count_tokens": _push_vocabulary,
-        "has_items": _push_vocabulary,
-        "densify": _push_columnwise,
-        "map_stored": _push_columnwise,
-        "require_finite_stored": _push_columnwise,
-        "scale_stored": _push_scale,
-        "sparsify": _push_columnwise,
-        "impute": _push_impute,
-        "interpolate": _push_piecewise,
-        "linear": _push_linear,
-        "one_hot": _push_one_hot,
-        "require_finite": _push_require_finite,
-        "search_sorted": _push_piecewise,
-        "select": _push_select,
-    }
-)
-
-
-def inject_selection(program: Program) -> Program:
-    """Return `program` with a select before each operator that ignores some columns."""
-    return rewrite(program, _inject_selection, ops=("tree_ensemble", "linear"))
+_RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = {
+    **dict.fromkeys(("count_tokens", "has_items"), _push_vocabulary),
+    **dict.fromkeys(("densify", "map_stored", "sparsify"), _push_columnwise),
+    "require_finite_stored": _push_columnwise,
+    **dict.fromkeys(("interpolate", "search_sorted"), _push_piecewise),
+    "bspline": _push_bspline,
+    "scale_stored": _push_scale,
+    "impute": _push_impute,
+    "linear": _push_linear,
+    "one_hot": _push_one_hot,
+    "require_finite": _push_require_finite,
+    "select": _push_select,
+}
 
 
 def _reaches_vocabulary(b: Builder, x: Value) -> bool:
@@ -219,7 +197,9 @@ def _reaches_vocabulary(b: Builder, x: Value) -> bool:
     return node.op in ("count_tokens", "has_items")
 
 
-def _inject_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+@rewriting("tree_ensemble", "linear")
+def inject_selection(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    """Put a select before each operator that ignores some columns."""
     if node.op == "tree_ensemble":
         feature: Array = node.attrs["feature"]
         used = np.unique(feature).astype(np.int64)

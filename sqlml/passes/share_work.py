@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
+from itertools import takewhile
 
 import numpy as np
 
@@ -66,8 +67,7 @@ def merge_linears(program: Program) -> Program:
             weights = np.concatenate([n.attrs["weights"] for n in group], axis=1)
             bias = np.concatenate([n.attrs["bias"] for n in group])
             merged[node.inputs[0]] = b.op("linear", inputs[0], weights=weights, bias=bias)
-        position = next(i for i, n in enumerate(group) if n is node)
-        start = sum(n.type.width for n in group[:position])
+        start = sum(n.type.width for n in takewhile(lambda n: n is not node, group))
         indices = np.arange(start, start + node.type.width)
         return b.op("select", merged[node.inputs[0]], indices=indices)
 

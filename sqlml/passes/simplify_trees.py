@@ -14,33 +14,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value, rewrite
-from sqlml.ir.program import Node, Program
+from sqlml.ir.builder import Builder, Value, rewriting
+from sqlml.ir.program import Node
 from sqlml.ir.trees import STATISTICS
 
 
-def drop_statistics(program: Program) -> Program:
-    """Return `program` without the statistics of its trees."""
-    return rewrite(program, _drop_statistics, ops=("tree_ensemble",))
-
-
-def _drop_statistics(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    if not any(name in node.attrs for name in STATISTICS):
-        return None
+@rewriting("tree_ensemble")
+def drop_statistics(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    """Drop the statistics of trees."""
     attrs = {name: value for name, value in node.attrs.items() if name not in STATISTICS}
-    return b.op("tree_ensemble", inputs[0], **attrs)
+    changes = len(attrs) < len(node.attrs)
+    return b.op("tree_ensemble", inputs[0], **attrs) if changes else None
 
 
 _NAN_PRESERVING = ("select", "concat", "cast")
 """Operators whose result is NaN only if an input is."""
 
 
-def settle_missing(program: Program) -> Program:
-    """Return `program` with one default direction in trees that NaN never reaches."""
-    return rewrite(program, _settle_missing, ops=("tree_ensemble",))
-
-
-def _settle_missing(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+@rewriting("tree_ensemble")
+def settle_missing(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    """Set one default direction in trees that NaN never reaches."""
     left = node.attrs["default_left"]
     if not left.any() or not _is_never_missing(b, inputs[0]):
         return None

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value, rewrite
-from sqlml.ir.program import Node, Program
+from sqlml.ir.builder import Builder, Value, rewriting
+from sqlml.ir.program import Node
 from sqlml.passes.float_order import find_last_true, match_step
 from sqlml.types import FLOATS, Array, numpy_dtype
 
@@ -30,18 +30,15 @@ class FiniteCheck:
     low: Array
     high: Array
 
-    def take(self, start: int, stop: int) -> FiniteCheck:
+    def slice(self, start: int, stop: int) -> FiniteCheck:
         """Return the check of columns `start` to `stop` - 1."""
         low, high = self.low[start:stop], self.high[start:stop]
         return replace(self, features=self.features[start:stop], low=low, high=high)
 
 
-def sink_checks(program: Program) -> Program:
-    """Return `program` with its checks as close to the inputs as possible."""
-    return rewrite(program, _rule, ops=("require_finite",))
-
-
-def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+@rewriting("require_finite")
+def sink_checks(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    """Move checks as close to the inputs as possible."""
     if node.type.dtype not in ("float32", "float64"):
         return None
     return _sink(b, inputs[0], _read_check(node))
@@ -92,7 +89,7 @@ def _sink_below_concat(b: Builder, node: Node, check: FiniteCheck) -> Value:
 
     def place_pending() -> None:
         if pending:
-            results.append(_place_check(b, b.concat(pending), check.take(start, stop)))
+            results.append(_place_check(b, b.concat(pending), check.slice(start, stop)))
             pending.clear()
 
     for part in (b.value(i) for i in node.inputs):
@@ -103,7 +100,7 @@ def _sink_below_concat(b: Builder, node: Node, check: FiniteCheck) -> Value:
             place_pending()
             start = end
             moves = part.type.dtype in FLOATS
-            results.append(_sink(b, part, check.take(stop, end)) if moves else part)
+            results.append(_sink(b, part, check.slice(stop, end)) if moves else part)
         stop = end
     place_pending()
     return b.concat(results)
@@ -149,16 +146,12 @@ def _sink_below_step(b: Builder, x: Value, check: FiniteCheck) -> Value | None:
 
 
 def _place_check(b: Builder, x: Value, check: FiniteCheck) -> Value:
-    """Return a check right above `x`."""
     dtype = numpy_dtype(x.type.dtype)
     most = np.finfo(dtype).max
-    attrs: dict[str, object] = {
-        "features": check.features,
-        "allow_nan": check.allow_nan,
-        "step": check.step,
-    }
+    bounds: dict[str, Array] = {}
     if (check.low > -most).any():
-        attrs["low"] = check.low.astype(dtype)
+        bounds["low"] = check.low.astype(dtype)
     if (check.high < most).any():
-        attrs["high"] = check.high.astype(dtype)
-    return b.op("require_finite", x, **attrs)
+        bounds["high"] = check.high.astype(dtype)
+    features, allow_nan, step = check.features, check.allow_nan, check.step
+    return b.op("require_finite", x, features=features, allow_nan=allow_nan, step=step, **bounds)

@@ -1,37 +1,31 @@
 """Replace products with one-hot columns by lookups of weights.
 
-CMLCompiler, section 4.3.2, replaces dense operators by sparse ones on CPUs if few of the numbers
-are not zero. Measured speedups (torch 2.13, one thread, best of 7):
+CMLCompiler, section 4.3.2, replaces dense operators by sparse ones on CPUs if few numbers are not
+zero. Of these, only one-hot columns pay off (torch 2.13, one thread, best of 7): K = 2 to 200
+columns times weights (K, 1) became 1.3 to 200 times as fast, and (K, 100) 0.1 to 9 times, which
+`_pays` approximates by a line. Weights of L1 models gained nothing, and sparse path matrices of
+GEMM only where traversal is over ten times faster; onnxruntime has no sparse product.
 
-* one-hot columns times weights (K, m), m = 1: K = 2 to 200 1.3 to 200; m = 5: 0.7 to 90; m = 20:
-  0.5 to 24; m = 100: 0.1 to 9, which `_pays` approximates by a line;
-* weights of L1 models with 2 to 20 % of entries left: torch.sparse 0.3 to 1.1, and 2.3 to 3.1 for
-  1000 x 1000 at 1 %; most of the gain comes from rows of zeros, which `inject_selection` drops;
-* path matrices C of GEMM, all trees in one CSR matrix: 1.1 at 31 inner nodes per tree, 2.6 at 100,
-  4.1 at 255; where that pays, traversal is over ten times faster than GEMM;
-* onnxruntime has no sparse product.
-
-So `sparse_weights` does only the first. One-hot columns are exactly 0 and 1, so each product is 0
-or a weight. The sum of a row has fewer terms and another order, as BLAS may also choose. Weights
-that are not finite stay dense, because 0 * inf is NaN.
-
-`take_categories` does the same before the lowering, for very many categories, and is exact: the
-weights become a table with a row per category and one of zeros for unknown ones, and a row of it is
-added at the same position of the sum.
+One-hot columns are exactly 0 and 1, so each product is 0 or a weight. The sum of a row has fewer
+terms and another order, as BLAS may also choose. Weights that are not finite stay dense, because 0
+* inf is NaN. `take_categories` does the same before the lowering, for very many categories, and is
+exact: a row of a table is added at the same position of the sum, one of zeros for unknown
+categories.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 
 import numpy as np
 
-from sqlml.ir.builder import Builder, Value, rewrite
+from sqlml.ir.builder import Builder, Value, rewrite, rewriting
 from sqlml.ir.program import Node, Program
 from sqlml.passes.fold_layout import flatten_concat
 from sqlml.passes.narrow_dtypes import Range, infer_ranges
-from sqlml.types import FLOATS, INTEGERS, ROWS, Array
+from sqlml.types import FLOATS, INTEGERS, ROWS, Array, dtype_of
 
 FEWEST_COLUMNS = 5
 """Least number of one-hot columns for which a lookup pays off."""
@@ -52,10 +46,9 @@ def sparse_weights(program: Program) -> Program:
         if weights.op != "constant" or node.type.dtype not in FLOATS:
             return None
         below = program.nodes[node.inputs[0]]
-        indices = below.inputs if below.op == "concat" else (node.inputs[0],)
-        values = [inputs[0]]
+        indices, values = node.inputs[:1], [inputs[0]]
         if below.op == "concat":
-            values = [b.value(i) for i in b.node(inputs[0]).inputs]
+            indices, values = below.inputs, [b.value(i) for i in b.node(inputs[0]).inputs]
         parts = []
         for i, value in zip(indices, values, strict=True):
             codes = _find_codes(program, i) if uses[i] == 1 else None
@@ -94,13 +87,11 @@ def _find_codes(program: Program, i: int) -> int | None:
 
 
 def _multiply_parts(b: Builder, parts: Sequence[_Part], weights: Array) -> Value | None:
-    start = 0
     left: list[Value] = []
     rows: list[Array] = []
     terms: list[Value] = []
-    for part in parts:
-        block = weights[start : start + part.value.type.width]
-        start += block.shape[0]
+    blocks = np.split(weights, np.cumsum([part.value.type.width for part in parts])[:-1])
+    for part, block in zip(parts, blocks, strict=True):
         if part.one_hot and _pays(block) and np.isfinite(block).all():
             terms.append(_look_up(b, part, block))
         else:
@@ -109,14 +100,9 @@ def _multiply_parts(b: Builder, parts: Sequence[_Part], weights: Array) -> Value
     if not terms:
         return None
     if left:
-        x = b.concat(left)
-        if x.type.dtype != weights.dtype:
-            x = b.op("cast", x, dtype=weights.dtype.name)
+        x = b.cast(b.concat(left), dtype_of(weights))
         terms.insert(0, b.op("matmul", x, b.constant(np.concatenate(rows))))
-    total = terms[0]
-    for term in terms[1:]:
-        total = b.op("add", total, term)
-    return total
+    return reduce(partial(b.op, "add"), terms)
 
 
 def _pays(block: Array) -> bool:
@@ -144,41 +130,29 @@ def _look_up(b: Builder, part: _Part, block: Array) -> Value:
 FEWEST_CATEGORIES = 64
 """Least number of one-hot columns for which `take_categories` pays off: measured, 32 to 128."""
 
-_LARGER = 4
-"""Least ratio of one-hot columns to outputs of the model."""
 
-
-def take_categories(program: Program) -> Program:
-    """Return `program` with tables instead of wide one-hot columns under linear models."""
-    return rewrite(program, _take_categories, ops=("linear",))
-
-
-def _take_categories(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+@rewriting("linear")
+def take_categories(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    """Look up rows of a table instead of multiplying wide one-hot columns with weights."""
     weights: Array = node.attrs["weights"]
-    x = inputs[0]
+    (x,), outputs = inputs, weights.shape[1]
     if x.type.sparse or not np.isfinite(weights).all():
         return None
-    outputs = weights.shape[1]
-    parts: list[Value] = []
-    weight_rows: list[Array] = []
-    first, changed = 0, False
-    for part in flatten_concat(b, x):
-        block = weights[first : first + part.type.width]
-        first += part.type.width
+    parts = flatten_concat(b, x)
+    blocks = np.split(weights, np.cumsum([part.type.width for part in parts])[:-1])
+    changed = False
+    for i, (part, block) in enumerate(zip(parts, blocks, strict=True)):
         match = _match_one_hot(b, part)
-        if match is None or part.type.width < max(FEWEST_CATEGORIES, _LARGER * outputs):
-            parts.append(part)
-            weight_rows.append(block)
+        if match is None or part.type.width < max(FEWEST_CATEGORIES, 4 * outputs):
             continue
         codes, width, columns = match
         table = np.zeros((width + 1, outputs), weights.dtype)
         table[columns] = block
-        parts.append(_take_rows(b, codes, table))
-        weight_rows.append(np.eye(outputs, dtype=weights.dtype))
+        parts[i], blocks[i] = _take_rows(b, codes, table), np.eye(outputs, dtype=weights.dtype)
         changed = True
     if not changed:
         return None
-    weights = np.concatenate(weight_rows)
+    weights = np.concatenate(blocks)
     return b.op("linear", b.concat(parts), weights=weights, bias=node.attrs["bias"])
 
 
@@ -200,8 +174,7 @@ def _match_one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:
 def _take_rows(b: Builder, codes: Value, table: Array) -> Value:
     """Return the rows of `table` for `codes`; unknown codes get the last row."""
     last = b.constant(np.array([table.shape[0] - 1], np.int64))
-    if codes.type.dtype != "int64":
-        codes = b.op("cast", codes, dtype="int64")
+    codes = b.cast(codes, "int64")
     zero = b.constant(np.array([0], np.int64))
     is_known = b.op("and", b.op("ge", codes, zero), b.op("lt", codes, last))
     index = b.op("where", is_known, codes, last)

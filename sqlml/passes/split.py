@@ -37,9 +37,9 @@ PACKED = "x"
 class PackedColumn:
     """A column of the packed matrix.
 
-    It is input `name`, or output `name` of the encoders if `encoded`, or of the lookup if also
-    `found`. The model rejects codes below 0 of a `strict` column. Features and encoder outputs have
-    separate namespaces, because a feature may have any name.
+    It is input `name`, or output `name` of the encoders if `is_encoded`, or of the lookup if also
+    `is_looked_up`; features and outputs have separate namespaces, because a feature may have any
+    name. The model rejects codes below 0 of a column that `is_strict`.
     """
 
     name: str
@@ -89,10 +89,10 @@ def split(program: Program, layout: Layout = "f64", most: int | None = None) -> 
     the lookup.
     """
     nodes = program.nodes
-    textual = [False] * len(nodes)
-    for i, node in enumerate(nodes):
-        touches = [nodes[j].type.dtype in TEXTUAL for j in node.inputs]
-        textual[i] = node.type.dtype in TEXTUAL or any(touches)
+    textual = [
+        any(n.type.dtype in TEXTUAL for n in (node, *(nodes[j] for j in node.inputs)))
+        for node in nodes
+    ]
     text_nodes = _find_text_nodes(program)
     texts = tuple(name for name, i in program.inputs.items() if i in text_nodes)
     boundary = _find_boundary(program, textual)
@@ -122,7 +122,7 @@ def _find_strict_encoders(program: Program) -> frozenset[int]:
     )
 
 
-_LOOKUP_OPERATORS = frozenset({"input", "fill", "encode"})
+_LOOKUP_OPERATORS = ("input", "fill", "encode")
 """Operators that a lookup may consist of."""
 
 
@@ -132,18 +132,13 @@ def _find_large_encoders(
     """Return the nodes of `boundary` that encode more than `most` categories."""
     if most is None:
         return frozenset()
-    looked_up = [i for i in boundary if _is_lookup(program, i)]
-    return frozenset(i for i in looked_up if _count_categories(program, i) > most)
-
-
-def _is_lookup(program: Program, i: int) -> bool:
-    return all(node.op in _LOOKUP_OPERATORS for node in _iterate_chain(program, i))
-
-
-def _count_categories(program: Program, i: int) -> int:
-    """Return the number of categories of the largest encoder at node `i` or below."""
-    encoders = [node for node in _iterate_chain(program, i) if node.op == "encode"]
-    return max((node.attrs["categories"].size for node in encoders), default=0)
+    chains = {i: list(_iterate_chain(program, i)) for i in boundary}
+    return frozenset(
+        i
+        for i, chain in chains.items()
+        if all(node.op in _LOOKUP_OPERATORS for node in chain)
+        and any(node.op == "encode" and node.attrs["categories"].size > most for node in chain)
+    )
 
 
 def _iterate_chain(program: Program, i: int) -> Iterator[Node]:
@@ -168,14 +163,12 @@ def _find_text_nodes(program: Program) -> frozenset[int]:
 
 
 def _reads_texts(program: Program, i: int) -> bool:
-    """Return whether node `i` reads texts themselves instead of codes."""
     node = program.nodes[i]
     reads = any(program.nodes[j].type.dtype in TEXTUAL for j in node.inputs)
     return node.op in _TEXT_READERS or (node.op in _MIXED and reads)
 
 
 def _code_name(node: int) -> str:
-    """Return the name of the encoders' output for node `node` of the Program."""
     return f"code{node}"
 
 
@@ -210,21 +203,18 @@ def _build_core(
     values: dict[int, Value] = {}
 
     def read(column: tuple[str, bool], dtype: DType) -> Value:
-        value = b.op("select", packed, indices=np.array([position[column]], np.int64))
-        return value if value.type.dtype == dtype else b.op("cast", value, dtype=dtype)
+        indices = np.array([position[column]], np.int64)
+        return b.cast(b.op("select", packed, indices=indices), dtype)
 
     for i, node in enumerate(program.nodes):
+        name, code = str(node.attrs.get("name")), (_code_name(i), True)
         if i in text_nodes and node.op == "input":
-            text_position = texts.index(str(node.attrs["name"]))
-            values[i] = b.input(text_input_name(text_position), node.type.dtype)
-        elif i in text_nodes:
-            values[i] = b.copy_node(node, [values[j] for j in node.inputs])
-        elif textual[i]:
-            code = (_code_name(i), True)
+            values[i] = b.input(text_input_name(texts.index(name)), node.type.dtype)
+        elif textual[i] and i not in text_nodes:
             if code in position:
                 values[i] = read(code, node.type.dtype)
         elif node.op == "input":
-            values[i] = read((str(node.attrs["name"]), False), node.type.dtype)
+            values[i] = read((name, False), node.type.dtype)
         else:
             values[i] = b.copy_node(node, [values[j] for j in node.inputs])
     core = b.build(

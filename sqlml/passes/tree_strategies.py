@@ -55,11 +55,10 @@ class NodeTests:
         self._arrays: tuple[Array, ...] = (threshold,)
         self._members: Value | None = None
         if e.has_categories:
-            self._read_sets(e)
+            self._add_sets(e)
 
-    def _read_sets(self, e: Ensemble) -> None:
-        if e.categorical is None or e.set_offsets is None or e.set_words is None:
-            raise AssertionError("an ensemble with categories must have their sets")
+    def _add_sets(self, e: Ensemble) -> None:
+        assert e.categorical is not None and e.set_offsets is not None and e.set_words is not None
         bits = (e.set_words[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
         table = np.concatenate([[False, True], bits.ravel().astype(bool)])
         self._members = self.builder.constant(table)
@@ -120,7 +119,6 @@ class TreeStructure:
 
 
 def measure_structure(e: Ensemble) -> TreeStructure:
-    """Return the structure of `e`, found level by level."""
     leaves = e.leaf_values.shape[0]
     node_tree, node_parent = np.full((2, e.nodes), -1, np.int64)
     leaf_tree, leaf_parent = np.full((2, leaves), -1, np.int64)
@@ -165,20 +163,14 @@ def _find_exit_leaves(
 ) -> Value:
     shape = measure_structure(e)
     group = np.where(e.roots < 0, -1, np.ceil(np.log2(np.maximum(size(shape), 1))).astype(np.int64))
+    if not e.nodes:
+        return _constant_leaves(builder, x, ~e.roots)
+    members = [np.flatnonzero(group == number) for number in np.unique(group)]
     leaves_of_groups: list[Value] = []
-    members: list[Array] = []
-    find: Find | None = None
-    for number in np.unique(group):
-        trees = np.flatnonzero(group == number)
-        members.append(trees)
-        if number < 0:
-            leaves_of_groups.append(_constant_leaves(builder, x, ~e.roots[trees]))
-            continue
-        if find is None:
-            find = strategy(NodeTests(builder, x, e), shape)
-        leaves_of_groups.append(find(trees))
-    if not leaves_of_groups:
-        return _constant_leaves(builder, x, np.zeros(0, np.int64))
+    if group.min() < 0:
+        leaves_of_groups.append(_constant_leaves(builder, x, ~e.roots[members[0]]))
+    find = strategy(NodeTests(builder, x, e), shape)
+    leaves_of_groups += [find(trees) for trees in members[len(leaves_of_groups) :]]
     leaves = builder.concat(leaves_of_groups)
     order = np.argsort(np.concatenate(members))
     if np.array_equal(order, np.arange(order.size)):
@@ -205,10 +197,7 @@ def lower_gemm(program: Program) -> Program:
     leaf, the tests that hold among those that should, minus those that should not. The exit leaf is
     the one whose count is D, the number of tests that should hold. Counts are small integers, so
     they are exact in float32 and on hardware that rounds products. E, from one-hot rows to leaf
-    values, is a lookup.
-
-    Raises:
-        BackendError: C, which grows with the square of a tree's nodes, has over MAX_ENTRIES.
+    values, is a lookup. C grows with the square of a tree's nodes, and is limited to MAX_ENTRIES.
     """
     return lower_trees(program, _plan_gemm, _count_inner_nodes)
 
@@ -240,10 +229,8 @@ def _plan_gemm(tests: NodeTests, shape: TreeStructure) -> Find:
     if reason is not None:
         raise BackendError(reason)
     nodes_of, leaves_of = _count_inner_nodes(shape), _count_leaves(shape)
-    node_position, leaf_position = (
-        _number_within_trees(shape.node_tree),
-        _number_within_trees(shape.leaf_tree),
-    )
+    node_position = _number_within_trees(shape.node_tree)
+    leaf_position = _number_within_trees(shape.leaf_tree)
 
     def find(trees: Array) -> Value:
         count, inner = trees.size, int(nodes_of[trees].max())
@@ -338,9 +325,6 @@ def lower_ptt(program: Program) -> Program:
     are that leaf. Node i of a level has the children 2i and 2i + 1 in the next, also if the levels
     of all trees of a group are concatenated. A row that passes the test goes to 2i + 1, so the test
     itself is the step.
-
-    Raises:
-        BackendError: a tree is deeper than MAX_DEPTH.
     """
     return lower_trees(program, _plan_perfect_traversal, lambda shape: shape.depth)
 
@@ -375,17 +359,16 @@ def _plan_perfect_traversal(tests: NodeTests, shape: TreeStructure) -> Find:
                 holds = tests.look_up(tests.make_tables(nodes), index)
                 step = b.op("cast", holds, dtype="int64")
                 index = b.op("add", b.op("mul", index, two), step)
-            inner = level >= 0
-            children = np.stack(
-                [
-                    np.where(inner, tests.otherwise[nodes], level),
-                    np.where(inner, tests.then[nodes], level),
-                ],
-                axis=1,
-            )
+            sides = (tests.otherwise[nodes], tests.then[nodes])
+            children = np.stack([np.where(level >= 0, side, level) for side in sides], axis=1)
             level = children.ravel()
-        if index is None:
-            raise AssertionError("a tree that is a single leaf needs no traversal")
+        assert index is not None  # No tree is a single leaf.
         return b.op("take", b.constant(~level), index)
 
     return find
+
+
+STRATEGIES = {"gemm": lower_gemm, "tt": lower_tt, "ptt": lower_ptt}
+
+REFUSALS = {"gemm": explain_gemm_refusal, "ptt": explain_ptt_refusal}
+"""Strategy -> a function that returns the reason why it does not suit a shape, or None."""

@@ -28,7 +28,7 @@ from sqlml.importers.model_file import import_file, read_file
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.program import Program
-from sqlml.passes.order import select_outputs
+from sqlml.passes import select_outputs
 from sqlml.passes.split import PACKED, Layout, Split, text_input_name
 from sqlml.planner.binding.requested_output import explain_missing_output, find_label
 from sqlml.planner.databases.export_for import export_for

@@ -19,9 +19,9 @@ from sqlml.ir.operators.opaque import NATIVE_ONLY, OWNING_BACKENDS
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
+from sqlml.passes import TENSOR_PASSES
+from sqlml.passes import run as run_passes
 from sqlml.passes.lower import STRATEGIES, lower, lower_model_ops
-from sqlml.passes.order import TENSOR_PASSES
-from sqlml.passes.order import run as run_passes
 from tests.contract.operator_cases import CASES, ROUNDS, batch
 from tests.contract.text_cases import words
 from tests.support.random_trees import Recipe, grow, program_of, rows_for

@@ -12,9 +12,9 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.operators.opaque import NATIVE_ONLY, OWNING_BACKENDS
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
+from sqlml.passes import TENSOR_PASSES
+from sqlml.passes import run as run_passes
 from sqlml.passes.lower import STRATEGIES, lower, lower_model_ops
-from sqlml.passes.order import TENSOR_PASSES
-from sqlml.passes.order import run as run_passes
 from tests.contract.operator_cases import CASES, ROUNDS, batch
 from tests.contract.test_backends import same
 from tests.gpu.marks import on_gpu, onnxruntime_on_gpu

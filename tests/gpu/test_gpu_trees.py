@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from sqlml.backends.torch import TorchBackend, gpu_transfers
 from sqlml.errors import BackendError
 from sqlml.ir import reference
+from sqlml.passes import TENSOR_PASSES, run
 from sqlml.passes.lower import lower
-from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.scorer.scorer import compile
 from tests.gpu.marks import on_gpu
 from tests.support.random_trees import Recipe, grow, program_of, rows_for

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from sqlml.backends.base import explain_unsupported, touches_sparse_rows
+from sqlml.backends.base import explain_unsupported, require_support, touches_sparse_rows
 from sqlml.backends.category_lookup import make_encoder
+from sqlml.backends.devices import parse_cuda_number
 from sqlml.backends.native.backend import bind
 from sqlml.backends.onnxruntime.functions import EMIT, FUNCTIONS
 from sqlml.backends.onnxruntime.graph import Graph, Stage, split_into_stages
-from sqlml.backends.row_blocks import measure_row_bytes, run_blocks
+from sqlml.backends.row_blocks import allocate_results, measure_row_bytes, run_blocks
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.operators.opaque import (
@@ -31,23 +32,17 @@ from sqlml.ir.operators.opaque import (
 )
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.types import Array, numpy_dtype
+from sqlml.types import Array
 
 
 def find_providers(device: str) -> list[Any]:
-    """Return onnxruntime's execution providers for "cpu", "cuda", "cuda:1", ... or "auto".
-
-    Raises:
-        BackendError: there is no such device.
-    """
+    """Return onnxruntime's execution providers for "cpu", "cuda", "cuda:1", ... or "auto"."""
     if device == "cpu":
         return ["CPUExecutionProvider"]
     has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
     if device == "auto":
         return find_providers("cuda" if has_cuda else "cpu")
-    kind, _, number = device.partition(":")
-    if kind != "cuda" or (number and not number.isdecimal()):
-        raise BackendError(f"unknown device {device!r}; devices: auto, cpu, cuda, cuda:0, ...")
+    number = parse_cuda_number(device)
     if not has_cuda:
         raise BackendError(
             f"device {device!r} is not available: this onnxruntime is built for the CPU only; use "
@@ -55,16 +50,11 @@ def find_providers(device: str) -> list[Any]:
             "driver"
         )
     # By default, products round float32 to TF32's 10 bits, with an error near 1e-3.
-    options = {"device_id": int(number or 0), "use_tf32": 0}
+    options = {"device_id": number or 0, "use_tf32": 0}
     return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
 
 
 def open_session_on(model: bytes, device: str) -> Any:
-    """Return an InferenceSession of one thread on `device`.
-
-    Raises:
-        BackendError: onnxruntime rejects the model, or the device is missing.
-    """
     chosen = find_providers(device)
     session = open_session(model, chosen)
     if len(chosen) > 1 and "CUDAExecutionProvider" not in session.get_providers():
@@ -107,16 +97,15 @@ class OnnxRuntimeCompiled:
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Score a batch (`Compiled.run`)."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         needed, plan = self._plan(names)
 
         def block(arrays: Mapping[str, Array]) -> dict[str, Array]:
-            if any(a.ndim and not a.shape[0] for a in arrays.values()):
-                return self._empty_outputs(needed, arrays, names)
-            values = {
-                i: reference.convert_input(self.program.nodes[i], arrays) for i in needed.values()
-            }
+            nodes = {i: self.program.nodes[i] for i in needed.values()}
+            values = {i: reference.convert_input(node, arrays) for i, node in nodes.items()}
+            if any(not len(value) for value in values.values()):
+                # Some kernels of onnxruntime divide by the number of rows.
+                return allocate_results(self.program, names, 0)
             with np.errstate(all="ignore"):
                 for stage in plan:
                     stage(values)
@@ -131,15 +120,6 @@ class OnnxRuntimeCompiled:
                     raise BackendError(f"{error}; free memory on it, or use device='cpu'") from None
                 size = max(FEWEST_ROWS, size // 2)
 
-    def _empty_outputs(
-        self, needed: Mapping[str, int], arrays: Mapping[str, Array], names: Sequence[str]
-    ) -> dict[str, Array]:
-        """Return outputs without rows; some kernels of onnxruntime divide by the number of rows."""
-        for i in needed.values():
-            reference.convert_input(self.program.nodes[i], arrays)
-        types = {name: self.program.output_type(name) for name in names}
-        return {n: np.empty((0, t.width), numpy_dtype(t.dtype)) for n, t in types.items()}
-
     def _plan(self, names: tuple[str, ...]) -> tuple[dict[str, int], tuple[Run, ...]]:
         """Return the nodes of the inputs that outputs `names` need, and the stages to run."""
         plan = self._plans.get(names)
@@ -147,11 +127,10 @@ class OnnxRuntimeCompiled:
             program, device = self.program, self.device
             live = program.find_needed(program.outputs[name] for name in names)
             needed = {name: i for name, i in program.inputs.items() if i in live}
-            cut = split_into_stages(program, names, lambda i: _on_host(program, i))
-            runs = (
-                (_make_host_stage if s.host else _make_graph_stage)(program, s, device) for s in cut
-            )
-            plan = self._plans[names] = needed, tuple(runs)
+            stages = split_into_stages(program, names, lambda i: _on_host(program, i))
+            make_stage = {True: _make_host_stage, False: _make_graph_stage}
+            runs = tuple(make_stage[stage.host](program, stage, device) for stage in stages)
+            plan = self._plans[names] = needed, runs
         return plan
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -203,15 +182,10 @@ def _convert_error(error: Exception, device: str) -> Exception:
 
 
 def _make_host_stage(program: Program, stage: Stage, device: str) -> Run:
-    steps = [
-        (i, program.nodes[i].inputs, _make_host_function(program, i, device)) for i in stage.nodes
-    ]
-    constants = {
-        j: program.nodes[j].attrs["value"]
-        for _, reads, _ in steps
-        for j in reads
-        if program.nodes[j].op == "constant"
-    }
+    nodes = program.nodes
+    steps = [(i, nodes[i].inputs, _make_host_function(program, i, device)) for i in stage.nodes]
+    read = {j for _, reads, _ in steps for j in reads}
+    constants = {j: nodes[j].attrs["value"] for j in read if nodes[j].op == "constant"}
 
     def run(values: Values) -> None:
         for i, reads, function in steps:
@@ -257,7 +231,6 @@ class OnnxRuntimeBackend:
     """A backend of ONNX graphs; trees are a TreeEnsemble, or lowered as in Hummingbird."""
 
     def supports(self, program: Program) -> str | None:
-        """Return why it cannot run `program`, or None if it can."""
         others = {op for op, owner in OWNING_BACKENDS.items() if owner != "onnxruntime"}
         for node in program.nodes:
             if node.op == "tree_ensemble" and Ensemble.of(node.attrs).has_categories:
@@ -267,12 +240,5 @@ class OnnxRuntimeBackend:
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> OnnxRuntimeCompiled:
-        """Compile a Program for a device.
-
-        Raises:
-            BackendError: it cannot run here, or the device does not exist.
-        """
-        reason = self.supports(program)
-        if reason is not None:
-            raise BackendError(f"the onnxruntime backend cannot run this model: {reason}")
+        require_support("onnxruntime", self.supports(program))
         return OnnxRuntimeCompiled(program, device)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
@@ -55,9 +54,7 @@ def _stop_if(g: Graph, bad: str, name: str, dtype: DType) -> str:
     return g.add("Gather", zero, g.cast(bad, "int64"), name=name[:200])
 
 
-NAMES: Mapping[str, str] = MappingProxyType(
-    {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}
-)
+NAMES = {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}
 """Names of outputs in the graph that differ from those of the Program."""
 
 _RESERVED = re.compile(r"_[vc]\d+")
@@ -70,11 +67,7 @@ _STRINGS = frozenset({"input", "select", "concat", "encode", "fill", "isnan", "c
 def export_onnx(program: Program, stored: bytes = b"") -> bytes:
     """Return a (lowered) Program as a serialised ModelProto.
 
-    Args:
-        stored: the Program before it was lowered, which `CREATE MODEL` reads from the file.
-
-    Raises:
-        BackendError: ONNX has no equivalent of an operator; the message names it.
+    `stored` is the Program before it was lowered, which `CREATE MODEL` reads from the file.
     """
     g = Graph()
     values: dict[int, str] = {}
@@ -101,12 +94,10 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
         values[i] = _find_emitter(program, node)(g, node, args, types)
     outputs: dict[str, TensorType] = {}
     for name, i in program.outputs.items():
-        public, kind = NAMES.get(name, name), program.nodes[i].type
+        public, value, kind = NAMES.get(name, name), values[i], program.nodes[i].type
         if name == "label":
-            value, kind = _label(g, values[i], kind, program.labels)
-            g.rename(value, public)
-        else:
-            g.rename(values[i], public)
+            value, kind = _label(g, value, kind, program.labels)
+        g.rename(value, public)
         outputs[public] = kind
     return g.model(inputs, outputs, "exported by sqlml", stored)
 
@@ -147,12 +138,13 @@ def _encode(g: Graph, node: Node, args: Args, types: Types) -> str:
     categories, dtype = node.attrs["categories"], types[0].dtype
     if dtype == "string":
         codes = {str(c): k for k, c in enumerate(categories)}
+        codes = codes or {"": -1}
         return g.add(
             "LabelEncoder",
             args[0],
             domain="ai.onnx.ml",
-            keys_strings=[*codes, *([] if codes else [""])],
-            values_int64s=[*codes.values(), *([] if codes else [-1])],
+            keys_strings=list(codes),
+            values_int64s=list(codes.values()),
             default_int64=-1,
         )
     numbers = np.flatnonzero(categories == categories)[::-1]
@@ -216,16 +208,14 @@ def _label(
     return g.add("Gather", g.constant(table), value), TensorType(dtype, kind.shape)
 
 
-_EXPORT_ONLY: Mapping[str, Emit] = MappingProxyType(
-    {
-        "fill": _fill,
-        "encode": _encode,
-        "require_finite": require_finite,
-        "require_known": require_known,
-        "exp2": _compute_in_float64(lambda g, x: g.add("Pow", g.scalar(2, "float64"), x)),
-        "log2": _log_to(2),
-        "log10": _log_to(10),
-        "cbrt": _compute_in_float64(_cbrt),
-        "tan": _compute_in_float64(lambda g, x: g.add("Div", g.add("Sin", x), g.add("Cos", x))),
-    }
-)
+_EXPORT_ONLY: Mapping[str, Emit] = {
+    "fill": _fill,
+    "encode": _encode,
+    "require_finite": require_finite,
+    "require_known": require_known,
+    "exp2": _compute_in_float64(lambda g, x: g.add("Pow", g.scalar(2, "float64"), x)),
+    "log2": _log_to(2),
+    "log10": _log_to(10),
+    "cbrt": _compute_in_float64(_cbrt),
+    "tan": _compute_in_float64(lambda g, x: g.add("Div", g.add("Sin", x), g.add("Cos", x))),
+}

@@ -2,23 +2,18 @@
 
 If a kernel of onnxruntime disagrees with numpy (NaN in maxima over columns and in argmax, the
 accuracy of log1p, arithmetic shifts) or is missing (most of int16 and bool), the operator is
-composed of others.
+composed of others. TreeEnsemble would add leaf values in another order and in the dtype of the
+thresholds, so it only returns the *number* of each tree's exit leaf, and CumSum adds the values.
 
-Trees: TreeEnsemble of ai.onnx.ml would add leaf values in another order and in the dtype of the
-thresholds. So it only returns the *number* of each tree's exit leaf: it has one target per tree,
-and the weight of a leaf is its number within the tree. CumSum then adds the values from left to
-right, in the source's order.
-
-Lookups: `FUNCTIONS` uses plain Gather, which exported files keep because it needs fewer nodes.
-`EMIT`, for sessions, uses GatherElements where it can: Gather copies each entry with a call, 5 to
-6 ns, and GatherElements is one loop, 0.6 ns. With 100 trees, TT (8 levels) became 2.5 times as
-fast, PTT 2.7, and GEMM (3 levels) 1.6.
+`FUNCTIONS` uses plain Gather, which exported files keep because it needs fewer nodes. `EMIT`, for
+sessions, uses GatherElements where it can: Gather copies each entry with a call, 5 to 6 ns, and
+GatherElements is one loop, 0.6 ns. With 100 trees, TT (8 levels) became 2.5 times as fast, PTT 2.7.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto, numpy_helper
@@ -36,11 +31,9 @@ _BRANCH_LEQ, _BRANCH_LT = 0, 1
 
 def accumulate(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
     """Add the values of the trees to the base one by one, with each sum rounded."""
-    base: Array = node.attrs["base"]
-    target: Array = node.attrs["target"]
     trees, values = types[0].shape[1:]
     flat = g.add("Reshape", args[0], g.ints(-1, trees * values)) if trees * values else None
-    return ordered_sum(g, flat, args[0], base, target, values)
+    return ordered_sum(g, flat, args[0], node.attrs["base"], node.attrs["target"], values)
 
 
 def ordered_sum(
@@ -50,9 +43,6 @@ def ordered_sum(
 
     `flat` is (n, T * V), or None if there are no trees. Tree t has columns t*V to t*V + V - 1 and
     adds them to the outputs from target[t] on.
-
-    Raises:
-        BackendError: the sums are float16.
     """
     if base.dtype == np.float16:
         raise BackendError("ONNX has no float16 sum that rounds after each term")
@@ -75,11 +65,7 @@ def ordered_sum(
 
 
 def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
-    """Emit a tree_ensemble operator without categorical nodes.
-
-    Raises:
-        BackendError: it has categorical nodes.
-    """
+    """Emit a tree_ensemble operator; BackendError if it has categorical nodes."""
     e = Ensemble.of(node.attrs)
     if e.has_categories:
         raise BackendError("ONNX has no category sets with the same meaning")
@@ -120,21 +106,24 @@ def _emit_constant_sum(g: Graph, node: Node, x: str, kind: TensorType) -> str:
 def _emit_exit_numbers(
     g: Graph, e: Ensemble, x: str, dtype: DType, owner: Array, number: Array
 ) -> str:
-    """Return the number of the exit leaf within each tree, (n, T)."""
     # A tree that is a single leaf gets a node with that leaf on both sides.
     lone = np.flatnonzero(e.roots < 0)
     extra = e.nodes + np.arange(lone.size)
-    roots = e.roots.astype(np.int64).copy()
+    roots = e.roots.astype(np.int64)
     roots[lone] = extra
-    own_leaf = e.roots[lone]
-    left = np.concatenate([e.left, own_leaf])
-    right = np.concatenate([e.right, own_leaf])
-    threshold = np.concatenate([e.threshold, np.zeros(lone.size, e.threshold.dtype)])
-    count = left.size
     mode = _BRANCH_LT if e.compare == "lt" else _BRANCH_LEQ
+
+    def extend(values: Array) -> Array:
+        return np.concatenate([values, np.zeros(lone.size, values.dtype)])
 
     def numbers(values: Array) -> TensorProto:
         return numpy_helper.from_array(values.astype(dtype))
+
+    children: dict[str, Any] = {}
+    for side, child in (("true", e.left), ("false", e.right)):
+        node = np.concatenate([child, e.roots[lone]])
+        children[f"nodes_{side}nodeids"] = np.where(node < 0, ~node, node).tolist()
+        children[f"nodes_{side}leafs"] = (node < 0).astype(int).tolist()
 
     return g.add(
         "TreeEnsemble",
@@ -144,16 +133,11 @@ def _emit_exit_numbers(
         aggregate_function=1,
         post_transform=0,
         tree_roots=roots.tolist(),
-        nodes_featureids=np.concatenate([e.feature, np.zeros(lone.size, np.int32)]).tolist(),
-        nodes_modes=numpy_helper.from_array(np.full(count, mode, np.uint8)),
-        nodes_splits=numbers(threshold),
-        nodes_truenodeids=np.where(left < 0, ~left, left).tolist(),
-        nodes_trueleafs=(left < 0).astype(int).tolist(),
-        nodes_falsenodeids=np.where(right < 0, ~right, right).tolist(),
-        nodes_falseleafs=(right < 0).astype(int).tolist(),
-        nodes_missing_value_tracks_true=np.concatenate([e.default_left, np.zeros(lone.size, bool)])
-        .astype(int)
-        .tolist(),
+        nodes_featureids=extend(e.feature).tolist(),
+        nodes_modes=numpy_helper.from_array(np.full(e.nodes + lone.size, mode, np.uint8)),
+        nodes_splits=numbers(extend(e.threshold)),
+        **children,
+        nodes_missing_value_tracks_true=extend(e.default_left).astype(int).tolist(),
         leaf_targetids=owner.tolist(),
         leaf_weights=numbers(number),
     )
@@ -192,8 +176,6 @@ def _widen_to_int32(op: str) -> Emit:
 
 
 def _comparison(op: str) -> Emit:
-    """Return an emitter of a comparison."""
-
     def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
         if types[0].dtype in NARROW:
             args = [g.cast(a, "int32") for a in args]
@@ -207,7 +189,6 @@ def _not_equal(g: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _exp(g: Graph, x: str, dtype: DType) -> str:
-    """Return the exponential; float32 goes through float64, as in the reference."""
     if dtype != "float32":
         return g.add("Exp", x)
     return g.cast(g.add("Exp", g.cast(x, "float64")), dtype)
@@ -257,7 +238,7 @@ def _mod(g: Graph, node: Node, args: Args, types: Types) -> str:
 def _search_sorted(g: Graph, node: Node, args: Args, types: Types) -> str:
     """Compare each number with all edges of its column, and count those below; all for NaN."""
     (x,) = args
-    columns = list(split_points(_array(node, "edges"), _array(node, "offsets")))
+    columns = list(split_points(node.attrs["edges"], node.attrs["offsets"]))
     most = max((edges.size for edges in columns), default=0)
     edges = np.zeros((1, len(columns), max(most, 1)), numpy_dtype(types[0].dtype))
     is_edge = np.zeros(edges.shape, bool)
@@ -316,7 +297,7 @@ def _concat(g: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _select(g: Graph, node: Node, args: Args, types: Types) -> str:
-    indices = _array(node, "indices")
+    indices: Array = node.attrs["indices"]
     if indices.size == types[0].width and np.array_equal(indices, np.arange(indices.size)):
         return args[0]
     return g.add("Gather", args[0], g.constant(indices), axis=1)
@@ -399,74 +380,53 @@ def _batch_matmul(g: Graph, node: Node, args: Args, types: Types) -> str:
     return g.add("Transpose", product, perm=[1, 0, 2])
 
 
-def _array(node: Node, name: str) -> Array:
-    value: Array = node.attrs[name]
-    return value
-
-
-FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
-    {
-        "constant": lambda g, node, args, types: g.constant(_array(node, "value")),
-        "exp": lambda g, node, args, types: _exp(g, args[0], node.type.dtype),
-        "log": _single_node("Log"),
-        "log1p": _log1p,
-        "expm1": _expm1,
-        "sqrt": _single_node("Sqrt"),
-        "sigmoid": _sigmoid,
-        "tanh": _single_node("Tanh"),
-        "trunc": _trunc,
-        "floor": _single_node("Floor"),
-        "ceil": _single_node("Ceil"),
-        "rint": _single_node("Round"),
-        "sin": _single_node("Sin"),
-        "cos": _single_node("Cos"),
-        "pow": _single_node("Pow"),
-        "neg": _single_node("Neg"),
-        "abs": _single_node("Abs"),
-        "sign": _sign,
-        "square": _square,
-        "add": _widen_to_int32("Add"),
-        "sub": _widen_to_int32("Sub"),
-        "mul": _widen_to_int32("Mul"),
-        "div": _single_node("Div"),
-        "mod": _mod,
-        "search_sorted": _search_sorted,
-        "maximum": _widen_to_int32("Max"),
-        "minimum": _widen_to_int32("Min"),
-        "lt": _comparison("Less"),
-        "le": _comparison("LessOrEqual"),
-        "gt": _comparison("Greater"),
-        "ge": _comparison("GreaterOrEqual"),
-        "eq": _comparison("Equal"),
-        "ne": _not_equal,
-        "and": _single_node("And"),
-        "or": _single_node("Or"),
-        "not": _single_node("Not"),
-        "shift_right": _shift_right,
-        "bit_and": _single_node("BitwiseAnd"),
-        "isnan": _single_node("IsNaN"),
-        "where": _where,
-        "cast": lambda g, node, args, types: g.cast(args[0], node.type.dtype),
-        "concat": _concat,
-        "select": _select,
-        "reshape": _reshape,
-        "take": _take,
-        "gather": _gather,
-        "sum": _sum,
-        "max": _extreme("ReduceMax"),
-        "min": _extreme("ReduceMin"),
-        "argmax": _argmax,
-        "softmax": _softmax,
-        "accumulate": accumulate,
-        "matmul": _widen_to_int32("MatMul"),
-        "batch_matmul": _batch_matmul,
-        "tree_ensemble": tree_ensemble,
-    }
-)
+FUNCTIONS: Mapping[str, Emit] = {
+    **{
+        op.lower(): _single_node(op)
+        for op in (
+            *("Log", "Sqrt", "Tanh", "Floor", "Ceil", "Sin", "Cos", "Pow", "Neg", "Abs", "Div"),
+            *("And", "Or", "Not", "IsNaN"),
+        )
+    },
+    "rint": _single_node("Round"),
+    "bit_and": _single_node("BitwiseAnd"),
+    **{op.lower(): _widen_to_int32(op) for op in ("Add", "Sub", "Mul", "MatMul")},
+    "maximum": _widen_to_int32("Max"),
+    "minimum": _widen_to_int32("Min"),
+    "lt": _comparison("Less"),
+    "le": _comparison("LessOrEqual"),
+    "gt": _comparison("Greater"),
+    "ge": _comparison("GreaterOrEqual"),
+    "eq": _comparison("Equal"),
+    "ne": _not_equal,
+    "constant": lambda g, node, args, types: g.constant(node.attrs["value"]),
+    "exp": lambda g, node, args, types: _exp(g, args[0], node.type.dtype),
+    "cast": lambda g, node, args, types: g.cast(args[0], node.type.dtype),
+    "log1p": _log1p,
+    "expm1": _expm1,
+    "sigmoid": _sigmoid,
+    "trunc": _trunc,
+    "sign": _sign,
+    "square": _square,
+    "mod": _mod,
+    "search_sorted": _search_sorted,
+    "shift_right": _shift_right,
+    "where": _where,
+    "concat": _concat,
+    "select": _select,
+    "reshape": _reshape,
+    "take": _take,
+    "gather": _gather,
+    "sum": _sum,
+    "max": _extreme("ReduceMax"),
+    "min": _extreme("ReduceMin"),
+    "argmax": _argmax,
+    "softmax": _softmax,
+    "accumulate": accumulate,
+    "batch_matmul": _batch_matmul,
+    "tree_ensemble": tree_ensemble,
+}
 """Operator -> the emitter of its ONNX form, for values that are not strings."""
-
-FEW = 4
-"""Most columns that Gather selects as fast as GatherElements."""
 
 
 def _fast_take(g: Graph, node: Node, args: Args, types: Types) -> str:
@@ -474,8 +434,7 @@ def _fast_take(g: Graph, node: Node, args: Args, types: Types) -> str:
     plain = table.dtype == "string" or int(np.prod(table.shape[1:], dtype=np.int64)) != 1
     if plain or 0 in (*table.shape, *index.shape[1:]):
         return FUNCTIONS["take"](g, node, args, types)
-    position = args[1] if index.dtype in ("int32", "int64") else g.cast(args[1], "int64")
-    flat = g.add("Reshape", position, g.ints(-1))
+    flat = g.add("Reshape", _index(g, args[1], index.dtype), g.ints(-1))
     taken = g.add("GatherElements", g.add("Reshape", args[0], g.ints(-1)), flat, axis=0)
     return g.add("Reshape", taken, g.ints(-1, *node.type.shape[1:]))
 
@@ -484,7 +443,8 @@ def _fast_select(g: Graph, node: Node, args: Args, types: Types) -> str:
     indices: Array = node.attrs["indices"]
     start, size = int(indices[0]) if indices.size else 0, indices.size
     following = np.array_equal(indices, np.arange(start, start + size))
-    if following or size <= FEW or len(types[0].shape) != 2 or types[0].dtype == "string":
+    # Gather selects up to 4 columns as fast as GatherElements.
+    if following or size <= 4 or len(types[0].shape) != 2 or types[0].dtype == "string":
         return FUNCTIONS["select"](g, node, args, types)
     rows = g.add("Shape", args[0], start=0, end=1)
     shape = g.add("Concat", rows, g.ints(size), axis=0)
@@ -492,7 +452,5 @@ def _fast_select(g: Graph, node: Node, args: Args, types: Types) -> str:
     return g.add("GatherElements", args[0], chosen, axis=1)
 
 
-EMIT: Mapping[str, Emit] = MappingProxyType(
-    {**FUNCTIONS, "take": _fast_take, "select": _fast_select}
-)
+EMIT: Mapping[str, Emit] = {**FUNCTIONS, "take": _fast_take, "select": _fast_select}
 """`FUNCTIONS` with fast lookups, for sessions."""

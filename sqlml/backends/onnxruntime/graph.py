@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,19 +25,17 @@ OPSET = 21
 ML_OPSET = 5
 IR_VERSION = 10
 
-ELEMENT: Mapping[str, int] = MappingProxyType(
-    {
-        "bool": TensorProto.BOOL,
-        "int8": TensorProto.INT8,
-        "int16": TensorProto.INT16,
-        "int32": TensorProto.INT32,
-        "int64": TensorProto.INT64,
-        "float16": TensorProto.FLOAT16,
-        "float32": TensorProto.FLOAT,
-        "float64": TensorProto.DOUBLE,
-        "string": TensorProto.STRING,
-    }
-)
+ELEMENT: Mapping[str, int] = {
+    "bool": TensorProto.BOOL,
+    "int8": TensorProto.INT8,
+    "int16": TensorProto.INT16,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+    "float16": TensorProto.FLOAT16,
+    "float32": TensorProto.FLOAT,
+    "float64": TensorProto.DOUBLE,
+    "string": TensorProto.STRING,
+}
 """Dtype -> its number in ONNX."""
 
 
@@ -63,7 +60,6 @@ class Graph:
         return self._name_of_constant[key]
 
     def scalar(self, value: float, dtype: DType) -> str:
-        """Return a constant of one number, shape (1,)."""
         return self.constant(np.array([value], dtype))
 
     def ints(self, *values: int) -> str:
@@ -71,7 +67,6 @@ class Graph:
         return self.constant(np.array(values, np.int64))
 
     def add(self, op: str, *inputs: str, domain: str = "", name: str = "", **attrs: Any) -> str:
-        """Append a node of one output, and return its value."""
         result = self._new_name("v")
         if name in self._names:  # onnxruntime rejects two nodes of the same name.
             name = f"{name} {result}"
@@ -81,11 +76,9 @@ class Graph:
         return result
 
     def cast(self, x: str, dtype: DType) -> str:
-        """Cast `x` to `dtype`."""
         return self.add("Cast", x, to=ELEMENT[dtype])
 
     def rename(self, x: str, name: str) -> None:
-        """Give value `x` the additional name `name`."""
         self._nodes.append(helper.make_node("Identity", [x], [name]))
 
     def model(
@@ -97,13 +90,7 @@ class Graph:
     ) -> bytes:
         """Return the graph as a serialised ModelProto.
 
-        Args:
-            inputs, outputs: name -> dtype and shape.
-            text: the graph's doc_string.
-            stored: the stored Program to embed, if any.
-
-        Raises:
-            BackendError: the model exceeds 2 GB, the limit of an ONNX file.
+        `text` is the graph's doc_string, and `stored` a stored Program to embed, if any.
         """
         graph = helper.make_graph(
             self._nodes,
@@ -121,8 +108,7 @@ class Graph:
             raise BackendError("this model exceeds 2 GB as ONNX; use another backend or format")
         if stored:
             embed_program(model, stored)
-        content: bytes = model.SerializeToString(deterministic=True)
-        return content
+        return bytes(model.SerializeToString(deterministic=True))
 
     def _store(self, tensor: onnx.TensorProto) -> str:
         tensor.name = self._new_name("c")

@@ -1,13 +1,12 @@
 """`Expression`, a number of a row as SQL, `Bindings`, which name long ones, and `Printing`.
 
-SQL computes an expression each time that it is written. So a value that is read several times is
-bound to a name first. `WITH` does that for queries; inside an expression, a lambda over a list of
-one struct does. In DuckDB, with short function names:
+SQL computes an expression each time that it is written, so a value that is read several times is
+bound to a name first, by a lambda over a list of one struct. In DuckDB, with short function names:
 `list_transform([{'v1': a + b}], lambda row: row.v1 * row.v1)[1]`.
 
 A missing number is NaN and never NULL here, as in a Program. In the engine, NaN equals itself and
-is greater than all numbers, unlike in IEEE 754 and numpy. So an expression that may be NaN is
-marked, and comparisons take account of it.
+is greater than all numbers, unlike in IEEE 754. So an expression that may be NaN is marked, and
+comparisons take account of it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
@@ -63,9 +61,6 @@ def string_literal(text: str, dialect: Dialect = DUCKDB) -> str:
 
     >>> string_literal("it's")
     "'it''s'"
-
-    Raises:
-        BackendError: it contains a NUL character, which SQL text cannot.
     """
     if "\0" in text:
         raise BackendError(
@@ -119,9 +114,9 @@ class Bindings:
 
     They become stages. Each stage is a lambda over the list of one struct from the stage before,
     which also passes on values that are still needed. Nested lambdas would be simpler, but the
-    engine takes exponential time to bind them. `row` is the lambda's parameter. `refused` are the
+    engine takes exponential time to bind them. `row` is the lambda's parameter. `rejected` are the
     conditions under which the model rejects a row, if the SQL itself does not raise errors.
-    `walked`, if given, sums trees outside of the expression.
+    `sum_trees`, if given, sums trees outside of the expression.
     """
 
     row: str = "sqlml"
@@ -131,7 +126,6 @@ class Bindings:
     sum_trees: Walked | None = None
 
     def bind(self, value: Sequence[Expression]) -> Value:
-        """Bind the columns, which have one type, to a name, unless all are cheap."""
         if all(e.cheap for e in value):
             return tuple(value)
         name = self.name(self.dialect.array([e.sql for e in value]))
@@ -141,11 +135,9 @@ class Bindings:
         )
 
     def bind_conditions(self, value: Sequence[Expression]) -> Value:
-        """Bind columns that are conditions."""
         return self.bind(value)
 
     def name(self, sql: str) -> str:
-        """Bind `sql` to a name, and return the name."""
         self.bound.append(sql)
         return self._read(len(self.bound))
 
@@ -164,7 +156,7 @@ class Bindings:
     def _read(self, number: int | str) -> str:
         return self.dialect.member(self.row, f"v{number}")
 
-    def around(self, sql: str) -> str:
+    def wrap(self, sql: str) -> str:
         """Wrap `sql`, which reads bound names, into an expression that defines them."""
         if not self.bound:
             return sql
@@ -176,18 +168,18 @@ class Bindings:
             stage.append(1 + max((stage[j] for j in needed), default=0))
         last = max(stage[:-1])
         stage[-1] = last + 1
-        until = [
-            max((stage[i] for i, r in enumerate(reads) if j in r), default=0)
-            for j in range(len(self.bound))
-        ]
+        bound = range(len(self.bound))
+        until = [max((stage[i] for i, r in enumerate(reads) if j in r), default=0) for j in bound]
         sql_so_far = ""
         for s in range(1, last + 1):
-            new_fields = {j: texts[j] for j in range(len(self.bound)) if stage[j] == s}
-            passed_on = [j for j in range(len(self.bound)) if stage[j] < s < until[j]]
-            fields = {**{j: self._read(j + 1) for j in passed_on}, **new_fields}
+            passed_on = {j: self._read(j + 1) for j in bound if stage[j] < s < until[j]}
+            fields = passed_on | {j: texts[j] for j in bound if stage[j] == s}
             struct = self.dialect.struct({f"v{j + 1}": text for j, text in fields.items()})
-            map_struct = partial(self.dialect.each, sql_so_far, self.row)
-            sql_so_far = map_struct(struct) if sql_so_far else self.dialect.array([struct])
+            sql_so_far = (
+                self.dialect.each(sql_so_far, self.row, struct)
+                if sql_so_far
+                else self.dialect.array([struct])
+            )
         return self.dialect.at(self.dialect.each(sql_so_far, self.row, sql), 1)
 
 
@@ -217,7 +209,6 @@ class Printing:
 
     @property
     def dtype(self) -> str:
-        """The dtype of the result."""
         return self.type.dtype
 
     @property
@@ -227,16 +218,13 @@ class Printing:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the result for one row."""
         return row_shape(self.type)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the values for one row."""
         return tuple(map(row_shape, self.operands))
 
     def bind(self, value: Sequence[Expression]) -> Value:
-        """Bind the value, so that it may be written several times."""
         return self.bindings.bind(value)
 
     def side_by_side(self, bound: bool = False) -> list[Value]:
@@ -263,11 +251,9 @@ class Printing:
         return [tuple(self.values[0][i] for i in line) for line in flat]
 
     def missing(self, e: Expression) -> str:
-        """Return the condition that a number is missing."""
         return "false" if not e.nan else self.dialect.is_missing(e.sql)
 
     def number(self, value: float, dtype: str | None = None) -> str:
-        """Return a number as a literal of `dtype` (default: the node's)."""
         return number_literal(value, dtype or self.dtype, self.dialect)
 
     def constants(self, values: Array, dtype: str | None = None) -> Value:
@@ -276,11 +262,9 @@ class Printing:
 
     @property
     def sql_type(self) -> str:
-        """The SQL type of the result."""
         return self.type_of(self.dtype)
 
     def type_of(self, dtype: str) -> str:
-        """Return the SQL type of a dtype."""
         narrow = dtype == "float32" and not self.dialect.has_float32
         return TYPES["float64" if narrow else dtype]
 
@@ -291,11 +275,9 @@ class Printing:
 
     def total(self, terms: Sequence[str]) -> str:
         """Return the sum of numbers of the node's type from left to right, or 0 without terms."""
-        if not terms:
-            return self.number(0)
-        return self.bindings.total(terms, self.dtype)
+        return self.bindings.total(terms, self.dtype) if terms else self.number(0)
 
-    def refusing(self, e: Expression, whens: Sequence[tuple[str, str]], nan: bool) -> Expression:
+    def reject_when(self, e: Expression, whens: Sequence[tuple[str, str]], nan: bool) -> Expression:
         """Return a number that the model rejects under conditions, each with SQL for its error."""
         if self.dialect.missing_is_null:
             self.bindings.rejected += [condition for condition, _ in whens]
@@ -319,5 +301,8 @@ class Printing:
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect of the SQL."""
         return self.bindings.dialect
+
+
+Printer = Callable[[Printing], Value]
+"""A function that prints a node."""

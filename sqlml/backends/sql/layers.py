@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlml.backends.sql.expression import Bindings, Expression, Value, Walked
 from sqlml.backends.sql.printer import print_columns
@@ -40,10 +40,7 @@ class Layers(Bindings):
 
     def bind(self, value: Sequence[Expression]) -> Value:
         return tuple(
-            e
-            if e.cheap
-            else Expression(self.name(e.sql), cheap=True, nan=e.nan, category=e.category)
-            for e in value
+            e if e.cheap else replace(e, sql=self.name(e.sql), cheap=True, raw=None) for e in value
         )
 
     def bind_conditions(self, value: Sequence[Expression]) -> Value:
@@ -67,7 +64,6 @@ class Layers(Bindings):
         return so_far
 
     def _add_few(self, terms: Sequence[str], dtype: str) -> str:
-        """Return the sum of few terms as one expression."""
         if dtype != "float32":
             return self.dialect.total(terms)
         if len(terms) == 2:
@@ -87,10 +83,9 @@ class Layers(Bindings):
 class PrintedLayers:
     """Queries in their order, the first of which reads the inputs.
 
-    Attributes:
-        layers: for each query, its columns by name: new ones, and those that later queries read.
-        values: for each output its columns, in terms of the last query.
-        refused: the condition under which a row is rejected, in terms of the last query, or "".
+    `layers` has for each query its columns by name: new ones, and those that later queries read.
+    `values` has the columns of each output, and `rejected` the condition under which a row is
+    rejected (or ""), both in terms of the last query.
     """
 
     layers: tuple[Mapping[str, str], ...]
@@ -119,14 +114,9 @@ def print_layers(
 ) -> PrintedLayers:
     """Return outputs of `program` as layers of queries.
 
-    Args:
-        inputs: the columns of each input in the first query, of type DOUBLE or VARCHAR; a missing
-            value is NULL.
-        refused: conditions under which a row is rejected, besides those of the model.
-        walked: sums the trees, if they should not become CASEs.
-
-    Raises:
-        BackendError: an operator cannot be printed.
+    `inputs` has the columns of each input in the first query, of type DOUBLE or VARCHAR; a missing
+    value is NULL. `refused` are conditions under which a row is rejected, besides those of the
+    model. `walked` sums the trees, if they should not become CASEs.
     """
     bindings = Layers(dialect=dialect, sum_trees=walked)
     columns = print_columns(program, [program.outputs[name] for name in outputs], inputs, bindings)
@@ -135,9 +125,8 @@ def print_layers(
     condition = _join_conditions(list(dict.fromkeys([*bindings.rejected, *refused])))
     if condition and len(last) > 1:  # The condition is computed once for all columns.
         condition = bindings.name(f"CASE WHEN {condition} THEN 1 ELSE 0 END") + " = 1"
-    return PrintedLayers(
-        tuple(_arrange_layers(bindings.bound, [*last, condition])), values, condition
-    )
+    layers = _arrange_layers(bindings.bound, [*last, condition])
+    return PrintedLayers(tuple(layers), values, condition)
 
 
 def _join_conditions(conditions: Sequence[str]) -> str:

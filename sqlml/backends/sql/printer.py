@@ -1,34 +1,30 @@
 """`print_sql`: a Program as expressions that the engine computes without sqlml.
 
 Long values that are read several times are bound to names (`expression.py`), so that the text grows
-with the size of the Program and not with the number of paths through it.
-
-`expressions` prints encoders of strings. Categories become codes by a lookup in a constant MAP.
-Measured on DuckDB 2.0 with 256 categories and 300K strings, most of them distinct: MAP 22 ms,
-list_position 55, CASE 65, and a TRY_CAST to an ENUM 1300, because each unknown string creates an
-error text. NULL and unknown values are explicit, because they decide which branch a row takes.
+with the size of the Program and not with the number of paths through it. `print_encoders` looks
+categories up in a constant MAP: with 256 categories and 300K strings in DuckDB 2.0, it took 22 ms,
+list_position 55, CASE 65, and a TRY_CAST to an ENUM 1300 (an error text for each unknown string).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
-from types import MappingProxyType
 
-from sqlml.backends.sql import columns as column_operators
-from sqlml.backends.sql import elementwise
-from sqlml.backends.sql.columns import quoted_value
+from sqlml.backends.sql import column_sql, elementwise_sql
+from sqlml.backends.sql.column_sql import quoted_value
 from sqlml.backends.sql.expression import (
     TYPES,
     Bindings,
     Expression,
+    Printer,
     Printing,
     Value,
     constants,
     string_literal,
 )
-from sqlml.backends.sql.trees import print_tree_columns, print_trees
+from sqlml.backends.sql.tree_sql import print_tree_columns, print_trees
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.program import Attrs, Node, Program
@@ -48,16 +44,10 @@ def print_encoders(
     dialect: Dialect = DUCKDB,
     unknown: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return an expression for each output of `program`.
+    """Return an expression for each output of `program`, operators of `TEXT_PRINTERS` on strings.
 
-    Args:
-        program: operators of `TEXT_PRINTERS` on string inputs.
-        inputs: input name -> SQL expression of type VARCHAR.
-        unknown: output -> the SQL function that returns the code of an unknown text. The code is -1
-            for other outputs.
-
-    Raises:
-        BackendError: an operator has no printer.
+    `inputs` are SQL expressions of type VARCHAR. `unknown` maps outputs to the SQL function that
+    returns the code of an unknown text; for other outputs it is -1.
     """
     functions = {program.outputs[name]: f for name, f in (unknown or {}).items()}
     printed: list[str] = []
@@ -68,9 +58,8 @@ def print_encoders(
         printer = TEXT_PRINTERS.get(node.op)
         if printer is None:
             raise BackendError(f"operator {node.op} is not printed as SQL")
-        printed.append(
-            printer([printed[j] for j in node.inputs], node.attrs, dialect, functions.get(i))
-        )
+        operands = [printed[j] for j in node.inputs]
+        printed.append(printer(operands, node.attrs, dialect, functions.get(i)))
         if len(printed[-1]) > MAX_TEXT:
             raise BackendError(
                 f"encoding {', '.join(inputs)} takes more than {MAX_TEXT} characters of SQL; "
@@ -107,18 +96,14 @@ def _print_isnan(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: s
     return f"CAST({args[0]} IS NULL AS INTEGER)"
 
 
-TEXT_PRINTERS: Mapping[str, Callable[[Sequence[str], Attrs, Dialect, str | None], str]] = (
-    MappingProxyType({"fill": _print_fill, "encode": _print_encode, "isnan": _print_isnan})
-)
+TEXT_PRINTERS = {"fill": _print_fill, "encode": _print_encode, "isnan": _print_isnan}
 
 
-PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
-    {
-        **elementwise.PRINTERS,
-        **column_operators.PRINTERS,
-        "tree_ensemble": print_trees,
-    }
-)
+PRINTERS: Mapping[str, Printer] = {
+    **elementwise_sql.PRINTERS,
+    **column_sql.PRINTERS,
+    "tree_ensemble": print_trees,
+}
 
 
 def explain_unprintable(program: Program) -> str | None:
@@ -136,12 +121,8 @@ def print_sql(
 ) -> str:
     """Return an output of `program` as a SQL expression: a number, or a list if it is wider than 1.
 
-    Args:
-        inputs: a SQL expression for each column of each input, cheap enough to be repeated; numbers
-            may be of any type, and NULL.
-
-    Raises:
-        BackendError: an operator cannot be printed, or the expression would be too long.
+    `inputs` has a SQL expression for each column of each input, cheap enough to be repeated;
+    numbers may be of any type, and NULL. BackendError if an operator cannot be printed.
     """
     used_names = " ".join(c.lower() for columns in inputs.values() for c in columns)
     row = next(name for k in count() if (name := f"sqlml{k or ''}") not in used_names)
@@ -149,7 +130,7 @@ def print_sql(
     node = program.outputs[output]
     value = print_columns(program, [node], inputs, bindings)[node]
     sql = value[0].sql if len(value) == 1 else dialect.array([e.sql for e in value])
-    sql = bindings.around(sql)
+    sql = bindings.wrap(sql)
     if len(sql) > MAX_SQL_CHARACTERS:
         raise BackendError(
             f"the model takes {len(sql):,} characters of SQL; the limit is {MAX_SQL_CHARACTERS:,}"
@@ -163,11 +144,7 @@ def print_columns(
     inputs: Mapping[str, Sequence[str]],
     bindings: Bindings,
 ) -> dict[int, Value]:
-    """Return the columns of the nodes `targets` and of all nodes that they need.
-
-    Raises:
-        BackendError: an operator cannot be printed, or an expression would be too long.
-    """
+    """Return the columns of the nodes `targets` and of all nodes that they need."""
     nodes = program.nodes
     live = program.find_needed(targets)
     readers = Counter(j for i in live for j in nodes[i].inputs)
@@ -177,16 +154,11 @@ def print_columns(
         if node.op == "input":
             value = _print_input(node, inputs[str(node.attrs["name"])], bindings.dialect)
         else:
-            operand_types = tuple(nodes[j].type for j in node.inputs)
-            value = _print_node(
-                node, operand_types, tuple(columns[j] for j in node.inputs), bindings
-            )
+            types = tuple(nodes[j].type for j in node.inputs)
+            value = _print_node(node, types, tuple(columns[j] for j in node.inputs), bindings)
         if readers[i] > 1 and node.type.dtype != "string":
-            value = (
-                bindings.bind_conditions(value)
-                if node.type.dtype == "bool"
-                else bindings.bind(value)
-            )
+            is_condition = node.type.dtype == "bool"
+            value = (bindings.bind_conditions if is_condition else bindings.bind)(value)
         if sum(len(e.sql) for e in value) > MAX_SQL_CHARACTERS:
             raise BackendError("the SQL expression of the model is too long")
         columns[i] = value
@@ -196,7 +168,6 @@ def print_columns(
 def _print_node(
     node: Node, operand_types: tuple[TensorType, ...], values: tuple[Value, ...], bindings: Bindings
 ) -> Value:
-    """Print a node on `values`, which have the types `operand_types`."""
     if node.op == "constant":
         if node.type.dtype not in TYPES:
             raise BackendError(f"a constant {node.type!r} is not printed as SQL")
@@ -217,11 +188,8 @@ def _print_input(node: Node, columns: Sequence[str], dialect: Dialect) -> Value:
     if node.type.dtype not in ("float32", "float64"):
         raise BackendError(f"an input of {node.type.dtype} is not printed as SQL")
     kind = TYPES[node.type.dtype]
-    expressions_ = []
-    for column in columns:
-        raw = f"CAST({column} AS {kind})"
-        expressions_.append(Expression(f"coalesce({raw}, 'nan'::{kind})", cheap=True, raw=raw))
-    return tuple(expressions_)
+    raws = [f"CAST({column} AS {kind})" for column in columns]
+    return tuple(Expression(f"coalesce({raw}, 'nan'::{kind})", cheap=True, raw=raw) for raw in raws)
 
 
 def _print_text(node: Node, values: tuple[Value, ...], dialect: Dialect) -> Value:
@@ -229,10 +197,10 @@ def _print_text(node: Node, values: tuple[Value, ...], dialect: Dialect) -> Valu
     if printer is None:
         raise BackendError(f"operator {node.op} on strings is not printed as SQL")
     (x,) = values
-    expressions_ = []
+    results = []
     for e in x:
         sql = printer([e.sql], node.attrs, dialect, None)
         if node.type.dtype != "string":
             sql = f"CAST({sql} AS {TYPES[node.type.dtype]})"
-        expressions_.append(Expression(sql, nan=False, category=quoted_value(e.sql, dialect)))
-    return tuple(expressions_)
+        results.append(Expression(sql, nan=False, category=quoted_value(e.sql, dialect)))
+    return tuple(results)

@@ -1,12 +1,9 @@
 """`TorchBackend`: run a lowered Program with torch, with its constants on the device.
 
-Operators are called one by one. torch.compile does not pay off on the CPU (torch 2.13, one thread).
-It needs a C++ compiler and 2 to 22 s for a model, and as much again when the number of rows first
-changes. Then 100 trees by PTT ran 1.7 times as fast for one row and 0.9 to 1.0 for 1,000 and 4,000,
-logistic regression 0.6 to 0.8, and a perceptron 0.4 to 1.2. The last digits of all but the trees
-changed, because products and sums are fused. Only chains of many elementwise steps gained (231
-polynomial terms: 4.6), which the native backend should run. On a GPU, strategy `fused` is
-equivalent to a compiled graph.
+Operators are called one by one. torch.compile does not pay off on the CPU (torch 2.13, one thread):
+it needs a C++ compiler and 2 to 22 s for a model, and as much again when the number of rows first
+changes, and most models then ran 0.4 to 1.7 times as fast, with other last digits. On a GPU,
+strategy `fused` is equivalent to a compiled graph.
 """
 
 from __future__ import annotations
@@ -19,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sqlml.backends.base import explain_unsupported, touches_sparse_rows
+from sqlml.backends.base import explain_unsupported, require_support, touches_sparse_rows
 from sqlml.backends.category_lookup import make_encoder
+from sqlml.backends.devices import parse_cuda_number
 from sqlml.backends.native.backend import bind
 from sqlml.backends.row_blocks import Schedule, Step, make_schedule, measure_row_bytes, run_blocks
 from sqlml.backends.torch.functions import FUNCTIONS
-from sqlml.backends.torch.fused import bind as bind_fused
-from sqlml.backends.torch.fused import explain_unavailable
+from sqlml.backends.torch.fused.forest import bind as bind_fused
+from sqlml.backends.torch.fused.forest import explain_unavailable
 from sqlml.backends.torch.gpu_transfers import Overlap, is_lost, is_out_of_memory, lost_device_error
 from sqlml.errors import BackendError
 from sqlml.ir import reference
@@ -34,25 +32,19 @@ from sqlml.types import TEXTUAL, Array
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device called "cpu", "cuda", "cuda:1", ... or "auto" (a GPU if there is one).
-
-    Raises:
-        BackendError: there is no such device.
-    """
+    """Return the device called "cpu", "cuda", "cuda:1", ... or "auto" (a GPU if there is one)."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name == "cpu":
         return torch.device("cpu")
-    kind, _, number = name.partition(":")
-    if kind != "cuda" or (number and not number.isdecimal()):
-        raise BackendError(f"unknown device {name!r}; devices: auto, cpu, cuda, cuda:0, ...")
+    number = parse_cuda_number(name)
     if not torch.cuda.is_available():
         why = "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU only"
         raise BackendError(
             f"device {name!r} is not available: {why}; use device='cpu' or 'auto', or run pip "
             "install 'sqlml[gpu]' on a machine with an NVIDIA driver"
         )
-    if number and int(number) >= torch.cuda.device_count():
+    if number is not None and number >= torch.cuda.device_count():
         raise BackendError(
             f"device {name!r} is not available: torch sees {torch.cuda.device_count()} GPU(s), "
             "numbered from 0"
@@ -130,7 +122,6 @@ class TorchCompiled:
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Score columns on the device, a batch at a time (`Compiled.run`)."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         plan = self._plan(names)
 
@@ -173,23 +164,20 @@ class TorchCompiled:
         node = program.nodes[i]
         if touches_sparse_rows(program, i):
             run = bind(program, i).function
-            if node.type.sparse:
-                return lambda *args: run(*[_to_host(a) for a in args])
-            return lambda *args: self._put(run(*[_to_host(a) for a in args]))
+            put = (lambda rows: rows) if node.type.sparse else self._put
+            return lambda *args: put(run(*[_to_host(a) for a in args]))
         strings = "string" in (node.type.dtype, *(program.nodes[j].type.dtype for j in node.inputs))
         if node.op == "tree_ensemble":
             return bind_fused(node, self._put)
         # Expanded distances must be rounded as in numpy.
         if not strings and node.op not in HOST and not node.attrs.get("expanded", False):
             return FUNCTIONS[node.op](node, self._put)
-        attrs = node.attrs
         if node.op == "encode":
-            encode = make_encoder(attrs["categories"], attrs["missing"])
+            encode = make_encoder(node.attrs["categories"], node.attrs["missing"])
             return lambda x: self._put(encode(_to_host(x)))
         function = reference.FUNCTIONS[node.op]
-        if node.type.dtype == "string":
-            return lambda *args: function([_to_host(a) for a in args], attrs)
-        return lambda *args: self._put(function([_to_host(a) for a in args], attrs))
+        put = (lambda array: array) if node.type.dtype == "string" else self._put
+        return lambda *args: put(function([_to_host(a) for a in args], node.attrs))
 
     def _put(self, array: Array) -> Tensor:
         # torch rejects negative strides, and warns about arrays that are not writable.
@@ -210,7 +198,6 @@ class TorchBackend:
     """A backend of tensor operators; trees are lowered as in Hummingbird, or fused on a GPU."""
 
     def supports(self, program: Program) -> str | None:
-        """Return why it cannot run `program`, or None if it can."""
         host = {n.op for i, n in enumerate(program.nodes) if touches_sparse_rows(program, i)}
         names = set(FUNCTIONS) | HOST | (host & set(reference.FUNCTIONS)) | {"input"}
         reason = explain_unsupported(program, names | {"tree_ensemble"})
@@ -222,13 +209,8 @@ class TorchBackend:
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> TorchCompiled:
-        """Compile a Program for a device, and move its constants there."""
-        reason = self.supports(program)
-        if reason is not None:
-            raise BackendError(
-                f"the torch backend cannot run this model: {reason}; "
-                "it runs programs that were lowered (strategy gemm, tt or ptt)"
-            )
+        hint = "; it runs programs that were lowered (strategy gemm, tt or ptt)"
+        require_support("torch", self.supports(program), hint)
         if device == "auto" and find_device(device).type != "cpu":
             with suppress(BackendError):  # The GPU may be full or out of order.
                 return TorchCompiled(program, "cuda")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,14 @@ from sqlml.ir.operators.distances import distances
 from sqlml.ir.operators.piecewise import split_points
 from sqlml.ir.operators.torch_module import make_runner
 from sqlml.ir.program import Node
-from sqlml.types import Array
+from sqlml.types import FLOATS, INTEGERS, Array
 
 Function = Callable[..., Tensor]
 Put = Callable[[Array], Tensor]
 Bind = Callable[[Node, Put], Function]
 
 
-def _use_as_is(function: Callable[..., Tensor]) -> Bind:
+def _plain(function: Callable[..., Any]) -> Bind:
     return lambda node, put: function
 
 
@@ -54,33 +53,6 @@ def _ndtr(x: Tensor) -> Tensor:
     return 0.5 * twice
 
 
-ELEMENTARY_FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
-    {
-        "floor": _use_as_is(torch.floor),
-        "ceil": _use_as_is(torch.ceil),
-        "rint": _use_as_is(torch.round),
-        "exp2": _compute_in_float64(torch.exp2),
-        "log2": _compute_in_float64(torch.log2),
-        "log10": _compute_in_float64(torch.log10),
-        "cbrt": _compute_in_float64(_cbrt),
-        "sin": _compute_in_float64(torch.sin),
-        "cos": _compute_in_float64(torch.cos),
-        "tan": _compute_in_float64(torch.tan),
-        "arcsin": _compute_in_float64(torch.asin),
-        "arccos": _compute_in_float64(torch.acos),
-        "arctan": _compute_in_float64(torch.atan),
-        "sinh": _compute_in_float64(torch.sinh),
-        "cosh": _compute_in_float64(torch.cosh),
-        "arcsinh": _compute_in_float64(torch.asinh),
-        "arccosh": _compute_in_float64(torch.acosh),
-        "arctanh": _compute_in_float64(torch.atanh),
-        "ndtr": _compute_in_float64(_ndtr),
-        "ndtri": _compute_in_float64(torch.special.ndtri),
-        "pow": _compute_in_float64(torch.pow),
-    }
-)
-
-
 def _columns(node: Node, put: Put, name: str) -> list[Tensor]:
     return [put(part) for part in split_points(node.attrs[name], node.attrs["offsets"])]
 
@@ -102,8 +74,8 @@ def _interpolate(node: Node, put: Put) -> Function:
 
     def interpolate(x: Tensor) -> Tensor:
         result = torch.empty_like(x)
-        for j in range(len(points)):
-            result[:, j] = _interpolate_column(x[:, j].contiguous(), points[j], values[j])
+        for j, column in enumerate(zip(points, values, strict=True)):
+            result[:, j] = _interpolate_column(x[:, j].contiguous(), *column)
         return result
 
     return interpolate
@@ -159,15 +131,6 @@ def _evaluate_basis(t: Tensor, x: Tensor, span: Tensor, degree: int) -> Tensor:
     return torch.stack(h, dim=1)
 
 
-PIECEWISE_FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
-    {
-        "search_sorted": _search_sorted,
-        "interpolate": _interpolate,
-        "bspline": _bspline,
-    }
-)
-
-
 Terms = tuple["slice | Array | None", ...]
 """For each output, the columns of (n, trees * values) that it adds in order, or None."""
 
@@ -181,8 +144,7 @@ def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
     axis, so a single row of data uses `add.accumulate`, which never does.) Measured with 100 trees
     and one thread: 1 row 4 us (241 by additions), 1,000 rows 65 (292), 3,000 rows 205 (437).
     """
-    host_base: Array = node.attrs["base"]
-    target: Array = node.attrs["target"]
+    host_base, target = node.attrs["base"], node.attrs["target"]
     base = put(host_base)
     terms_of = lru_cache(maxsize=1)(lambda values: _find_terms(target, values, host_base.size))
     runs_of = lru_cache(maxsize=1)(lambda values: _find_runs(target, values))
@@ -243,27 +205,9 @@ def _find_terms(target: Array, values: int, outputs: int) -> Terms:
     return tuple(terms)
 
 
-DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
-    {
-        "bool": torch.bool,
-        "int8": torch.int8,
-        "int16": torch.int16,
-        "int32": torch.int32,
-        "int64": torch.int64,
-        "float16": torch.float16,
-        "float32": torch.float32,
-        "float64": torch.float64,
-    }
-)
-
-
-def _plain(function: Callable[..., Any]) -> Bind:
-    return lambda node, put: function
-
-
-def _array(node: Node, name: str) -> Array:
-    value: Array = node.attrs[name]
-    return value
+DTYPES: Mapping[str, torch.dtype] = {
+    name: getattr(torch, name) for name in ("bool", *sorted(FLOATS | INTEGERS))
+}
 
 
 def _sigmoid(x: Tensor) -> Tensor:
@@ -277,7 +221,7 @@ def _sign(x: Tensor) -> Tensor:
 
 
 def _constant(node: Node, put: Put) -> Function:
-    value = put(_array(node, "value"))
+    value = put(node.attrs["value"])
     return lambda: value
 
 
@@ -292,7 +236,7 @@ def _concat(node: Node, put: Put) -> Function:
 
 
 def _select(node: Node, put: Put) -> Function:
-    indices = _array(node, "indices")
+    indices: Array = node.attrs["indices"]
     start, width = int(indices[0]) if indices.size else 0, indices.size
     if np.array_equal(indices, np.arange(start, start + width)):
         return lambda x: x[:, start : start + width]
@@ -310,10 +254,6 @@ def _take(table: Tensor, index: Tensor) -> Tensor:
     wide = index if index.dtype == torch.int32 else index.to(torch.int64)
     flat = torch.index_select(table, 0, wide.reshape(-1))
     return flat.reshape(*index.shape, *table.shape[1:])
-
-
-def _gather(x: Tensor, index: Tensor) -> Tensor:
-    return torch.gather(x, 1, index.to(torch.int64))
 
 
 def _reduction(function: Callable[..., Tensor]) -> Bind:
@@ -342,7 +282,7 @@ def _softmax(node: Node, put: Put) -> Function:
 
 
 def _weighted_median(node: Node, put: Put) -> Function:
-    weights = put(_array(node, "weights"))
+    weights = put(node.attrs["weights"])
 
     def weighted_median(x: Tensor) -> Tensor:
         ordered, order = torch.sort(x, dim=1, stable=True)
@@ -366,22 +306,16 @@ def _rounds_products() -> bool:
     return bool(options.allow_tf32) if precision is None else precision not in ("none", "ieee")
 
 
-NARROW = 16
-"""Most columns of `batch_matmul` with rows as the last axis: 2.5 times as fast at 7, slow at 31."""
-
-
 def _batch_matmul(a: Tensor, b: Tensor) -> Tensor:
-    if a.shape[2] <= NARROW:
+    if a.shape[2] <= 16:  # With rows as the last axis, 7 columns are 2.5 times as fast, 31 slow.
         return torch.bmm(b.transpose(1, 2), a.permute(1, 2, 0)).permute(2, 0, 1)
     return torch.bmm(a.transpose(0, 1), b).transpose(0, 1)
 
 
 def _pairwise(node: Node, put: Put) -> Function:
     attrs = node.attrs
-    points = put(attrs["points"])
-    weights = put(attrs["weights"]) if "weights" in attrs else None
-    inverse = put(attrs["inverse"]) if "inverse" in attrs else None
-    metric, p = attrs["metric"], attrs.get("p", 0.0)
+    metric, p, points = attrs["metric"], attrs.get("p", 0.0), put(attrs["points"])
+    weights, inverse = (put(attrs[k]) if k in attrs else None for k in ("weights", "inverse"))
 
     def pairwise(x: Tensor) -> Tensor:
         result: Tensor = distances(torch, x, points, metric, p, weights, inverse)
@@ -423,75 +357,61 @@ def _require_finite(node: Node, put: Put) -> Function:
     return require_finite
 
 
-def _require(node: Node, put: Put) -> Function:
-    return _check_on_host(node, lambda x, fine: ~fine)
-
-
-def _require_known(node: Node, put: Put) -> Function:
-    return _check_on_host(node, lambda x: x < 0)
-
-
 def _torch_module(node: Node, put: Put) -> Function:
     device = put(np.zeros(1)).device
-    run: Function = make_runner(_array(node, "archive").tobytes(), node.attrs, device)
-    return run
+    return make_runner(node.attrs["archive"].tobytes(), node.attrs, device)
 
 
-FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
-    {
-        "constant": _constant,
-        "exp": _plain(torch.exp),
-        "log": _plain(torch.log),
-        "log1p": _plain(torch.log1p),
-        "expm1": _plain(torch.expm1),
-        "sqrt": _plain(torch.sqrt),
-        "sigmoid": _plain(_sigmoid),
-        "tanh": _plain(torch.tanh),
-        "trunc": _plain(torch.trunc),
-        **ELEMENTARY_FUNCTIONS,
-        **PIECEWISE_FUNCTIONS,
-        "neg": _plain(torch.neg),
-        "abs": _plain(torch.abs),
-        "sign": _plain(_sign),
-        "square": _plain(torch.square),
-        "add": _plain(torch.add),
-        "sub": _plain(torch.sub),
-        "mul": _plain(torch.mul),
-        "div": _plain(torch.true_divide),
-        "maximum": _plain(torch.maximum),
-        "minimum": _plain(torch.minimum),
-        "lt": _plain(torch.lt),
-        "le": _plain(torch.le),
-        "gt": _plain(torch.gt),
-        "ge": _plain(torch.ge),
-        "eq": _plain(torch.eq),
-        "ne": _plain(torch.ne),
-        "and": _plain(torch.logical_and),
-        "or": _plain(torch.logical_or),
-        "not": _plain(torch.logical_not),
-        "shift_right": _plain(torch.bitwise_right_shift),
-        "bit_and": _plain(torch.bitwise_and),
-        "isnan": _plain(torch.isnan),
-        "where": _plain(torch.where),
-        "cast": _cast,
-        "concat": _concat,
-        "select": _select,
-        "reshape": _reshape,
-        "take": _plain(_take),
-        "gather": _plain(_gather),
-        "sum": _sum,
-        "max": _reduction(torch.amax),
-        "min": _reduction(torch.amin),
-        "argmax": _reduction(torch.argmax),
-        "softmax": _softmax,
-        "weighted_median": _weighted_median,
-        "accumulate": bind_accumulate,
-        "matmul": _plain(_matmul),
-        "batch_matmul": _plain(_batch_matmul),
-        "pairwise": _pairwise,
-        "require": _require,
-        "require_finite": _require_finite,
-        "require_known": _require_known,
-        "torch_module": _torch_module,
-    }
-)
+FUNCTIONS: Mapping[str, Bind] = {
+    **{
+        name: _plain(getattr(torch, name))
+        for name in (
+            *("exp", "log", "log1p", "expm1", "sqrt", "tanh", "trunc", "floor", "ceil"),
+            *("neg", "abs", "square", "add", "sub", "mul", "maximum", "minimum"),
+            *("lt", "le", "gt", "ge", "eq", "ne", "isnan", "where"),
+        )
+    },
+    "rint": _plain(torch.round),
+    "sigmoid": _plain(_sigmoid),
+    "sign": _plain(_sign),
+    "div": _plain(torch.true_divide),
+    "and": _plain(torch.logical_and),
+    "or": _plain(torch.logical_or),
+    "not": _plain(torch.logical_not),
+    "shift_right": _plain(torch.bitwise_right_shift),
+    "bit_and": _plain(torch.bitwise_and),
+    **{
+        name: _compute_in_float64(getattr(torch, name))
+        for name in (
+            *("exp2", "log2", "log10", "sin", "cos", "tan", "arcsin", "arccos", "arctan"),
+            *("sinh", "cosh", "arcsinh", "arccosh", "arctanh", "pow"),
+        )
+    },
+    "cbrt": _compute_in_float64(_cbrt),
+    "ndtr": _compute_in_float64(_ndtr),
+    "ndtri": _compute_in_float64(torch.special.ndtri),
+    "constant": _constant,
+    "cast": _cast,
+    "concat": _concat,
+    "select": _select,
+    "reshape": _reshape,
+    "take": _plain(_take),
+    "gather": _plain(lambda x, index: torch.gather(x, 1, index.to(torch.int64))),
+    "sum": _sum,
+    "max": _reduction(torch.amax),
+    "min": _reduction(torch.amin),
+    "argmax": _reduction(torch.argmax),
+    "softmax": _softmax,
+    "weighted_median": _weighted_median,
+    "accumulate": bind_accumulate,
+    "matmul": _plain(_matmul),
+    "batch_matmul": _plain(_batch_matmul),
+    "pairwise": _pairwise,
+    "search_sorted": _search_sorted,
+    "interpolate": _interpolate,
+    "bspline": _bspline,
+    "require": lambda node, put: _check_on_host(node, lambda x, condition: ~condition),
+    "require_finite": _require_finite,
+    "require_known": lambda node, put: _check_on_host(node, lambda x: x < 0),
+    "torch_module": _torch_module,
+}

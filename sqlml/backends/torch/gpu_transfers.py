@@ -8,7 +8,6 @@ computes. Each call has its own streams, because the engine's threads call at th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import Tensor
 from sqlml.backends.row_blocks import allocate_results, collect_columns
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.ir.program import Program
+from sqlml.ir.program import Node, Program
 from sqlml.types import TEXTUAL, Array
 
 _MEMORY = ("out of memory", "ALLOC_FAILED")
@@ -42,7 +41,6 @@ def is_lost(error: BaseException) -> bool:
 
 
 def lost_device_error(error: BaseException, device: torch.device) -> BackendError:
-    """Return the error for a device that failed during a batch."""
     first = str(error).strip().partition("\n")[0]
     return BackendError(
         f"device {str(device)!r} failed while scoring ({first}); no result of this batch was "
@@ -51,7 +49,6 @@ def lost_device_error(error: BaseException, device: torch.device) -> BackendErro
 
 
 def _torch_errors(error: BaseException) -> list[RuntimeError]:
-    """Return the errors of torch among `error` and its cause."""
     return [e for e in (error, error.__cause__) if isinstance(e, RuntimeError)]
 
 
@@ -66,17 +63,14 @@ def run_in_blocks(
     fewest: int,
     load: Callable[[int, int], Loaded],
     start: Callable[[Loaded, int, int], Store],
-    release: Callable[[], None],
+    release: Callable[[], None] = torch.cuda.empty_cache,
 ) -> None:
     """Score rows in blocks of `size`, or fewer if memory is short.
 
     `load(a, b)` sends rows a to b - 1 to the device, `start(loaded, a, b)` computes them. While a
     block is computed, the next one is sent and the results of the previous one return, so both
     must return before their work is done. If either raises torch's OutOfMemoryError, the block is
-    halved and restarted after `release`.
-
-    Raises:
-        BackendError: not even `fewest` rows fit.
+    halved and restarted after `release`; not even `fewest` rows fitting is a BackendError.
     """
     begin = 0
     next_block: Loaded | None = None
@@ -96,7 +90,11 @@ def run_in_blocks(
             if not is_out_of_memory(error):
                 raise
             if size <= fewest:
-                raise BackendError(_describe_lack_of_memory(fewest)) from error
+                raise BackendError(
+                    f"the device has not enough memory for {fewest} rows of this model; free "
+                    "memory on it (other processes show in nvidia-smi), choose strategy='tt', or "
+                    "use device='cpu'"
+                ) from error
             current = next_block = store = None  # The smaller block needs their memory.
             size = max(fewest, size // 2)
         else:
@@ -108,13 +106,6 @@ def run_in_blocks(
         release()
     if previous is not None:
         previous()
-
-
-def _describe_lack_of_memory(fewest: int) -> str:
-    return (
-        f"the device has not enough memory for {fewest} rows of this model; free memory on it "
-        "(other processes show in nvidia-smi), choose strategy='tt', or use device='cpu'"
-    )
 
 
 SHARE = 4
@@ -131,15 +122,7 @@ Compute = Callable[[Values], Mapping[str, Any]]
 """A function from inputs by node, on the device (texts on the host), to outputs by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    values: Values
-    sent: Any
-
-
 class Overlap:
-    """A runner of one Program's batches on one GPU."""
-
     def __init__(self, program: Program, device: torch.device, row_bytes: int) -> None:
         self._program = program
         self._device = device
@@ -152,67 +135,18 @@ class Overlap:
         outputs: Sequence[str],
         compute: Compute,
     ) -> dict[str, Array]:
-        """Score a batch; `needed` maps the names of inputs to their nodes.
-
-        Raises:
-            InputTypeError: an input is missing, or the numbers of rows differ.
-            BackendError: the device failed, or does not have enough memory for the smallest block.
-        """
+        """Score a batch; `needed` maps the names of inputs to their nodes."""
         arrays, rows = collect_columns(inputs, needed)
         results = allocate_results(self._program, outputs, rows)
+        nodes = {i: self._program.nodes[i] for i in needed.values()}
         try:
-            stream: Callable[..., Any] = torch.cuda.Stream  # It has no type in torch.
-            to, work, back = (stream(self._device) for _ in range(3))
-
-            def load(begin: int, end: int) -> _Loaded:
-                part = {name: a[begin:end] for name, a in arrays.items()}
-                values: Values = {}
-                with torch.cuda.stream(to):
-                    for i in needed.values():
-                        node = self._program.nodes[i]
-                        array = reference.convert_input(node, part)
-                        textual = node.type.dtype in TEXTUAL
-                        values[i] = array if textual else self._send(array)
-                    return _Loaded(values, to.record_event())
-
-            def start(loaded: _Loaded, begin: int, end: int) -> Callable[[], None]:
-                with torch.cuda.stream(work), torch.inference_mode(), np.errstate(all="ignore"):
-                    work.wait_event(loaded.sent)
-                    for value in loaded.values.values():
-                        if isinstance(value, Tensor):
-                            value.record_stream(work)
-                    results_on_device = {
-                        name: value.contiguous() if isinstance(value, Tensor) else value
-                        for name, value in compute(loaded.values).items()
-                    }
-                    done = work.record_event()
-                with torch.cuda.stream(back):
-                    back.wait_event(done)
-                    pinned = {
-                        name: _fetch(value, back) for name, value in results_on_device.items()
-                    }
-                    fetched = back.record_event()
-
-                def store() -> None:
-                    fetched.synchronize()
-                    for name, value in pinned.items():
-                        host_array = value.numpy() if isinstance(value, Tensor) else value
-                        results[name][begin:end] = host_array
-
-                return store
-
             if rows:
-                run_in_blocks(
-                    rows,
-                    self._choose_block_rows(rows, needed),
-                    FEWEST_ROWS,
-                    load,
-                    start,
-                    self._release,
-                )
+                size = self._choose_block_rows(rows, needed)
+                batch = _Batch(self._device, nodes, arrays, results, compute)
+                run_in_blocks(rows, size, FEWEST_ROWS, batch.load, batch.start)
             else:
-                for i in needed.values():
-                    reference.convert_input(self._program.nodes[i], arrays)
+                for node in nodes.values():
+                    reference.convert_input(node, arrays)
         except BackendError:
             raise
         except Exception as error:
@@ -233,6 +167,59 @@ class Overlap:
             room -= torch.cuda.memory_allocated(self._device)
         return int(np.clip(min(target_rows, room // SHARE // self._row_bytes), FEWEST_ROWS, None))
 
+
+class _Batch:
+    """The transfers of one batch, on three streams: to the device, work, and back."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        nodes: Mapping[int, Node],
+        arrays: Mapping[str, Array],
+        results: Mapping[str, Array],
+        compute: Compute,
+    ) -> None:
+        stream: Callable[..., Any] = torch.cuda.Stream  # It has no type in torch.
+        self._to, self._work, self._back = (stream(device) for _ in range(3))
+        self._device, self._nodes, self._arrays = device, nodes, arrays
+        self._results, self._compute = results, compute
+
+    def load(self, begin: int, end: int) -> tuple[Values, Any]:
+        """Send rows to the device; return them by node, and the event of their arrival."""
+        part = {name: a[begin:end] for name, a in self._arrays.items()}
+        values: Values = {}
+        with torch.cuda.stream(self._to):
+            for i, node in self._nodes.items():
+                array = reference.convert_input(node, part)
+                values[i] = array if node.type.dtype in TEXTUAL else self._send(array)
+            return values, self._to.record_event()
+
+    def start(self, loaded: tuple[Values, Any], begin: int, end: int) -> Store:
+        """Start the computation of sent rows, and the return of their results."""
+        values, sent = loaded
+        with torch.cuda.stream(self._work), torch.inference_mode(), np.errstate(all="ignore"):
+            self._work.wait_event(sent)
+            for value in values.values():
+                if isinstance(value, Tensor):
+                    value.record_stream(self._work)
+            on_device = {
+                name: value.contiguous() if isinstance(value, Tensor) else value
+                for name, value in self._compute(values).items()
+            }
+            computed = self._work.record_event()
+        with torch.cuda.stream(self._back):
+            self._back.wait_event(computed)
+            pinned = {name: _fetch(value, self._back) for name, value in on_device.items()}
+            fetched = self._back.record_event()
+
+        def store() -> None:
+            fetched.synchronize()
+            for name, value in pinned.items():
+                host_array = value.numpy() if isinstance(value, Tensor) else value
+                self._results[name][begin:end] = host_array
+
+        return store
+
     def _send(self, array: Array) -> Tensor:
         """Start a copy to the device on the current stream, and return it."""
         dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
@@ -242,9 +229,6 @@ class Overlap:
         else:
             np.copyto(pinned.numpy(), array)
         return pinned.to(self._device, non_blocking=True)
-
-    def _release(self) -> None:
-        torch.cuda.empty_cache()
 
 
 def _fetch(value: Any, stream: Any) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from sqlml.errors import UnknownCategoryError
 from sqlml.ir.hashes import city_hash64
 from sqlml.ir.operators.elementwise import find_missing
-from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float
+from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float, require_matrix
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import INTEGERS, Array, TensorType, dtype_of, matrix
@@ -30,22 +29,12 @@ def _fill_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _encode_type(types: Types, attrs: Attrs) -> TensorType:
-    categories = array_attribute(attrs, "categories")
     require(len(types[0].shape) == 2 and types[0].width == 1, "encode takes one column")
-    require(
-        categories.ndim == 1 and dtype_of(categories) == types[0].dtype,
-        f"categories of {categories.dtype} for a column {types[0]!r}",
-    )
+    categories = array_attribute(attrs, "categories", types[0].dtype, (None,))
     if types[0].dtype == "string":
-        require(
-            "\0" not in "".join(map(str, categories)),
-            "a category has a NUL character, which SQL cannot spell",
-        )
-    missing = attrs["missing"]
-    require(
-        isinstance(missing, int) and -1 <= missing <= categories.size,
-        "missing must be a code or -1",
-    )
+        has_nul = "\0" in "".join(map(str, categories))
+        require(not has_nul, "a category has a NUL character, which SQL cannot spell")
+    require(-1 <= attrs["missing"] <= categories.size, "missing must be a code or -1")
     return TensorType("int64", types[0].shape)
 
 
@@ -57,7 +46,7 @@ def _require_known_type(types: Types, attrs: Attrs) -> TensorType:
 def _one_hot_type(types: Types, attrs: Attrs) -> TensorType:
     require(types[0].dtype in INTEGERS and types[0].width == 1, "one_hot takes one column of codes")
     require(attrs["dtype"] != "string", "one_hot makes numbers")
-    require(isinstance(attrs["width"], int) and attrs["width"] >= 0, "width must be an integer")
+    require(attrs["width"] >= 0, "width must not be negative")
     return matrix(attrs["dtype"], attrs["width"])
 
 
@@ -67,10 +56,9 @@ def _as_array(x: Array | TextColumn) -> Array:
 
 def _fill(args: Sequence[Array], attrs: Attrs) -> Array:
     x = _as_array(args[0])
-    is_missing = find_missing(x)
     if "missing" in attrs:
         return np.where(x == attrs["missing"], attrs["value"], x)
-    return np.where(is_missing, np.array(attrs["value"], object), x)
+    return np.where(find_missing(x), np.array(attrs["value"], object), x)
 
 
 def _encode(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -94,13 +82,9 @@ def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
 def unknown_category_error(
     feature: str, step: str, value: str, query: str = ""
 ) -> UnknownCategoryError:
-    """Return the error of `require_known`.
+    """Return the error of estimator `step`, which rejects `value` ("a category" if unknown).
 
-    Args:
-        feature: name of the column.
-        step: the estimator that rejects the value.
-        value: the unknown value, or "a category".
-        query: SQL that finds such values, if `value` does not name one.
+    `query` is SQL that finds such values, if `value` does not name one.
     """
     if step == ONNX_GRAPH:
         message = f"{feature!r} in the ONNX graph looks up an entry outside its table"
@@ -111,12 +95,12 @@ def unknown_category_error(
     else:
         link = " that" if value.startswith("a category") else ", which"
         message = f"column {feature!r} has {value}{link} {step} has never seen"
-    fixes = ["filter such rows"]
     fix = _FIXES.get(EMBEDDING if step.startswith(EMBEDDING) else step)
-    if fix is not None:
-        fixes.append(fix)
+    other_fix = f", or {fix}" if fix else ""
     query_hint = f". To find it: {query}" if query else ""
-    return UnknownCategoryError(f"{message}; {', or '.join(fixes)}{query_hint}", feature, step)
+    return UnknownCategoryError(
+        f"{message}; filter such rows{other_fix}{query_hint}", feature, step
+    )
 
 
 EMBEDDING = "the module's embedding"
@@ -124,32 +108,26 @@ EMBEDDING = "the module's embedding"
 LABEL_BINARIZER = "LabelBinarizer"
 MISSING_INDICATOR = "MissingIndicator"
 ONNX_GRAPH = "the ONNX graph"
-_FIXES: Mapping[str, str] = MappingProxyType(
-    {
-        "OneHotEncoder": "fit the encoder with handle_unknown='ignore'",
-        "OrdinalEncoder": (
-            "fit the encoder with handle_unknown='use_encoded_value', unknown_value=-1"
-        ),
-        "LabelEncoder": "fit it with all labels",
-        "StringIndexerModel": "fit it with handleInvalid='keep'",
-        "OneHotEncoderModel": "fit it with handleInvalid='keep'",
-        "CategoricalNB": "fit it with min_categories=... above the largest code",
-        "XGBoost": (
-            "replace such a value with NULL, which XGBoost takes (in SQL, the option on_unknown = "
-            "'null' does this), or train with it"
-        ),
-        EMBEDDING: "give the column numbers of that range",
-        MISSING_INDICATOR: "fit it with error_on_new=False",
-    }
-)
+_FIXES: Mapping[str, str] = {
+    "OneHotEncoder": "fit the encoder with handle_unknown='ignore'",
+    "OrdinalEncoder": ("fit the encoder with handle_unknown='use_encoded_value', unknown_value=-1"),
+    "LabelEncoder": "fit it with all labels",
+    "StringIndexerModel": "fit it with handleInvalid='keep'",
+    "OneHotEncoderModel": "fit it with handleInvalid='keep'",
+    "CategoricalNB": "fit it with min_categories=... above the largest code",
+    "XGBoost": (
+        "replace such a value with NULL, which XGBoost takes (in SQL, the option on_unknown = "
+        "'null' does this), or train with it"
+    ),
+    EMBEDDING: "give the column numbers of that range",
+    MISSING_INDICATOR: "fit it with error_on_new=False",
+}
 """Step -> a fix other than filtering rows."""
 
 
 def _one_hot(args: Sequence[Array], attrs: Attrs) -> Array:
-    (codes,) = args
-    width: int = attrs["width"]
-    hot: Array = (codes == np.arange(width)).astype(str(attrs["dtype"]))
-    return hot
+    hot: Array = args[0] == np.arange(attrs["width"])
+    return hot.astype(str(attrs["dtype"]))
 
 
 HASHING_OPERATORS: frozenset[str] = frozenset({"encode_hashed", "hash_categories"})
@@ -160,23 +138,17 @@ MAX_EXACT_INTEGER = 1 << 53
 
 
 def _encode_hashed_type(types: Types, attrs: Attrs) -> TensorType:
-    hashes, missing = array_attribute(attrs, "hashes"), attrs["missing"]
+    hashes = array_attribute(attrs, "hashes", "int64", (None,))
     require(types[0].dtype == "string", "encode_hashed takes strings")
     require(len(types[0].shape) == 2 and types[0].width == 1, "encode_hashed takes one column")
-    require(hashes.dtype == np.int64 and hashes.ndim == 1, "hashes must be int64, one axis")
-    require(
-        hashes.size == 0 or (hashes.min() >= 0 and hashes.max() < 1 << 32),
-        "a hash has 32 bits",
-    )
-    require(-1 <= missing <= hashes.size, "missing must be a code or -1")
+    require(((hashes >= 0) & (hashes < 1 << 32)).all(), "a hash has 32 bits")
+    require(-1 <= attrs["missing"] <= hashes.size, "missing must be a code or -1")
     return TensorType("int64", types[0].shape)
 
 
 def _hash_categories_type(types: Types, attrs: Attrs) -> TensorType:
     require(types[0].dtype in ("string", "float64"), "hash_categories takes strings or float64")
-    require(len(types[0].shape) == 2 and types[0].width == 1, "hash_categories takes one column")
-    require(types[0].rowwise, "hash_categories takes rows")
-    return TensorType("float64", types[0].shape)
+    return matrix("float64", require_matrix(types[0], width=1).width)
 
 
 def _encode_hashed(args: Sequence[Any], attrs: Attrs) -> Array:
@@ -216,10 +188,9 @@ def _hash_numbers(x: Array) -> Array:
     """Return the hash of each integer as float64 (n,), with NaN for other numbers."""
     is_integer = (np.abs(x) <= MAX_EXACT_INTEGER) & (np.trunc(x) == x)
     distinct, position = np.unique(x[is_integer].astype(np.int64), return_inverse=True)
+    hashes = np.array([_hash_category(str(n).encode()) for n in distinct.tolist()])
     hashed = np.full(x.shape, np.nan)
-    hashed[is_integer] = np.array([_hash_category(str(n).encode()) for n in distinct.tolist()])[
-        position
-    ]
+    hashed[is_integer] = hashes[position]
     return hashed
 
 
@@ -227,7 +198,6 @@ _LOW = 0xFFFFFFFF
 
 
 def _hash_category(category: bytes) -> float:
-    """Return the lower 32 bits of a hash, as a signed number."""
     low = city_hash64(category) & _LOW
     return float(low - (1 << 32) if low >> 31 else low)
 
@@ -241,8 +211,8 @@ MULTIPLIER * (h + MULTIPLIER * v) with the next value v."""
 class Combination:
     """A table that is looked up by the values of several columns.
 
-    columns: column numbers. keys: int64 (k,), bit patterns of hashes, ascending. values:
-    (k + 1, outputs), the last row for unknown combinations.
+    `columns` are their numbers, `keys` int64 (k,) ascending bit patterns of hashes, and `values`
+    (k + 1, outputs) has a last row for unknown combinations.
     """
 
     columns: Array
@@ -251,15 +221,10 @@ class Combination:
 
 
 def unpack_combinations(attrs: Attrs) -> Iterator[Combination]:
-    """Yield the combinations in the attributes of `look_up_combinations`."""
     columns, keys, values = attrs["columns"], attrs["keys"], attrs["values"]
     first_column = first_key = first_value = 0
-    for column, key, width in zip(
-        attrs["column_ends"].tolist(),
-        attrs["key_ends"].tolist(),
-        attrs["widths"].tolist(),
-        strict=True,
-    ):
+    ends = (attrs[name].tolist() for name in ("column_ends", "key_ends", "widths"))
+    for column, key, width in zip(*ends, strict=True):
         last_value = first_value + (key - first_key + 1) * width
         yield Combination(
             columns[first_column:column],
@@ -270,8 +235,6 @@ def unpack_combinations(attrs: Attrs) -> Iterator[Combination]:
 
 
 def pack_combinations(tables: Sequence[Combination]) -> dict[str, Array]:
-    """Return the attributes of `look_up_combinations`."""
-
     def ends(sizes: Sequence[int]) -> Array:
         return np.cumsum(sizes, dtype=np.int64)
 
@@ -288,45 +251,39 @@ def pack_combinations(tables: Sequence[Combination]) -> dict[str, Array]:
 def hash_combinations(x: Array, columns: Array) -> Array:
     """Return the hash of each row's values in `columns` as a bit pattern, int64 (n,).
 
-    Values that are not finite or not below MOST_WHOLE count as 0; fractions are cut off.
+    Values that are not finite or not below MAX_EXACT_INTEGER count as 0; fractions are cut off.
     """
     multiplier = np.uint64(MULTIPLIER)
     hashed = np.zeros(x.shape[0], np.uint64)
     for column in columns:
         value = x[:, column]
-        integer = (
-            np.where(np.abs(value) < MAX_EXACT_INTEGER, value, 0).astype(np.int64).view(np.uint64)
-        )
+        exact = np.where(np.abs(value) < MAX_EXACT_INTEGER, value, 0)
+        integer = exact.astype(np.int64).view(np.uint64)
         hashed = multiplier * (hashed + multiplier * integer)
     return hashed.view(np.int64)
 
 
 def _look_up_type(types: Types, attrs: Attrs) -> TensorType:
-    x = types[0]
-    require(x.dtype == "float64" and x.rowwise, "look_up_combinations takes float64 rows")
-    require(len(x.shape) == 2, "look_up_combinations takes (n, k)")
-    columns, keys, values = (array_attribute(attrs, name) for name in ("columns", "keys", "values"))
-    ends = [array_attribute(attrs, name) for name in ("column_ends", "key_ends", "widths")]
-    column_ends, key_ends, widths = ends
-    require(all(e.dtype == np.int64 and e.ndim == 1 for e in ends), "ends must be int64, one axis")
-    require(len({e.size for e in ends}) == 1 and widths.size > 0, "as many ends as combinations")
-    require(columns.dtype == np.int32 and columns.ndim == 1, "columns must be int32, one axis")
-    require(keys.dtype == np.int64 and keys.ndim == 1, "keys must be int64, one axis")
-    require(values.ndim == 1, "values must have one axis")
+    x = require_matrix(types[0], "float64")
+    columns = array_attribute(attrs, "columns", "int32", (None,))
+    keys = array_attribute(attrs, "keys", "int64", (None,))
+    values = array_attribute(attrs, "values", shape=(None,))
     require_float(dtype_of(values))
+    widths = array_attribute(attrs, "widths", "int64", (None,))
+    require(widths.size > 0, "look_up_combinations needs a combination")
+    key_ends = array_attribute(attrs, "key_ends", "int64", widths.shape)
+    column_ends = array_attribute(attrs, "column_ends", "int64", widths.shape)
     for end, size in ((column_ends, columns.size), (key_ends, keys.size)):
-        steps = np.diff(end, prepend=0)
-        require(bool((steps >= 0).all()) and end[-1] == size, "ends do not fit columns and keys")
-    require(columns.size == 0 or (columns.min() >= 0 and columns.max() < x.width), "no such column")
-    require(
-        bool((widths > 0).all()) and int(widths.max()) <= values.size, "a width is out of range"
-    )
+        ascends = (np.diff(end, prepend=0) >= 0).all()
+        require(ascends and end[-1] == size, "ends do not fit columns and keys")
+    require(((columns >= 0) & (columns < x.width)).all(), "no such column")
+    require((widths > 0).all() and widths.max() <= values.size, "a width is out of range")
     sizes = (np.diff(key_ends, prepend=0) + 1).astype(object) * widths.astype(object)
     require(int(sizes.sum()) == values.size, "as many values as keys and one more, for each output")
     ascending = np.ones(keys.size, bool)
     ascending[1:] = keys[1:] > keys[:-1]
     ascending[key_ends[key_ends < keys.size]] = True
-    require(bool(ascending.all()), "keys must ascend")
+    require(ascending.all(), "keys must ascend")
     return matrix(dtype_of(values), int(widths.sum()))
 
 
@@ -344,36 +301,26 @@ def _look_up(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op("fill", "model", "injective", _fill_type, _fill, {"value": "str", "missing": "str?"}),
-    Op(
-        "encode",
-        "model",
-        "injective",
-        _encode_type,
-        _encode,
-        {"categories": "array", "missing": "int"},
-    ),
+    Op("fill", "injective", _fill_type, _fill, {"value": "str", "missing": "str?"}),
+    Op("encode", "injective", _encode_type, _encode, {"categories": "array", "missing": "int"}),
     Op(
         "require_known",
-        "model",
         "injective",
         _require_known_type,
         _require_known,
         {"feature": "str", "step": "str"},
     ),
-    Op("one_hot", "model", "injective", _one_hot_type, _one_hot, {"width": "int", "dtype": "str"}),
+    Op("one_hot", "injective", _one_hot_type, _one_hot, {"width": "int", "dtype": "str"}),
     Op(
         "encode_hashed",
-        "model",
         "injective",
         _encode_hashed_type,
         _encode_hashed,
         {"hashes": "array", "missing": "int"},
     ),
-    Op("hash_categories", "model", "injective", _hash_categories_type, _hash_categories),
+    Op("hash_categories", "injective", _hash_categories_type, _hash_categories),
     Op(
         "look_up_combinations",
-        "model",
         "opaque",
         _look_up_type,
         _look_up,

@@ -3,22 +3,20 @@
 `tree_contributions` computes them exactly for a sum of trees. The worth of a set S of players is
 the expected score of a row of which only S is known. At the test of another player, the row goes
 both ways, in the proportion of the training rows that did (Lundberg et al., "Consistent
-individualized feature attribution for tree ensembles", 2018, algorithm 1). With background rows, it
-goes the way of each of them, and the results are averaged. A player is an input of the model: all
-columns computed from it are known or unknown together.
+individualized feature attribution for tree ensembles", 2018, algorithm 1), or as each background
+row does. A player is an input of the model: all columns computed from it are known or unknown
+together.
 
 For one leaf, the worth is a product over the m players on its path: o_k if k is known (1 if the row
 passes all tests of k on the path, else 0), and z_k if not (the product of the shares of rows that
-passed them). So the Shapley value of k is the integral of (o_k - z_k) times the product of
-z_i (1 - t) + o_i t over the other players i, for t from 0 to 1. This is a polynomial of degree
-m - 1, for which the Gauss-Legendre rule with ceil(m / 2) points is exact.
+passed them). So the Shapley value of k is the integral of (o_k - z_k) times the product of z_i (1 -
+t) + o_i t over the other players i, for t from 0 to 1. This is a polynomial of degree m - 1, for
+which the Gauss-Legendre rule with ceil(m / 2) points is exact.
 
-`sampled_contributions` computes them for any Program against background rows. The worth of a set S
-of inputs is the mean score of the row with all other inputs replaced by those of a background row.
-With few inputs, all sets are evaluated. With more, the inputs are put into the row one by one in
-random orders, and the changes of the score are averaged (Castro, Gomez, Tejada, "Polynomial
-calculation of the Shapley value based on sampling", 2009). Each order is followed by its reverse,
-which cancels a part of the error (Mitchell et al., "Sampling permutations for Shapley value
+`sampled_contributions` computes them for any Program against background rows, whose values replace
+unknown inputs. With few inputs, all sets are evaluated; with more, inputs are added in random
+orders (Castro, Gomez, Tejada, "Polynomial calculation of the Shapley value based on sampling",
+2009), each followed by its reverse (Mitchell et al., "Sampling permutations for Shapley value
 estimation", 2022).
 """
 
@@ -33,7 +31,7 @@ import numpy as np
 
 from sqlml.errors import ProgramError
 from sqlml.ir.operators.forests import TREES, goes_left
-from sqlml.ir.operators.op import Op, Types, array_attribute, require
+from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_matrix
 from sqlml.ir.program import Attrs
 from sqlml.ir.trees import Ensemble
 from sqlml.ir.utf8_column import TextColumn
@@ -67,39 +65,39 @@ def sampled_type(types: Types, attrs: Attrs) -> TensorType:
     and the standard errors of the contributions.
     """
     inputs = len(types)
-    program = array_attribute(attrs, "program")
-    require(program.dtype == np.uint8 and program.ndim == 1, "the Program must be bytes")
-    numbers, texts, missing = (
-        array_attribute(attrs, name) for name in ("numbers", "texts", "missing")
-    )
-    require(numbers.dtype == np.float64 and numbers.ndim == 2, "numbers must be float64")
+    for x in types:
+        require_matrix(x, width=1)
+    array_attribute(attrs, "program", "uint8", (None,))
+    numbers = array_attribute(attrs, "numbers", "float64", (None, inputs))
+    array_attribute(attrs, "texts", "string", (numbers.size,))
+    array_attribute(attrs, "missing", "bool", numbers.shape)
     require(0 < numbers.shape[0] <= MAX_BACKGROUND, "background rows are missing, or too many")
-    require(numbers.shape[1] == inputs and missing.shape == numbers.shape, "one of each input")
-    require(texts.shape == (numbers.size,), "one text of each input")
-    require(texts.dtype == object and missing.dtype == bool, "texts must be texts")
-    require(all(t.rowwise and t.shape[1:] == (1,) for t in types), "inputs must be single columns")
-    require(
-        attrs["width"] > 0 and 0 < attrs["orders"] <= MAX_ORDERS, "width or orders out of range"
-    )
+    require(attrs["width"] > 0, "width must be an integer above 0")
+    require(0 < attrs["orders"] <= MAX_ORDERS, f"orders must be 1 to {MAX_ORDERS}")
     require(attrs["seed"] >= 0, "a seed must not be negative")
     return matrix("float64", attrs["width"] * (2 * inputs + 1))
 
 
 def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array:
     """Return the contributions to the output of `run`; `args` has one (n, 1) array per input."""
-    columns = [_Column(x, k, attrs) for k, x in enumerate(args)]
+    players = len(args)
+    columns = {f"x{k}": _Column(x, k, attrs) for k, x in enumerate(args)}
     rows, width = len(args[0]), int(attrs["width"])
-    result = np.empty((rows, width, 2 * len(columns) + 1))
-    names = [f"x{k}" for k in range(len(columns))]
-    step = max(1, _CELLS // (len(columns) * _evaluations_per_row(len(columns), attrs)))
+    result = np.empty((rows, width, 2 * players + 1))
+    # All sets are tried if that costs no more than the sampled orders.
+    tries_all_sets = 2**players <= 2 * attrs["orders"] * (players + 1)
+    estimate = _sum_all_sets if tries_all_sets else _sample_orders
+    evaluations_per_row = 2**players if tries_all_sets else 2 * (players + 1)
+    step = max(1, _CELLS // (players * evaluations_per_row))
 
     def worth(start: int, stop: int, backgrounds: Array, masks: Array) -> Array:
         """Run the Program on rows mixed with background rows; return (masks, rows, width)."""
-        inputs = {
-            name: column.mix(start, stop, backgrounds, masks[:, k])
-            for k, (name, column) in enumerate(zip(names, columns, strict=True))
-        }
-        outputs = run(inputs)
+        outputs = run(
+            {
+                name: column.mix(start, stop, backgrounds, masks[:, k])
+                for k, (name, column) in enumerate(columns.items())
+            }
+        )
         if outputs.size != len(masks) * (stop - start) * width:
             raise ProgramError(
                 f"sampled_contributions: the Program does not return {width} numbers"
@@ -108,13 +106,11 @@ def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array
 
     for start in range(0, rows, step):
         stop = min(rows, start + step)
-        result[start:stop] = _estimate_rows(start, stop, len(columns), attrs, worth)
-    return result.reshape(rows, width * (2 * len(columns) + 1))
+        result[start:stop] = estimate(start, stop, players, attrs, worth)
+    return result.reshape(rows, width * (2 * players + 1))
 
 
 class _Column:
-    """One input of the rows and of the background rows."""
-
     def __init__(self, x: Array, k: int, attrs: Attrs) -> None:
         if isinstance(x, TextColumn) or x.dtype == object:
             self._rows = x.objects() if isinstance(x, TextColumn) else x
@@ -134,22 +130,6 @@ class _Column:
 
 
 Worth = Callable[[int, int, Array, Array], Array]
-
-
-def _tries_all_sets(players: int, attrs: Attrs) -> bool:
-    """Return whether evaluating all sets of players costs no more than the sampled orders."""
-    return bool(2**players <= 2 * attrs["orders"] * (players + 1))
-
-
-def _evaluations_per_row(players: int, attrs: Attrs) -> int:
-    """Return how many rows the Program is run on at a time for each row."""
-    return 2**players if _tries_all_sets(players, attrs) else 2 * (players + 1)
-
-
-def _estimate_rows(start: int, stop: int, players: int, attrs: Attrs, worth: Worth) -> Array:
-    if _tries_all_sets(players, attrs):
-        return _sum_all_sets(start, stop, players, attrs, worth)
-    return _sample_orders(start, stop, players, attrs, worth)
 
 
 def _sum_all_sets(start: int, stop: int, players: int, attrs: Attrs, worth: Worth) -> Array:
@@ -187,11 +167,9 @@ def _sample_orders(start: int, stop: int, players: int, attrs: Attrs, worth: Wor
         added_by_order = []
         for _ in range(orders):
             order = generator.permutation(players)
-            masks = np.zeros((2, players + 1, players), bool)
-            for o, sequence in enumerate((order, order[::-1])):
-                for j, k in enumerate(sequence):
-                    masks[o, j + 1 :, k] = True
-            flat = masks.reshape(-1, players)
+            positions = np.stack([np.argsort(order), np.argsort(order[::-1])])
+            # The set j of an order has its first j players.
+            flat = (positions[:, None] < np.arange(players + 1)[:, None]).reshape(-1, players)
             values = worth(start, stop, np.full(len(flat), b), flat)
             steps = np.diff(values.reshape(2, players + 1, *shape[1:]), axis=1)
             added = np.empty(shape)
@@ -213,29 +191,20 @@ _GAME = ("player", "players", "background")
 
 
 def ensemble_of_attrs(attrs: Attrs) -> Ensemble:
-    """Return the trees of a tree_contributions node."""
     return Ensemble.of({name: value for name, value in attrs.items() if name not in _GAME})
 
 
 def _type(types: Types, attrs: Attrs) -> TensorType:
-    e = ensemble_of_attrs(attrs)
-    e.check(types[0])
-    background = attrs.get("background")
-    require(
-        e.cover is not None or background is not None,
-        "contributions need covers, or background rows",
-    )
-    if background is not None:
-        fits = background.ndim == 2 and 0 < background.shape[0] <= MAX_BACKGROUND
-        require(fits and background.shape[1] == types[0].width, "the background rows do not fit")
-        require(background.dtype == e.threshold.dtype, "the background rows have another dtype")
-    player, players = array_attribute(attrs, "player"), attrs["players"]
+    e, (x,), players = ensemble_of_attrs(attrs), types, attrs["players"]
+    e.check(x)
+    if "background" in attrs:
+        rows = array_attribute(attrs, "background", x.dtype, (None, x.width)).shape[0]
+        require(0 < rows <= MAX_BACKGROUND, "background rows are missing, or too many")
+    else:
+        require(e.cover is not None, "contributions need covers, or background rows")
+    player = array_attribute(attrs, "player", "int32", (x.width,))
     require(players > 0, "contributions need a player")
-    require(
-        player.dtype == np.int32 and player.shape == (types[0].width,),
-        "one player for each column",
-    )
-    require(bool(((player >= 0) & (player < players)).all()), "a column belongs to no player")
+    require(((player >= 0) & (player < players)).all(), "a column belongs to no player")
     return matrix("float64", e.outputs * (players + 1))
 
 
@@ -248,9 +217,9 @@ def quadrature(features: int) -> tuple[Array, Array]:
 def split_shares(e: Ensemble, background: Array | None) -> Array:
     """Return the shares of a node's rows that go to its left and right child, (B, M, 2).
 
-    Without background rows, B = 1 and the shares are those of the training rows; a node that none
-    of them reached has 0.5 and 0.5. With B background rows, each has shares of its own, 1 on one
-    side and 0 on the other (interventional values).
+    Without background rows, B = 1 and the shares are those of the training rows (0.5 each if none
+    reached the node). With B background rows, each has shares of its own, 1 on one side and 0 on
+    the other (interventional values).
     """
     if background is not None:
         nodes = np.arange(e.nodes)
@@ -258,14 +227,11 @@ def split_shares(e: Ensemble, background: Array | None) -> Array:
         return np.stack([left, ~left], axis=2).astype(np.float64)
     assert e.cover is not None and e.leaf_cover is not None
     cover = e.cover.astype(np.float64)
-    sides = []
-    for child in (e.left, e.right):
-        child_cover = np.zeros(child.size)
-        inner = child >= 0
-        child_cover[inner] = cover[child[inner]]
-        child_cover[~inner] = e.leaf_cover[~child[~inner]]
-        sides.append(child_cover)
-    below = np.stack(sides, axis=1) if e.nodes else np.zeros((0, 2))
+    children = np.stack([e.left, e.right], axis=1)
+    inner = children >= 0
+    below = np.empty(children.shape)
+    below[inner] = cover[children[inner]]
+    below[~inner] = e.leaf_cover[~children[~inner]]
     with np.errstate(all="ignore"):
         share = below / cover[:, None]
     return np.where(cover[:, None] > 0, share, 0.5)[None]
@@ -329,7 +295,6 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
 OPERATORS: tuple[Op, ...] = (
     Op(
         "tree_contributions",
-        "model",
         "opaque",
         _type,
         _contributions,

@@ -5,11 +5,10 @@ is allocated. Distances are *reduced*, as trees of neighbours compare them: the 
 euclidean, the p-th power of Minkowski's. `nearest` (neighbours.py) selects among them.
 
 `expanded` distances, |x|^2 - 2 x.y + |y|^2 or cosine, are rounded as scikit-learn's brute searches
-compute them by GEMM. Points that are equally far then differ in their last bits, which decide which
-of them are neighbours, and the distance of a row to its copy need not be 0. So these distances
+compute them, because the last bits of equal distances decide which points are neighbours. They
 reproduce BLAS: products by a chain of fused multiply-adds over the columns, squares by its dot
-product. Rounding differs for a BLAS without fused multiply-add, one that splits more than a few
-hundred columns into blocks, and in the source itself for a single row.
+product. A BLAS without fused multiply-add, one that splits more than a few hundred columns into
+blocks, and the source itself for a single row round differently.
 
 ==============  ==================================================================
 dot             sum x*y
@@ -34,16 +33,15 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float
+from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float, require_matrix
 from sqlml.ir.program import Attrs
-from sqlml.types import Array, TensorType, dtype_of, matrix
+from sqlml.types import Array, TensorType, matrix
 
 SPLIT = 134217729.0
 """2^27 + 1, which splits a float64 into two halves (Dekker, 1971)."""
 
 
 def square_norms(x: Array) -> Array:
-    """Return the squared length of each row, (n,)."""
     return np.asarray(np.vecdot(np.ascontiguousarray(x), np.ascontiguousarray(x)))
 
 
@@ -88,7 +86,6 @@ def scale_to_unit(x: Array) -> Array:
 
 
 def cosine_distances(x: Array, points: Array) -> Array:
-    """Return the cosine distances (n, m) of rows to points (m, k)."""
     return np.clip(1.0 - _products(scale_to_unit(x), scale_to_unit(points)), 0.0, 2.0)
 
 
@@ -102,63 +99,39 @@ EXPANDED = frozenset({"sqeuclidean", "cosine"})
 SQUARES = frozenset({"sqeuclidean", "mahalanobis"})
 """Metrics whose reduced distance is the square of the distance."""
 
-WEIGHTED = frozenset({"sqeuclidean", "minkowski"})
-"""Metrics whose terms may have weights."""
-
 METRIC_ATTRS = {
     "points": "array",
     "metric": "str",
     "p": "float?",
-    "weights": "array?",
-    "inverse": "array?",
+    **dict.fromkeys(("weights", "inverse"), "array?"),
 }
 
 
 def check_metric(types: Types, attrs: Attrs) -> int:
-    """Return the number of points.
-
-    Raises:
-        ProgramError: the attributes do not describe a distance.
-    """
-    x, points, metric = types[0], array_attribute(attrs, "points"), attrs["metric"]
+    """Return the number of points; raise ProgramError if the attributes are no distance."""
+    x, metric = require_matrix(types[0]), attrs["metric"]
     require_float(x.dtype)
-    require(x.rowwise and len(x.shape) == 2 and x.width > 0, "distances need (n, k > 0) values")
-    require(
-        dtype_of(points) == x.dtype and points.ndim == 2 and points.shape[1] == x.width,
-        f"points {points.dtype}{points.shape} for {x!r}",
-    )
+    require(x.width > 0, "distances need a column")
+    points = array_attribute(attrs, "points", x.dtype, (None, x.width))
     require(metric in METRICS, f"unknown metric {metric!r}")
     require(("p" in attrs) == (metric == "minkowski"), "only minkowski has a p")
     if "p" in attrs:
         require(math.isfinite(attrs["p"]) and attrs["p"] > 0, "p must be positive and finite")
     require(("inverse" in attrs) == (metric == "mahalanobis"), "only mahalanobis has an inverse")
     if "inverse" in attrs:
-        inverse = array_attribute(attrs, "inverse")
-        require(
-            dtype_of(inverse) == x.dtype and inverse.shape == (x.width, x.width),
-            "the inverse must be (columns, columns) of the columns' dtype",
-        )
+        array_attribute(attrs, "inverse", x.dtype, (x.width, x.width))
     if "weights" in attrs:
-        weights = array_attribute(attrs, "weights")
-        require(metric in WEIGHTED, f"{metric} has no weights")
-        require(
-            dtype_of(weights) == x.dtype and weights.shape == (x.width,),
-            "weights must be (columns,) of the columns' dtype",
-        )
+        require(metric in ("sqeuclidean", "minkowski"), f"{metric} has no weights")
+        array_attribute(attrs, "weights", x.dtype, (x.width,))
     return int(points.shape[0])
 
 
 def distances(
     xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any, inverse: Any = None
 ) -> Any:
-    """Compute `pairwise` on arrays of `xp`, which is numpy or a library with the same functions.
+    """Return `pairwise` of x (n, k) and points (m, k), arrays of `xp`: numpy or a library like it.
 
-    Args:
-        x: (n, k).
-        points: (m, k).
-        p: the power of minkowski; other metrics ignore it.
-        weights: (k,) or None.
-        inverse: (k, k), for mahalanobis.
+    `p` is the power of minkowski, `weights` are (k,) or None, and `inverse` is (k, k).
     """
     if metric == "mahalanobis":
         return _sum_mahalanobis(x, points, inverse)
@@ -227,15 +200,8 @@ def _scale_to_unit(xp: Any, x: Any) -> Any:
 
 def reduced_distances(x: Array, attrs: Attrs) -> Array:
     """Return the reduced distances (n, m) of rows `x` under the metric in `attrs`."""
-    result: Array = distances(
-        np,
-        x,
-        attrs["points"],
-        attrs["metric"],
-        attrs.get("p", 0.0),
-        attrs.get("weights"),
-        attrs.get("inverse"),
-    )
+    metric, p, weights = attrs["metric"], attrs.get("p", 0.0), attrs.get("weights")
+    result: Array = distances(np, x, attrs["points"], metric, p, weights, attrs.get("inverse"))
     return result.astype(x.dtype, copy=False)
 
 
@@ -250,30 +216,18 @@ def rounded_like_source(x: Array, attrs: Attrs) -> Array:
 def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:
     points = check_metric(types, attrs)
     if attrs.get("expanded", False):
-        plain = attrs["metric"] in EXPANDED and "weights" not in attrs
         require(
-            plain and types[0].dtype == "float64",
+            attrs["metric"] in EXPANDED and "weights" not in attrs and types[0].dtype == "float64",
             "only euclidean and cosine distances in float64, without weights, are expanded",
         )
     return matrix(types[0].dtype, points)
 
 
 def _pairwise(args: Sequence[Array], attrs: Attrs) -> Array:
-    (x,) = args
-    return (
-        rounded_like_source(x, attrs)
-        if attrs.get("expanded", False)
-        else reduced_distances(x, attrs)
-    )
+    distances_to_points = rounded_like_source if attrs.get("expanded") else reduced_distances
+    return distances_to_points(args[0], attrs)
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op(
-        "pairwise",
-        "both",
-        "complex",
-        _pairwise_type,
-        _pairwise,
-        {**METRIC_ATTRS, "expanded": "bool?"},
-    ),
+    Op("pairwise", "complex", _pairwise_type, _pairwise, {**METRIC_ATTRS, "expanded": "bool?"}),
 )

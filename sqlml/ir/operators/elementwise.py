@@ -8,99 +8,59 @@ distribution", Applied Statistics 37 (1988), with a relative error below 1e-15.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.polynomial.polynomial import polyval
 
+from sqlml.errors import ProgramError
 from sqlml.ir.operators.op import (
     Function,
     Op,
+    Rule,
     Types,
     broadcast_shape,
     ignore_attributes,
     require,
-    require_float,
-    require_numeric,
     require_same_dtype,
 )
 from sqlml.ir.program import Attrs
-from sqlml.types import FLOATS, INTEGERS, Array, TensorType
+from sqlml.types import DTYPES, FLOATS, INTEGERS, TEXTUAL, Array, DType, TensorType
 
 _erfc = np.frompyfunc(math.erfc, 1, 1)
 
+# fmt: off
 _MIDDLE = (
-    (
-        3.3871328727963666080,
-        1.3314166789178437745e2,
-        1.9715909503065514427e3,
-        1.3731693765509461125e4,
-        4.5921953931549871457e4,
-        6.7265770927008700853e4,
-        3.3430575583588128105e4,
-        2.5090809287301226727e3,
-    ),
-    (
-        1.0,
-        4.2313330701600911252e1,
-        6.8718700749205790830e2,
-        5.3941960214247511077e3,
-        2.1213794301586595867e4,
-        3.9307895800092710610e4,
-        2.8729085735721942674e4,
-        5.2264952788528545610e3,
-    ),
+    (3.3871328727963666080, 1.3314166789178437745e2, 1.9715909503065514427e3,
+     1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
+     3.3430575583588128105e4, 2.5090809287301226727e3),
+    (1.0, 4.2313330701600911252e1, 6.8718700749205790830e2,
+     5.3941960214247511077e3, 2.1213794301586595867e4, 3.9307895800092710610e4,
+     2.8729085735721942674e4, 5.2264952788528545610e3),
 )
 """Coefficients of the numerator and the denominator for |p - 0.5| <= 0.425, lowest power first."""
 
 _OUTER = (
-    (
-        1.42343711074968357734,
-        4.63033784615654529590,
-        5.76949722146069140550,
-        3.64784832476320460504,
-        1.27045825245236838258,
-        2.41780725177450611770e-1,
-        2.27238449892691845833e-2,
-        7.74545014278341407640e-4,
-    ),
-    (
-        1.0,
-        2.05319162663775882187,
-        1.67638483018380384940,
-        6.89767334985100004550e-1,
-        1.48103976427480074590e-1,
-        1.51986665636164571966e-2,
-        5.47593808499534494600e-4,
-        1.05075007164441684324e-9,
-    ),
+    (1.42343711074968357734, 4.63033784615654529590, 5.76949722146069140550,
+     3.64784832476320460504, 1.27045825245236838258, 2.41780725177450611770e-1,
+     2.27238449892691845833e-2, 7.74545014278341407640e-4),
+    (1.0, 2.05319162663775882187, 1.67638483018380384940,
+     6.89767334985100004550e-1, 1.48103976427480074590e-1, 1.51986665636164571966e-2,
+     5.47593808499534494600e-4, 1.05075007164441684324e-9),
 )
 """Coefficients for sqrt(-log(tail)) <= 5."""
 
 _TAIL = (
-    (
-        6.65790464350110377720,
-        5.46378491116411436990,
-        1.78482653991729133580,
-        2.96560571828504891230e-1,
-        2.65321895265761230930e-2,
-        1.24266094738807843860e-3,
-        2.71155556874348757815e-5,
-        2.01033439929228813265e-7,
-    ),
-    (
-        1.0,
-        5.99832206555887937690e-1,
-        1.36929880922735805310e-1,
-        1.48753612908506148525e-2,
-        7.86869131145613259100e-4,
-        1.84631831751005468180e-5,
-        1.42151175831644588870e-7,
-        2.04426310338993978564e-15,
-    ),
+    (6.65790464350110377720, 5.46378491116411436990, 1.78482653991729133580,
+     2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+     2.71155556874348757815e-5, 2.01033439929228813265e-7),
+    (1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1,
+     1.48753612908506148525e-2, 7.86869131145613259100e-4, 1.84631831751005468180e-5,
+     1.42151175831644588870e-7, 2.04426310338993978564e-15),
 )
 """Coefficients beyond that."""
+# fmt: on
 
 
 def ndtr(x: Array) -> Array:
@@ -132,16 +92,10 @@ def ndtri(p: Array) -> Array:
     return np.where((wide < 0) | (wide > 1), np.nan, x).astype(p.dtype)
 
 
-def _ratio(coefficients_: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
-    numerator, denominator = (_polynomial(coefficients, x) for coefficients in coefficients_)
-    return numerator / denominator
-
-
-def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
-    value = np.full(x.shape, coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
-        value = value * x + coefficient
-    return value
+def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
+    numerator, denominator = (polyval(x, coefficients) for coefficients in polynomials)
+    ratio: Array = numerator / denominator
+    return ratio
 
 
 ROUNDING = ("trunc", "floor", "ceil", "rint")
@@ -162,38 +116,16 @@ BITWISE = ("shift_right", "bit_and")
 DIVISION = ("div", "pow", "mod")
 
 
-def _arithmetic_type(types: Types, attrs: Attrs) -> TensorType:
-    return TensorType(require_numeric(require_same_dtype(types)), broadcast_shape(types))
+def _elementwise_rule(dtypes: Collection[str], result: DType | None = None) -> Rule:
+    """Return the rule of an operator on inputs of one of `dtypes`, with a result of that dtype."""
 
+    def rule(types: Types, attrs: Attrs) -> TensorType:
+        dtype = require_same_dtype(types)
+        if dtype not in dtypes:
+            raise ProgramError(f"{dtype} is not one of {', '.join(sorted(dtypes))}")
+        return TensorType(result or dtype, broadcast_shape(types))
 
-def _division_type(types: Types, attrs: Attrs) -> TensorType:
-    require_float(types[0].dtype)
-    return _arithmetic_type(types, attrs)
-
-
-def _comparison_type(types: Types, attrs: Attrs) -> TensorType:
-    require(require_same_dtype(types) != "string", "only encode compares strings")
-    return TensorType("bool", broadcast_shape(types))
-
-
-def _logical_type(types: Types, attrs: Attrs) -> TensorType:
-    require(require_same_dtype(types) == "bool", "logical operators take bool")
-    return TensorType("bool", broadcast_shape(types))
-
-
-def _bitwise_type(types: Types, attrs: Attrs) -> TensorType:
-    require(require_same_dtype(types) in INTEGERS, "bit operators take integers")
-    return TensorType(types[0].dtype, broadcast_shape(types))
-
-
-def _float_unary_type(types: Types, attrs: Attrs) -> TensorType:
-    require_float(types[0].dtype)
-    return types[0]
-
-
-def _numeric_unary_type(types: Types, attrs: Attrs) -> TensorType:
-    require_numeric(types[0].dtype)
-    return types[0]
+    return rule
 
 
 def _isnan_type(types: Types, attrs: Attrs) -> TensorType:
@@ -258,68 +190,63 @@ def is_missing(value: object) -> bool:
     return value is None or value != value or not isinstance(value, str)
 
 
-UFUNCS: Mapping[str, np.ufunc] = MappingProxyType(
-    {
-        **{
-            name: getattr(np, name)
-            for name in (
-                *("log", "log1p", "expm1", "sqrt", "tanh", *ROUNDING),
-                *("abs", "sign", "square", "maximum", "minimum"),
-            )
-        },
-        "neg": np.negative,
-        "add": np.add,
-        "sub": np.subtract,
-        "mul": np.multiply,
-        "div": np.divide,
-        "mod": np.mod,  # It has the sign of the divisor, as in Python.
-        "lt": np.less,
-        "le": np.less_equal,
-        "gt": np.greater,
-        "ge": np.greater_equal,
-        "eq": np.equal,
-        "ne": np.not_equal,
-        "and": np.logical_and,
-        "or": np.logical_or,
-        "not": np.logical_not,
-        "shift_right": np.right_shift,
-        "bit_and": np.bitwise_and,
-    }
-)
+UFUNCS: Mapping[str, np.ufunc] = {
+    **{
+        name: getattr(np, name)
+        for name in (
+            *("log", "log1p", "expm1", "sqrt", "tanh", *ROUNDING),
+            *("abs", "sign", "square", "maximum", "minimum"),
+        )
+    },
+    "neg": np.negative,
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "mod": np.mod,  # It has the sign of the divisor, as in Python.
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "not": np.logical_not,
+    "shift_right": np.right_shift,
+    "bit_and": np.bitwise_and,
+}
 """Operators that are one ufunc for all inputs."""
 
-_FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        **{name: ignore_attributes(ufunc) for name, ufunc in UFUNCS.items()},
-        **{name: _compute_in_float64(getattr(np, name)) for name in WIDE},
-        "exp": ignore_attributes(exp),
-        "sigmoid": _sigmoid,
-        "ndtr": ignore_attributes(ndtr),
-        "ndtri": ignore_attributes(ndtri),
-        "pow": _compute_in_float64(np.power),
-    }
-)
+_FUNCTIONS: Mapping[str, Function] = {
+    **{name: ignore_attributes(ufunc) for name, ufunc in UFUNCS.items()},
+    **{name: _compute_in_float64(getattr(np, name)) for name in WIDE},
+    "exp": ignore_attributes(exp),
+    "sigmoid": _sigmoid,
+    "ndtr": ignore_attributes(ndtr),
+    "ndtri": ignore_attributes(ndtri),
+    "pow": _compute_in_float64(np.power),
+}
 
 OPERATORS: tuple[Op, ...] = (
     *(
-        Op(name, "both", "injective", rule, _FUNCTIONS[name], arity=(inputs, inputs))
-        for names, rule, inputs in (
-            (UNARY_FLOAT, _float_unary_type, 1),
-            (UNARY_NUMERIC, _numeric_unary_type, 1),
-            (ARITHMETIC, _arithmetic_type, 2),
-            (DIVISION, _division_type, 2),
-            (COMPARISON, _comparison_type, 2),
-            (LOGICAL, _logical_type, 2),
-            (BITWISE, _bitwise_type, 2),
-            (("not",), _logical_type, 1),
+        Op(name, "injective", rule, _FUNCTIONS[name], arity=(inputs, inputs))
+        for names, inputs, rule in (
+            (UNARY_FLOAT, 1, _elementwise_rule(FLOATS)),
+            (UNARY_NUMERIC, 1, _elementwise_rule(FLOATS | INTEGERS)),
+            (ARITHMETIC, 2, _elementwise_rule(FLOATS | INTEGERS)),
+            (DIVISION, 2, _elementwise_rule(FLOATS)),
+            (COMPARISON, 2, _elementwise_rule(DTYPES - TEXTUAL, "bool")),
+            (LOGICAL, 2, _elementwise_rule({"bool"})),
+            (BITWISE, 2, _elementwise_rule(INTEGERS)),
+            (("not",), 1, _elementwise_rule({"bool"})),
         )
         for name in names
     ),
-    Op("isnan", "both", "injective", _isnan_type, ignore_attributes(find_missing)),
-    Op("where", "both", "injective", _where_type, ignore_attributes(np.where), arity=(3, 3)),
+    Op("isnan", "injective", _isnan_type, ignore_attributes(find_missing)),
+    Op("where", "injective", _where_type, ignore_attributes(np.where), arity=(3, 3)),
     Op(
         "cast",
-        "both",
         "injective",
         _cast_type,
         lambda args, attrs: args[0].astype(str(attrs["dtype"])),

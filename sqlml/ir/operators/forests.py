@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float
+from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float, require_matrix
 from sqlml.ir.program import Attrs
 from sqlml.ir.trees import STATISTICS, Ensemble
-from sqlml.types import Array, TensorType, dtype_of, matrix
+from sqlml.types import Array, DType, TensorType, dtype_of, matrix
 
 TREES = {
     **dict.fromkeys(("roots", "feature", "threshold", "left", "right", "default_left"), "array"),
@@ -27,52 +27,35 @@ def _tree_ensemble_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _accumulate_type(types: Types, attrs: Attrs) -> TensorType:
-    base, target = array_attribute(attrs, "base"), array_attribute(attrs, "target")
-    x = types[0]
-    require_float(x.dtype)
+    (x,) = types
     require(x.rowwise and len(x.shape) == 3, "accumulate takes (n, trees, values)")
-    require(base.ndim == 1 and dtype_of(base) == x.dtype, "base must have the values' dtype")
-    require(target.shape == (x.shape[1],) and target.dtype == np.int32, "one target a tree")
-    require(
-        target.size == 0 or (target.min() >= 0 and int(target.max()) + x.shape[2] <= base.size),
-        "a target reaches outside base",
-    )
-    return matrix(x.dtype, base.size)
+    return _sum_type(require_float(x.dtype), attrs, x.shape[1], x.shape[2])
+
+
+def _sum_type(dtype: DType, attrs: Attrs, trees: int, values: int) -> TensorType:
+    """Return the type of sums of trees with `values` per leaf, from `base`, into `target`."""
+    base = array_attribute(attrs, "base", dtype, (None,))
+    target = array_attribute(attrs, "target", "int32", (trees,))
+    fits = target.size == 0 or (target.min() >= 0 and int(target.max()) + values <= base.size)
+    require(fits, "a target reaches outside base")
+    return matrix(dtype, base.size)
 
 
 def _linear_leaves_type(types: Types, attrs: Attrs) -> TensorType:
     leaves, x = types
-    dtype = require_float(x.dtype)
-    require(leaves.dtype == "int64" and leaves.rowwise, "linear_leaves takes numbers of leaves")
-    require(
-        len(leaves.shape) == 2 and len(x.shape) == 2 and x.rowwise, "linear_leaves takes (n, k)"
-    )
-    value, const, begin = (array_attribute(attrs, name) for name in ("value", "const", "begin"))
-    feature, weights = array_attribute(attrs, "feature"), array_attribute(attrs, "weights")
-    base, target = array_attribute(attrs, "base"), array_attribute(attrs, "target")
-    floats = (value, const, weights, base)
-    require(all(a.ndim == 1 and dtype_of(a) == dtype for a in floats), f"arrays must be {dtype}")
-    require(value.size > 0 and const.size == value.size, "one value and one constant a leaf")
-    require(
-        begin.dtype == np.int32 and begin.shape == (value.size + 1,) and feature.ndim == 1,
-        "begin must be int32, one more than there are leaves",
-    )
-    require(
-        bool(begin[0] == 0 and begin[-1] == feature.size and (np.diff(begin) >= 0).all())
-        and weights.size == feature.size,
-        "begin does not fit the weights",
-    )
-    require(
-        feature.dtype == np.int32
-        and (feature.size == 0 or (feature.min() >= 0 and feature.max() < x.width)),
-        f"a feature reaches outside {x!r}",
-    )
-    require(target.shape == (leaves.width,) and target.dtype == np.int32, "one target a tree")
-    require(
-        target.size == 0 or (target.min() >= 0 and target.max() < base.size),
-        "a target reaches outside base",
-    )
-    return matrix(dtype, base.size)
+    require_matrix(leaves, "int64")
+    dtype = require_float(require_matrix(x).dtype)
+    value = array_attribute(attrs, "value", dtype, (None,))
+    array_attribute(attrs, "const", dtype, value.shape)
+    begin = array_attribute(attrs, "begin", "int32", (value.size + 1,))
+    feature = array_attribute(attrs, "feature", "int32", (None,))
+    array_attribute(attrs, "weights", dtype, feature.shape)
+    require(value.size > 0, "linear_leaves needs a leaf")
+    fits = begin[0] == 0 and begin[-1] == feature.size and (np.diff(begin) >= 0).all()
+    require(fits, "begin does not fit the weights")
+    is_column = feature.size == 0 or (feature.min() >= 0 and feature.max() < x.width)
+    require(is_column, f"a feature reaches outside {x!r}")
+    return _sum_type(dtype, attrs, leaves.width, 1)
 
 
 def find_exit_leaves(e: Ensemble, x: Array) -> Array:
@@ -113,21 +96,19 @@ def _is_member(e: Ensemble, node: Array, value: Array) -> Array:
 def _tree_ensemble(args: Sequence[Array], attrs: Attrs) -> Array:
     e = Ensemble.of(attrs)
     leaves = find_exit_leaves(e, args[0])
-    out = np.repeat(e.base[None, :], args[0].shape[0], axis=0)
-    values = e.leaf_values.shape[1]
-    for t in range(e.trees):
-        start = int(e.target[t])
-        out[:, start : start + values] += e.leaf_values[leaves[:, t]]
-    return out
+    return _add_trees((e.leaf_values[leaf] for leaf in leaves.T), args[0].shape[0], attrs)
 
 
 def _accumulate(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
-    base: Array = attrs["base"]
-    target: Array = attrs["target"]
-    out = np.repeat(base[None, :], x.shape[0], axis=0)
-    for t in range(x.shape[1]):
-        out[:, target[t] : target[t] + x.shape[2]] += x[:, t]
+    return _add_trees(np.moveaxis(x, 1, 0), x.shape[0], attrs)
+
+
+def _add_trees(values_of_trees: Iterable[Array], rows: int, attrs: Attrs) -> Array:
+    """Add values (n, V) tree by tree to the columns of `base` from the tree's target on."""
+    out: Array = np.repeat(attrs["base"][None, :], rows, axis=0)
+    for values, start in zip(values_of_trees, attrs["target"].tolist(), strict=True):
+        out[:, start : start + values.shape[1]] += values
     return out
 
 
@@ -154,24 +135,18 @@ def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
     return _accumulate([out[:, :, None]], attrs)
 
 
-_LINEAR_LEAVES = dict.fromkeys(
-    ("value", "const", "begin", "feature", "weights", "base", "target"), "array"
-)
-
 OPERATORS: tuple[Op, ...] = (
-    Op("tree_ensemble", "model", "opaque", _tree_ensemble_type, _tree_ensemble, TREES),
+    Op("tree_ensemble", "opaque", _tree_ensemble_type, _tree_ensemble, TREES),
     Op(
         "linear_leaves",
-        "model",
         "opaque",
         _linear_leaves_type,
         _linear_leaves,
-        _LINEAR_LEAVES,
+        dict.fromkeys(("value", "const", "begin", "feature", "weights", "base", "target"), "array"),
         arity=(2, 2),
     ),
     Op(
         "accumulate",
-        "tensor",
         "reduction",
         _accumulate_type,
         _accumulate,

@@ -13,44 +13,32 @@ from typing import Literal
 import numpy as np
 
 from sqlml.errors import MissingValueError
-from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float
+from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float, require_matrix
 from sqlml.ir.program import Attrs
-from sqlml.types import Array, TensorType, dtype_of
+from sqlml.types import Array, TensorType
 
 
 def _require_finite_type(types: Types, attrs: Attrs) -> TensorType:
-    require_float(types[0].dtype)
-    features = attrs["features"]
-    require(
-        isinstance(features, tuple) and len(features) == types[0].width,
-        "require_finite must name each column",
-    )
+    (x,) = types
+    require_float(x.dtype)
+    require(len(attrs["features"]) == x.width, "require_finite must name each column")
     for bound in ("low", "high"):
         if bound in attrs:
-            value = array_attribute(attrs, bound)
-            require(
-                dtype_of(value) == types[0].dtype and value.shape == (types[0].width,),
-                f"{bound} must be (columns,) of the columns' dtype",
-            )
+            value = array_attribute(attrs, bound, x.dtype, (x.width,))
             require(not np.isnan(value).any(), f"{bound} must not be NaN")
-    return types[0]
+    return x
 
 
 def _impute_type(types: Types, attrs: Attrs) -> TensorType:
-    fill = array_attribute(attrs, "fill")
-    require(
-        dtype_of(fill) == require_float(types[0].dtype), "fill must have the dtype of the columns"
-    )
-    require(fill.shape == (types[0].width,), "one fill a column")
+    array_attribute(attrs, "fill", require_float(types[0].dtype), (types[0].width,))
     return types[0]
 
 
 def _require_type(types: Types, attrs: Attrs) -> TensorType:
     x, condition = types
-    is_test = condition.rowwise and condition.dtype == "bool" and condition.shape[1:] == (1,)
-    require(is_test, "the condition of require must be one bool per row")
+    require_matrix(condition, "bool", 1)
     require(x.rowwise, "require returns rows")
-    require(bool(attrs["message"]), "require needs a message")
+    require(attrs["message"], "require needs a message")
     return x
 
 
@@ -64,15 +52,21 @@ def _require(args: Sequence[Array], attrs: Attrs) -> Array:
 
 def _require_finite(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
-    bad = np.isinf(x) if attrs["allow_nan"] else ~np.isfinite(x)
-    if "low" in attrs:
-        bad |= x < attrs["low"]
-    if "high" in attrs:
-        bad |= x > attrs["high"]
-    if bad.any():
-        row, col = np.argwhere(bad)[0]
+    is_bad = find_out_of_bounds(x, attrs)
+    if is_bad.any():
+        row, col = np.argwhere(is_bad)[0]
         raise not_finite_error(attrs["features"][col], attrs["step"], bool(np.isnan(x[row, col])))
     return x
+
+
+def find_out_of_bounds(x: Array, attrs: Attrs) -> Array:
+    """Return a bool array of the numbers that a require_finite with these attributes rejects."""
+    is_bad = np.isinf(x) if attrs["allow_nan"] else ~np.isfinite(x)
+    if "low" in attrs:
+        is_bad |= x < attrs["low"]
+    if "high" in attrs:
+        is_bad |= x > attrs["high"]
+    return is_bad
 
 
 def not_finite_error(feature: str, step: str, missing: bool) -> MissingValueError:
@@ -101,11 +95,9 @@ BLOCK = 64
 
 
 def _knn_impute_type(types: Types, attrs: Attrs) -> TensorType:
-    (x,) = types
-    rows = array_attribute(attrs, "rows")
-    require(x.rowwise and len(x.shape) == 2 and x.dtype == "float64", "it needs (n, k) float64")
-    require(rows.dtype == np.float64 and rows.ndim == 2, "rows must be float64, two axes")
-    require(rows.shape[1] == x.width and rows.shape[0] >= 1, f"rows {rows.shape} for {x!r}")
+    x = require_matrix(types[0], "float64")
+    rows = array_attribute(attrs, "rows", "float64", (None, x.width))
+    require(rows.shape[0] >= 1, "knn_impute needs a training row")
     require(not np.isinf(rows).any(), "a training row has an infinity")
     require(attrs["neighbours"] >= 1, "neighbours must be at least 1")
     require(attrs["weights"] in ("uniform", "distance"), "weights must be uniform or distance")
@@ -164,13 +156,11 @@ def nan_distances(x: Array, y: Array, order: Order = "F") -> Array:
     squared[shared == 0] = np.nan
     squared /= np.maximum(1, shared)
     squared *= x.shape[1]
-    distances: Array = np.sqrt(squared)
-    return distances
+    return np.asarray(np.sqrt(squared))
 
 
 def _square_norms(x: Array, order: Order) -> Array:
-    norms: Array = np.einsum("ij,ij->i", *[np.asarray(x, order=order)] * 2)
-    return norms
+    return np.asarray(np.einsum("ij,ij->i", *[np.asarray(x, order=order)] * 2))
 
 
 def _multiply(x: Array, y: Array) -> Array:
@@ -202,15 +192,13 @@ def _mean_of_nearest(distances: Array, values: Array, attrs: Attrs) -> Array:
         weights = np.where(np.isnan(near), 0.0, 1.0)
     total = weights.sum(axis=1)
     weighted_sum = (values[nearest] * weights).sum(axis=1)
-    means: Array = weighted_sum / np.where(total == 0, 1, total)
-    return means
+    return np.asarray(weighted_sum / np.where(total == 0, 1, total))
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op("require", "both", "injective", _require_type, _require, {"message": "str"}, arity=(2, 2)),
+    Op("require", "injective", _require_type, _require, {"message": "str"}, arity=(2, 2)),
     Op(
         "require_finite",
-        "model",
         "injective",
         _require_finite_type,
         _require_finite,
@@ -218,16 +206,12 @@ OPERATORS: tuple[Op, ...] = (
             "features": "tuple",
             "allow_nan": "bool",
             "step": "str",
-            "low": "array?",
-            "high": "array?",
+            **dict.fromkeys(("low", "high"), "array?"),
         },
     ),
-    Op(
-        "impute", "model", "injective", _impute_type, _impute, {"fill": "array", "missing": "float"}
-    ),
+    Op("impute", "injective", _impute_type, _impute, {"fill": "array", "missing": "float"}),
     Op(
         "knn_impute",
-        "both",
         "opaque",
         _knn_impute_type,
         _knn_impute,

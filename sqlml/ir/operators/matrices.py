@@ -8,6 +8,7 @@ Multi-class Classification by Pairwise Coupling" (2004). It repeats each step of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
@@ -26,28 +27,27 @@ from sqlml.ir.operators.op import (
     ignore_attributes,
     require,
     require_float,
+    require_matrix,
     require_numeric,
     require_same_dtype,
 )
 from sqlml.ir.program import Attrs
-from sqlml.types import INTEGERS, ROWS, Array, TensorType, dtype_of, matrix, promote
+from sqlml.types import INTEGERS, ROWS, Array, TensorType, matrix, promote
 
 
 def _concat_type(types: Types, attrs: Attrs) -> TensorType:
-    require(all(t.rowwise and len(t.shape) == 2 for t in types), "concat takes (n, k) values")
     sparse = any(t.sparse for t in types)
+    width = sum(require_matrix(t).width for t in types)
     dtype = promote(*[t.dtype for t in types])
     require(not sparse or dtype != "string", "sparse rows must be numbers")
-    return matrix(dtype, sum(t.width for t in types), sparse)
+    return matrix(dtype, width, sparse)
 
 
 def _select_type(types: Types, attrs: Attrs) -> TensorType:
-    indices = array_attribute(attrs, "indices")
-    require(types[0].rowwise and len(types[0].shape) == 2, "select takes an (n, k) value")
-    require(indices.ndim == 1 and indices.dtype == np.int64, "indices must be int64, one axis")
-    if indices.size and (indices.min() < 0 or indices.max() >= types[0].width):
-        raise ProgramError(f"select reaches outside {types[0]!r}")
-    return matrix(types[0].dtype, indices.size, types[0].sparse)
+    x, indices = require_matrix(types[0]), array_attribute(attrs, "indices", "int64", (None,))
+    if indices.size and (indices.min() < 0 or indices.max() >= x.width):
+        raise ProgramError(f"select reaches outside {x!r}")
+    return matrix(x.dtype, indices.size, x.sparse)
 
 
 def _reshape_type(types: Types, attrs: Attrs) -> TensorType:
@@ -57,14 +57,9 @@ def _reshape_type(types: Types, attrs: Attrs) -> TensorType:
         "shape must be a tuple of integers",
     )
     require(types[0].rowwise, "reshape takes a row-wise value; shape is that of one row")
-    new = (ROWS, *shape)
-    size = old_size = 1
-    for d in new[1:]:
-        size *= d
-    for d in types[0].shape[1:]:
-        old_size *= d
-    require(size == old_size, f"{types[0]!r} does not reshape to {new}")
-    return TensorType(types[0].dtype, tuple(new))
+    fits = math.prod(shape) == math.prod(types[0].shape[1:])
+    require(fits, f"{types[0]!r} does not reshape to {(ROWS, *shape)}")
+    return TensorType(types[0].dtype, (ROWS, *shape))
 
 
 def _take_type(types: Types, attrs: Attrs) -> TensorType:
@@ -76,9 +71,8 @@ def _take_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _gather_type(types: Types, attrs: Attrs) -> TensorType:
     x, index = types
-    require(x.rowwise and index.rowwise and index.dtype in INTEGERS, "gather takes (n,k) and (n,t)")
-    require(len(x.shape) == 2 and len(index.shape) == 2, "gather takes (n,k) and (n,t)")
-    return TensorType(x.dtype, index.shape)
+    require(require_matrix(index).dtype in INTEGERS, "gather needs integer indices")
+    return TensorType(require_matrix(x).dtype, index.shape)
 
 
 def _concat(args: Sequence[Array], attrs: Attrs) -> Any:
@@ -131,19 +125,12 @@ def _batch_matmul_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _linear_type(types: Types, attrs: Attrs) -> TensorType:
-    weights, bias = array_attribute(attrs, "weights"), array_attribute(attrs, "bias")
     dtype = require_float(types[0].dtype)
-    require(
-        dtype_of(weights) == dtype and dtype_of(bias) == dtype, "weights have a different dtype"
-    )
-    require(
-        weights.ndim == 2
-        and weights.shape[0] == types[0].width
-        and weights.shape[1] > 0
-        and bias.shape == weights.shape[1:],
-        f"weights {weights.shape} and bias {bias.shape} for {types[0]!r}",
-    )
-    return matrix(dtype, weights.shape[1])
+    weights = array_attribute(attrs, "weights", dtype, (types[0].width, None))
+    outputs = weights.shape[1]
+    array_attribute(attrs, "bias", dtype, (outputs,))
+    require(outputs > 0, "the weights have no column")
+    return matrix(dtype, outputs)
 
 
 def _linear(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -198,13 +185,10 @@ def _reduction(function: Callable[..., Any]) -> Function:
 
 
 def _weighted_median_type(types: Types, attrs: Attrs) -> TensorType:
-    weights, x = array_attribute(attrs, "weights"), types[0]
+    x = require_matrix(types[0])
     require_float(x.dtype)
-    require(x.rowwise and len(x.shape) == 2 and x.width > 0, "weighted_median takes (n, k > 0)")
-    require(
-        weights.dtype == np.float64 and weights.shape == (x.width,),
-        f"weights {weights.dtype}{weights.shape} for {x!r}, not one float64 a column",
-    )
+    require(x.width > 0, "weighted_median needs a column")
+    array_attribute(attrs, "weights", "float64", (x.width,))
     return matrix(x.dtype, 1)
 
 
@@ -223,20 +207,14 @@ MAX_CLASSES = 1000
 
 
 def _couple_type(types: Types, attrs: Attrs) -> TensorType:
-    classes, x = attrs["classes"], types[0]
+    classes: int = attrs["classes"]
     require(2 <= classes <= MAX_CLASSES, f"couple takes 2 to {MAX_CLASSES} classes")
-    require(
-        x.rowwise and x.dtype == "float64" and x.shape[1:] == (classes * (classes - 1) // 2,),
-        f"couple of {x!r} for {classes} classes",
-    )
+    require_matrix(types[0], "float64", classes * (classes - 1) // 2)
     return matrix("float64", classes)
 
 
 def _couple(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return probabilities of classes from those of the first class of each pair.
-
-    The pairs are (0, 1), (0, 2), ... (1, 2), ...
-    """
+    """Return probabilities of classes from those of the first one in pairs (0, 1), (0, 2), ..."""
     (x,) = args
     k: int = attrs["classes"]
     out = np.empty((x.shape[0], k))
@@ -289,22 +267,20 @@ def _update_classes(p: Array, qp: Array, pqp: Array, q: Array, k: int) -> Array:
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op("concat", "both", "injective", _concat_type, _concat, arity=(1, None), sparse=True),
-    Op("select", "both", "injective", _select_type, _select, {"indices": "array"}, sparse=True),
+    Op("concat", "injective", _concat_type, _concat, arity=(1, None), sparse=True),
+    Op("select", "injective", _select_type, _select, {"indices": "array"}, sparse=True),
     Op(
         "reshape",
-        "tensor",
         "injective",
         _reshape_type,
         lambda args, attrs: args[0].reshape(args[0].shape[0], *attrs["shape"]),
         {"shape": "tuple"},
     ),
-    Op("take", "tensor", "injective", _take_type, _take, arity=(2, 2)),
-    Op("gather", "tensor", "injective", _gather_type, _gather, arity=(2, 2)),
-    Op("matmul", "tensor", "complex", _matmul_type, ignore_attributes(np.matmul), arity=(2, 2)),
+    Op("take", "injective", _take_type, _take, arity=(2, 2)),
+    Op("gather", "injective", _gather_type, _gather, arity=(2, 2)),
+    Op("matmul", "complex", _matmul_type, ignore_attributes(np.matmul), arity=(2, 2)),
     Op(
         "batch_matmul",
-        "tensor",
         "complex",
         _batch_matmul_type,
         lambda args, attrs: np.einsum("nti,til->ntl", *args),
@@ -312,7 +288,6 @@ OPERATORS: tuple[Op, ...] = (
     ),
     Op(
         "linear",
-        "model",
         "complex",
         _linear_type,
         _linear,
@@ -321,23 +296,21 @@ OPERATORS: tuple[Op, ...] = (
     ),
     Op(
         "sum",
-        "both",
         "reduction",
         _reduce_type,
         lambda args, attrs: args[0].sum(axis=attrs["axis"], keepdims=True, dtype=args[0].dtype),
         {"axis": "int"},
     ),
-    Op("max", "both", "reduction", _extreme_type, _reduction(np.max), {"axis": "int"}),
-    Op("min", "both", "reduction", _extreme_type, _reduction(np.min), {"axis": "int"}),
-    Op("argmax", "both", "reduction", _argmax_type, _reduction(np.argmax), {"axis": "int"}),
-    Op("softmax", "both", "reduction", _softmax_type, _softmax, {"sum_dtype": "str"}),
+    Op("max", "reduction", _extreme_type, _reduction(np.max), {"axis": "int"}),
+    Op("min", "reduction", _extreme_type, _reduction(np.min), {"axis": "int"}),
+    Op("argmax", "reduction", _argmax_type, _reduction(np.argmax), {"axis": "int"}),
+    Op("softmax", "reduction", _softmax_type, _softmax, {"sum_dtype": "str"}),
     Op(
         "weighted_median",
-        "both",
         "reduction",
         _weighted_median_type,
         _weighted_median,
         {"weights": "array"},
     ),
-    Op("couple", "both", "opaque", _couple_type, _couple, {"classes": "int"}),
+    Op("couple", "opaque", _couple_type, _couple, {"classes": "int"}),
 )

@@ -1,23 +1,19 @@
 """`nearest`: the k nearest of constant points, with ties resolved as scikit-learn's searches do.
 
-Which of several points at the k-th distance is selected depends on the search, so `ties` names it:
+The result is (n, 2 * k): the distances in ascending order, equal ones by the numbers of the points,
+followed by these numbers. `ties` names the search, which selects among points at the k-th distance:
 
-* "heap": the points pass in their order through a heap of the k best (`utils/_heap.pyx`). A point
-  as far as the farthest of the heap is rejected, and a nearer one replaces the top. This is what
-  the brute searches of `metrics/_pairwise_distances_reduction` do with one thread or many rows.
+* "heap": the points pass in their order through a heap of the k best (`utils/_heap.pyx`), in which
+  a nearer one replaces the top. So do the brute searches with one thread or many rows.
 * "kd_tree", "ball_tree": the same heap, with the points in the order of a depth-first search
   (`neighbors/_binary_tree.pxi.tp`). It visits the nearer of two nodes first, or the left one if
   they are equally near, and skips nodes that are farther than the heap.
 * "partition": `numpy.argpartition` of all distances.
-
-The result is (n, 2 * k): the distances in ascending order, equal ones by the numbers of the points,
-followed by these numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -45,18 +41,19 @@ TIES = ("heap", "partition", *TREES)
 
 def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
     points, k = check_metric(types, attrs), attrs["k"]
+    ties, metric = attrs["ties"], attrs["metric"]
     require(types[0].dtype == "float64", "nearest takes float64")
     require(0 < k <= min(points, MAX_NEIGHBOURS), f"{k} neighbours of {points} points")
-    require(attrs["ties"] in TIES, f"unknown rule for ties {attrs['ties']!r}")
-    require(attrs["metric"] not in ("dot", "chi2"), f"{attrs['metric']} is not a distance")
-    require(
-        not attrs.get("expanded", False)
-        or (attrs["ties"], attrs["metric"], "weights" in attrs)
-        in (("heap", "sqeuclidean", False), ("partition", "cosine", False)),
-        "only euclidean distances without weights with a heap, and cosine distances with "
-        "partition, are expanded",
-    )
-    if attrs["ties"] in TREES:
+    require(ties in TIES, f"unknown rule for ties {ties!r}")
+    require(metric not in ("dot", "chi2"), f"{metric} is not a distance")
+    if attrs.get("expanded", False):
+        require(
+            (ties, metric) in (("heap", "sqeuclidean"), ("partition", "cosine"))
+            and "weights" not in attrs,
+            "only euclidean distances without weights with a heap, and cosine distances with "
+            "partition, are expanded",
+        )
+    if ties in TREES:
         _check_tree(types, attrs, points)
     else:
         require(not {"order", "leaves", "bounds"} & set(attrs), "only a tree has nodes")
@@ -65,39 +62,27 @@ def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _check_tree(types: Types, attrs: Attrs, points: int) -> None:
     require({"order", "leaves", "bounds"} <= set(attrs), "a tree has order, leaves and bounds")
-    order, leaves, bounds = (array_attribute(attrs, name) for name in ("order", "leaves", "bounds"))
+    order = array_attribute(attrs, "order", "int64", (points,))
+    leaves = array_attribute(attrs, "leaves", "int64", (None, 2))
     nodes, width = leaves.shape[0], types[0].width
-    require(
-        order.dtype == np.int64 and np.array_equal(np.sort(order), np.arange(points)),
-        "order must name each point once",
-    )
-    require(
-        leaves.dtype == np.int64 and leaves.shape == (nodes, 2), "leaves are (start, end) pairs"
-    )
+    require(np.array_equal(np.sort(order), np.arange(points)), "order must name each point once")
     # The tree is complete: the children of node i are 2i + 1 and 2i + 2.
     require(nodes > 0 and (nodes + 1) & nodes == 0, "a tree has 2^depth - 1 nodes")
-    start, end = leaves[:, 0], leaves[:, 1]
-    require(bool(start[0] == 0 and end[0] == points and (start <= end).all()), "nodes are ranges")
+    start, end = leaves.T
+    require(start[0] == 0 and end[0] == points and (start <= end).all(), "nodes are ranges")
     left, right = leaves[1::2], leaves[2::2]
+    divided = np.stack([left[:, 0], left[:, 1], right[:, 1]])
     parent = leaves[: len(left)]
     require(
-        bool(
-            (left[:, 0] == parent[:, 0]).all()
-            and (left[:, 1] == right[:, 0]).all()
-            and (right[:, 1] == parent[:, 1]).all()
-        ),
+        np.array_equal(divided, np.stack([parent[:, 0], right[:, 0], parent[:, 1]])),
         "the children of a node must divide its points",
     )
     extra = 1 if attrs["ties"] == "ball_tree" else width
-    require(
-        bounds.dtype == np.float64 and bounds.shape == (nodes, width + extra),
-        f"bounds {bounds.shape} for {nodes} nodes of {width} columns",
-    )
-    points_in_order = array_attribute(attrs, "points")[order]
+    bounds = array_attribute(attrs, "bounds", "float64", (nodes, width + extra))
+    points_in_order = attrs["points"][order]
     if attrs["ties"] == "kd_tree":
-        require(
-            attrs["metric"] in _KD_POWER and "weights" not in attrs, "not a metric of a kd_tree"
-        )
+        has_tree = attrs["metric"] in _KD_POWER and "weights" not in attrs
+        require(has_tree, "not a metric of a kd_tree")
         inside = _boxes_contain_points(bounds, leaves, points_in_order)
     else:
         inside = _balls_contain_points(bounds, leaves, points_in_order, attrs)
@@ -113,41 +98,32 @@ def _boxes_contain_points(bounds: Array, leaves: Array, points: Array) -> bool:
     for children in (slice(1, None, 2), slice(2, None, 2)):
         # A box without points may be anything.
         has_points = (leaves[children, 0] < leaves[children, 1])[:, None]
-        if (
-            has_points & ((least[children] < least[:inner]) | (most[children] > most[:inner]))
-        ).any():
+        sticks_out = (least[children] < least[:inner]) | (most[children] > most[:inner])
+        if (has_points & sticks_out).any():
             return False
-    for (start, end), low, high in zip(leaves[inner:], least[inner:], most[inner:], strict=True):
-        if not ((points[start:end] >= low) & (points[start:end] <= high)).all():
-            return False
-    return True
+    return all(
+        ((points[start:end] >= low) & (points[start:end] <= high)).all()
+        for (start, end), low, high in zip(leaves[inner:], least[inner:], most[inner:], strict=True)
+    )
 
 
 def _balls_contain_points(bounds: Array, leaves: Array, points: Array, attrs: Attrs) -> bool:
     """Return whether each node's points lie within its radius, up to rounding."""
-    width = points.shape[1]
-    for (start, end), centre, radius in zip(
-        leaves, bounds[:, :width], bounds[:, width], strict=True
-    ):
-        around = {**attrs, "points": centre[None, :]}
+    for (start, end), ball in zip(leaves, bounds, strict=True):
+        around = {**attrs, "points": ball[None, :-1]}
         distance = true_distance(reduced_distances(points[start:end], around), attrs)
-        if not (distance <= radius + 1e-9 * abs(radius)).all():
+        if not (distance <= ball[-1] + 1e-9 * abs(ball[-1])).all():
             return False
     return True
 
 
-_KD_POWER: Mapping[str, float] = MappingProxyType(
-    {"sqeuclidean": 2.0, "manhattan": 1.0, "chebyshev": np.inf, "minkowski": 0.0}
-)
+_KD_POWER = {"sqeuclidean": 2.0, "manhattan": 1.0, "chebyshev": np.inf, "minkowski": 0.0}
 
 
 def true_distance(values: Array, attrs: Attrs) -> Array:
-    """Convert reduced distances to distances."""
     if attrs["metric"] in SQUARES and not attrs.get("squared", False):
         return np.asarray(np.sqrt(values))
-    if attrs["metric"] == "minkowski":
-        return np.asarray(values ** (1.0 / attrs["p"]))
-    return values
+    return values ** (1.0 / attrs["p"]) if attrs["metric"] == "minkowski" else values
 
 
 def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -182,8 +158,7 @@ def select_nearest(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
         tied = np.flatnonzero(((d <= edge[:, None]).sum(axis=1) > k) | ~np.isfinite(worst))
         if tied.size:
             values[tied], index[tied] = _search_in_order(d[tied], x[tied], attrs)
-    order = np.lexsort((index, values), axis=1)
-    return np.take_along_axis(values, order, axis=1), np.take_along_axis(index, order, axis=1)
+    return _sort_nearest(values, index)
 
 
 def select_nearest_expanded(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
@@ -200,6 +175,10 @@ def select_nearest_expanded(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Ar
         values[close], index[close] = select_with_heap(
             expanded_distances(x[close], points, x_squares[close], point_squares), k
         )
+    return _sort_nearest(values, index)
+
+
+def _sort_nearest(values: Array, index: Array) -> tuple[Array, Array]:
     order = np.lexsort((index, values), axis=1)
     return np.take_along_axis(values, order, axis=1), np.take_along_axis(index, order, axis=1)
 
@@ -275,12 +254,11 @@ def _bound_node_distances(x: Array, attrs: Attrs) -> Array:
     bounds, metric, width = attrs["bounds"], attrs["metric"], x.shape[1]
     if attrs["ties"] == "ball_tree":
         centres = {**attrs, "points": bounds[:, :width]}
-        gap = np.maximum(
-            0.0, true_distance(reduced_distances(x, centres), attrs) - bounds[:, width]
-        )
+        distance = true_distance(reduced_distances(x, centres), attrs)
+        gap: Array = np.maximum(0.0, distance - bounds[:, width])
         if metric in SQUARES:
-            return np.asarray(gap * gap)
-        return np.asarray(gap ** attrs["p"]) if metric == "minkowski" else gap
+            return gap * gap
+        return gap ** attrs["p"] if metric == "minkowski" else gap
     power = attrs["p"] if metric == "minkowski" else _KD_POWER[metric]
     total = np.zeros((x.shape[0], bounds.shape[0]))
     for j in range(width):
@@ -294,7 +272,6 @@ def _bound_node_distances(x: Array, attrs: Attrs) -> Array:
 OPERATORS: tuple[Op, ...] = (
     Op(
         "nearest",
-        "both",
         "opaque",
         _nearest_type,
         _nearest,
@@ -304,9 +281,7 @@ OPERATORS: tuple[Op, ...] = (
             "ties": "str",
             "squared": "bool?",
             "expanded": "bool?",
-            "order": "array?",
-            "leaves": "array?",
-            "bounds": "array?",
+            **dict.fromkeys(("order", "leaves", "bounds"), "array?"),
         },
     ),
 )

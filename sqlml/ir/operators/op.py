@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Literal
-
-import numpy as np
 
 from sqlml.errors import ProgramError
 from sqlml.ir.program import Attrs
@@ -15,44 +12,62 @@ from sqlml.types import FLOATS, INTEGERS, ROWS, Array, DType, TensorType
 
 Types = Sequence[TensorType]
 Rule = Callable[[Types, Attrs], TensorType]
-Level = Literal["model", "tensor", "both"]
 Group = Literal["source", "injective", "reduction", "complex", "opaque"]
 
-Function = Callable[[Sequence[Array], Attrs], Array]
-"""An operator's function, from input arrays and attributes to one array."""
+Function = Callable[[Sequence[Any], Attrs], Any]
+"""A function from inputs and attributes to a result: arrays, `Csr` or `TextColumn`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
     """A row of the operator table.
 
-    `rule` infers the result type, and `function` computes the result; an input has no function.
-    `attrs` maps each attribute to its Python type, which ends in `?` if it is optional. `arity` is
-    the (least, most) number of inputs; most is None if there is no limit. `sparse` operators also
-    take sparse rows (`ir/csr.py`), `nested` ones take columns with many values per row
-    (`types.NESTED`); all others reject these.
+    `group` is the fusion class of Chen's thesis, section 4.2. `rule` infers the result type, and
+    `function` computes the result; an input has no function. `attrs` maps each attribute to its
+    Python type, which ends in `?` if it is optional. `arity` is the (least, most) number of inputs;
+    most is None if there is no limit. `sparse` operators also take sparse rows (`ir/csr.py`),
+    `nested` ones take columns with many values per row (`types.NESTED`); all others reject these.
     """
 
     name: str
-    level: Level
     group: Group
     rule: Rule
     function: Function | None
-    attrs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    attrs: Mapping[str, str] = field(default_factory=dict)
     arity: tuple[int, int | None] = (1, 1)
     sparse: bool = False
     nested: bool = False
 
 
-def require(condition: bool, message: str) -> None:
+def require(condition: object, message: str) -> None:
     if not condition:
         raise ProgramError(message)
 
 
-def array_attribute(attrs: Attrs, name: str) -> np.ndarray[Any, Any]:
-    value: np.ndarray[Any, Any] = attrs[name]
-    require(isinstance(value, np.ndarray), f"attribute {name} is not an array")
+def array_attribute(
+    attrs: Attrs, name: str, dtype: str | None = None, shape: tuple[int | None, ...] | None = None
+) -> Array:
+    """Return an array, which must have this dtype and shape; an axis of None has any length."""
+    value: Array = attrs[name]
+    actual = "string" if value.dtype.kind in "OUT" else value.dtype.name
+    fits = shape is None or (
+        len(shape) == value.ndim
+        and all(d is None or d == axis for d, axis in zip(shape, value.shape, strict=True))
+    )
+    if not fits or dtype not in (None, actual):
+        expected = "" if shape is None else str(["any" if d is None else d for d in shape])
+        raise ProgramError(
+            f"{name} is {actual}{list(value.shape)}, not {dtype or 'an array of shape '}{expected}"
+        )
     return value
+
+
+def require_matrix(x: TensorType, dtype: str | None = None, width: int | None = None) -> TensorType:
+    """Return the type of an (n, k) value, checked to have this dtype and width, if given."""
+    fits = x.rowwise and len(x.shape) == 2 and dtype in (None, x.dtype)
+    if not fits or width not in (None, x.width):
+        raise ProgramError(f"needs {dtype or ''}[n,{width or 'k'}] values, not {x!r}")
+    return x
 
 
 def broadcast_shape(types: Types) -> tuple[int, ...]:

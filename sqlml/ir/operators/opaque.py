@@ -8,44 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from sqlml.errors import (
-    BackendError,
-    MissingDependencyError,
-    MissingValueError,
-    ScoringError,
-)
+from sqlml.errors import BackendError, MissingDependencyError, MissingValueError, ScoringError
 from sqlml.ir.operators.op import Op, Types, array_attribute, require
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, matrix
 
-OWNING_BACKENDS: Mapping[str, str] = MappingProxyType(
-    {"onnx_graph": "onnxruntime", "torch_module": "torch"}
-)
+OWNING_BACKENDS: Mapping[str, str] = {"onnx_graph": "onnxruntime", "torch_module": "torch"}
 """Operator -> the only backend that runs it."""
 
 NATIVE_ONLY = frozenset({"tree_contributions", "sampled_contributions"})
 """Operators of explanations, which the native backend runs even if a model asks for another one."""
 
-MAX_BYTES = 1 << 31
-"""Size limit of an ONNX model, which is that of protobuf."""
-
 
 def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:
-    model, names = array_attribute(attrs, "model"), attrs["inputs"]
-    require(model.ndim == 1 and model.dtype == np.uint8, "the ONNX model must be bytes")
-    require(0 < model.size < MAX_BYTES, "the ONNX model is empty or too large")
+    model, names = array_attribute(attrs, "model", "uint8", (None,)), attrs["inputs"]
+    # Protocol Buffers limit a message to 2 GB.
+    require(0 < model.size < 1 << 31, "the ONNX model is empty or too large")
     require(
         len(names) == len(types) and all(isinstance(n, str) and n for n in names),
         "onnx_graph must name each of its inputs",
     )
     require(len(set(names)) == len(names), "onnx_graph reads an input twice")
-    require(bool(attrs["output"]), "onnx_graph must name its output")
+    require(attrs["output"], "onnx_graph must name its output")
     require(
         all(t.rowwise and (t.dtype != "string" or t.shape[1:] == (1,)) for t in types),
         "onnx_graph reads rows of numbers, and columns of strings",
@@ -56,12 +45,7 @@ def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def open_session(model: bytes, providers: Sequence[Any]) -> Any:
-    """Return an onnxruntime.InferenceSession of one thread; callers run it in their own threads.
-
-    Raises:
-        BackendError: onnxruntime rejects the model.
-        MissingDependencyError: onnxruntime is not installed.
-    """
+    """Return an onnxruntime.InferenceSession of one thread; callers run it in their own threads."""
     try:
         import onnxruntime
     except ModuleNotFoundError:
@@ -85,14 +69,9 @@ def _session(model: bytes) -> Any:
 
 
 def make_graph_feed(args: Sequence[Any], attrs: Attrs) -> dict[str, Array]:
-    """Return the inputs of a graph by name: numbers as they are, columns of texts as str.
-
-    Raises:
-        MissingValueError: a text is missing, which ONNX cannot represent.
-    """
-    return {
-        name: _convert_for_graph(name, x) for name, x in zip(attrs["inputs"], args, strict=True)
-    }
+    """Return the inputs of a graph by name: numbers as they are, columns of texts as str."""
+    inputs = zip(attrs["inputs"], args, strict=True)
+    return {name: _convert_for_graph(name, x) for name, x in inputs}
 
 
 def _convert_for_graph(name: str, x: Any) -> Array:
@@ -104,19 +83,12 @@ def _convert_for_graph(name: str, x: Any) -> Array:
             f"column {name!r} has NULL, which the ONNX graph does not take; fill it in SQL "
             "(coalesce(..., '')), or filter such rows"
         )
-    strings = np.empty((len(texts), 1), object)
-    strings[:, 0] = [texts.text(i) for i in range(len(texts))]
-    return strings
+    return texts.objects()
 
 
 def check_graph_result(result: Any, rows: int, attrs: Attrs) -> Array:
-    """Return the result of a graph as (rows, width) of the dtype in `attrs`.
-
-    Raises:
-        ScoringError: the result has another shape.
-    """
-    array = np.asarray(result)
-    width: int = attrs["width"]
+    """Return the result of a graph as (rows, width) of the dtype in `attrs`."""
+    array, width = np.asarray(result), int(attrs["width"])
     if array.size != rows * width or array.shape[:1] != (rows,):
         raise ScoringError(
             f"the ONNX graph made {array.shape} for {rows} rows, not ({rows}, {width})"
@@ -139,7 +111,6 @@ def _onnx_graph(args: Sequence[Array], attrs: Attrs) -> Array:
 OPERATORS: tuple[Op, ...] = (
     Op(
         "onnx_graph",
-        "both",
         "opaque",
         _onnx_graph_type,
         _onnx_graph,

@@ -10,72 +10,58 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float
+from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float, require_matrix
 from sqlml.ir.program import Attrs
-from sqlml.types import Array, TensorType, dtype_of, matrix
+from sqlml.types import Array, TensorType, matrix
 
 MAX_DEGREE = 20
 """Highest degree of a spline."""
 
 
-def _check_points(x: TensorType, points: Array, offsets: Array, fewest: int) -> None:
-    require(x.rowwise and len(x.shape) == 2, "it needs an (n, k) value")
-    require(points.ndim == 1 and dtype_of(points) == x.dtype, "points must have the columns' dtype")
+def _check_points(x: TensorType, attrs: Attrs, name: str, fewest: int) -> None:
+    """Raise ProgramError unless each column has at least `fewest` sorted points."""
+    points = array_attribute(attrs, name, require_matrix(x).dtype, (None,))
+    offsets = array_attribute(attrs, "offsets", "int64", (x.width + 1,))
+    has_enough = (np.diff(offsets) >= fewest).all()
     require(
-        offsets.dtype == np.int64 and offsets.shape == (x.width + 1,),
-        "offsets must be int64, one more than columns",
-    )
-    require(
-        bool((np.diff(offsets) >= fewest).all())
-        and int(offsets[0]) == 0
-        and int(offsets[-1]) == points.size,
+        has_enough and offsets[0] == 0 and offsets[-1] == points.size,
         "offsets must divide all points among the columns",
     )
     require(not np.isnan(points).any(), "a point is NaN")
     within = np.ones(max(0, points.size - 1), bool)
     cuts = offsets[1:-1] - 1
     within[cuts[(cuts >= 0) & (cuts < within.size)]] = False
-    require(
-        bool((points[1:] >= points[:-1])[within].all()), "the points of a column must be sorted"
-    )
+    is_sorted = (points[1:] >= points[:-1])[within].all()
+    require(is_sorted, "the points of a column must be sorted")
 
 
 def _search_type(types: Types, attrs: Attrs) -> TensorType:
     (x,) = types
     require_float(x.dtype)
-    _check_points(x, array_attribute(attrs, "edges"), array_attribute(attrs, "offsets"), 0)
+    _check_points(x, attrs, "edges", 0)
     require(attrs["side"] in ("left", "right"), "side must be left or right")
     return matrix("int64", x.width)
 
 
 def _interpolate_type(types: Types, attrs: Attrs) -> TensorType:
     (x,) = types
-    points, values = array_attribute(attrs, "points"), array_attribute(attrs, "values")
-    require(x.dtype == "float64", "interpolate takes float64")
-    _check_points(x, points, array_attribute(attrs, "offsets"), 1)
-    require(values.dtype == np.float64 and values.shape == points.shape, "one value a point")
+    require_matrix(x, "float64")
+    _check_points(x, attrs, "points", 1)
+    array_attribute(attrs, "values", "float64", attrs["points"].shape)
     return x
 
 
 def _spline_type(types: Types, attrs: Attrs) -> TensorType:
-    (x,) = types
-    knots, degree = array_attribute(attrs, "knots"), attrs["degree"]
-    require(
-        x.rowwise and len(x.shape) == 2 and x.dtype == "float64", "bspline takes (n, k) float64"
-    )
+    x, degree = require_matrix(types[0], "float64"), attrs["degree"]
+    knots = array_attribute(attrs, "knots", "float64", (x.width, None))
     require(0 <= degree <= MAX_DEGREE, f"degree must be 0 to {MAX_DEGREE}")
-    require(
-        knots.dtype == np.float64 and knots.ndim == 2 and knots.shape[0] == x.width,
-        "knots must be float64, one row a column",
-    )
     require(knots.shape[1] >= 2 * degree + 2, "a spline needs at least 2 * degree + 2 knots")
-    require(bool(np.isfinite(knots).all()), "a knot is not finite")
-    require(bool((np.diff(knots, axis=1) >= 0).all()), "knots must be sorted")
+    require(np.isfinite(knots).all(), "a knot is not finite")
+    require((np.diff(knots, axis=1) >= 0).all(), "knots must be sorted")
     return matrix("float64", x.width * (knots.shape[1] - degree - 1))
 
 
 def split_points(points: Array, offsets: Array) -> Iterator[Array]:
-    """Yield the points of each column."""
     for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
         yield points[start:stop]
 
@@ -93,13 +79,9 @@ def _interpolate(args: Sequence[Array], attrs: Attrs) -> Array:
     """Interpolate as `np.interp` does, constant beyond the points; NaN stays NaN."""
     (x,) = args
     result = np.empty(x.shape)
-    columns = zip(
-        split_points(attrs["points"], attrs["offsets"]),
-        split_points(attrs["values"], attrs["offsets"]),
-        strict=True,
-    )
-    for j, (points, values) in enumerate(columns):
-        result[:, j] = np.interp(x[:, j], points, values)
+    points, values = (split_points(attrs[name], attrs["offsets"]) for name in ("points", "values"))
+    for j, column in enumerate(zip(points, values, strict=True)):
+        result[:, j] = np.interp(x[:, j], *column)
     result[np.isnan(x)] = np.nan  # np.interp ignores NaN if a column has only one point.
     return result
 
@@ -147,7 +129,6 @@ def _evaluate_basis(t: Array, x: Array, span: Array, degree: int) -> Array:
 OPERATORS: tuple[Op, ...] = (
     Op(
         "search_sorted",
-        "both",
         "opaque",
         _search_type,
         _search_sorted,
@@ -155,11 +136,10 @@ OPERATORS: tuple[Op, ...] = (
     ),
     Op(
         "interpolate",
-        "both",
         "opaque",
         _interpolate_type,
         _interpolate,
         {"points": "array", "values": "array", "offsets": "array"},
     ),
-    Op("bspline", "both", "opaque", _spline_type, _bspline, {"knots": "array", "degree": "int"}),
+    Op("bspline", "opaque", _spline_type, _bspline, {"knots": "array", "degree": "int"}),
 )

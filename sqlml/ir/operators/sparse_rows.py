@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,24 @@ from sqlml.errors import InputTypeError, MissingValueError
 from sqlml.ir import csr
 from sqlml.ir.csr import Csr
 from sqlml.ir.hashes import murmur3
-from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_float
+from sqlml.ir.operators.op import (
+    Op,
+    Types,
+    array_attribute,
+    ignore_attributes,
+    require,
+    require_float,
+    require_matrix,
+)
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import TextColumn, is_well_formed, pack_words, unpack_words
 from sqlml.types import NESTED, Array, TensorType, dtype_of, matrix
 
-STORED_FUNCTIONS = ("sublinear", "one", "positive")
-"""Functions of the stored numbers: log(x) + 1; 1; 1 if x > 0, else 0."""
+STORED_FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
+    "sublinear": lambda x: np.log(x) + x.dtype.type(1),
+    "one": np.ones_like,
+    "positive": lambda x: (x > 0).astype(x.dtype),
+}
 
 
 def _stored_type(types: Types, attrs: Attrs) -> TensorType:
@@ -51,15 +61,14 @@ def _normalise_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _densify_type(types: Types, attrs: Attrs) -> TensorType:
-    require(types[0].sparse, "it needs sparse rows")
-    return matrix(types[0].dtype, types[0].width)
+    x = _stored_type(types, attrs)
+    return matrix(x.dtype, x.width)
 
 
 def _sparsify_type(types: Types, attrs: Attrs) -> TensorType:
-    require(types[0].rowwise and len(types[0].shape) == 2, "sparsify needs (n, k) values")
-    require_float(types[0].dtype)
-    require(types[0].dtype != "float16", "sparse rows are float32 or float64")
-    return matrix(types[0].dtype, types[0].width, sparse=True)
+    x = require_matrix(types[0])
+    require(x.dtype in ("float32", "float64"), "sparse rows are float32 or float64")
+    return matrix(x.dtype, x.width, sparse=True)
 
 
 def _scale(args: Sequence[Any], attrs: Attrs) -> Any:
@@ -71,19 +80,7 @@ def _scale(args: Sequence[Any], attrs: Attrs) -> Any:
 
 def _map(args: Sequence[Any], attrs: Attrs) -> Any:
     (x,) = args
-    if attrs["function"] == "one":
-        return x.with_data(np.ones_like(x.data))
-    if attrs["function"] == "positive":
-        return x.with_data((x.data > 0).astype(x.dtype))
-    return x.with_data(np.log(x.data) + x.dtype.type(1))
-
-
-def _normalise(args: Sequence[Any], attrs: Attrs) -> Any:
-    return csr.normalize_rows(args[0], attrs["norm"])
-
-
-def _sparsify(args: Sequence[Any], attrs: Attrs) -> Any:
-    return csr.from_dense(args[0])
+    return x.with_data(STORED_FUNCTIONS[attrs["function"]](x.data))
 
 
 def _require_finite(args: Sequence[Any], attrs: Attrs) -> Any:
@@ -97,32 +94,25 @@ def _require_finite(args: Sequence[Any], attrs: Attrs) -> Any:
     return x
 
 
-def _densify(args: Sequence[Any], attrs: Attrs) -> Array:
-    x: Csr = args[0]
-    return x.toarray(attrs["fill"])
-
-
 ITEM_OPERATORS: frozenset[str] = frozenset({"has_items", "hash_items"})
 """Operators over nested columns, which SQL look-ups cannot replace."""
 
 Pair = tuple[Any, Any]
 
-_ROWS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
-    {
-        "list": ("a list of single values", "[]", "list_filter(...)"),
-        "map": (
-            "a mapping of names to single values",
-            "MAP {}",
-            "map_from_entries(list_filter(map_entries(...), ...))",
-        ),
-        "pairs": ("a list of pairs (name, value)", "[]", "list_filter(...)"),
-    }
-)
+_ROWS: Mapping[str, tuple[str, str, str]] = {
+    "list": ("a list of single values", "[]", "list_filter(...)"),
+    "map": (
+        "a mapping of names to single values",
+        "MAP {}",
+        "map_from_entries(list_filter(map_entries(...), ...))",
+    ),
+    "pairs": ("a list of pairs (name, value)", "[]", "list_filter(...)"),
+}
 """Kind of column -> a row in words, an empty row in SQL, and SQL that removes items of a row."""
 
 
 def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
-    """Encode scalars as the attributes `words` and `ends`, each as a JSON text.
+    """Encode scalars as JSON texts in the attributes `words` and `ends`.
 
     >>> unpack_words(*pack_items(["a", 1, None, 0.5]))
     ['"a"', '1', 'null', '0.5']
@@ -131,20 +121,12 @@ def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
 
 
 def unpack_items(words: Array, ends: Array) -> list[Any]:
-    """Decode the items of `pack_items`.
-
-    Raises:
-        ValueError: a word is not JSON.
-        RecursionError: a word is nested too deeply.
-    """
+    """Decode the items of `pack_items`; ValueError or RecursionError if a word is damaged."""
     return [json.loads(word) for word in unpack_words(words, ends)]
 
 
 class _Members(list[Pair]):
-    """The members of a JSON object in order, duplicate names included.
-
-    An engine may write a pair as an object with any two names, even equal ones.
-    """
+    """The members of a JSON object; a pair may be an object of any two names, even equal ones."""
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_Members)
@@ -159,7 +141,6 @@ class _RowReader:
         self._step: str = attrs["step"]
 
     def parse(self, column: TextColumn, i: int) -> Any:
-        """Return row i of the column, parsed from JSON."""
         if column.missing[i]:
             raise self.null_row_error("NULL")
         try:
@@ -175,7 +156,6 @@ class _RowReader:
         return row
 
     def read_items(self, column: TextColumn, i: int) -> list[Any]:
-        """Return row i, which must be an array."""
         row = self.parse(column, i)
         if type(row) is not list:
             raise self.type_error(row)
@@ -201,7 +181,6 @@ class _RowReader:
         return dict(row).items()
 
     def read_number(self, name: Any, value: Any) -> float:
-        """Return the weight of a name as a float."""
         if value is None:
             raise self.null_item_error(f"as the value of {name!r:.60}")
         try:
@@ -214,7 +193,6 @@ class _RowReader:
         raise self.type_error(value)
 
     def encode_name(self, name: Any) -> bytes:
-        """Return the bytes of a name, for hashing."""
         if name is None:
             raise self.null_item_error("where a name is expected")
         if not isinstance(name, str):
@@ -249,9 +227,9 @@ class _RowReader:
 
 
 def _check_items(types: Types, attrs: Attrs, kinds: Iterable[str]) -> None:
-    (kind,) = types
-    require(attrs["kind"] in kinds and kind.dtype == attrs["kind"], "the kind of column differs")
-    require(kind.rowwise and kind.shape[1:] == (1,), "items must come from one column")
+    (x,) = types
+    require(attrs["kind"] in kinds and x.dtype == attrs["kind"], "the kind of column differs")
+    require_matrix(x, width=1)
     require(attrs["dtype"] in ("float32", "float64"), "the dtype must be float32 or float64")
 
 
@@ -303,19 +281,17 @@ def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
     """
     kind, width, signed = attrs["kind"], int(attrs["width"]), bool(attrs["alternate_sign"])
     column, reader = TextColumn.from_values(args[0]), _RowReader(kind, attrs)
-    read_pairs: Callable[[TextColumn, int], Iterable[Pair]] = (
-        reader.read_members if kind == "map" else reader.read_pairs
-    )
+    read_pairs: Mapping[str, Callable[[TextColumn, int], Iterable[Pair]]] = {
+        "list": lambda column, i: ((item, 1) for item in reader.read_items(column, i)),
+        "map": reader.read_members,
+        "pairs": reader.read_pairs,
+    }
     position_of: dict[Any, tuple[int, int]] = {}
     rows: list[int] = []
     columns: list[int] = []
     weights: list[float] = []
     for i in range(len(column)):
-        for name, value in (
-            ((item, 1) for item in reader.read_items(column, i))
-            if kind == "list"
-            else read_pairs(column, i)
-        ):
+        for name, value in read_pairs[kind](column, i):
             if isinstance(value, str):
                 name, weight = f"{name}={value}", 1.0
             else:
@@ -348,39 +324,39 @@ def _sum_duplicates(rows: Array, columns: Array, data: Array, count: int, width:
     return Csr(sums, columns[first].astype(np.int32), indptr.astype(np.int64), width)
 
 
-_ATTRS: Mapping[str, str] = MappingProxyType(
-    {"kind": "str", "dtype": "str", "feature": "str", "step": "str"}
-)
+_ATTRS = dict.fromkeys(("kind", "dtype", "feature", "step"), "str")
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op(
-        "scale_stored", "model", "injective", _scale_type, _scale, {"factors": "array"}, sparse=True
-    ),
-    Op("map_stored", "model", "injective", _map_type, _map, {"function": "str"}, sparse=True),
+    Op("scale_stored", "injective", _scale_type, _scale, {"factors": "array"}, sparse=True),
+    Op("map_stored", "injective", _map_type, _map, {"function": "str"}, sparse=True),
     Op(
         "normalise_stored",
-        "model",
         "complex",
         _normalise_type,
-        _normalise,
+        lambda args, attrs: csr.normalize_rows(args[0], attrs["norm"]),
         {"norm": "str"},
         sparse=True,
     ),
     Op(
         "require_finite_stored",
-        "model",
         "injective",
         _stored_type,
         _require_finite,
         {"feature": "str", "step": "str"},
         sparse=True,
     ),
-    Op("densify", "model", "injective", _densify_type, _densify, {"fill": "float"}, sparse=True),
-    Op("sparsify", "model", "injective", _sparsify_type, _sparsify),
+    Op(
+        "densify",
+        "injective",
+        _densify_type,
+        lambda args, attrs: args[0].toarray(attrs["fill"]),
+        {"fill": "float"},
+        sparse=True,
+    ),
+    Op("sparsify", "injective", _sparsify_type, ignore_attributes(csr.from_dense)),
     Op(
         "has_items",
-        "model",
         "opaque",
         _has_items_type,
         _has_items,
@@ -389,7 +365,6 @@ OPERATORS: tuple[Op, ...] = (
     ),
     Op(
         "hash_items",
-        "model",
         "opaque",
         _hash_items_type,
         _hash_items,

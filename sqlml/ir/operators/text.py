@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,10 @@ import numpy as np
 from sqlml.errors import MissingValueError, ProgramError
 from sqlml.ir.csr import Csr
 from sqlml.ir.hashes import murmur3
-from sqlml.ir.operators.op import Op, Types, array_attribute, require
+from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_matrix
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import CODEC, TextColumn, is_well_formed, unpack_words
-from sqlml.types import FLOATS, TensorType, dtype_of, matrix
+from sqlml.types import TensorType, matrix
 
 KINDS = ("word", "char", "char_wb", "whole")
 """Kinds of tokens: matches of a pattern, characters, characters within words, the whole text."""
@@ -31,19 +30,13 @@ ACCENTS = ("", "ascii", "unicode")
 MAX_PATTERN = 1000
 MAX_N = 1000
 
-WORD_RUN_PATTERNS: Mapping[str, int] = MappingProxyType(
-    {
-        pattern: least
-        for least, body in ((1, r"\w+"), (2, r"\w\w+"), (3, r"\w\w\w+"))
-        for flag in ("", "(?u)")
-        for pattern in (
-            flag + body,
-            flag + r"\b" + body,
-            flag + body + r"\b",
-            flag + rf"\b{body}\b",
-        )
-    }
-)
+WORD_RUN_PATTERNS: Mapping[str, int] = {
+    f"{flag}{begin}{body}{end}": least
+    for least, body in ((1, r"\w+"), (2, r"\w\w+"), (3, r"\w\w\w+"))
+    for flag in ("", "(?u)")
+    for begin in ("", r"\b")
+    for end in ("", r"\b")
+}
 """Patterns that match maximal runs of word characters -> the least length of a run."""
 
 _SPACES = re.compile(r"\s\s+")
@@ -62,24 +55,21 @@ class Analyzer:
     max_n: int
 
     def __post_init__(self) -> None:
-        """Raise ProgramError if a setting is invalid."""
-        if self.kind not in KINDS or self.accents not in ACCENTS:
-            raise ProgramError(
-                f"unknown analyzer {self.kind!r}, or unknown accents {self.accents!r}"
-            )
-        if not 1 <= self.min_n <= self.max_n <= MAX_N:
-            raise ProgramError(f"n-grams of {self.min_n} to {self.max_n} (from 1 to {MAX_N})")
-        if self.kind == "whole" and self.max_n > 1:
-            raise ProgramError("a whole text has no n-grams")
+        require(self.kind in KINDS, f"unknown analyzer {self.kind!r}")
+        require(self.accents in ACCENTS, f"unknown accents {self.accents!r}")
+        require(
+            1 <= self.min_n <= self.max_n <= MAX_N,
+            f"n-grams of {self.min_n} to {self.max_n} (from 1 to {MAX_N})",
+        )
+        require(self.kind != "whole" or self.max_n == 1, "a whole text has no n-grams")
         if self.kind == "word":
-            if len(self.pattern) > MAX_PATTERN:
-                raise ProgramError(f"a token pattern of {len(self.pattern)} characters")
+            size = len(self.pattern)
+            require(size <= MAX_PATTERN, f"a token pattern of {size} characters")
             try:
                 groups = re.compile(self.pattern).groups
             except (re.error, OverflowError, RecursionError) as error:
                 raise ProgramError(f"token pattern {self.pattern!r}: {error}") from None
-            if groups > 1:
-                raise ProgramError(f"token pattern {self.pattern!r} has {groups} groups, not 1")
+            require(groups <= 1, f"token pattern {self.pattern!r} has {groups} groups, not 1")
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
@@ -95,10 +85,8 @@ class Analyzer:
         text = _SPACES.sub(" ", text)
         if self.kind == "char":
             return _join_ngrams(list(text), "", self.min_n, self.max_n)
-        ngrams: list[str] = []
-        for word in text.split():
-            ngrams += _ngrams_of_word(f" {word} ", self.min_n, self.max_n)
-        return ngrams
+        words = (f" {word} " for word in text.split())
+        return [n for word in words for n in _ngrams_of_word(word, self.min_n, self.max_n)]
 
     def normalize(self, text: str) -> str:
         """Apply lower case and remove accents, if the settings ask for it."""
@@ -113,15 +101,15 @@ class Analyzer:
 
     def tokens(self, text: str) -> list[str]:
         """Return the words of a normalized text without the stop words."""
-        tokens_ = self._pattern.findall(text)
-        return [t for t in tokens_ if t not in self.stop_words] if self.stop_words else tokens_
+        return [t for t in self._pattern.findall(text) if t not in self.stop_words]
 
 
 def _join_ngrams(units: list[str], space: str, min_n: int, max_n: int) -> list[str]:
-    ngrams: list[str] = []
-    for n in range(min_n, min(max_n, len(units)) + 1):
-        ngrams += [space.join(units[i : i + n]) for i in range(len(units) - n + 1)]
-    return ngrams
+    return [
+        space.join(units[i : i + n])
+        for n in range(min_n, min(max_n, len(units)) + 1)
+        for i in range(len(units) - n + 1)
+    ]
 
 
 def _ngrams_of_word(word: str, min_n: int, max_n: int) -> list[str]:
@@ -138,45 +126,26 @@ def _ngrams_of_word(word: str, min_n: int, max_n: int) -> list[str]:
 TEXT_OPERATORS: frozenset[str] = frozenset({"count_tokens", "hash_tokens"})
 """Operators on the texts themselves, which SQL look-ups cannot replace."""
 
-_ANALYZER: Mapping[str, str] = MappingProxyType(
-    {
-        "analyzer": "str",
-        "lowercase": "bool",
-        "accents": "str",
-        "pattern": "str",
-        "stop_words": "array",
-        "min_n": "int",
-        "max_n": "int",
-        "dtype": "str",
-        "features": "tuple",
-        "step": "str",
-    }
-)
+_ANALYZER: Mapping[str, str] = {
+    **dict.fromkeys(("analyzer", "accents", "pattern", "dtype", "step"), "str"),
+    **dict.fromkeys(("min_n", "max_n"), "int"),
+    "lowercase": "bool",
+    "stop_words": "array",
+    "features": "tuple",
+}
 
 
 def make_analyzer(attrs: Attrs) -> Analyzer:
-    """Return the analyzer with the settings in an operator's attributes.
-
-    Raises:
-        ProgramError: a setting is invalid.
-    """
+    """Return the analyzer with the settings in an operator's attributes, if these are valid."""
+    names = ("lowercase", "accents", "pattern", "min_n", "max_n")
     return Analyzer(
-        attrs["analyzer"],
-        attrs["lowercase"],
-        attrs["accents"],
-        attrs["pattern"],
-        frozenset(attrs["stop_words"].tolist()),
-        attrs["min_n"],
-        attrs["max_n"],
+        kind=attrs["analyzer"],
+        stop_words=frozenset(attrs["stop_words"].tolist()),
+        **{name: attrs[name] for name in names},
     )
 
 
 def require_no_missing_texts(columns: Sequence[TextColumn], attrs: Attrs) -> None:
-    """Check that no text is missing.
-
-    Raises:
-        MissingValueError: a column has a missing text.
-    """
     for name, texts in zip(attrs["features"], columns, strict=True):
         if texts.missing.any():
             raise MissingValueError(
@@ -186,21 +155,16 @@ def require_no_missing_texts(columns: Sequence[TextColumn], attrs: Attrs) -> Non
 
 
 def _check_analyzer(types: Types, attrs: Attrs) -> None:
-    stop_words = array_attribute(attrs, "stop_words")
-    require(stop_words.ndim == 1 and dtype_of(stop_words) == "string", "stop_words must be strings")
+    array_attribute(attrs, "stop_words", "string", (None,))
     make_analyzer(attrs)
-    for kind in types:
-        require(
-            kind.dtype == "string" and kind.rowwise and kind.width == 1, "tokens come of strings"
-        )
+    for x in types:
+        require_matrix(x, "string", 1)
     features = attrs["features"]
     require(
         len(features) == len(types) and all(isinstance(f, str) for f in features),
         "features must name each column of texts",
     )
-    require(
-        attrs["dtype"] in FLOATS and attrs["dtype"] != "float16", "counts are float32 or float64"
-    )
+    require(attrs["dtype"] in ("float32", "float64"), "counts are float32 or float64")
 
 
 def _count_tokens_type(types: Types, attrs: Attrs) -> TensorType:
@@ -255,9 +219,8 @@ def _count_features(
                 entry = look_up(feature)
                 if entry is not None:
                     row[entry[0]] += entry[1]
-        for column in sorted(row):
-            indices.append(column)
-            data.append(row[column])
+        indices += sorted(row)
+        data += [row[column] for column in sorted(row)]
         indptr.append(len(indices))
     return Csr(
         np.array(data, str(attrs["dtype"])),
@@ -270,7 +233,6 @@ def _count_features(
 OPERATORS: tuple[Op, ...] = (
     Op(
         "count_tokens",
-        "model",
         "opaque",
         _count_tokens_type,
         _count_tokens,
@@ -278,7 +240,6 @@ OPERATORS: tuple[Op, ...] = (
     ),
     Op(
         "hash_tokens",
-        "model",
         "opaque",
         _hash_tokens_type,
         _hash_tokens,

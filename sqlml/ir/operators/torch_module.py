@@ -10,13 +10,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import MissingDependencyError, ScoringError, UnsupportedModelError
-from sqlml.ir.operators.op import Op, Types, array_attribute, require
+from sqlml.ir.operators.op import Op, Types, array_attribute, require, require_matrix
 from sqlml.ir.program import Attrs
 from sqlml.ir.torch_archive import Call, DTypeArg, Placement, Ref, read_exported
 from sqlml.types import Array, TensorType, matrix
@@ -53,34 +52,32 @@ def _only_integers(function: Callable[[int, int], int]) -> Callable[[Any, Any], 
     return count
 
 
-_COUNTS: Mapping[str, Callable[[Any, Any], int]] = MappingProxyType(
-    {
-        "_operator.add": _only_integers(operator.add),
-        "_operator.sub": _only_integers(operator.sub),
-        "_operator.mul": _only_integers(operator.mul),
-        "_operator.floordiv": _only_integers(operator.floordiv),
-    }
-)
+_COUNTS: Mapping[str, Callable[[Any, Any], int]] = {
+    f"_operator.{name}": _only_integers(getattr(operator, name))
+    for name in ("add", "sub", "mul", "floordiv")
+}
 
 _ASSERTIONS = frozenset(("aten._assert_tensor_metadata.default", "aten._assert_scalar.default"))
 """Assertions of the exporter about dtypes and sizes, which compute nothing."""
 
-_FORMATS: Mapping[int, str] = MappingProxyType(
-    {1: "contiguous_format", 2: "channels_last", 3: "channels_last_3d", 4: "preserve_format"}
-)
+_FORMATS: Mapping[int, str] = {
+    1: "contiguous_format",
+    2: "channels_last",
+    3: "channels_last_3d",
+    4: "preserve_format",
+}
+
+_RESULT_DTYPES = ("bool", "int64", "float32", "float64")
 
 Runner = Callable[..., Any]
 
 
 def _torch_module_type(types: Types, attrs: Attrs) -> TensorType:
-    archive, dtypes = array_attribute(attrs, "archive"), ("bool", "int64", "float32", "float64")
-    require(archive.ndim == 1 and archive.dtype == np.uint8, "the torch archive must be bytes")
+    archive = array_attribute(attrs, "archive", "uint8", (None,))
     require(archive.size > 0, "the torch archive is empty")
-    require(
-        all(t.rowwise and len(t.shape) == 2 and t.dtype != "string" for t in types),
-        "torch_module needs rows of numbers",
-    )
-    require(attrs["dtype"] in dtypes, "torch_module makes numbers")
+    for x in types:
+        require(require_matrix(x).dtype != "string", "torch_module needs rows of numbers")
+    require(attrs["dtype"] in _RESULT_DTYPES, "torch_module makes numbers")
     require(attrs["width"] > 0, "width must be an integer above 0")
     return matrix(attrs["dtype"], attrs["width"])
 
@@ -88,22 +85,19 @@ def _torch_module_type(types: Types, attrs: Attrs) -> TensorType:
 def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
     """Return a function from input tensors, (n, k) each, to a tensor (n, width) on `device`.
 
-    Args:
-        content: the bytes of the archive.
-        attrs: have the dtype and width of the result.
-        device: a torch device (default: the CPU).
+    `attrs` have the dtype and width of the result. `device` is a torch device (default: the CPU).
 
     Raises:
         ArtifactError: the archive is damaged.
         UnsupportedModelError: it calls an operator that is not allowed.
-        MissingDependencyError: torch is not installed.
     """
     torch = _import_torch()
     graph = read_exported(content)
     dtype, width = getattr(torch, str(attrs["dtype"])), attrs["width"]
     target_device = torch.device("cpu") if device is None else device
     constants = {
-        n: torch.from_numpy(a.copy()).to(target_device) for n, a in graph.constants.items()
+        name: torch.from_numpy(array.copy()).to(target_device)
+        for name, array in graph.constants.items()
     }
     steps = [(call, find_operator(torch, call)) for call in graph.calls]
 
@@ -126,10 +120,9 @@ def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
         values: dict[str, Any] = dict(constants)
         count = int(tensors[0].shape[0])
         for graph_input, tensor in zip(graph.inputs, tensors, strict=True):
+            shape = (count,) if len(graph_input.shape) == 1 else tensor.shape
             tensor = tensor.to(getattr(torch, graph_input.dtype))
-            values[graph_input.name] = (
-                tensor.reshape(count) if len(graph_input.shape) == 1 else tensor
-            )
+            values[graph_input.name] = tensor.reshape(shape)
         for call, function in steps:
             positional, named = _resolve_arguments(torch, call, values, target_device)
             result = function(*positional, **named)
@@ -141,11 +134,7 @@ def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
 
 
 def find_operator(torch: Any, call: Call) -> Any:
-    """Return the torch operator that `call` names.
-
-    Raises:
-        UnsupportedModelError: archives may not call it.
-    """
+    """Return the torch operator that `call` names, if archives may call it."""
     package, _, rest = call.target.partition(".")
     name, _, overload = rest.partition(".")
     if call.target in _ASSERTIONS:
@@ -221,7 +210,6 @@ def _torch_module(args: Sequence[Array], attrs: Attrs) -> Array:
 OPERATORS: tuple[Op, ...] = (
     Op(
         "torch_module",
-        "both",
         "opaque",
         _torch_module_type,
         _torch_module,

@@ -17,7 +17,7 @@ import numpy as np
 from sqlml.catalog.small_models import Cascade, CascadeFacts, FeatureGroup, FilterFacts, TopKFilter
 from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
-from sqlml.passes.order import run
+from sqlml.passes import run
 from sqlml.training.cascades.feature_groups import NO_SOURCES, Group, Sources, find_feature_groups
 from sqlml.training.cascades.last_estimator import (
     CONFIDENCE,

@@ -17,8 +17,8 @@ import sqlml
 from sqlml.backends import base
 from sqlml.errors import BackendError
 from sqlml.importers.registry import Imported, import_model
+from sqlml.passes import TENSOR_PASSES, run
 from sqlml.passes.lower import lower
-from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.types import Array
 from tests.contract.estimators.case import Case
 from tests.support import oracles

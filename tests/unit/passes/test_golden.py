@@ -15,9 +15,9 @@ import pytest
 
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program, render
+from sqlml.passes import MODEL_PASSES, TENSOR_PASSES
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.lower import lower
-from sqlml.passes.order import MODEL_PASSES, TENSOR_PASSES
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "passes"
 

@@ -11,8 +11,8 @@ from sqlml.errors import ConfigError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program, render
+from sqlml.passes import MODEL_PASSES, run, select_outputs
 from sqlml.passes.fold_layout import fold_layout
-from sqlml.passes.order import MODEL_PASSES, run, select_outputs
 from sqlml.passes.selection import inject_selection, push_selection
 from sqlml.passes.split import PACKED, PackedColumn, split
 

@@ -14,12 +14,12 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
+from sqlml.passes import run
 from sqlml.passes.float_order import find_last_true
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.fold_into_trees import fold_into_trees
 from sqlml.passes.fold_monotone import compare_margins
 from sqlml.passes.fold_scaling import fold_scaling
-from sqlml.passes.order import run
 from sqlml.passes.selection import inject_selection
 from sqlml.passes.share_work import merge_linears, share_work
 from sqlml.passes.simplify_trees import settle_missing

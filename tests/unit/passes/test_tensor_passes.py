@@ -12,9 +12,9 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.ops import verify
 from sqlml.ir.program import Program
+from sqlml.passes import TENSOR_PASSES, run
 from sqlml.passes.lower import STRATEGIES, lower
 from sqlml.passes.narrow_dtypes import infer_ranges, narrow_dtypes
-from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.passes.sparse_weights import FEWEST_COLUMNS, sparse_weights
 from tests.support.random_trees import Recipe, grow, program_of, rows_for
 

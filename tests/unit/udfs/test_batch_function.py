@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sqlml.backends.reference import ReferenceBackend
+from sqlml.backends.base import ReferenceBackend
 from sqlml.errors import InputTypeError, MissingValueError, ScoringError
 from sqlml.ir.builder import Builder
 from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, claim, rows_of

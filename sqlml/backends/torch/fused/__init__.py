@@ -3,7 +3,3 @@
 `forest.py` lays a tree ensemble out as arrays (`Columns`, `Layout`) and launches the kernels;
 `triton_kernels.py` has the two kernels: values to ranks, and ranks to sums of leaf values.
 """
-
-from sqlml.backends.torch.fused.forest import bind, explain_unavailable
-
-__all__ = ["bind", "explain_unavailable"]

@@ -1,15 +1,13 @@
 """`bind`: a tree_ensemble as two kernel launches per block of rows.
 
 A GPU reads few bytes fast, and integers compare alike in any floating-point mode. So each value
-becomes its rank among the thresholds of its column: the number of them below it. Then
-`y <= threshold` is `rank(y) <= rank(threshold)`, exactly (see `ir/tree_shape.py` for y, which is x
-or -x). NaN has a rank above all; a test that never holds has rank -1. A column with sets of
-categories has codes instead.
+becomes its rank among the thresholds of its column: `y <= threshold` is `rank(y) <=
+rank(threshold)`, exactly (see `ir/tree_shape.py` for y, which is x or -x). NaN has a rank above
+all; a test that never holds has rank -1. A column with sets of categories has codes instead.
 
 Trees of few levels are padded to perfect ones: node i of a level has the children 2i and 2i + 1 of
-the next, so a step reads one number of 4 bytes and no child. Other trees are stored level by level,
-with both children of a node side by side. In both forms the upper levels, which all rows pass, are
-contiguous and stay in the first-level cache.
+the next, so a step reads 4 bytes and no child. Other trees are stored level by level, with both
+children of a node side by side. The upper levels, which all rows pass, stay in the nearest cache.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 
 import numpy as np
@@ -70,16 +68,11 @@ class Columns:
 
     @property
     def missing(self) -> int:
-        """The rank of NaN."""
         return NARROW if self.narrow else int(np.iinfo(np.int32).max)
 
 
 def collect_columns(e: Ensemble) -> Columns:
-    """Return the columns that the nodes of `e` test.
-
-    Raises:
-        BackendError: there would be more than MAX_EDGES or MAX_WORDS.
-    """
+    """Return the columns that the nodes of `e` test, if they need few edges and words."""
     d = unify_decisions(e)
     none = np.zeros(e.nodes, bool)
     categorical = none if e.categorical is None else e.categorical
@@ -177,11 +170,11 @@ class Layout:
     """
 
     perfect: bool
+    node: Array
+    child: Array
     depth: Array
     first_slot: Array
     first_value: Array
-    node: Array
-    child: Array
     values: Array
     output: Array
     count: Array
@@ -194,7 +187,7 @@ def lay_out(e: Ensemble, c: Columns) -> Layout:
     packed = _pack_nodes(c)
     d = unify_decisions(e)
     children = np.stack([d.otherwise, d.then], axis=1).astype(np.int64)
-    depth = _depths(e)
+    depth = e.tree_depths()
     leaves = (1 << np.minimum(depth, PERFECT_DEPTH + 1)).sum()
     perfect = bool(
         depth.max(initial=0) <= PERFECT_DEPTH
@@ -207,20 +200,9 @@ def lay_out(e: Ensemble, c: Columns) -> Layout:
     else:
         node, child, first_slot = _lay_out_by_level(e, children, packed)
         values, first_value = e.leaf_values, np.zeros(e.trees, np.int64)
-    output, count, begin, terms = _group_outputs(e)
-    return Layout(
-        perfect,
-        depth.astype(np.int32),
-        first_slot.astype(np.int32),
-        first_value.astype(np.int32),
-        node,
-        child,
-        values,
-        output,
-        count,
-        begin,
-        terms,
-    )
+    depth, first_slot, first_value = (a.astype(np.int32) for a in (depth, first_slot, first_value))
+    arrays = (node, child, depth, first_slot, first_value, values)
+    return Layout(perfect, *arrays, *_group_outputs(e))
 
 
 def _pack_nodes(c: Columns) -> Array:
@@ -234,14 +216,6 @@ def _pack_nodes(c: Columns) -> Array:
     return column << 32 | (c.test & 0xFFFFFFFF)
 
 
-def _depths(e: Ensemble) -> Array:
-    """Return the number of tests on the longest path of each tree, int64 (T,)."""
-    depth = np.zeros(e.trees, np.int64)
-    if e.nodes:
-        np.maximum.at(depth, e.node_roots(), e.depths().astype(np.int64) + 1)
-    return depth
-
-
 def _lay_out_perfect(
     e: Ensemble, children: Array, packed: Array, depth: Array
 ) -> tuple[Array, Array, Array, Array]:
@@ -253,11 +227,9 @@ def _lay_out_perfect(
     for d in np.unique(depth):
         trees = np.flatnonzero(depth == d)
         level = e.roots[trees].astype(np.int64)[:, None]
-        for depth_so_far in range(int(d)):
+        for nodes_of_level in 1 << np.arange(d):
             inner = level >= 0
-            slots = (
-                first_slot[trees][:, None] + (1 << depth_so_far) - 1 + np.arange(1 << depth_so_far)
-            )
+            slots = first_slot[trees][:, None] + nodes_of_level - 1 + np.arange(nodes_of_level)
             node[slots[inner]] = packed[level[inner]]
             both = np.stack([level, level], axis=2)  # A leaf is its own child.
             both[inner] = children[level[inner]]
@@ -350,11 +322,7 @@ def explain_unavailable() -> str | None:
 
 
 def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
-    """Return a function (n, F) -> (n, K) that runs a tree_ensemble node, with arrays on the device.
-
-    Raises:
-        BackendError: Triton is missing, or the device is not a GPU.
-    """
+    """Return a function (n, F) -> (n, K) that runs a tree_ensemble node on the device."""
     e = Ensemble.of(node.attrs)
     base = put(e.base)
     reason = explain_unavailable()
@@ -362,72 +330,58 @@ def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
         reason = "strategy fused runs only on a GPU; use device='cuda'"
     if reason is not None:
         raise BackendError(f"tree_ensemble must be lowered for this device: {reason}")
+    c = collect_columns(e)
+    trees = lay_out(e, c)
+    launch = _bind_kernels(e, c, trees, base, put)
+
+    def run(x: Tensor) -> Tensor:
+        out = base.repeat(x.shape[0], 1)  # Outputs without trees keep their base.
+        if x.shape[0] and trees.output.size:
+            launch(x, out)
+        return out
+
+    return run
+
+
+def _bind_kernels(
+    e: Ensemble, c: Columns, trees: Layout, base: Tensor, put: Put
+) -> Callable[[Tensor, Tensor], None]:
+    """Return a function of rows (n, F) that writes their sums to a tensor (n, K)."""
     # Triton is available only with a GPU.
     from sqlml.backends.torch.fused.triton_kernels import rank_columns, sum_trees
 
-    c = collect_columns(e)
-    trees = lay_out(e, c)
     count, dtype = c.feature.size, torch.int16 if c.narrow else torch.int32
     tests = [put(array) for array in (c.feature, c.negated, c.size, c.edges)]
-    arrays = [
-        put(array)
-        for array in (
-            trees.node,
-            trees.child,
-            c.words.view("int32"),
-            trees.depth,
-            trees.first_slot,
-            trees.first_value,
-            trees.values,
-            trees.output,
-            trees.count,
-            trees.begin,
-            trees.terms,
-        )
-    ]
+    _, *arrays_of_trees = (getattr(trees, field.name) for field in fields(trees))
+    arrays = [put(array) for array in (c.words.view("int32"), *arrays_of_trees)]
     groups = trees.output.size
     width = 1 << (int(trees.count.max(initial=1)) - 1).bit_length()
 
-    def run(x: Tensor) -> Tensor:
-        n = x.shape[0]
-        out = base.repeat(n, 1)  # Outputs without trees keep their base.
-        if not n or not groups:
-            return out
+    def launch(x: Tensor, out: Tensor) -> None:
+        n, columns = x.shape
         tile = min(next(tile for least, tile in ROWS if n >= least), TILE // width)
         blocks = -(-n // tile)
         staged = torch.empty((blocks, max(1, count), tile), dtype=dtype, device=x.device)
+        common = {"SETS": e.has_categories, "ROWS": tile, "num_warps": WARPS}
+        of_columns = (x.contiguous(), n, columns, count, *tests, staged)
+        of_trees = (staged, n, count, *arrays, base, out)
         with _LAUNCHING:
             rank_columns[(blocks, -(-count // COLUMNS) or 1)](
-                x.contiguous(),
-                n,
-                x.shape[1],
-                count,
-                *tests,
-                staged,
+                *of_columns,
                 MISSING=c.missing,
-                SETS=e.has_categories,
                 STEPS=c.steps,
                 EACH=COLUMNS,
-                ROWS=tile,
-                num_warps=WARPS,
+                **common,
             )
             sum_trees[(blocks * groups,)](
-                staged,
-                n,
-                count,
-                *arrays,
-                base,
-                out,
+                *of_trees,
                 e.leaf_values.shape[1],
                 e.outputs,
                 groups,
                 PERFECT=trees.perfect,
-                SETS=e.has_categories,
-                PACKED=arrays[0].dtype == torch.int32,
+                PACKED=trees.node.dtype == np.int32,
                 WIDTH=width,
-                ROWS=tile,
-                num_warps=WARPS,
+                **common,
             )
-        return out
 
-    return run
+    return launch

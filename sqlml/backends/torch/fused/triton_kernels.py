@@ -42,19 +42,19 @@ def _rank_columns(
         at = row * features + tl.load(feature + column)
         value = tl.load(x + at, mask=row < rows, other=0).to(edges.dtype.element_ty)
         value = tl.where(tl.load(negated + column) != 0, -value, value)
-        own = edges + column * ((1 << STEPS) - 1)
+        column_edges = edges + column * ((1 << STEPS) - 1)
         rank = tl.zeros([ROWS], tl.int32)
         for step in tl.static_range(STEPS):
             half = 1 << (STEPS - 1 - step)
-            below = tl.load(own + rank + (half - 1)) < value
+            below = tl.load(column_edges + rank + (half - 1)) < value
             rank = tl.where(below, rank + half, rank)
-        gone = value != value
-        rank = tl.where(gone, MISSING, rank)
+        is_nan = value != value
+        rank = tl.where(is_nan, MISSING, rank)
         if SETS:
             limit = tl.load(size + column)
             inside = (value >= 0) & (value < limit.to(value.dtype))
             code = tl.where(inside, value, 0).to(tl.int32)
-            code = tl.where(inside, code, limit + gone.to(tl.int32))
+            code = tl.where(inside, code, limit + is_nan.to(tl.int32))
             rank = tl.where(limit >= 0, code, rank)
         tl.store(staged + (block * columns + column) * ROWS + lane, rank)
 
@@ -63,9 +63,9 @@ def _sum_trees(
     staged: tl.tensor,
     rows: tl.tensor,
     columns: tl.tensor,
+    words: tl.tensor,
     node: tl.tensor,
     child: tl.tensor,
-    words: tl.tensor,
     depth: tl.tensor,
     first_slot: tl.tensor,
     first_value: tl.tensor,
@@ -107,8 +107,8 @@ def _sum_trees(
     else:
         start = tl.load(base + output + wide, mask=used, other=0)
         total = tl.zeros([ROWS, WIDTH], values.dtype.element_ty) + start[None, :]
-    for place in range(begin, end):
-        tree = tl.load(terms + 2 * place)
+    for term in range(begin, end):
+        tree = tl.load(terms + 2 * term)
         levels = tl.load(depth + tree)
         slot = tl.load(first_slot + tree)
         if PERFECT:  # The nodes of a tree are numbered from 1.
@@ -143,7 +143,7 @@ def _sum_trees(
             leaf = at + (tl.load(first_value + tree) - (1 << levels))
         else:
             leaf = ~tl.load(child + slot + at)
-        value = values + tl.load(terms + 2 * place + 1) + leaf.to(tl.int64) * leaf_values
+        value = values + tl.load(terms + 2 * term + 1) + leaf.to(tl.int64) * leaf_values
         if WIDTH == 1:
             total += tl.load(value)
         else:

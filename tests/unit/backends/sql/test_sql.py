@@ -58,8 +58,8 @@ from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
+from sqlml.passes import run, select_outputs
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
-from sqlml.passes.order import run, select_outputs
 from tests.support.random_trees import WIDTH, Recipe, grow, rows_for
 
 NAMES = ("a", "b", "c", "d")

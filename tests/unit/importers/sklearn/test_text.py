@@ -42,7 +42,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.hashes import murmur3
 from sqlml.ir.operators.text import WORD_RUN_PATTERNS, Analyzer
 from sqlml.ir.utf8_column import TextColumn, is_well_formed, pack_words, select_words, unpack_words
-from sqlml.passes.order import run, select_outputs
+from sqlml.passes import run, select_outputs
 from sqlml.types import Array
 
 LETTERS = "abcABC  \t\n\x0b..!_09éÉßſİΣσςÀ日本語K\u0301\u00a0\u2003-ǅⱥȺ𝔘\U00010400\x00½²ⅷªﬁ"

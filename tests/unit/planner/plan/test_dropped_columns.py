@@ -6,7 +6,7 @@ import numpy as np
 
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.passes.order import MODEL_PASSES
+from sqlml.passes import MODEL_PASSES
 from sqlml.planner.plan.plan import SELECTION_PASSES, find_dropping_passes
 from sqlml.planner.program.function_names import Part
 from sqlml.planner.program.prepare import prepare_parts

@@ -39,21 +39,16 @@ def print_trees(p: Printing) -> Value:
     dtype, leaf_dtype = str(e.base.dtype), str(e.leaf_values.dtype)
     values = e.leaf_values.shape[1]
     sums: list[list[str]] = [[p.number(b, dtype)] for b in e.base.tolist()]
-    for t in range(e.trees):
-        leaves: Mapping[int, str]
+    texts = [[p.number(v, leaf_dtype) for v in row] for row in e.leaf_values.tolist()]
+    leaves = dict(enumerate(row[0] if values == 1 else p.dialect.array(row) for row in texts))
+    for root, first in zip(e.roots.tolist(), e.target.tolist(), strict=True):
+        sql = print_node(p, e, root, x, leaves)
         if values == 1:
-            leaves = {
-                k: p.number(v, leaf_dtype) for k, v in enumerate(e.leaf_values[:, 0].tolist())
-            }
-            sums[int(e.target[t])].append(print_node(p, e, int(e.roots[t]), x, leaves))
+            sums[first].append(sql)
             continue
-        leaves = {
-            k: p.dialect.array([p.number(v, leaf_dtype) for v in row])
-            for k, row in enumerate(e.leaf_values.tolist())
-        }
-        name = p.bindings.name(print_node(p, e, int(e.roots[t]), x, leaves))
+        name = p.bindings.name(sql)
         for k in range(values):
-            sums[int(e.target[t]) + k].append(p.dialect.at(name, k + 1))
+            sums[first + k].append(p.dialect.at(name, k + 1))
     return tuple(Expression(p.total(s), nan=not np.isfinite(e.leaf_values).all()) for s in sums)
 
 
@@ -66,11 +61,9 @@ def print_node(
     levels: int = DEEPEST + 1,
     below: Callable[[int], str] = str,
 ) -> str:
-    """Return a node and its subtree as nested CASEs.
+    """Return `levels` levels of a node's subtree as nested CASEs.
 
-    Args:
-        leaves: the SQL of each leaf.
-        levels: the number of levels to print; `below` returns the SQL of a node under them.
+    `leaves` has the SQL of each leaf; `below` returns the SQL of a node under the last level.
     """
     if at < 0:
         return leaves[~at]
@@ -100,7 +93,6 @@ def _print_right_test(p: Printing, e: Ensemble, index: int, x: Value) -> str | N
 
 
 def _print_left_test(p: Printing, e: Ensemble, index: int, x: Value) -> str:
-    """Return the condition of going left at a node."""
     column = x[int(e.feature[index])]
     threshold = float(e.threshold[index])
     symbol = "<" if e.compare == "lt" else "<="
@@ -123,9 +115,7 @@ def _print_left_test(p: Printing, e: Ensemble, index: int, x: Value) -> str:
 
 def _print_member_test(e: Ensemble, index: int, number: str) -> str:
     """Return the condition that a number without its fraction is in the node's set."""
-    assert e.set_offsets is not None and e.set_words is not None
-    words = e.set_words[e.set_offsets[index] : e.set_offsets[index + 1]]
-    codes = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+    codes = e.set_members(index)
     if not codes.size:
         return "1 = 0"
     return f"({number} >= 0 AND floor({number}) IN ({', '.join(map(str, codes.tolist()))}))"
@@ -133,13 +123,14 @@ def _print_member_test(e: Ensemble, index: int, number: str) -> str:
 
 def _compare_with_infinity(p: Printing, number: str, symbol: str, threshold: float) -> str:
     largest = float(np.finfo("float64").max)
-    if threshold > 0:
-        return (
-            f"{number} <= {p.number(largest, 'float64')}"
-            if symbol == "<"
-            else f"{number} IS NOT NULL"
-        )
-    return f"{number} < {p.number(-largest, 'float64')}" if symbol == "<=" else "1 = 0"
+    match symbol, threshold > 0:
+        case "<", True:
+            return f"{number} <= {p.number(largest, 'float64')}"
+        case "<=", True:
+            return f"{number} IS NOT NULL"
+        case "<=", False:
+            return f"{number} < {p.number(-largest, 'float64')}"
+    return "1 = 0"
 
 
 WAYS = 8
@@ -216,7 +207,6 @@ def _select_by_number(column: str, texts: Sequence[str], first: int) -> str:
 
 
 def _list_leaves(e: Ensemble, root: int) -> list[int]:
-    """Return the leaves of a subtree, from left to right."""
     leaves, stack = [], [root]
     while stack:
         index = stack.pop()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.sql.expression import Expression, Printing, Value
+from sqlml.backends.sql.expression import Expression, Printer, Printing, Value
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.dialects.portable import MAX_EXPONENT
 from sqlml.errors import BackendError
@@ -23,7 +22,7 @@ Form = Callable[[Dialect, str], str]
 """A function from a dialect and a number to SQL."""
 
 
-def _unary(form: Form, twice: bool = False) -> Callable[[Printing], Value]:
+def _unary(form: Form, twice: bool = False) -> Printer:
     """Return a printer of `form`; `twice` means that it repeats the number."""
 
     def printer(p: Printing) -> Value:
@@ -38,7 +37,7 @@ def _call(name: str) -> Form:
     return lambda d, x: d.call(name, x)
 
 
-def _function(form: Form, twice: bool = False, nan: bool = True) -> Callable[[Printing], Value]:
+def _function(form: Form, twice: bool = False, nan: bool = True) -> Printer:
     """Return a printer of a function of DOUBLE, rounded once; if `nan`, it may return NaN."""
 
     def printer(p: Printing) -> Value:
@@ -89,7 +88,7 @@ def _sigmoid_of_xgboost(p: Printing, e: Expression) -> Expression:
     return Expression(d.rounded(d.divided(one, denominator, p.sql_type)), nan=e.nan)
 
 
-def _arithmetic(symbol: str) -> Callable[[Printing], Value]:
+def _arithmetic(symbol: str) -> Printer:
     def printer(p: Printing) -> Value:
         # NaN can result from infinities: inf - inf, inf * 0.
         return tuple(
@@ -162,7 +161,7 @@ def _remainder(p: Printing, a: Expression, b: Expression) -> Expression:
     quotient = d.call("floor", d.operator("/", a.sql, b.sql))
     (rest,) = p.bind([Expression(d.operator("-", a.sql, d.operator("*", quotient, b.sql)))])
     sql = f"CASE WHEN {rest.sql} < 0 THEN {d.operator('+', rest.sql, b.sql)} ELSE {rest.sql} END"
-    return p.refusing(Expression(sql, nan=a.nan), [(f"(abs({a.sql}) > {most})", "")], nan=a.nan)
+    return p.reject_when(Expression(sql, nan=a.nan), [(f"(abs({a.sql}) > {most})", "")], nan=a.nan)
 
 
 def _literal(e: Expression) -> float | None:
@@ -172,26 +171,20 @@ def _literal(e: Expression) -> float | None:
 
 
 def _is_nonzero(e: Expression) -> bool:
-    """Return whether an expression is the literal of a number other than 0."""
     return bool(_literal(e))
 
 
-def _duckdb_only(name: str) -> Callable[[Printing], Value]:
+def _duckdb_only(name: str) -> Printer:
     """Return a printer of a function that returns another type in other engines."""
     printer = _unary(_call(name))
 
-    def checked(p: Printing) -> Value:
+    def print_if_supported(p: Printing) -> Value:
         is_portable = p.dialect.missing_is_null and name != "trunc"
         if p.dialect is not DUCKDB and not is_portable:
             raise BackendError(f"operator {p.op} is not printed as SQL of {p.dialect.name}")
         return printer(p)
 
-    return checked
-
-
-def _rint(p: Printing) -> Value:
-    x = p.bind(p.values[0])
-    return tuple(Expression(p.dialect.rounded_to_even(e.sql), nan=e.nan) for e in x)
+    return print_if_supported
 
 
 def _sign(p: Printing) -> Value:
@@ -203,29 +196,27 @@ def _sign(p: Printing) -> Value:
     return tuple(signs)
 
 
-def _maximum(p: Printing) -> Value:
-    return tuple(  # NaN is the greatest number in the engine, so it is the result, as in numpy.
-        _extreme_of_two(p, "greatest", a, b, p.dialect.missing_is_null)
-        for a, b in p.side_by_side(bound=p.dialect.missing_is_null)
-    )
+def _extreme_of_two(name: str) -> Printer:
+    """Return a printer of the greatest or least of two numbers; a missing one is the result.
+
+    NaN is the greatest number in the engine, so the greatest needs no test for it.
+    """
+
+    def printer(p: Printing) -> Value:
+        must_guard = name == "least" or p.dialect.missing_is_null
+        extremes = []
+        for a, b in p.side_by_side(bound=must_guard):
+            sql = p.dialect.call(name, a.sql, b.sql)
+            for e in (a, b):
+                if e.nan and must_guard:
+                    sql = f"CASE WHEN {p.missing(e)} THEN {e.sql} ELSE {sql} END"
+            extremes.append(Expression(sql, nan=a.nan or b.nan))
+        return tuple(extremes)
+
+    return printer
 
 
-def _minimum(p: Printing) -> Value:
-    return tuple(_extreme_of_two(p, "least", a, b, True) for a, b in p.side_by_side(bound=True))
-
-
-def _extreme_of_two(
-    p: Printing, name: str, a: Expression, b: Expression, checked: bool
-) -> Expression:
-    """Return the greatest or least of two numbers; if `checked`, a missing one is the result."""
-    sql = p.dialect.call(name, a.sql, b.sql)
-    for e in (a, b):
-        if e.nan and checked:
-            sql = f"CASE WHEN {p.missing(e)} THEN {e.sql} ELSE {sql} END"
-    return Expression(sql, nan=a.nan or b.nan)
-
-
-def _comparison(symbol: str, suspects: str) -> Callable[[Printing], Value]:
+def _comparison(symbol: str, suspects: str) -> Printer:
     """Return a printer of a comparison that tests the sides `suspects` ("a", "b") for NaN."""
 
     def printer(p: Printing) -> Value:
@@ -250,11 +241,7 @@ def _isnan(p: Printing) -> Value:
     return tuple(Expression(p.missing(e), nan=False) for e in p.values[0])
 
 
-def _not(p: Printing) -> Value:
-    return tuple(Expression(f"(NOT {e.sql})", nan=False) for e in p.values[0])
-
-
-def _logical(symbol: str) -> Callable[[Printing], Value]:
+def _logical(symbol: str) -> Printer:
     return lambda p: tuple(
         Expression(f"({a.sql} {symbol} {b.sql})", nan=False) for a, b in p.side_by_side()
     )
@@ -312,7 +299,7 @@ def _require_finite(p: Printing) -> Value:
         if e.nan and not p.attrs["allow_nan"]:
             missing = p.error(not_finite_error(feature, p.attrs["step"], True))
             whens.insert(0, (p.missing(e), missing))
-        checked.append(p.refusing(e, whens, nan=e.nan and p.attrs["allow_nan"]))
+        checked.append(p.reject_when(e, whens, nan=e.nan and p.attrs["allow_nan"]))
     return tuple(checked)
 
 
@@ -334,12 +321,9 @@ def _impute(p: Printing) -> Value:
     filled = []
     for e, fill in zip(p.bind(p.values[0]), fills, strict=True):
         is_missing = p.missing(e) if missing != missing else f"{e.sql} = {p.number(missing)}"
-        stays = missing == missing and e.nan
-        filled.append(
-            Expression(
-                f"CASE WHEN {is_missing} THEN {fill.sql} ELSE {e.sql} END", nan=fill.nan or stays
-            )
-        )
+        sql = f"CASE WHEN {is_missing} THEN {fill.sql} ELSE {e.sql} END"
+        nan_stays = missing == missing and e.nan
+        filled.append(Expression(sql, nan=fill.nan or nan_stays))
     return tuple(filled)
 
 
@@ -374,46 +358,44 @@ def _sqrt(d: Dialect, x: str) -> str:
     return f"CASE WHEN {x} >= 0 THEN {d.call('sqrt', x)} ELSE {d.missing('DOUBLE')} END"
 
 
-PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
-    {
-        "exp": _function(_call("exp"), nan=False),
-        "log": _function(_log, twice=True),
-        "log1p": _function(_log1p, twice=True),
-        "expm1": _function(_expm1, twice=True),
-        "sqrt": _function(_sqrt, twice=True),
-        "sigmoid": _sigmoid,
-        "tanh": _function(_call("tanh"), nan=False),
-        "exp2": _function(lambda d, x: d.call("pow", "2", x), nan=False),
-        "cbrt": _function(_call("cbrt"), nan=False),
-        "trunc": _duckdb_only("trunc"),
-        "floor": _duckdb_only("floor"),
-        "ceil": _duckdb_only("ceil"),
-        "rint": _rint,
-        "neg": _unary(lambda d, x: d.negated(x)),
-        "abs": _unary(_call("abs")),
-        "square": _square,
-        "sign": _sign,
-        "add": _arithmetic("+"),
-        "sub": _arithmetic("-"),
-        "mul": _arithmetic("*"),
-        "div": _divide,
-        "mod": _mod,
-        "maximum": _maximum,
-        "minimum": _minimum,
-        # In the engine, NaN is the greatest number and equals itself.
-        "lt": _comparison("<", "b"),
-        "le": _comparison("<=", "b"),
-        "gt": _comparison(">", "a"),
-        "ge": _comparison(">=", "a"),
-        "eq": _comparison("=", "a"),
-        "ne": _comparison("<>", "a"),
-        "and": _logical("AND"),
-        "or": _logical("OR"),
-        "not": _not,
-        "isnan": _isnan,
-        "where": _where,
-        "cast": _cast,
-        "require_finite": _require_finite,
-        "impute": _impute,
-    }
-)
+PRINTERS: Mapping[str, Printer] = {
+    "exp": _function(_call("exp"), nan=False),
+    "log": _function(_log, twice=True),
+    "log1p": _function(_log1p, twice=True),
+    "expm1": _function(_expm1, twice=True),
+    "sqrt": _function(_sqrt, twice=True),
+    "sigmoid": _sigmoid,
+    "tanh": _function(_call("tanh"), nan=False),
+    "exp2": _function(lambda d, x: d.call("pow", "2", x), nan=False),
+    "cbrt": _function(_call("cbrt"), nan=False),
+    "trunc": _duckdb_only("trunc"),
+    "floor": _duckdb_only("floor"),
+    "ceil": _duckdb_only("ceil"),
+    "rint": _unary(lambda d, x: d.rounded_to_even(x), twice=True),
+    "neg": _unary(lambda d, x: d.negated(x)),
+    "abs": _unary(_call("abs")),
+    "square": _square,
+    "sign": _sign,
+    "add": _arithmetic("+"),
+    "sub": _arithmetic("-"),
+    "mul": _arithmetic("*"),
+    "div": _divide,
+    "mod": _mod,
+    "maximum": _extreme_of_two("greatest"),
+    "minimum": _extreme_of_two("least"),
+    # In the engine, NaN is the greatest number and equals itself.
+    "lt": _comparison("<", "b"),
+    "le": _comparison("<=", "b"),
+    "gt": _comparison(">", "a"),
+    "ge": _comparison(">=", "a"),
+    "eq": _comparison("=", "a"),
+    "ne": _comparison("<>", "a"),
+    "and": _logical("AND"),
+    "or": _logical("OR"),
+    "not": _unary(lambda d, x: f"(NOT {x})"),
+    "isnan": _isnan,
+    "where": _where,
+    "cast": _cast,
+    "require_finite": _require_finite,
+    "impute": _impute,
+}

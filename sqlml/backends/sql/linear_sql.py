@@ -12,20 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import partial
 
 import numpy as np
 
 from sqlml.backends.sql.expression import number_literal
 from sqlml.dialects import DUCKDB
 from sqlml.ir.program import Attrs, Program
-from sqlml.types import Array
 
 MOST_COLUMNS = 256
 """Most columns; the sum, with each column in it, is written two or three times."""
-
-WIDEST_BOUND = 1e290
-"""Bounds of a check that are at least this wide only detect overflow, which the sum shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +35,7 @@ class Linear:
 def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
     """Return the only output of `program`, one column wide; None if it is another kind of model.
 
-    Args:
-        program: has one input, a matrix.
-        columns: for each column of the matrix a DOUBLE in SQL that is cheap to repeat.
+    `columns` are cheap SQL expressions (DOUBLE) for the columns of the only input, a matrix.
     """
     if len(program.inputs) != 1 or len(program.outputs) != 1 or len(columns) > MOST_COLUMNS:
         return None
@@ -56,38 +50,27 @@ def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
     # missing values were rejected before it.
     depends_on_columns: list[bool] = []
     is_checked: list[bool] = []
-    for node in program.nodes:
-        depends_on_columns.append(
-            node.op == "input"
-            or node.op != "linear"
-            and any(depends_on_columns[i] for i in node.inputs)
-        )
-        is_checked.append(
-            any(is_checked[i] for i in node.inputs)
-            or node.op == "require_finite"
-            and not node.attrs["allow_nan"]
-        )
+    for i, node in enumerate(program.nodes):
+        depends = node.op == "input" or any(depends_on_columns[j] for j in node.inputs)
+        depends = depends and node.op != "linear"
+        checks = node.op == "require_finite" and not node.attrs["allow_nan"]
+        depends_on_columns.append(depends)
+        is_checked.append(checks or any(is_checked[j] for j in node.inputs))
         if node.op == "input":
             printed_values.append(list(columns))
             continue
         printer = PRINTERS.get(node.op)
         if printer is None or node.type.dtype not in ("float64", "int64", "bool"):
             return None
-        if depends_on_columns[-1] and (
-            node.op not in _NAN_PRESERVING or node.type.dtype != "float64"
-        ):
-            return None
+        keeps_nan = node.op in _NAN_PRESERVING and node.type.dtype == "float64"
         # A column that is read after the sum may not be a term of it.
-        if depends_on_columns[-1] and len(printed_values) > sums[0]:
+        if depends and (not keeps_nan or i > sums[0]):
             return None
-        if (
-            node.op == "div"
-            and depends_on_columns[node.inputs[1]]
-            or node.op == "impute"
-            and is_checked[-1]
-        ):
+        divides_by_column = node.op == "div" and depends_on_columns[node.inputs[1]]
+        fills_rejected = node.op == "impute" and is_checked[i]
+        if divides_by_column or fills_rejected:
             return None
-        printed = printer([printed_values[i] for i in node.inputs], node.attrs)
+        printed = printer([printed_values[j] for j in node.inputs], node.attrs)
         if printed is None:
             return None
         printed_values.append(printed)
@@ -101,19 +84,7 @@ _NAN_PRESERVING = frozenset(
 
 Values = list[str]
 """An expression for each column of a value."""
-
-
-def _constant(args: Sequence[Values], attrs: Attrs) -> Values | None:
-    value: Array = attrs["value"]
-    return [_number(v) for v in value.astype(np.float64).ravel().tolist()]
-
-
-def _select(args: Sequence[Values], attrs: Attrs) -> Values | None:
-    return [args[0][j] for j in attrs["indices"].tolist()]
-
-
-def _concat(args: Sequence[Values], attrs: Attrs) -> Values | None:
-    return [value for part in args for value in part]
+Printer = Callable[[Sequence[Values], Attrs], Values | None]
 
 
 def _cast(args: Sequence[Values], attrs: Attrs) -> Values | None:
@@ -123,10 +94,10 @@ def _cast(args: Sequence[Values], attrs: Attrs) -> Values | None:
 
 
 def _require_finite(args: Sequence[Values], attrs: Attrs) -> Values | None:
-    for name in ("low", "high"):
-        if name in attrs and not (np.abs(attrs[name]) >= WIDEST_BOUND).all():
-            return None
-    return list(args[0])
+    bounds = [attrs[name] for name in ("low", "high") if name in attrs]
+    # Such wide bounds only detect overflow, which the sum shows.
+    are_wide = all((np.abs(bound) >= 1e290).all() for bound in bounds)
+    return list(args[0]) if are_wide else None
 
 
 def _impute(args: Sequence[Values], attrs: Attrs) -> Values | None:
@@ -153,7 +124,7 @@ def _number(value: float) -> str:
     return text if "e" in text else f"{text}e0"
 
 
-def _binary(form: Callable[[str, str], str]) -> Callable[[Sequence[Values], Attrs], Values | None]:
+def _binary(form: Callable[[str, str], str]) -> Printer:
     def printer(args: Sequence[Values], attrs: Attrs) -> Values | None:
         a, b = args
         width = max(len(a), len(b))
@@ -165,16 +136,12 @@ def _binary(form: Callable[[str, str], str]) -> Callable[[Sequence[Values], Attr
     return printer
 
 
-def _unary(form: Callable[[str], str]) -> Callable[[Sequence[Values], Attrs], Values | None]:
+def _unary(form: Callable[[str], str]) -> Printer:
     return lambda args, attrs: [form(v) for v in args[0]]
 
 
-def _computed(symbol: str) -> Callable[[str, str], str]:
-    return lambda x, y: DUCKDB.operator(symbol, x, y)
-
-
-def _compared(symbol: str) -> Callable[[str, str], str]:
-    return lambda x, y: f"({x} {symbol} {y})"
+def _compare(x: str, y: str, symbol: str) -> str:
+    return f"({x} {symbol} {y})"
 
 
 def _sigmoid(x: str) -> str:
@@ -182,25 +149,23 @@ def _sigmoid(x: str) -> str:
     return DUCKDB.operator("/", "1", denominator)
 
 
-PRINTERS: Mapping[str, Callable[[Sequence[Values], Attrs], Values | None]] = MappingProxyType(
-    {
-        "constant": _constant,
-        "select": _select,
-        "concat": _concat,
-        "cast": _cast,
-        "require_finite": _require_finite,
-        "impute": _impute,
-        "linear": _linear,
-        "add": _binary(_computed("+")),
-        "sub": _binary(_computed("-")),
-        "mul": _binary(_computed("*")),
-        "div": _binary(_computed("/")),
-        "gt": _binary(_compared(">")),
-        "ge": _binary(_compared(">=")),
-        "lt": _binary(_compared("<")),
-        "le": _binary(_compared("<=")),
-        "neg": _unary(DUCKDB.negated),
-        "sigmoid": _unary(_sigmoid),
-        "exp": _unary(lambda x: DUCKDB.call("exp", x)),
-    }
-)
+PRINTERS: Mapping[str, Printer] = {
+    "constant": lambda args, attrs: [_number(float(v)) for v in attrs["value"].flat],
+    "select": lambda args, attrs: [args[0][j] for j in attrs["indices"].tolist()],
+    "concat": lambda args, attrs: [value for part in args for value in part],
+    "cast": _cast,
+    "require_finite": _require_finite,
+    "impute": _impute,
+    "linear": _linear,
+    **{
+        op: _binary(partial(DUCKDB.operator, symbol))
+        for op, symbol in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"))
+    },
+    **{
+        op: _binary(partial(_compare, symbol=symbol))
+        for op, symbol in (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+    },
+    "neg": _unary(DUCKDB.negated),
+    "sigmoid": _unary(_sigmoid),
+    "exp": _unary(lambda x: DUCKDB.call("exp", x)),
+}

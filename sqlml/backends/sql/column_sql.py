@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.sql.expression import TYPES, VALUE, Expression, Printing, Value
+from sqlml.backends.sql.expression import TYPES, VALUE, Expression, Printer, Printing, Value
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.operators.categories import unknown_category_error
@@ -39,40 +38,33 @@ def shown_number(number: str, nan: bool, dialect: Dialect) -> str:
     return f"CASE WHEN {dialect.call('isnan', number)} THEN {null} ELSE {short} END"
 
 
-def _concat(p: Printing) -> Value:
-    return tuple(e for value in p.values for e in value)
-
-
-def _select(p: Printing) -> Value:
-    return tuple(p.values[0][j] for j in p.attrs["indices"].tolist())
-
-
 def _linear(p: Printing) -> Value:
     """Sum column by column, as the reference does."""
     weights, bias = p.attrs["weights"], p.attrs["bias"]
     x = p.bind(p.values[0]) if weights.shape[1] > 1 else p.values[0]
-    sums = []
-    for k in range(weights.shape[1]):
-        terms = [
-            p.operator("*", e.sql, w.sql)
-            for e, w in zip(x, p.constants(weights[:, k]), strict=True)
-        ]
-        sums.append(Expression(p.total([*terms, p.number(bias[k])])))
-    return tuple(sums)
-
-
-def _sum(p: Printing) -> Value:
     return tuple(
-        Expression(p.total([e.sql for e in line]), nan=p.dtype in FLOATS) for line in p.lines()
+        _dot(p, x, p.constants(weights[:, k]), p.number(bias[k])) for k in range(weights.shape[1])
     )
 
 
-def _max(p: Printing) -> Value:
-    return tuple(_extreme(p, "greatest", line) for line in p.lines())
+def _dot(
+    p: Printing, line: Sequence[Expression], weights: Sequence[Expression], *more_terms: str
+) -> Expression:
+    terms = [p.operator("*", e.sql, w.sql) for e, w in zip(line, weights, strict=True)]
+    return Expression(p.total([*terms, *more_terms]))
 
 
-def _min(p: Printing) -> Value:
-    return tuple(_extreme(p, "least", line) for line in map(p.bind, p.lines()))
+def _sum(p: Printing) -> Value:
+    sums = (p.total([e.sql for e in line]) for line in p.lines())
+    return tuple(Expression(sql, nan=p.dtype in FLOATS) for sql in sums)
+
+
+def _reduction(name: str) -> Printer:
+    def printer(p: Printing) -> Value:
+        lines = map(p.bind, p.lines()) if name == "least" else p.lines()
+        return tuple(_extreme(p, name, line) for line in lines)
+
+    return printer
 
 
 def _extreme(p: Printing, name: str, line: Value) -> Expression:
@@ -162,10 +154,9 @@ def _require_known(p: Printing) -> Value:
     checked = []
     for e in p.bind(p.values[0]):
         value = "a category" if e.category is None else VALUE
-        error = p.error(
-            unknown_category_error(p.attrs["feature"], p.attrs["step"], value), e.category
-        )
-        checked.append(p.refusing(e, [(f"{e.sql} < 0", error)], nan=False))
+        error = unknown_category_error(p.attrs["feature"], p.attrs["step"], value)
+        whens = [(f"{e.sql} < 0", p.error(error, e.category))]
+        checked.append(p.reject_when(e, whens, nan=False))
     return tuple(checked)
 
 
@@ -175,10 +166,6 @@ def _one_hot(p: Printing) -> Value:
         Expression(p.dialect.number_of(f"{e.sql} = {k}", p.sql_type), nan=False)
         for k in range(p.type.width)
     )
-
-
-def _reshape(p: Printing) -> Value:
-    return p.values[0]
 
 
 def _take(p: Printing) -> Value:
@@ -212,30 +199,23 @@ def _matmul(p: Printing) -> Value:
     products = []
     for t in range(math.prod(batch)):
         line = x[t * inner : (t + 1) * inner]
-        for k in range(outer):
-            line_weights = [weights[(t * inner + i) * outer + k] for i in range(inner)]
-            products.append(_dot(p, line, line_weights))
+        matrix = weights[t * inner * outer : (t + 1) * inner * outer]
+        products += [_dot(p, line, matrix[k::outer]) for k in range(outer)]
     return tuple(products)
-
-
-def _dot(p: Printing, line: Sequence[Expression], weights: Sequence[Expression]) -> Expression:
-    terms = [p.operator("*", e.sql, w.sql) for e, w in zip(line, weights, strict=True)]
-    return Expression(p.total(terms))
 
 
 def _pairwise(p: Printing) -> Value:
     points = p.attrs["points"]
     print_term = _METRICS.get(p.attrs["metric"])
     other = "weights" in p.attrs or p.attrs.get("expanded", False)
-    if print_term is None or other or points.size > MOST_NUMBERS:
+    if print_term is None or other or points.size > 5000:
         raise BackendError(
             f"distances ({p.attrs['metric']}) to {points.shape[0]} points are not printed as SQL"
         )
     x = p.bind(p.values[0])
     distances = []
     for point in points:
-        coordinates = p.constants(point)
-        terms = [print_term(p, e.sql, c.sql) for e, c in zip(x, coordinates, strict=True)]
+        terms = [print_term(p, e.sql, c.sql) for e, c in zip(x, p.constants(point), strict=True)]
         distances.append(Expression(p.total(terms)))
     return tuple(distances)
 
@@ -245,17 +225,12 @@ def _square_difference(p: Printing, x: str, c: str) -> str:
     return p.operator("*", difference, difference)
 
 
-_METRICS: Mapping[str, Callable[[Printing, str, str], str]] = MappingProxyType(
-    {
-        "dot": lambda p, x, c: p.operator("*", x, c),
-        "sqeuclidean": _square_difference,
-        "manhattan": lambda p, x, c: p.dialect.call("abs", p.operator("-", x, c)),
-    }
-)
+_METRICS: Mapping[str, Callable[[Printing, str, str], str]] = {
+    "dot": lambda p, x, c: p.operator("*", x, c),
+    "sqeuclidean": _square_difference,
+    "manhattan": lambda p, x, c: p.dialect.call("abs", p.operator("-", x, c)),
+}
 """Metric -> the SQL of one column's term in the distance."""
-
-MOST_NUMBERS = 5000
-"""Most coordinates of all points together."""
 
 
 def _search_sorted(p: Printing) -> Value:
@@ -273,24 +248,22 @@ def _search_sorted(p: Printing) -> Value:
     return tuple(counts)
 
 
-PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
-    {
-        "concat": _concat,
-        "select": _select,
-        "linear": _linear,
-        "sum": _sum,
-        "max": _max,
-        "min": _min,
-        "argmax": _argmax,
-        "softmax": _softmax,
-        "encode": _encode,
-        "require_known": _require_known,
-        "one_hot": _one_hot,
-        "reshape": _reshape,
-        "take": _take,
-        "matmul": _matmul,
-        "batch_matmul": _matmul,
-        "pairwise": _pairwise,
-        "search_sorted": _search_sorted,
-    }
-)
+PRINTERS: Mapping[str, Printer] = {
+    "concat": lambda p: tuple(e for value in p.values for e in value),
+    "select": lambda p: tuple(p.values[0][j] for j in p.attrs["indices"].tolist()),
+    "linear": _linear,
+    "sum": _sum,
+    "max": _reduction("greatest"),
+    "min": _reduction("least"),
+    "argmax": _argmax,
+    "softmax": _softmax,
+    "encode": _encode,
+    "require_known": _require_known,
+    "one_hot": _one_hot,
+    "reshape": lambda p: p.values[0],
+    "take": _take,
+    "matmul": _matmul,
+    "batch_matmul": _matmul,
+    "pairwise": _pairwise,
+    "search_sorted": _search_sorted,
+}
