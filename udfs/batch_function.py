@@ -1,13 +1,9 @@
 """Score Arrow batches with a compiled Program.
 
-Errors: an engine turns every exception into plain text. A batch function therefore parks its error
-under a token (`park`) and raises the token; the session finds the token in the engine's message and
-raises the original error (`claim`). A model that is a SQL expression fails with a text that begins
-with the name of the error class.
-
-Repeated rows: an engine evaluates a call in WHERE before the same call in SELECT. The second call
-gets some rows of the batch before, in the same order. `LastRows` finds them by their bytes in a few
-nanoseconds per row, since equal bytes have equal scores.
+An engine turns every exception into plain text. So a batch function parks its error under a token
+(`park`) and raises the token; the session finds the token in the engine's message and raises the
+original error (`claim`). A model that is a SQL expression fails with a text that begins with the
+name of the error class.
 """
 
 from __future__ import annotations
@@ -48,7 +44,6 @@ _CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
 """Error classes that `backends.sql.printing.Printing.error` writes, by name."""
 _SQL_ERROR = re.compile(rf"Invalid Input Error: ({'|'.join(_CLASSES)}): (.*)", re.DOTALL)
 _MOST_PARKED = 100
-
 _counter = itertools.count(1)
 _parked: OrderedDict[int, BaseException] = OrderedDict()
 _lock = threading.Lock()
@@ -62,8 +57,7 @@ def park(error: Exception) -> ParkedFailure:
     """Park `error` and return the exception to raise instead.
 
     An error that is not sqlml's becomes the cause of a ScoringError that asks for a report.
-    Tracebacks are dropped, since they keep the batch and the model alive and the error may never be
-    claimed.
+    Tracebacks are dropped, since they keep the batch and the model alive, maybe unclaimed.
     """
     if not isinstance(error, SqlmlError):
         unforeseen = ScoringError(
@@ -98,12 +92,9 @@ def claim(message: str) -> BaseException | None:
 class Lookup:
     """Encodes categories that are too many to be written into a query.
 
-    Attributes:
-        compiled: computes `outputs`, (n, 1) codes each, from the texts `inputs`.
-        first: number of texts of a batch that precede `inputs`.
-        given: columns of the matrix that the engine packs.
-        found: columns of the matrix that `outputs` fill.
-        dtype: dtype of the matrix.
+    `compiled` computes `outputs`, (n, 1) codes each, from the texts `inputs`, which follow the
+    `first` texts of a batch. The engine packs some columns of the matrix, and codes fill those that
+    are looked up.
     """
 
     compiled: Compiled
@@ -114,37 +105,26 @@ class Lookup:
     looked_up: tuple[int, ...]
     dtype: str
 
-    def texts(self, texts: Mapping[str, TextColumn]) -> dict[str, TextColumn]:
-        """Return the texts of a batch to look up, by column name."""
-        positions = range(self.first, self.first + len(self.inputs))
-        return {
-            name: texts[text_input_name(k)] for name, k in zip(self.inputs, positions, strict=True)
-        }
-
-    def rest(self, texts: Mapping[str, TextColumn]) -> dict[str, TextColumn]:
-        """Return the other texts, which the model itself reads."""
-        return {name: texts[name] for name in map(text_input_name, range(self.first))}
-
     def complete(self, matrix_columns: Array, texts: Mapping[str, Any]) -> Array:
         """Join the packed columns (n, columns) and the codes of `texts` to a matrix (n, all)."""
         codes = self.compiled.run(texts, self.outputs)
-        matrix = np.empty(
-            (matrix_columns.shape[0], len(self.packed) + len(self.looked_up)), self.dtype
-        )
+        width = len(self.packed) + len(self.looked_up)
+        matrix = np.empty((matrix_columns.shape[0], width), self.dtype)
         matrix[:, self.packed] = matrix_columns[:, : len(self.packed)]
         for column, output in zip(self.looked_up, self.outputs, strict=True):
             matrix[:, column] = codes[output][:, 0]
         return matrix
 
 
-MOST_THREADS = 64
-"""Number of threads whose last batches are remembered."""
+MOST_THREADS = 64  # Whose last batches are remembered.
 
 
 class LastRows:
     """The last batch of each thread with its results. Thread-safe.
 
-    `found` counts the rows that were found again.
+    An engine evaluates a call in WHERE before the same call in SELECT, which gets some rows of the
+    batch before, in the same order. They are found by their bytes in a few nanoseconds per row,
+    since equal bytes have equal scores. `found_rows` counts them.
     """
 
     def __init__(self) -> None:
@@ -165,25 +145,23 @@ class LastRows:
         if last is None or last[0].shape[1] != rows.shape[1] or not rows.size:
             return None
         bits, positions = _view_bits(rows), np.empty(len(rows), np.int64)
-        if not _compile_find(bits.dtype)(last[0], bits, positions):
+        # Imported late, since few queries score the same rows twice.
+        from sqlml.backends.native.jit.specialise import reads, specialise, writes
+
+        rows_kind = reads(bits.dtype, 2, "C")
+        kernel = specialise(find, (rows_kind, rows_kind, writes(np.int64, 1)))
+        if not kernel(last[0], bits, positions):
             return None
         with self._lock:
             self.found_rows += len(rows)
         return last[1][positions]
 
     def keep(self, rows: Array, results: Array) -> None:
-        """Remember `rows` (n, k) and their results (n, outputs)."""
         with self._lock:
             self._last[threading.get_ident()] = (_view_bits(rows).copy(), results)
             self._last.move_to_end(threading.get_ident())
             while len(self._last) > MOST_THREADS:
                 self._last.popitem(last=False)
-
-    def clear(self) -> None:
-        """Forget all rows and reset the count."""
-        with self._lock:
-            self._last.clear()
-            self.found_rows = 0
 
 
 def _view_bits(rows: Array) -> Array:
@@ -191,18 +169,8 @@ def _view_bits(rows: Array) -> Array:
     return np.ascontiguousarray(rows).view(np.uint32 if rows.itemsize == 4 else np.uint64)
 
 
-def _compile_find(dtype: np.dtype[Any]) -> Any:
-    # Imported late, since few queries score the same rows twice.
-    from sqlml.backends.native.jit.specialise import reads, specialise, writes
-
-    return specialise(find, (reads(dtype, 2, "C"), reads(dtype, 2, "C"), writes(np.int64, 1)))
-
-
 def find(known: Any, rows: Any, positions: Any) -> Any:
-    """Find `rows` among `known` in the same order, and write their positions to `place`.
-
-    Returns whether all rows were found.
-    """
+    """Write the positions of `rows` among `known`, in the same order; return whether all exist."""
     position, width = 0, rows.shape[1]
     for r in range(rows.shape[0]):
         while True:
@@ -221,11 +189,9 @@ def find(known: Any, rows: Any, positions: Any) -> Any:
 Explain = Callable[
     [UnknownCategoryError, Mapping[str, Any], Mapping[str, TextColumn]], UnknownCategoryError
 ]
-"""Improves an error, given the inputs of its batch and the texts that were looked up."""
 
 
 _KINDS = {"INTEGER": pa.int32(), "DOUBLE": pa.float64()}
-"""Arrow types of results by SQL type."""
 
 
 @dataclass(frozen=True)
@@ -236,44 +202,32 @@ class BatchFunction:
     array has a list of that many texts per row, as UTF-8 bytes, since an engine may pass VARCHAR in
     several layouts. With `by_column` it takes an array per column of numbers, then one per column
     of texts.
-
-    Attributes:
-        compiled: reads `input_name` (n, width) of `dtype` and computes `output` (n, columns).
-        integer: returns INTEGER instead of DOUBLE.
-        listed: returns a list even for a single column. Several columns always are a list.
-        groups: lengths of the lists that a row's numbers are split into, one per target; empty for
-            one list.
-        shifts: offsets to add to the class numbers of each target.
-        explain: adds details to an error about a category.
-        last: finds rows that were scored just before.
-        nbytes: memory that the model occupies.
-        most: maximum number of rows to score at once.
-        lookup: encodes some of the columns.
-        fields: names and types of the result if it is a struct.
     """
 
+    # Reads `input_name` (n, width) of `dtype` and computes `output` (n, columns).
     compiled: Compiled
     input_name: str
     output: str
     width: int
     dtype: str
-    integer: bool
+    integer: bool  # Returns INTEGER instead of DOUBLE.
     columns: int
+    # Returns a list even for a single column. Several columns always are a list.
     listed: bool = False
+    # Lengths of the lists that a row's numbers are split into, one per target; empty for one list.
     groups: tuple[int, ...] = ()
-    shifts: tuple[int, ...] = ()
-    explain: Explain | None = None
-    last: LastRows | None = None
+    shifts: tuple[int, ...] = ()  # Offsets to add to the class numbers of each target.
+    explain: Explain | None = None  # Adds details to an error about a category.
+    last: LastRows | None = None  # Finds rows that were scored just before.
     nbytes: int = 0
-    most: int | None = None
+    most: int | None = None  # Maximum number of rows to score at once.
     lookup: Lookup | None = None
     texts: int = 0
     by_column: bool = False
-    fields: tuple[Field, ...] = ()
+    fields: tuple[Field, ...] = ()  # Names and types of the result if it is a struct.
 
     @property
     def argument_count(self) -> int:
-        """Return the number of arrays to call it with."""
         return self.packed + self.texts if self.by_column else 1 + bool(self.texts)
 
     @property
@@ -282,19 +236,7 @@ class BatchFunction:
         return self.width if self.lookup is None else max(1, len(self.lookup.packed))
 
     def __call__(self, *arrays: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Score one batch.
-
-        Raises:
-            ParkedFailure: with the token of the typed error, which `claim` returns.
-        """
-        rows, most = len(arrays[0]), self.most
-        if most is None or rows <= most:
-            return self.score(*arrays)
-        parts = [[a.slice(first, most) for a in arrays] for first in range(0, rows, most)]
-        return pa.concat_arrays([self.score(*part) for part in parts])
-
-    def score(self, *arrays: Any) -> pa.Array:
-        """Score at most `most` rows at once."""
+        """Score one batch; a ParkedFailure has the token of the typed error (`claim`)."""
         try:
             if self.by_column:
                 matrix = matrix_of(arrays[: self.packed], self.dtype)
@@ -302,12 +244,13 @@ class BatchFunction:
             else:
                 matrix = rows_of(arrays[0], self.packed, self.dtype)
                 texts = texts_of(arrays[1], self.texts) if self.texts else []
-            return self.score_matrix(matrix, {text_input_name(k): t for k, t in enumerate(texts)})
+            named_texts = {text_input_name(k): column for k, column in enumerate(texts)}
+            return self.score_in_parts(matrix, named_texts)
         except Exception as error:
             raise park(error) from None
 
     def score_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Score rows (n, given) of `dtype`, raising the typed errors themselves."""
+        """Score rows (n, packed) of `dtype`, raising the typed errors themselves."""
         numbers, rows = self.score_numbers(matrix, texts), matrix.shape[0]
         if self.fields:
             columns = np.frombuffer(numbers.buffers()[1], np.float64, len(numbers))
@@ -323,7 +266,7 @@ class BatchFunction:
         return _lists(_lists(numbers, ends), np.arange(0, rows * groups + 1, groups))
 
     def score_in_parts(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Score any number of rows like `of_matrix`, at most `most` at once."""
+        """Score any number of rows like `score_matrix`, at most `most` at once."""
         rows, most = matrix.shape[0], self.most
         if most is None or rows <= most:
             return self.score_matrix(matrix, texts)
@@ -333,10 +276,7 @@ class BatchFunction:
         )
 
     def score_numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """Score rows without waiting for kernels that are still compiling.
-
-        Returns all numbers row by row. A slower path computes them until the kernels are ready.
-        """
+        """Return all numbers row by row, on a slower path while kernels are still compiling."""
         try:
             with no_wait():
                 return self._numbers(matrix, texts)
@@ -346,8 +286,13 @@ class BatchFunction:
     def _numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         looked_up: dict[str, TextColumn] = {}
         if self.lookup is not None:
-            looked_up = self.lookup.texts(texts)
-            matrix, texts = self.lookup.complete(matrix, looked_up), self.lookup.rest(texts)
+            lookup = self.lookup
+            looked_up = {
+                name: texts[text_input_name(k)]
+                for k, name in enumerate(lookup.inputs, lookup.first)
+            }
+            matrix = lookup.complete(matrix, looked_up)
+            texts = {name: texts[name] for name in map(text_input_name, range(lookup.first))}
         try:
             return self._score_or_recall(matrix, texts)
         except UnknownCategoryError as error:
@@ -423,16 +368,17 @@ def arrow_type(result: str) -> pa.DataType:
 
 
 def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[TextColumn]:
-    """Split lists of `columns` texts (bytes or NULL) into columns, without copying a single chunk.
-
-    Raises:
-        InputTypeError: the type or the length of a list is wrong.
-    """
-    if isinstance(lists, pa.ChunkedArray):
-        lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else lists.combine_chunks()
+    """Split lists of `columns` texts (bytes or NULL) into columns; a single chunk is not copied."""
+    lists = join_chunks(lists)
     kind = lists.type
-    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind)
-    if not listed or not _is_bytes(kind.value_type):
+    types = pa.types
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_list_view(kind)
+    is_bytes = is_list and (
+        types.is_binary(kind.value_type)
+        or types.is_large_binary(kind.value_type)
+        or types.is_binary_view(kind.value_type)
+    )
+    if not is_bytes:
         raise InputTypeError(
             f"the texts are {kind}, but this model's function takes lists of bytes; call it "
             "through predict(...), which packs the columns"
@@ -445,23 +391,25 @@ def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[TextColumn
     return [flat[k::columns] for k in range(columns)]
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
-    )
+def join_chunks(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return an array without chunks; a single chunk is not copied."""
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    return pa.concat_arrays(values.chunks) if values.num_chunks else values.combine_chunks()
 
 
 def _lists(values: pa.Array, ends: Array) -> pa.ListArray:
-    """Split `values` into lists that end at `ends`; the first end is 0."""
     return pa.ListArray.from_arrays(arrow_of(ends, pa.int32()), values)
 
 
 def arrow_of(values: Array, kind: pa.DataType) -> pa.Array:
-    """Copy a numpy array (n,) into an Arrow array without NULLs.
+    """Copy a numpy array (n,) into an Arrow array without NULLs; `pa.array()` would import pandas.
 
-    `pa.array()` would import pandas. Arrow owns the memory: DuckDB 1.5 lets Arrow's own threads
-    release a result, maybe while the interpreter is shutting down. With numpy's memory they would
-    need the GIL and abort, as in https://github.com/apache/arrow/issues/49942.
+    Arrow owns the memory: DuckDB 1.5 lets Arrow's threads release a result, maybe while the
+    interpreter is shutting down. With numpy's memory they would need the GIL and abort, as in
+    https://github.com/apache/arrow/issues/49942.
     """
     dtype = np.dtype(kind.to_pandas_dtype())
     buffer = pa.allocate_buffer(values.size * dtype.itemsize)
@@ -470,19 +418,9 @@ def arrow_of(values: Array, kind: pa.DataType) -> pa.Array:
 
 
 def rows_of(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:
-    """Return a fixed-size list array as a matrix (n, width); NULL becomes NaN.
-
-    Without NULLs nothing is copied.
-
-    Raises:
-        InputTypeError: the type or width is not the model's.
-    """
-    if isinstance(packed, pa.ChunkedArray):
-        packed = packed.chunk(0) if packed.num_chunks == 1 else packed.combine_chunks()
-    if isinstance(packed, pa.ChunkedArray):
-        packed = pa.concat_arrays(packed.chunks)
-    kind = packed.type
-    value = _FLOATS[dtype]
+    """Return a fixed-size list array as a matrix (n, width), copied only if a NULL becomes NaN."""
+    packed = join_chunks(packed)
+    kind, value = packed.type, _FLOATS[dtype]
     if not pa.types.is_fixed_size_list(kind) or kind.list_size != width or kind.value_type != value:
         raise InputTypeError(
             f"the batch is {kind}, but this model's function takes {dtype}[{width}]; call it "
@@ -504,8 +442,7 @@ def matrix_of(columns: Sequence[pa.Array | pa.ChunkedArray], dtype: str) -> Arra
 
 def _numbers(values: pa.Array | pa.ChunkedArray, dtype: str) -> Array:
     """Return numbers (n,) of `dtype`; NULL becomes NaN. One chunk without NULLs is not copied."""
-    if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks) if values.num_chunks else values.combine_chunks()
+    values = join_chunks(values)
     if values.type != _FLOATS[dtype]:
         raise InputTypeError(
             f"a column of the batch is {values.type}, but this model's function takes {dtype}; "

@@ -1,9 +1,13 @@
-"""A function as an engine registers it, and the scoring of rows that name their functions."""
+"""The interface between the planner and a SQL engine, and the functions that an engine registers.
+
+An engine is a class with the methods of `Engine`. It knows nothing about models; mypy checks it
+where a session calls `register_functions`.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,56 +16,75 @@ import pyarrow as pa
 import pyarrow.compute
 
 from sqlml.types import Array
-from sqlml.udfs.batch_function import arrow_of
+from sqlml.udfs.batch_function import arrow_of, join_chunks
 
 if TYPE_CHECKING:
-    from sqlml.planner.program.named_function import NamedFunction
-    from sqlml.udfs.batch_function import BatchFunction
+    from sqlml.catalog.model import Model
+    from sqlml.ir.program import Program
+    from sqlml.planner.binding.context import Context
+    from sqlml.planner.plan.plan import Plan
+    from sqlml.planner.program.function_names import FunctionSpec, NamedFunction
+    from sqlml.udfs.metering import Twin
 
 
-class Metered(Protocol):
-    """A function with a meter, as native code sees it."""
+class Engine(Protocol):
+    """One connection of a SQL engine."""
 
-    def batch_function(self) -> BatchFunction:
-        """Return the function that scores the batches."""
+    def make_context(self, model: Callable[[str], Model]) -> Context:
+        """Return the planner's view of the engine, with `model` to resolve model references."""
         ...
 
-    def enter(self) -> None:
-        """Record the start of a batch on this thread."""
+    def find_registered(self, name: str) -> str | None:
+        """Return the name to call a permanently registered function by, or None."""
         ...
 
-    def leave(self, rows: int) -> None:
-        """Record the end of a batch of `rows` rows on this thread."""
+    def register(self, spec: FunctionSpec, program: Program) -> str:
+        """Make the parts of `spec` callable and return their name, or raise BackendError."""
         ...
+
+    def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
+        """Register a function that scores each row with the model named in it; return its name."""
+        ...
+
+
+def register_functions(
+    engine: Engine, plan: Plan, program: Callable[[str], Program]
+) -> Mapping[str, str]:
+    """Register the functions of a plan, and return the name to call for each."""
+    names: dict[str, str] = {}
+    for name, spec in plan.specs.items():
+        # If the SQL does not contain the call, SQL alone computes all of its rows.
+        if f"{name}(" in plan.sql:
+            names[name] = engine.find_registered(name) or engine.register(
+                spec, program(spec.program)
+            )
+    for function in plan.functions_of_models:
+        registered = engine.find_registered(function.name)
+        names[function.name] = registered or engine.register_named(function, program)
+    return names
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFunction:
-    """A function to register: its name, its batch function, and its SQL types.
-
-    Attributes:
-        function: scores a batch. None for a function of sqlml that is built from its name when the
-            first batch arrives.
-        volatile: the engine must evaluate each call exactly where the query writes it.
-        by_column: takes one argument per column, so native code may run it without Python.
-        named: calls the function whose name is the first argument; native code may run it.
-        measured: counts the batches of native code.
-        models: scores each row with the model that the row names; native code may run it.
-    """
+    """A function to register: its name, its batch function, and its SQL types."""
 
     name: str
+    # Scores a batch. None for a function of sqlml that is built from its name when the first batch
+    # arrives.
     function: Callable[..., Any] | None
     argument_types: tuple[str, ...]
     result_type: str
-    volatile: bool = False
+    volatile: bool = False  # The engine must evaluate each call exactly where the query writes it.
+    # Takes one argument per column, so native code may run it without Python.
     by_column: bool = False
+    # Calls the function whose name is the first argument; native code may run it.
     named: bool = False
-    metered: Metered | None = None
+    metered: Twin | None = None  # Counts the batches of native code.
+    # Scores each row with the model that the row names; native code may run it.
     models: NamedFunction | None = None
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Return the types of the arguments, then the type of the result."""
         return (*self.argument_types, self.result_type)
 
 
@@ -86,11 +109,8 @@ def score_by_name(
 ) -> pa.Array:
     """Score the rows of a batch in groups of the same name, and restore their order.
 
-    Args:
-        names: (n,) texts. The result is NULL where the name is NULL.
-        kind: type of the result.
-        score: maps a name and the positions (m,) of its rows to an array (m,), or to None if these
-            rows are NULL.
+    `score` maps a name and the positions (m,) of its rows to an array (m,), or to None if these
+    rows are NULL. The result is NULL where the name (n,) is.
     """
     results, positions = [], [np.empty(0, np.int64)]
     for name, rows in _group_rows(names):
@@ -108,8 +128,7 @@ def score_by_name(
 
 def _group_rows(names: pa.Array | pa.ChunkedArray) -> Iterator[tuple[str | None, Array]]:
     """Yield each name with the ascending positions of its rows."""
-    if isinstance(names, pa.ChunkedArray):
-        names = pa.concat_arrays(names.chunks) if names.num_chunks else names.combine_chunks()
+    names = join_chunks(names)
     coded = names.dictionary_encode() if not pa.types.is_dictionary(names.type) else names
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     if not len(codes):

@@ -1,10 +1,10 @@
 """Build the function that scores from a FunctionSpec and its Program.
 
 An error about an unknown category names the value. The core Program sees only codes, so after an
-error the reference backend runs it again to find the row (`named`). Where the engine's SQL encodes
-the categories, the scoring function never sees a text: a text that an encoder does not know goes to
-a helper function (`refused_text_functions`), which remembers it and returns a code below -1. The
-helper raises nothing itself, since the engine may call it for rows that the query does not score.
+error the reference backend runs it again to find the row (`name_refused_value`). Where SQL encodes
+the categories, a text that an encoder does not know goes to a helper function
+(`find_refused_text_functions`), which remembers it and returns a code below -1. The helper raises
+nothing itself, since the engine may call it for rows that the query does not score.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, Explain, LastRows, Lookup
 from sqlml.udfs.engine_function import EngineFunction
 
-_LONGEST_QUERY = 2000
-_LONGEST_VALUE = 60
-"""Maximum number of characters of a value in a message."""
+_LONGEST_QUERY, _LONGEST_VALUE = 2000, 60
 
 Read = Callable[[str, int], tuple[Any] | None]
 """Maps a column and a row to the value there, in a tuple, or to None if it is unavailable."""
@@ -65,12 +63,9 @@ def name_refused_value(
     encoders: Program | None = None,
     dialect: Dialect = DUCKDB,
 ) -> UnknownCategoryError:
-    """Add the first refused value to `error`, or a query that finds it.
+    """Add the first refused value to `error`, which `core` raised, or a query that finds the value.
 
-    Args:
-        core: the Program that raised `error` over `inputs`.
-        encoders: the Program that encoded the texts, if the texts are no longer available.
-        dialect: SQL dialect of the query.
+    `encoders` is the Program that encoded the texts, if the texts are no longer available.
     """
     if error.feature is None or error.step is None:
         return error
@@ -83,10 +78,12 @@ def name_refused_value(
         return unknown_category_error(error.feature, error.step, format_value(value[0]))
     if encoders is None or error.feature not in encoders.inputs:
         return error
-    refuses_null = _code_of_null(encoders, error.feature) < 0
-    found = "a category (or NULL)" if refuses_null else "a category"
+    missing: Array = np.array([[None]], object)
+    codes = reference.run(_codes_of_feature(encoders, error.feature), {error.feature: missing})
+    refuses_null = any(c.min() < 0 for c in codes.values())
+    category = "a category (or NULL)" if refuses_null else "a category"
     query = _write_query(encoders, error.feature, refuses_null, dialect)
-    return unknown_category_error(error.feature, error.step, found, query)
+    return unknown_category_error(error.feature, error.step, category, query)
 
 
 def format_value(value: Any) -> str:
@@ -104,25 +101,26 @@ def format_value(value: Any) -> str:
 def _find_refused_row(
     core: Program, inputs: Mapping[str, Any], feature: str, step: str
 ) -> int | None:
-    """Find the first row with a refused code."""
-    b = Builder()
-    values: list[Value] = []
-    codes: dict[str, Value] = {}
-    for node in core.nodes:
-        before = [values[i] for i in node.inputs]
-        if (
-            node.op == "require_known"
-            and node.attrs["feature"] == feature
-            and node.attrs["step"] == step
-        ):
-            codes[str(len(codes))] = before[0]
-        values.append(b.copy_node(node, before))
+    codes = {
+        str(i): node.inputs[0]
+        for i, node in enumerate(core.nodes)
+        if node.op == "require_known"
+        and (node.attrs["feature"], node.attrs["step"]) == (feature, step)
+    }
     if not codes:
         return None
-    results = reference.run(b.build(codes), inputs)
+    results = reference.run(_select_outputs(core, codes), inputs)
     refused = np.concatenate([c.reshape(len(c), -1) < 0 for c in results.values()], axis=1)
-    refused_rows = refused.any(axis=1)
-    return int(refused_rows.argmax()) if refused_rows.any() else None
+    refused_rows = np.flatnonzero(refused.any(axis=1))
+    return int(refused_rows[0]) if refused_rows.size else None
+
+
+def _select_outputs(program: Program, outputs: Mapping[str, int]) -> Program:
+    b = Builder()
+    values: list[Value] = []
+    for node in program.nodes:
+        values.append(b.copy_node(node, [values[i] for i in node.inputs]))
+    return b.build({name: values[i] for name, i in outputs.items()})
 
 
 def outputs_of_feature(encoders: Program, feature: str) -> list[str]:
@@ -135,27 +133,14 @@ def outputs_of_feature(encoders: Program, feature: str) -> list[str]:
 
 
 def _codes_of_feature(encoders: Program, feature: str) -> Program:
-    b = Builder()
-    values: list[Value] = []
-    for node in encoders.nodes:
-        values.append(b.copy_node(node, [values[i] for i in node.inputs]))
-    return b.build({n: values[encoders.outputs[n]] for n in outputs_of_feature(encoders, feature)})
-
-
-def _code_of_null(encoders: Program, feature: str) -> int:
-    """Return the least code of a missing value."""
-    missing: Array = np.array([[None]], object)
-    made = reference.run(_codes_of_feature(encoders, feature), {feature: missing})
-    return min((int(c.min()) for c in made.values()), default=0)
+    names = outputs_of_feature(encoders, feature)
+    return _select_outputs(encoders, {name: encoders.outputs[name] for name in names})
 
 
 def _write_query(encoders: Program, feature: str, refuses_null: bool, dialect: Dialect) -> str:
     """Write SQL that finds the values unknown to the encoders of `feature`; "" if too long."""
-    sets = [
-        n.attrs["categories"]
-        for n in _codes_of_feature(encoders, feature).nodes
-        if n.op == "encode"
-    ]
+    nodes = _codes_of_feature(encoders, feature).nodes
+    sets = [node.attrs["categories"] for node in nodes if node.op == "encode"]
     known = {str(c) for c in sets[0]}.intersection(*sets) if sets else set()
     listed = ", ".join(map(dialect.quote_string, sorted(known)))
     if "\0" in listed or not known or len(listed) > _LONGEST_QUERY:
@@ -165,20 +150,11 @@ def _write_query(encoders: Program, feature: str, refuses_null: bool, dialect: D
     return f"SELECT DISTINCT {column} FROM ... WHERE {column} NOT IN ({listed}){null}"
 
 
-_NULL = -2
-"""The code of a missing text."""
-
-_FIRST = -3
-_CODES = 1 << 23
-"""Number of codes before they start again; a FLOAT holds all of them."""
-
-_BATCH_TEXTS = 256
-"""Texts to remember per batch: an error is about the first refused one."""
-
-_MOST_TEXTS = 1 << 14
-_LONGEST = 1000
-"""Characters to remember of a text."""
-
+# Codes of refused texts: one for NULL, then as many as a FLOAT can hold.
+_NULL, _FIRST, _CODES = -2, -3, 1 << 23
+# At most this many texts are remembered per batch, since an error is about the first refused one;
+# at most this many in all; and at most this many characters of each.
+_BATCH_TEXTS, _MOST_TEXTS, _LONGEST = 256, 1 << 14, 1000
 _counter = itertools.count()
 _texts: OrderedDict[int, str] = OrderedDict()
 _lock = threading.Lock()
@@ -220,10 +196,8 @@ def find_refused_text_functions(sql: str) -> list[EngineFunction]:
     >>> [f.name for f in find_refused_text_functions("f([system.main.sqlml_refused_text(a)])")]
     ['sqlml_refused_text']
     """
-    return [
-        EngineFunction(n, _encode_texts, ("VARCHAR",), "INTEGER")
-        for n in find_refused_text_names(sql)
-    ]
+    names = find_refused_text_names(sql)
+    return [EngineFunction(name, _encode_texts, ("VARCHAR",), "INTEGER") for name in names]
 
 
 _TYPES = {"f32": ("float32", "FLOAT"), "f64": ("float64", "DOUBLE")}
@@ -239,30 +213,22 @@ class CompiledOnUse:
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Score a batch like `Compiled.run`, and compile the core first if necessary."""
         return compile_core(self.program, self.choice).run(inputs, outputs)
 
     def filler(self, output: str, columns: Sequence[int], width: int) -> Filler | None:
-        """Return a filler that writes an output into given memory, or None."""
         return find_filler(compile_core(self.program, self.choice), output, columns, width)
 
     def text_filler(self, output: str) -> Any:
-        """Return a filler for a matrix and text columns, or None."""
         return find_text_filler(compile_core(self.program, self.choice), output)
 
 
 def make_engine_function(
     spec: FunctionSpec, program: Program, on_use: bool = False, dialect: Dialect = DUCKDB
 ) -> EngineFunction:
-    """Compile the parts of `program` that `spec` selects.
+    """Compile the parts of `program` that `spec` selects, or with `on_use` when first called.
 
-    Args:
-        on_use: compile when the function is first called.
-        dialect: SQL dialect of queries in messages.
-
-    Raises:
-        ConfigError: the output or backend is unknown.
-        BackendError: the backend cannot run the Program.
+    `dialect` is that of queries in messages. Raises ConfigError or BackendError if the backend is
+    unknown or cannot run the Program.
     """
     prepared = prepare_parts(program, spec.parts, spec.layout, spec.constants, spec.max_categories)
     core = prepared.split.core
@@ -281,7 +247,6 @@ def make_engine_function(
         shifts = first_positions(labels)
     listed = is_list(part, output_type.width)
     fields = struct_fields(program, spec.parts, spec.by_column)
-    result = ("INTEGER" if integer else "DOUBLE") + "[]" * (listed + bool(groups))
     batch = BatchFunction(
         compiled=compiled,
         input_name=PACKED,
@@ -306,16 +271,14 @@ def make_engine_function(
         argument_types = (sql_type,) * batch.packed + ("VARCHAR",) * batch.texts
     else:
         argument_types = (f"{sql_type}[{batch.packed}]",) + ("BLOB[]",) * bool(batch.texts)
+    result = ("INTEGER" if integer else "DOUBLE") + "[]" * (listed + bool(groups))
     if fields:
         result = spell_struct(fields)
     return EngineFunction(spec.name, batch, argument_types, result, spec.once, spec.by_column)
 
 
 def _last_rows(spec: FunctionSpec) -> LastRows:
-    """Return the row memory of a function.
-
-    The volatile and the stable variant share it: WHERE calls one, and SELECT the other.
-    """
+    """Return the row memory that a function's volatile variant, in WHERE, and stable one share."""
     new = LastRows()
     shared = _remembered.setdefault(replace(spec, once=False).name, new)
     return new if shared is new else shared.twin()
@@ -325,7 +288,6 @@ _remembered: WeakValueDictionary[str, LastRows] = WeakValueDictionary()
 
 
 def _build_lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None:
-    """Compile the lookup of codes that the engine does not compute, or return None."""
     split = prepared.split
     if split.lookup is None:
         return None

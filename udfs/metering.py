@@ -1,8 +1,8 @@
 """Functions that count rows, batches and time for one analyzed query.
 
-An analyzed query calls twins of its functions. No other query calls a twin at the same time, so the
-numbers cover only this query, and a query that is not analyzed pays nothing. Later analyses reuse
-the twins, since an engine never forgets a function.
+An analyzed query calls twins of its functions, which no other query calls at the same time, so a
+query that is not analyzed pays nothing. Later analyses reuse the twins, since an engine never
+forgets a function.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from sqlml.planner.plan.explain_plan import FunctionMeasurement
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.functions_by_name import find_function
-from sqlml.udfs.duckdb.native import functions as native
+from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.engine_function import EngineFunction, with_signature
 
 
@@ -32,7 +32,6 @@ class Meter:
         self._inside = 0
 
     def enter(self) -> int:
-        """Record the start of a function, and return the time in nanoseconds."""
         with self._lock:
             now = time.perf_counter_ns()
             if not self._running:
@@ -41,7 +40,6 @@ class Meter:
         return now
 
     def leave(self, name: str, start: int, rows: int) -> None:
-        """Record the end of the call of `name` that began at `start` and got `rows` rows."""
         with self._lock:
             now = time.perf_counter_ns()
             self._running -= 1
@@ -56,13 +54,12 @@ class Meter:
         return self._inside * 1e-9
 
     def counts_of(self, name: str) -> FunctionMeasurement:
-        """Return the counts of the function `name`."""
         with self._lock:
             batches, rows, spent = self._done.get(name, (0, 0, 0))
         return FunctionMeasurement(rows, batches, spent * 1e-9)
 
 
-class _Twin:
+class Twin:
     """A function under another name, used by at most one analysis at a time.
 
     It keeps the scoring function only during an analysis, since the engine keeps the twin forever.
@@ -77,18 +74,11 @@ class _Twin:
         self._now: tuple[Meter, BatchFunction] | None = None
         self._started: dict[int, tuple[Meter, int]] = {}
 
-    @property
-    def is_free(self) -> bool:
-        """Return whether no analysis uses this twin."""
-        return self._now is None
-
     def take(self, meter: Meter, function: EngineFunction) -> None:
-        """Stand in for `function` during one analysis."""
         assert isinstance(function.function, BatchFunction)
         self._now = meter, function.function
 
     def run(self, *columns: Any) -> Any:
-        """Score a batch and count it."""
         self.enter()
         try:
             return self.batch_function()(*columns)
@@ -96,48 +86,43 @@ class _Twin:
             self.leave(len(columns[0]))
 
     def batch_function(self) -> BatchFunction:
-        """Return the function that scores the batches."""
         if self._now is None:  # The query was prepared during an analysis and runs after it.
             return find_function(self.name)
         return self._now[1]
 
     def enter(self) -> None:
-        """Record the start of a batch on this thread."""
         # By thread number: to Python, an engine's thread is a new one each time.
         if self._now is not None:
             meter = self._now[0]
             self._started[threading.get_ident()] = meter, meter.enter()
 
     def leave(self, rows: int) -> None:
-        """Record the end of a batch of `rows` rows on this thread."""
         meter, start = self._started.pop(threading.get_ident(), (None, 0))
         if meter is not None:
             meter.leave(self.name, start, rows)
 
     def counts(self) -> FunctionMeasurement:
-        """Return the counts since the analysis began."""
         assert self._now is not None
         meter, function = self._now
         again = 0 if function.last is None else function.last.found_rows
         return replace(meter.counts_of(self.name), again=again)
 
     def release(self) -> None:
-        """Make the twin available to another analysis."""
         self._now = None
-        native.forget((self.function.name,))
+        native_functions.forget((self.function.name,))
 
 
-_twins: dict[str, list[_Twin]] = {}
+_twins: dict[str, list[Twin]] = {}
 _lock = threading.Lock()
 
 
-def _take_twin(name: str, make: Callable[[], EngineFunction], meter: Meter) -> _Twin:
+def _take_twin(name: str, make: Callable[[], EngineFunction], meter: Meter) -> Twin:
     function = make()  # Outside of the lock, since this may compile.
     with _lock:
         twins = _twins.setdefault(name, [])
-        twin = next((t for t in twins if t.is_free), None)
+        twin = next((t for t in twins if t._now is None), None)
         if twin is None:
-            twin = _Twin(function, len(twins) + 1)
+            twin = Twin(function, len(twins) + 1)
             twins.append(twin)
         twin.take(meter, function)
         return twin
@@ -149,23 +134,20 @@ def meter_functions(
 ) -> Iterator[
     tuple[Meter, Mapping[str, EngineFunction], Callable[[], Mapping[str, FunctionMeasurement]]]
 ]:
-    """Lend twins of functions to one query.
-
-    Args:
-        functions: name -> a factory of the function.
+    """Lend twins of functions, which are given by factories, to one query.
 
     Yields the meter, the twins to register by the names of the originals, and a function that
     returns the counts by the same names.
     """
-    meter, taken = Meter(), dict[str, _Twin]()
+    meter, twins = Meter(), dict[str, Twin]()
     try:
         for name, make in functions.items():
-            taken[name] = _take_twin(name, make, meter)
+            twins[name] = _take_twin(name, make, meter)
         yield (
             meter,
-            {name: twin.function for name, twin in taken.items()},
-            lambda: {name: twin.counts() for name, twin in taken.items()},
+            {name: twin.function for name, twin in twins.items()},
+            lambda: {name: twin.counts() for name, twin in twins.items()},
         )
     finally:
-        for twin in taken.values():
+        for twin in twins.values():
             twin.release()

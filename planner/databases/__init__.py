@@ -6,8 +6,8 @@ instead of errors.
 
 Read first:
 
-* `export_for.py`: the statement EXPORT ... DIALECT, from the model to the text.
-* `prediction_queries.py`: the chain of queries that computes the predictions.
+* `export_for.py`: the statement EXPORT ... DIALECT, from the model to the chain of queries that
+  computes the predictions.
 * `targets.py`: all databases, with everything that each spells its own way.
 
 To add a database, add a `Database` and a row to `DATABASES` in `targets.py`. Expressions are

@@ -11,29 +11,33 @@ The prediction is NULL for a row that the model rejects, because of a NULL or an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
+from sqlml.backends.sql.expression import Walked
+from sqlml.backends.sql.layers import PrintedLayers, print_layers
+from sqlml.dialects import DUCKDB
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.program import Program
+from sqlml.parsing.statements import OtherDatabase
+from sqlml.passes.fold_into_trees import fold_casts_into_trees
+from sqlml.planner.binding.refused_nulls import find_null_inputs
+from sqlml.planner.binding.requested_output import find_label, spell_class
 from sqlml.planner.binding.unknown_categories import (
     accept_unknown_as_missing,
     find_known_categories,
 )
-from sqlml.planner.databases.prediction_queries import (
-    Prediction,
-    Queries,
-    Subject,
-    build_queries,
-    list_predictions,
-)
 from sqlml.planner.databases.targets import DATABASES, Database
-from sqlml.planner.databases.transpiled import quote_name
+from sqlml.planner.databases.transpiled import quote_name, transpile
 from sqlml.planner.databases.tree_table import TreeTable
+from sqlml.planner.program.function_names import Output, Part
+from sqlml.planner.program.prepare import prepare_parts
 from sqlml.suggestions import closest
-from sqlml.types import Feature
+from sqlml.types import FLOATS, Feature, Labels
 
 EXPORT_FORMS = ("function", "nodes", "select", "view")
 
@@ -42,52 +46,43 @@ def export_for(
     program: Program,
     features: Sequence[Feature],
     name: str,
-    dialect: str,
-    *,
-    form: str | None = None,
-    table: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
+    target: OtherDatabase,
     options: Mapping[str, Any] | None = None,
     booleans: Collection[str] = (),
 ) -> str:
     """Return the statements that score in a database.
 
-    Args:
-        features: the model's features, in the order of a function's parameters.
-        name: the model's name.
-        dialect: a name in `DATABASES`.
-        form: one of `EXPORT_FORMS`; None for a query over the table, or functions without one.
-        table: the table to score: its name, preceded by that of its schema.
-        columns: the table's columns next to the predictions; None for those that the model reads.
-        options: the model's options; `on_null`, `on_unknown` and `positive_class` affect its
-            results.
-        booleans: the features whose columns are known to be BOOLEAN.
+    The table of `target` is a name, preceded by that of its schema, and its columns are those next
+    to the predictions; None for those that the model reads. `booleans` are known to be BOOLEAN.
 
-    Raises:
-        BackendError: the database's SQL cannot express the model; the message says why.
-        ConfigError: the database or the form is unknown, or the form needs a table or takes none.
+    Raises BackendError if the database's SQL cannot express the model, and ConfigError if the form
+    is unknown, needs a table, or takes none.
     """
-    database = find_database(dialect)
-    form = form or ("function" if table is None else "select")
+    database, options = find_database(target.dialect), options or {}
+    form = target.form or ("function" if target.table is None else "select")
     if form not in EXPORT_FORMS:
         raise ConfigError(f"unknown form {form!r}; forms: {', '.join(EXPORT_FORMS)}")
-    if find_known_categories(options or {}, program):
+    if find_known_categories(options, program):
         program = accept_unknown_as_missing(program)
-    outputs = list_predictions(program, options or {})
-    subject = Subject(database, program, tuple(features), options or {}, frozenset(booleans))
+    outputs = list_predictions(program, options)
+    subject = Subject(database, program, tuple(features), options, frozenset(booleans))
     if form == "function":
-        if table is not None or columns is not None:
+        if target.table is not None or target.columns is not None:
             raise ConfigError("FORM function takes no TABLE and no COLUMNS")
         statements = [_write_function(subject, name, output) for output in outputs]
     else:
-        if table is None:
+        if target.table is None:
             raise ConfigError(f"FORM {form} needs the table to score, as in TABLE customers")
-        source = ".".join(quote_name(part, database) for part in table)
+        source = ".".join(quote_name(part, database) for part in target.table)
         if form == "select" and database.settings:
             subject = replace(subject, database=replace(database, fence=""))
-        nodes = _create_tree_table(database, name) if form == "nodes" else None
+        nodes = None
+        if form == "nodes":
+            if not database.has_nodes:
+                raise BackendError(f"{database.name} has no FORM nodes; write FORM select or view")
+            nodes = TreeTable(quote_name(f"{name}_nodes", database), database)
         walk = None if nodes is None else nodes.walk
-        query = build_queries(subject, outputs, source, columns, walk)
+        query = build_queries(subject, outputs, source, target.columns, walk)
         statements = [] if nodes is None else [nodes.statements()]
         statements.append(_write_query(database, query, None if form == "select" else name))
     return "\n".join([*_raise_limit(database, statements), *statements])
@@ -107,11 +102,6 @@ def _raise_limit(database: Database, statements: Sequence[str]) -> list[str]:
 
 
 def find_database(dialect: str) -> Database:
-    """Return the database of a name behind DIALECT.
-
-    Raises:
-        ConfigError: there is no such database.
-    """
     database = DATABASES.get(dialect)
     if database is None:
         near = closest(dialect, DATABASES)
@@ -120,14 +110,11 @@ def find_database(dialect: str) -> Database:
     return database
 
 
-def _create_tree_table(database: Database, name: str) -> TreeTable:
-    if not database.has_nodes:
-        raise BackendError(f"{database.name} has no FORM nodes; write FORM select or view")
-    return TreeTable(quote_name(f"{name}_nodes", database), database)
-
-
 def _write_query(database: Database, queries: Queries, view: str | None) -> str:
-    items = [*queries.kept, *(f"{sql} AS {name}" for name, sql in queries.predictions.items())]
+    items = [
+        *queries.table_columns,
+        *(f"{sql} AS {name}" for name, sql in queries.predictions.items()),
+    ]
     query = f"{queries.below}SELECT {', '.join(items)}\nFROM {queries.last}"
     if view is None:
         return f"{query}{database.settings};\n"
@@ -161,3 +148,307 @@ def _write_function(subject: Subject, name: str, prediction: Prediction) -> str:
         query=query,
         tag=tag,
     )
+
+
+OUTPUTS: tuple[Output, ...] = ("label", "proba", "score", "samples", "transform")
+Kind = Literal["number", "string", "integer", "boolean"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A column of the result; with `rest`, it is 1 minus the column of the output."""
+
+    name: str
+    output: Output
+    column: int | None
+    kind: Kind
+    labels: Labels | None = None
+    rest: bool = False
+
+
+def list_predictions(program: Program, options: Mapping[str, Any]) -> list[Prediction]:
+    """Return the columns of all outputs: labels, probabilities, scores and transformed features.
+
+    There is a probability per class, or that of the positive class if the model's options name one.
+    Columns of several targets or numbers are named by their index from 0.
+    """
+    columns: list[Prediction] = []
+    for output in OUTPUTS:
+        if output not in program.outputs:
+            continue
+        if output == "label":
+            columns += _list_labels(program)
+        elif output == "proba" and program.labels:
+            columns += _list_probabilities(program, options.get("positive_class"))
+        else:
+            width = program.output_type(output).width
+            names = [f"{output}{_suffix(k, width)}" for k in range(width)]
+            columns += [
+                Prediction(name, output, _column_index(k, width), "number")
+                for k, name in enumerate(names)
+            ]
+    return columns
+
+
+def _list_labels(program: Program) -> list[Prediction]:
+    width = program.output_type("label").width
+    columns = []
+    for k, labels in enumerate(program.labels or [None] * width):
+        kind = "number" if labels is None else _KINDS[labels.kind]
+        name = f"predicted_label{_suffix(k, width)}"
+        columns.append(Prediction(name, "label", _column_index(k, width), kind, labels))
+    return columns
+
+
+def _list_probabilities(program: Program, positive: Any) -> list[Prediction]:
+    """Return the probabilities of the classes; the first of two may be the rest of the second."""
+    columns, first, has_one_probability = [], 0, program.has_one_probability_per_target
+    for target, labels in enumerate(program.labels):
+        suffix = _suffix(target, len(program.labels))
+        chosen = None if positive is None else find_label(labels, positive)
+        for k, value in enumerate(labels.values):
+            name = f"probability{suffix}_{spell_class(value)}"
+            column = target if has_one_probability else first + k
+            if positive is None or chosen == k:
+                is_rest = has_one_probability and k == 0
+                columns.append(Prediction(name, "proba", column, "number", rest=is_rest))
+        first += len(labels)
+    return columns
+
+
+def _suffix(k: int, width: int) -> str:
+    return f"_{k}" if width > 1 else ""
+
+
+def _column_index(k: int, width: int) -> int | None:
+    return k if width > 1 else None
+
+
+_KINDS: Mapping[str, Kind] = {
+    "string": "string",
+    "int64": "integer",
+    "float64": "number",
+    "bool": "boolean",
+}
+
+
+_INPUT = re.compile(r"\bsqlml_x\d+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """The parts of a SELECT with predictions.
+
+    The WITH clause `below` ends with the query `last`, which the SELECT reads. `predictions` maps
+    quoted names to expressions over it; `parameters` are all features of the model.
+    """
+
+    below: str
+    last: str
+    table_columns: tuple[str, ...]
+    predictions: Mapping[str, str]
+    parameters: tuple[Feature, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model and the database that it is exported for; `features` are in the users' order."""
+
+    database: Database
+    program: Program
+    features: tuple[Feature, ...]
+    options: Mapping[str, Any]
+    booleans: frozenset[str] = frozenset()
+
+    def column_kind(self, feature: Feature) -> str:
+        """Return the kind of a feature's column: "boolean" if no cast makes it a number."""
+        is_boolean = feature.name in self.booleans and self.database.boolean_column is not None
+        return "boolean" if is_boolean and feature.kind == "number" else feature.kind
+
+
+def build_queries(
+    subject: Subject,
+    outputs: Sequence[Prediction],
+    table: str | None,
+    columns: Sequence[str] | None,
+    walk_trees: Walked | None = None,
+) -> Queries:
+    """Return the queries that compute predictions.
+
+    `table` is the quoted name of the table with the rows, or None for a row of parameters.
+    `columns` are the table's in the result, or None for those that the model reads. `walk_trees`
+    writes the sums of trees, if these are not nested CASEs.
+    """
+    database, program = subject.database, subject.program
+    parts = tuple(Part(prediction.output, prediction.column) for prediction in outputs)
+    program_parts = fold_casts_into_trees(prepare_parts(program, parts).program)
+    inputs_of_all = {f.name for f in program.features}
+    features = tuple(f for f in subject.features if f.name in inputs_of_all)
+    reads = tuple(f for f in features if f.name in program_parts.inputs)
+    inputs = {feature.name: [f"sqlml_x{k}"] for k, feature in enumerate(reads)}
+    first = {f"sqlml_x{k}": _read_feature(subject, f, table) for k, f in enumerate(reads)}
+    nulls = find_null_inputs(subject.options, program) & inputs.keys()
+    missing = [f"{inputs[name][0]} IS NULL" for name in sorted(nulls)]
+    if database.range_errors.overflow:
+        limits = _find_limits(program_parts)
+        missing += [f"abs({inputs[name][0]}) > {limits[name]}" for name in inputs if name in limits]
+    printed = print_layers(
+        program_parts, list(program_parts.outputs), inputs, database.numbers, missing, walk_trees
+    )
+    table_columns = [f.name for f in reads] if columns is None else columns
+    _check_names([*table_columns, *(f.name for f in reads)])
+    ((_, values),) = printed.values.items()
+    last = [*values, printed.rejected]
+    if table is None and database.merges is not None:
+        longest = max(map(printed.inlined_size, last))
+        if longest > database.merges:
+            raise BackendError(
+                f"{database.name} would merge the queries of a function to an expression of "
+                f"{longest:,} characters; write FORM select or view, and TABLE"
+            )
+    layer_queries = _write_layers(database, printed, first, table_columns, table, last)
+    expressions = _write_predictions(database, printed, outputs, values)
+    ctes = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(layer_queries)]
+    return Queries(
+        f"WITH {', '.join(ctes)}\n",
+        f"sqlml_{len(ctes) - 1}",
+        tuple(quote_name(name, database) for name in table_columns),
+        expressions,
+        features,
+    )
+
+
+def _write_predictions(
+    database: Database, printed: PrintedLayers, outputs: Sequence[Prediction], values: Sequence[str]
+) -> dict[str, str]:
+    """Return the expression of each prediction, by its quoted name; NULL for rejected rows."""
+    expressions = {}
+    for prediction, value in zip(outputs, values, strict=True):
+        if prediction.labels is None:
+            sql = transpile(f"1 - ({value})" if prediction.rest else value, database)
+        else:
+            labels = prediction.labels
+            cases = (
+                f"WHEN {k} THEN {_write_literal(v, labels)}" for k, v in enumerate(labels.values)
+            )
+            sql = transpile(f"CASE {value} {' '.join(cases)} END", database, shown=True)
+        if prediction.kind == "number" and not database.has_infinity:
+            sql = f"CASE WHEN abs({sql}) < {database.infinity} THEN {sql} END"
+        if printed.rejected:
+            sql = f"CASE WHEN {transpile(printed.rejected, database)} THEN NULL ELSE {sql} END"
+        expressions[quote_name(prediction.name, database)] = sql
+    return expressions
+
+
+_LIMITS: Mapping[str, str] = MappingProxyType(
+    {"float64": "'1e+150'::DOUBLE", "float32": "'1e+18'::DOUBLE"}
+)
+"""The largest numbers that operators accept where overflow ends a query: squares must fit."""
+
+_NO_ARITHMETIC = frozenset(
+    "cast concat encode eq ge gt impute isnan le lt ne require_finite require_known reshape "
+    "search_sorted select tree_ensemble".split()
+)
+
+
+def _find_limits(program: Program) -> dict[str, str]:
+    """Return the limits of the inputs whose numbers are added or multiplied."""
+    unchanged: list[set[str]] = []
+    limits: dict[str, str] = {}
+    for node in program.nodes:
+        names = set[str]().union(*(unchanged[j] for j in node.inputs))
+        is_number = node.type.dtype in FLOATS
+        if node.op == "input":
+            names = {str(node.attrs["name"])} if is_number else set()
+        elif node.op not in _NO_ARITHMETIC and is_number:
+            limit = _LIMITS[node.type.dtype]
+            limits |= {name: limit for name in names if limits.get(name) != _LIMITS["float32"]}
+        passes_on = is_number and node.op != "tree_ensemble"
+        unchanged.append(names if passes_on else set())
+    return limits
+
+
+_SOURCE = "sqlml_t"  # The alias of the table in the first query.
+_RESERVED_NAMES = re.compile(r"sqlml_(?:t|sum|[vx]?\d*)", re.IGNORECASE)
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if _RESERVED_NAMES.fullmatch(name):
+            raise BackendError(
+                f"column {name!r} has a name that the exported queries use themselves; export "
+                "for a view in which it has another name, from a model with that name"
+            )
+
+
+def _qualify_column(name: str, database: Database) -> str:
+    """Return an unambiguous reference to a column of the table.
+
+    If the table lacks the column, its bare name is a text in SQLite, the whole row in DuckDB and
+    PostgreSQL if it equals the name of the table, and a column of the outer query elsewhere.
+    """
+    quoted = quote_name(name, database)
+    return quoted if name in database.functions_of_rows else f"{_SOURCE}.{quoted}"
+
+
+def _read_feature(subject: Subject, feature: Feature, table: str | None) -> str:
+    database = subject.database
+    readers = {
+        "number": database.number_column,
+        "boolean": database.boolean_column,
+        "string": database.text_column,
+        "datetime": database.date_column,
+    }
+    read_column = readers.get(subject.column_kind(feature))
+    if read_column is None:
+        raise BackendError(
+            f"feature {feature.name!r} is a {feature.kind}, which is not exported for "
+            f"{database.name}"
+        )
+    write_name = quote_name if table is None else _qualify_column
+    return read_column(write_name(feature.name, database))
+
+
+def _write_layers(
+    database: Database,
+    printed: PrintedLayers,
+    first: Mapping[str, str],
+    table_columns: Sequence[str],
+    table: str | None,
+    last: Sequence[str],
+) -> list[str]:
+    """Return the query over the table, then the others, each over the one before it."""
+    quoted = [quote_name(name, database) for name in table_columns]
+    items = [
+        f"{_qualify_column(name, database)} AS {q}"
+        for name, q in zip(table_columns, quoted, strict=True)
+    ]
+    items += [f"{sql} AS {name}" for name, sql in first.items()]
+    source = "" if table is None else f" FROM {table} AS {_SOURCE}"
+    queries = [f"SELECT {', '.join(items or ['1 AS sqlml_x'])}{source}{database.fence}"]
+    later: list[set[str]] = [set(_INPUT.findall(" ".join(last)))]
+    for layer in reversed(printed.layers):
+        later.insert(0, later[0] | set(_INPUT.findall(" ".join(layer.values()))))
+    for n, layer in enumerate(printed.layers):
+        items = [*quoted, *(name for name in first if name in later[n + 1])]
+        items += [
+            name if sql == name else f"{transpile(sql, database)} AS {name}"
+            for name, sql in layer.items()
+        ]
+        if len(items) > database.columns:
+            raise BackendError(
+                f"the model takes {len(items):,} columns at a time; {database.name} takes "
+                f"{database.columns:,}"
+            )
+        queries.append(f"SELECT {', '.join(items)} FROM sqlml_{n}{database.fence}")
+    return queries
+
+
+def _write_literal(value: Any, labels: Labels) -> str:
+    if labels.kind == "string":
+        if "\0" in value:
+            raise BackendError(f"the class {value!r} contains a NUL character")
+        return DUCKDB.quote_string(str(value))
+    if labels.kind == "bool":
+        return "TRUE" if value else "FALSE"
+    return f"'{float(value)!r}'::DOUBLE" if labels.kind == "float64" else str(value)

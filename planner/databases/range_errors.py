@@ -36,29 +36,25 @@ _MIN_FLOAT32 = 7.006492321624086e-46
 _NEGLIGIBLE = 1e291
 """The bound below which a term does not change the greatest number."""
 
-_SAFE_RANGE = ("1e-150", "1e+150")
+_SAFE_RANGE = (1e-150, 1e150)
 """The range of numbers whose products and quotients are within the range of float64."""
 
-_LOG_MAX, _LOG_MIN = "709.78", "-744.4"
-"""Logarithms of the greatest and the least number."""
+_LOG_MAX, _LOG_MIN = "709.78", "-744.4"  # Logarithms of the greatest and the least number.
 
 
 @dataclass(frozen=True, slots=True)
 class RangeErrors:
-    """The operations that end a query of a database, or that differ from IEEE 754.
+    """The operations that end a query of a database, or that differ from IEEE 754."""
 
-    Attributes:
-        overflow: a float64 result that would be infinite ends a query.
-        underflow: a result that would be rounded to 0 ends a query, also in a cast to float32.
-        float32: a cast to float32 of a number beyond its range ends a query, or its result is not
-            infinity.
-        is_finite: there is no infinity; the greatest number stands for it.
-    """
-
-    overflow: bool = False
+    overflow: bool = False  # A float64 result that would be infinite ends a query.
+    # A result that would be rounded to 0 ends a query, also in a cast to float32.
     underflow: bool = False
+    # A cast to float32 of a number beyond its range ends a query, or its result is not infinity.
     float32: bool = False
-    is_finite: bool = False
+    is_finite: bool = False  # There is no infinity; the greatest number stands for it.
+
+
+_When = tuple[exp.Expr, exp.Expr]
 
 
 def prevent_range_errors(node: exp.Expr, errors: RangeErrors) -> exp.Expr:
@@ -93,18 +89,15 @@ class _RangeGuard:
             changed = self.guard(child, math.inf)
             if changed is not child:
                 child.replace(changed)
-        return self._cap(node, most) if most < upper_bound(node) else node
+        return self._cap(node, most) if most < _extent(node, largest=True) else node
 
     def _cap(self, node: exp.Expr, most: float) -> exp.Expr:
         """Return `node`, infinite beyond `most`."""
         if not self._errors.overflow or most >= _MAX:
             return node
-        return _build_case(
-            [(_is_above(node, most), _multiply(node, _build_number(math.inf)))], node
-        )
+        return _build_case([(_is_above(node, most), _make_infinite(node))], node)
 
     def _guard_sum(self, node: exp.Expr, most: float) -> exp.Expr:
-        """Return a sum of terms from left to right."""
         terms: list[tuple[type[exp.Expr], exp.Expr]] = []
         first: exp.Expr = node
         while isinstance(first, exp.Add | exp.Sub):
@@ -112,7 +105,7 @@ class _RangeGuard:
             first = first.this
             while isinstance(first, exp.Paren) and isinstance(first.this, exp.Add | exp.Sub):
                 first = first.this
-        bounds = [upper_bound(first), *(upper_bound(term) for _, term in terms)]
+        bounds = [_extent(first, largest=True), *(_extent(term, largest=True) for _, term in terms)]
         share = math.inf
         if self._errors.overflow and (
             bounds.count(math.inf) > 1 or sum(b for b in bounds if b < math.inf) > _NEGLIGIBLE
@@ -133,10 +126,8 @@ class _RangeGuard:
 
     def _guard_product(self, node: exp.Expr, most: float) -> exp.Expr:
         a, b = node.this, node.expression
-        if (
-            isinstance(b.unnest(), exp.Cast | exp.Literal)
-            and (factor := read_literal(b)) is not None
-        ):
+        is_literal = isinstance(b.unnest(), exp.Cast | exp.Literal)
+        if is_literal and (factor := read_literal(b)) is not None:
             return self._guard_multiple(a, b, factor, most)
         if (factor := read_literal(a)) is not None:
             return self._guard_multiple(b, a, factor, most)
@@ -147,17 +138,15 @@ class _RangeGuard:
         return self._guard_operation(a, b, plain, size, zero, most)
 
     def _guard_multiple(self, x: exp.Expr, by: exp.Expr, factor: float, most: float) -> exp.Expr:
-        """Return a number times a literal."""
-        largest, smallest = upper_bound(x), lower_bound(x)
+        largest, smallest = _extent(x, largest=True), _extent(x, largest=False)
         x = self.guard(x, math.inf)
-        whens: list[tuple[exp.Expr, exp.Expr]] = []
+        whens: list[_When] = []
         limit = min(most, _MAX)
         size = abs(factor)
         if self._errors.overflow and size and largest * size > limit:
             above = math.nextafter(limit / size, 0) if limit / size < _MAX else _MAX
             if above < _MAX:
-                infinite = _multiply(x, _build_number(math.copysign(math.inf, factor)))
-                whens.append((_is_above(x, above), infinite))
+                whens.append((_is_above(x, above), _make_infinite(x, factor)))
         if self._errors.underflow and 0 < size < 1 and smallest * size < _MIN:
             whens.append((_is_below(x, _MIN / size), _build_number(0.0)))
         return _build_case(whens, _multiply(x, by))
@@ -166,24 +155,24 @@ class _RangeGuard:
         a, b = node.this, node.expression
         divisor = read_literal(b)
         if divisor:
-            largest, smallest, limit = upper_bound(a), lower_bound(a), min(most, _MAX)
+            largest, smallest, limit = (
+                _extent(a, largest=True),
+                _extent(a, largest=False),
+                min(most, _MAX),
+            )
             a, size = self.guard(a, math.inf), abs(divisor)
-            whens: list[tuple[exp.Expr, exp.Expr]] = []
+            whens: list[_When] = []
             if self._errors.overflow and largest / size > limit and limit * size < _MAX:
-                infinite = _multiply(a, _build_number(math.copysign(math.inf, divisor)))
-                whens.append((_is_above(a, math.nextafter(limit * size, 0)), infinite))
+                above = math.nextafter(limit * size, 0)
+                whens.append((_is_above(a, above), _make_infinite(a, divisor)))
             if self._errors.underflow and size > 1 and smallest / size < _MIN:
-                below = _MIN * size
-                whens.append((_is_below(a, below), _build_number(0.0)))
+                whens.append((_is_below(a, _MIN * size), _build_number(0.0)))
             return _build_case(whens, exp.Div(this=a.copy(), expression=b))
         numerator = read_literal(a)
         a, b = self.guard(a, math.inf), self.guard(b, math.inf)
         plain = exp.Div(this=a.copy(), expression=b.copy())
-        if (
-            numerator is not None
-            and 1 <= abs(numerator) <= 1e15
-            and isinstance(b.unnest(), exp.Add)
-        ):
+        is_moderate = numerator is not None and 1 <= abs(numerator) <= 1e15
+        if is_moderate and isinstance(b.unnest(), exp.Add):
             return plain  # A logistic function, 1 / (1 + x) with x >= 0, is always safe.
         logarithm = exp.Sub(this=_log_abs(a), expression=_log_abs(b))
         return self._guard_operation(a, b, plain, logarithm, _is_zero(a), most)
@@ -197,13 +186,10 @@ class _RangeGuard:
         is_safe: exp.Expr,
         most: float,
     ) -> exp.Expr:
-        """Return a product or quotient of two numbers.
+        """Return a product or quotient of two numbers, `plain`.
 
-        Args:
-            plain: the operation itself.
-            size: the logarithm of the absolute value of its result.
-            is_safe: the condition that it raises no error.
-            most: the greatest finite result.
+        `size` is the logarithm of the absolute value of the result, `is_safe` the condition that it
+        raises no error, and `most` the greatest finite result.
         """
         if not (self._errors.overflow or self._errors.underflow):
             return plain
@@ -226,7 +212,7 @@ class _RangeGuard:
         power = self.guard(node.expression, math.inf)
         power_node = node.copy()
         power_node.set("expression", power.copy())
-        whens: list[tuple[exp.Expr, exp.Expr]] = []
+        whens: list[_When] = []
         if self._errors.overflow:
             large = exp.GTE(this=power.copy(), expression=exp.Literal.number("1024"))
             whens.append((large, _build_number(math.inf)))
@@ -246,11 +232,10 @@ class _RangeGuard:
             number = x = self.guard(x, math.inf)
         cast = node.copy()
         cast.this.set("this", x.copy())
-        whens: list[tuple[exp.Expr, exp.Expr]] = []
+        whens: list[_When] = []
         if self._errors.float32 and not _is_checked(node):
             limit = min(most, _MAX_FLOAT32) / abs(factor)
-            infinite = _multiply(number, _build_number(math.copysign(math.inf, factor)))
-            whens.append((_is_above(number, limit, equal=True), infinite))
+            whens.append((_is_above(number, limit, equal=True), _make_infinite(number, factor)))
         if self._errors.underflow:
             whens.append((_is_below(number, _MIN_FLOAT32 / abs(factor)), _build_number(0.0)))
         return _build_case(whens, cast)
@@ -260,12 +245,12 @@ class _RangeGuard:
         terms = node.expressions
         share = _MAX_FLOAT32 / (2 * len(terms))
         total = node.copy()
-        total.set("expressions", [self._guard_term(term, share) for term in terms])
+        guarded = [
+            term if isinstance(term.unnest(), exp.Column) else self.guard(term, share)
+            for term in terms
+        ]
+        total.set("expressions", guarded)
         return total
-
-    def _guard_term(self, term: exp.Expr, share: float) -> exp.Expr:
-        inner = term.unnest()
-        return term if isinstance(inner, exp.Column) else self.guard(term, share)
 
 
 def _may_be_infinite(node: exp.Expr) -> bool:
@@ -278,17 +263,8 @@ def _may_be_infinite(node: exp.Expr) -> bool:
     return any(number is not None and math.isinf(number) for number in numbers)
 
 
-def upper_bound(node: exp.Expr) -> float:
-    """Return a number that the absolute value of `node` does not exceed."""
-    return _extent(node, largest=True)
-
-
-def lower_bound(node: exp.Expr) -> float:
-    """Return a number that the absolute value of `node` is not below, unless it is 0."""
-    return _extent(node, largest=False)
-
-
 def _extent(node: exp.Expr, largest: bool) -> float:
+    """Return a bound of the absolute value of `node`: the largest, or the smallest except 0."""
     value = read_literal(node)
     if value is not None:
         return abs(value) if value or largest else math.inf
@@ -347,7 +323,7 @@ def _is_checked(node: exp.Expr) -> bool:
     )
 
 
-def _build_case(whens: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr) -> exp.Expr:
+def _build_case(whens: Sequence[_When], default: exp.Expr) -> exp.Expr:
     if not whens:
         return default
     case = exp.Case(default=default.copy())
@@ -359,6 +335,10 @@ def _build_case(whens: Sequence[tuple[exp.Expr, exp.Expr]], default: exp.Expr) -
 def _build_number(value: float) -> exp.Expr:
     text = f"{'-' if value < 0 else ''}infinity" if math.isinf(value) else repr(value)
     return exp.cast(exp.Literal.string(text), exp.DType.DOUBLE)
+
+
+def _make_infinite(x: exp.Expr, sign: float = 1.0) -> exp.Expr:
+    return _multiply(x, _build_number(math.copysign(math.inf, sign)))
 
 
 def _multiply(a: exp.Expr, b: exp.Expr) -> exp.Expr:
@@ -391,5 +371,5 @@ def _is_zero(x: exp.Expr) -> exp.Expr:
 
 
 def _is_in_safe_range(x: exp.Expr) -> exp.Expr:
-    low, high = (_build_number(float(text)) for text in _SAFE_RANGE)
+    low, high = map(_build_number, _SAFE_RANGE)
     return exp.Between(this=_call("abs", x), low=low, high=high)

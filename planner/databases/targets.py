@@ -98,85 +98,67 @@ CBRT = (
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database that a model is exported for.
+    """A database that a model is exported for."""
 
-    Attributes:
-        name: the name for users.
-        dialect: sqlglot's name of its SQL.
-        numbers: the properties of its arithmetic.
-        literal: finite number -> literal of the type of float64.
-        scales_results: a CASE returns integers, which a factor outside it scales. For a database
-            that takes long to prepare many computed constants.
-        infinity: +infinity as an expression, or the greatest number if `has_infinity` is false,
-            which is good enough between inputs and results.
-        range_errors: the errors that end a query because of the numbers of one row.
-        functions: name -> expression of `x` that replaces a function which the database lacks.
-        number_column: column -> the column as a float64, with NULL for NaN.
-        boolean_column: column that is probably BOOLEAN -> the column as a float64, whether it holds
-            booleans or numbers; None if `number_column` does the same.
-        text_column: column -> text that equals another only if all bytes are equal.
-        date_column: date or timestamp without a time zone -> microseconds since 1970 as a float64;
-            None if dates are not supported.
-        ending: the suffix that `text_column` adds to each text, and so must texts that are compared
-            with it.
-        odd_text: text with a backslash or beyond ASCII -> literal that means the same under all
-            settings of the database and of a connection; None if the plain literal does.
-        float32: the name of its 32-bit type, if sqlglot uses another type for it.
-        booleans: expressions for false and true, if it has no such keywords.
-        types: the types of parameters and results, by kinds of features and predictions.
-        function: the template of a statement that creates a function, with fields for the name, the
-            `parameters` with their types, the `names` of these alone, the type, the query, and a
-            tag that does not occur in the query; None if it has no functions written in SQL.
-        merges: for a database that merges the queries of a function: the longest expression that
-            may result, in characters.
-        tags: the only tags that the database knows, if they are restricted.
-        reserved: for a database where an unquoted name differs from the quoted one, such as in
-            case: the words that need quotes. Other plain names are not quoted.
-        functions_of_rows: names that are a function behind the name of a table and a dot, if the
-            table has no such column: `t.count` is `count(t)` there.
-        fence: the end of a query that must not be merged into the one around it, which would
-            compute its columns several times.
-        settings: the end of a SELECT that is not a view's, instead of fences. For a database whose
-            fences prevent parallelism.
-        characters: the longest statement by default.
-        raised: a statement that allows longer statements on a connection.
-        columns: the most columns of a query.
-        cases: the most nested CASEs.
-        has_nodes: trees may be rows of a table that a query walks.
-        is_run: sqlml's tests run the database.
-    """
-
-    name: str
-    dialect: str
-    numbers: Portable
-    literal: Callable[[float], str]
+    name: str  # The name for users.
+    dialect: str  # The name of its SQL in sqlglot.
+    numbers: Portable  # The properties of its arithmetic.
+    literal: Callable[[float], str]  # Finite number -> literal of the type of float64.
+    # +infinity as an expression, or the greatest number if `has_infinity` is false, which is good
+    # enough between inputs and results.
     infinity: str
-    number_column: Callable[[str], str]
+    number_column: Callable[[str], str]  # Column -> the column as a float64, with NULL for NaN.
+    # Column -> text that equals another only if all bytes are equal.
     text_column: Callable[[str], str]
+    # The types of parameters and results, by kinds of features and predictions.
     types: Mapping[str, str]
+    # Column that is probably BOOLEAN -> the column as a float64, whether it holds booleans or
+    # numbers; None if `number_column` does the same.
     boolean_column: Callable[[str], str] | None = None
+    # Date or timestamp without a time zone -> microseconds since 1970 as a float64; None if dates
+    # are not supported.
     date_column: Callable[[str], str] | None = None
+    # A CASE returns integers, which a factor outside it scales. For a database that takes long to
+    # prepare many computed constants.
     scales_results: bool = False
+    # The suffix that `text_column` adds to each text, and so must texts that are compared with it.
     ending: str = ""
+    # Text with a backslash or beyond ASCII -> literal that means the same under all settings of the
+    # database and of a connection; None if the plain literal does.
     odd_text: Callable[[str], str] | None = None
-    float32: str = ""
-    booleans: tuple[str, ...] = ()
+    float32: str = ""  # The name of its 32-bit type, if sqlglot uses another type for it.
+    booleans: tuple[str, ...] = ()  # Expressions for false and true, if it has no such keywords.
+    # The template of a statement that creates a function, with fields for the name, the
+    # `parameters` with their types, the `names` of these alone, the type, the query, and a tag that
+    # does not occur in the query; None if it has no functions written in SQL.
     function: str | None = None
+    # Name -> expression of `x` that replaces a function which the database lacks.
     functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     has_infinity: bool = True
+    # The errors that end a query because of the numbers of one row.
     range_errors: RangeErrors = RangeErrors()
+    # For a database that merges the queries of a function: the longest expression that may result,
+    # in characters.
     merges: int | None = None
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # The only tags that the database knows, if they are restricted.
+    # For a database where an unquoted name differs from the quoted one, such as in case: the words
+    # that need quotes. Other plain names are not quoted.
     reserved: frozenset[str] | None = None
+    # Names that are a function behind the name of a table and a dot, if the table has no such
+    # column: `t.count` is `count(t)` there.
     functions_of_rows: frozenset[str] = frozenset()
+    # The end of a query that must not be merged into the one around it, which would compute its
+    # columns several times.
     fence: str = ""
+    # The end of a SELECT that is not a view's, instead of fences. For a database whose fences
+    # prevent parallelism.
     settings: str = ""
-    characters: int = 1 << 24
-    raised: str = ""
-    columns: int = 1600
-    cases: int = 200
-    has_nodes: bool = False
-    is_run: bool = False
+    characters: int = 1 << 24  # The longest statement by default.
+    raised: str = ""  # A statement that allows longer statements on a connection.
+    columns: int = 1600  # The most columns of a query.
+    cases: int = 200  # The most nested CASEs.
+    has_nodes: bool = False  # Trees may be rows of a table that a query walks.
+    is_run: bool = False  # The tests of sqlml run the database.
 
 
 def _cast(x: str) -> str:
@@ -190,16 +172,21 @@ _ARITHMETIC = Portable(round_by_arithmetic, roundings=1)
 
 
 def _template(text: str) -> Callable[[str], str]:
-    """Return the function that puts a column into a template in place of `{c}`."""
     return lambda column: text.replace("{c}", column)
+
+
+def _read_boolean(text: str, number: str) -> Callable[[str], str]:
+    return _template(
+        f"CASE CAST({{c}} AS {text}) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
+        f"ELSE CAST(CAST({{c}} AS {text}) AS {number}) END"
+    )
 
 
 def _types(
     number: str, string: str, integer: str, boolean: str, datetime: str = ""
 ) -> Mapping[str, str]:
     types = {"number": number, "string": string, "integer": integer, "boolean": boolean}
-    types["datetime"] = datetime
-    return MappingProxyType(types)
+    return MappingProxyType({**types, "datetime": datetime})
 
 
 def _escape_postgres(text: str) -> str:
@@ -248,10 +235,7 @@ _POSTGRES = Database(
     infinity="'infinity'::float8",
     range_errors=RangeErrors(overflow=True, underflow=True, float32=True),
     number_column=_template("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
-    boolean_column=_template(
-        "CASE CAST({c} AS text) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
-        "ELSE CAST(CAST({c} AS text) AS double precision) END"
-    ),
+    boolean_column=_read_boolean("text", "double precision"),
     text_column=_template('CAST({c} AS text) COLLATE "C"'),
     date_column=_template(
         "CAST(round(extract(epoch FROM CAST({c} AS timestamp)) * 1000000) AS double precision)"
@@ -366,10 +350,7 @@ _SNOWFLAKE = Database(
     literal=lambda value: f"'{value!r}'::FLOAT",
     infinity="'inf'::FLOAT",
     number_column=_template("nullif(CAST({c} AS FLOAT), 'NaN'::FLOAT)"),
-    boolean_column=_template(
-        "CASE CAST({c} AS VARCHAR) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
-        "ELSE CAST(CAST({c} AS VARCHAR) AS FLOAT) END"
-    ),
+    boolean_column=_read_boolean("VARCHAR", "FLOAT"),
     text_column=_template("COLLATE(CAST({c} AS VARCHAR), '')"),
     date_column=_template(
         "CAST(date_part(epoch_microsecond, CAST({c} AS TIMESTAMP_NTZ)) AS FLOAT)"
@@ -391,10 +372,7 @@ _BIGQUERY = Database(
     literal=repr,
     infinity="CAST('inf' AS FLOAT64)",
     number_column=_template("IF(IS_NAN(CAST({c} AS FLOAT64)), NULL, CAST({c} AS FLOAT64))"),
-    boolean_column=_template(
-        "CASE CAST({c} AS STRING) WHEN 'true' THEN 1 WHEN 'false' THEN 0 "
-        "ELSE CAST(CAST({c} AS STRING) AS FLOAT64) END"
-    ),
+    boolean_column=_read_boolean("STRING", "FLOAT64"),
     text_column=_template("COLLATE(CAST({c} AS STRING), '')"),
     date_column=_template(
         "CAST(DATETIME_DIFF(CAST({c} AS DATETIME), DATETIME '1970-01-01', MICROSECOND) AS FLOAT64)"

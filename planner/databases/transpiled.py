@@ -16,14 +16,7 @@ from sqlml.planner.databases.targets import Database
 
 
 def transpile(sql: str, database: Database, shown: bool = False) -> str:
-    """Translate an expression of `Portable`'s SQL; `Verbatim` is returned unchanged.
-
-    Args:
-        shown: texts in it are results, and not compared with columns.
-
-    Raises:
-        BackendError: CASEs are nested too deeply for the database.
-    """
+    """Translate an expression of `Portable`'s SQL; texts that are not `shown` are compared."""
     if isinstance(sql, Verbatim):
         return sql
     query = sqlglot.parse_one(f"SELECT {sql}", read="duckdb", into=exp.Select)
@@ -47,7 +40,6 @@ def _spell(tree: exp.Expr, database: Database, shown: bool) -> str:
 
 
 def _count_nested_cases(node: exp.Expression) -> int:
-    """Return the depth to which CASEs are nested."""
     deepest, pending = 0, [(node, 0)]
     while pending:
         current, above = pending.pop()
@@ -89,21 +81,21 @@ def _scale_results(node: exp.Expression, database: Database) -> exp.Expression:
     if not isinstance(node, exp.Case) or node.find_ancestor(exp.Case):
         return node
     literals = _collect_results(node)
-    values = [float(one.this.this) for one in literals]
+    values = [float(literal.this.this) for literal in literals]
     if len(values) < _MIN_RESULTS or not all(map(math.isfinite, values)):
         return node
     power = find_power(values)
     scaled = [math.ldexp(value, -power) for value in values]
-    if [math.ldexp(whole, power) for whole in scaled] != values:
+    if [math.ldexp(value, power) for value in scaled] != values:
         return node
-    for one, whole in zip(literals, scaled, strict=True):
-        one.replace(_verbatim(str(int(whole)) if whole.is_integer() else database.literal(whole)))
+    for literal, value in zip(literals, scaled, strict=True):
+        text = str(int(value)) if value.is_integer() else database.literal(value)
+        literal.replace(_verbatim(text))
     factor = _verbatim(database.literal(2.0**power))
     return exp.paren(exp.Mul(this=exp.paren(node, copy=False), expression=factor), copy=False)
 
 
-_MIN_RESULTS = 4
-"""The fewest results that are worth a multiplication."""
+_MIN_RESULTS = 4  # That are worth a multiplication.
 
 
 def find_power(values: Sequence[float]) -> int:
@@ -118,39 +110,32 @@ def find_power(values: Sequence[float]) -> int:
     ratios = [value.as_integer_ratio() for value in values if value]
     if not ratios:
         return 0
-    least = min(
-        _count_trailing_zeros(top) - _count_trailing_zeros(bottom) for top, bottom in ratios
-    )
+    zeros = _count_trailing_zeros
+    least = min(zeros(numerator) - zeros(denominator) for numerator, denominator in ratios)
     most = max(math.frexp(value)[1] for value in values if value)
     return max(least, most - 62)
 
 
-def _count_trailing_zeros(whole: int) -> int:
-    return (whole & -whole).bit_length() - 1
+def _count_trailing_zeros(integer: int) -> int:
+    return (integer & -integer).bit_length() - 1
 
 
 def _collect_results(case: exp.Case) -> list[exp.Expression]:
     """Return the literals in all branches of nested CASEs; none if a branch is no literal."""
     results: list[exp.Expression] = []
-    for one in [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]:
-        inner = one.unnest() if isinstance(one, exp.Paren) else one
-        if isinstance(inner, exp.Case):
-            below = _collect_results(inner)
+    for branch in [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]:
+        inner = branch.unnest() if isinstance(branch, exp.Paren) else branch
+        if isinstance(inner, exp.Case) and (nested := _collect_results(inner)):
+            results += nested
         elif isinstance(inner, exp.Cast) and _is_number_literal(inner):
-            below = [inner]
+            results.append(inner)
         else:
-            below = []
-        if not below:
             return []
-        results += below
     return results
 
 
 def _write_rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
-    """Return a sum that is rounded after each addition.
-
-    It is written as text, because it nests more deeply than sqlglot's trees may.
-    """
+    """Return a sum that is rounded after each addition, as text: it is too deep for sqlglot."""
     rounded = database.numbers.rounded("sqlml_sum")
     tree = sqlglot.parse_one(f"SELECT {rounded}", read="duckdb", into=exp.Select).selects[0]
     before, after = _spell(tree, database, shown=False).split("sqlml_sum")
@@ -178,7 +163,6 @@ def _expand_formula(formula: str, x: exp.Expression) -> exp.Expression:
 
 
 def _verbatim(text: str) -> exp.Expression:
-    """Return a node that sqlglot prints unchanged."""
     return exp.Literal(this=text, is_string=False)
 
 

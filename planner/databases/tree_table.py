@@ -21,14 +21,9 @@ from sqlml.ir.trees import Ensemble
 from sqlml.planner.databases.targets import Database
 from sqlml.planner.databases.transpiled import transpile
 
-MOST_LEVELS = 7
-"""The most levels of a part."""
-
-LEAF = -1
-"""The number of the next part below a leaf."""
-
-BASE = -1
-"""The number of the tree that is added first: the initial value of all sums."""
+MOST_LEVELS = 7  # Of a part.
+LEAF = -1  # The number of the next part below a leaf.
+BASE = -1  # The number of the tree that is added first: the initial value of all sums.
 
 
 @dataclass(slots=True)
@@ -41,11 +36,7 @@ class TreeTable:
     ensembles: int = 0
 
     def walk(self, e: Ensemble, x: Value) -> Verbatim:
-        """Return the array of the sums of an ensemble's leaves, as an expression over columns.
-
-        Raises:
-            BackendError: a node's test is not one of a number with another.
-        """
+        """Return the array of the sums of an ensemble's leaves, as an expression over columns."""
         values = e.leaf_values.shape[1]
         _check_trees(e, values)
         rounds = max(1, math.ceil(e.depth / MOST_LEVELS))
@@ -64,11 +55,6 @@ class TreeTable:
         return Verbatim(walk.query(texts, "real" if e.base.dtype == np.float32 else ""))
 
     def statements(self) -> str:
-        """Return the statements that create and fill the table.
-
-        Raises:
-            BackendError: there are no trees.
-        """
         if not self.rows:
             raise BackendError("the model has no trees; write FORM select, view or function")
         columns = (
@@ -134,7 +120,7 @@ def _collect_features(
 
 
 def _split_tree(
-    e: Ensemble, root: int, target: int, levels: int, places: dict[tuple[int, bool], int]
+    e: Ensemble, root: int, target: int, levels: int, positions: dict[tuple[int, bool], int]
 ) -> Iterator[_Part]:
     """Yield the parts of a tree, that with the root first; `next` holds indices of this order."""
     tops, width = [root], 1 << levels
@@ -151,9 +137,8 @@ def _split_tree(
                 part.next[position - width] = len(tops)
                 tops.append(node)
             else:
-                part.feature[position - 1] = places[
-                    int(e.feature[node]), bool(e.default_left[node])
-                ]
+                key = int(e.feature[node]), bool(e.default_left[node])
+                part.feature[position - 1] = positions[key]
                 part.threshold[position - 1] = float(e.threshold[node])
                 pending += [
                     (int(e.left[node]), 2 * position, level + 1),
@@ -177,12 +162,8 @@ class _Walk:
     def query(self, numbers: str, type: str) -> str:
         """Return the array of sums, which are computed in `type` (float8 by default)."""
         sums = ", ".join(self._sum_output(k, type) for k in range(self.outputs))
-        tables = [
-            f"(SELECT {numbers} AS x OFFSET 0) AS r",
-            f"{self.table} AS p1",
-            self._lateral_slot(1),
-        ]
-        relation = " CROSS JOIN ".join(tables)
+        row = f"(SELECT {numbers} AS x OFFSET 0) AS r"
+        relation = f"{row} CROSS JOIN {self.table} AS p1 CROSS JOIN {self._lateral_slot(1)}"
         for n in range(2, self.rounds + 1):
             same_tree = f"p{n}.ensemble = p1.ensemble AND p{n}.tree = p1.tree"
             relation += (
@@ -215,7 +196,5 @@ class _Walk:
         )
         value = f"CASE {whens}ELSE {values[-1]} END" if whens else values[-1]
         typed = f"({value})::{type}" if type else value
-        filter_clause = (
-            f" FILTER (WHERE p1.target = {output})" if self.values < self.outputs else ""
-        )
-        return f"CAST(sum({typed} ORDER BY p1.tree){filter_clause} AS float8)"
+        condition = f" FILTER (WHERE p1.target = {output})" if self.values < self.outputs else ""
+        return f"CAST(sum({typed} ORDER BY p1.tree){condition} AS float8)"

@@ -35,7 +35,6 @@ MACRO_SUFFIXES = {
     "samples": "_score",
     "transform": "_transform",
 }
-"""Output -> the suffix of the model's name."""
 
 
 def write_expression(
@@ -47,12 +46,9 @@ def write_expression(
 ) -> str:
     """Return an output, or only one column of it, as a SQL expression.
 
-    Args:
-        inputs: feature -> the expression that feeds it, which may be repeated; by default the
-            column of that name.
-
-    Raises:
-        BackendError: an operator has no SQL equivalent, or the SQL would be too long.
+    `inputs` maps features to the expressions that feed them, which may be repeated; by default,
+    columns of these names. Raises BackendError if an operator has no SQL equivalent or the SQL
+    would be too long.
     """
     part = fold_casts_into_trees(prepare(program, output, column).program)
     if inputs is None:
@@ -68,12 +64,9 @@ def write_expression(
 def export_macros(program: Program, name: str, options: Mapping[str, Any] | None = None) -> str:
     """Return the statements that create the macros of all outputs.
 
-    Args:
-        options: the model's options; on_null, on_unknown and positive_class affect its results.
-
-    Raises:
-        BackendError: SQL cannot express the model; the message says why.
-        ConfigError: it is unknown for which columns on_null returns NULL.
+    The options on_null, on_unknown and positive_class affect the results. Raises BackendError if
+    SQL cannot express the model, and ConfigError if it is unknown for which columns on_null returns
+    NULL.
     """
     options = options or {}
     categories = find_known_categories(options, program)
@@ -89,7 +82,9 @@ def export_macros(program: Program, name: str, options: Mapping[str, Any] | None
         read = [f.name for f in program.features if f.name in part.inputs]
         inputs = ", ".join(map(DUCKDB.quote_name, read))
         macro = DUCKDB.quote_name(name + MACRO_SUFFIXES[output])
-        positive = _find_positive_class(program, options) if output == "proba" else None
+        positive = None
+        if output == "proba" and options.get("positive_class") is not None:
+            positive = find_label(program.labels[0], options["positive_class"])
         if positive is None:
             value = decode_result(write_expression(program, output), program, output, None)
         else:
@@ -108,9 +103,3 @@ def _bind_parameter(feature: Feature) -> Bound:
     name = DUCKDB.quote_name(feature.name)
     number = feature.kind == "number"
     return Bound(f"CAST({name} AS DOUBLE)", "DOUBLE") if number else Bound(name, "VARCHAR")
-
-
-def _find_positive_class(program: Program, options: Mapping[str, Any]) -> int | None:
-    """Return the index of the model's positive_class among its labels; None if it has none."""
-    positive = options.get("positive_class")
-    return None if positive is None else find_label(program.labels[0], positive)

@@ -11,7 +11,7 @@ parameter of a lambda. DuckDB does not look through lambdas, and scans all colum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from types import MappingProxyType
@@ -75,7 +75,6 @@ _DATETIME = name_helper(
     "datetime", _write_typed_macro(DATETIMES.pattern, DUCKDB.microseconds("x"), "dates")
 )
 HELPERS = (_NUMBER, _TEXT, _DATETIME)
-"""The macros that the bodies call."""
 
 _MACROS_BY_KIND: Mapping[Kind, tuple[str, str]] = MappingProxyType(
     {"number": (_NUMBER[0], "DOUBLE"), DATETIME: (_DATETIME[0], "DOUBLE")}
@@ -98,10 +97,7 @@ def write_bodies(
     options: Mapping[str, Any],
     transform: Transform | None = None,
 ) -> list[MacroBody]:
-    """Return the bodies of the macros of all functions that a model has.
-
-    The kind of a macro (`FUNCTIONS` in `catalog/plain_macros.py`) is the first of its outputs.
-    """
+    """Return the bodies of the macros of all functions that a model has; see `OUTPUTS_OF`."""
     bodies = []
     for kind, *others in OUTPUTS_OF.values():
         output = next((o for o in (kind, *others) if o in program.outputs), None)
@@ -122,11 +118,8 @@ def _write_bodies(
         prepared = prepare_parts(program, (Part(output),), lookup=count_inline_categories())
         choice = choose(prepared.split.core, options)
     except SqlmlError as error:  # For example, a library is missing.
-        return [
-            MacroBody(
-                kind, _error(DUCKDB.quote_string(f"this model cannot be scored: {error}")), None
-            )
-        ]
+        message = f"this model cannot be scored: {error}"
+        return [MacroBody(kind, _error(DUCKDB.quote_string(message)), None)]
     read = [f for f in features if f.name in prepared.program.inputs]
     if any(f.kind in NESTED for f in read):
         message = (
@@ -144,7 +137,7 @@ def _write_bodies(
         max_categories=None if prepared.split.lookup is None else count_inline_categories(),
     )
     is_wide = len(read) > MAX_SCANNED_COLUMNS and transform is None
-    bounds = {f.name: _bind_wide_column(f) if is_wide else _bind_column(f, transform) for f in read}
+    bounds = {f.name: _bind_column(f, transform, _ROW if is_wide else "r") for f in read}
     bounds = replace_unknown_with_null(bounds, find_known_categories(options, program))
     missing = test_missing(bounds, sorted(find_null_inputs(options, program) & bounds.keys()))
     numbers = write_packed_numbers(prepared, bounds, "DOUBLE")
@@ -165,22 +158,10 @@ def _write_bodies(
 
 
 MAX_SCANNED_COLUMNS = 100
-"""The most columns of a model that are scanned alone.
-
-100 of 102 columns are planned in 0.3 s, and 300 of 302 in 3 s, or 0.3 s with a lambda.
-"""
+"""The most columns of a model that are scanned alone: 100 of 102 are planned in 0.3 s, but 300 of
+302 in 3 s, or 0.3 s with a lambda."""
 
 _ROW = "sqlml_x"
-"""The row as the parameter of a lambda."""
-
-
-def _bind_wide_column(feature: Feature) -> Bound:
-    """Bind a feature to a field of the lambda's row, whose type `_check_row_types` checks."""
-    column = DUCKDB.field(_ROW, feature.name)
-    if feature.kind == "number":
-        return Bound(f"CAST({column} AS DOUBLE)", "DOUBLE")
-    name, kind = _MACROS_BY_KIND.get(feature.kind, (_TEXT[0], "VARCHAR"))
-    return Bound(f"sqlml.{name}({column}, {DUCKDB.quote_string(feature.name)})", kind)
 
 
 def _check_row_types(value: str, read: Sequence[Feature]) -> str:
@@ -211,22 +192,25 @@ def _check_row_types(value: str, read: Sequence[Feature]) -> str:
     return DUCKDB.let(_ROW, "r", value)
 
 
-def _bind_column(feature: Feature, transform: Transform | None) -> Bound:
-    """Bind a feature to a field of the row, or to an expression of TRANSFORM.
-
-    A missing field does not bind, and the engine's error names it.
-    """
+def _bind_column(feature: Feature, transform: Transform | None, row: str) -> Bound:
+    """Bind a feature to a field of the row, which must exist, or to an item of TRANSFORM."""
     if transform is not None and feature.name in transform.expressions:
-        fields = {name: DUCKDB.field("r", name) for name in transform.columns}
+        fields = {name: DUCKDB.field(row, name) for name in transform.columns}
         return Bound(transform.sql(feature.name, fields), transform.expressions[feature.name].type)
+    column = DUCKDB.field(row, feature.name)
+    if row == _ROW and feature.kind == "number":  # `_check_row_types` checks its type.
+        return Bound(f"CAST({column} AS DOUBLE)", "DOUBLE")
     name, kind = _MACROS_BY_KIND.get(feature.kind, (_TEXT[0], "VARCHAR"))
-    feature_name = DUCKDB.quote_string(feature.name)
-    return Bound(f"sqlml.{name}({DUCKDB.field('r', feature.name)}, {feature_name})", kind)
+    return Bound(f"sqlml.{name}({column}, {DUCKDB.quote_string(feature.name)})", kind)
+
+
+_CLASS_TEXT = "CAST(class AS VARCHAR)"
+_CLASS_INTEGER = DUCKDB.call("regexp_replace", _CLASS_TEXT, "'\\.0+$'", "''")
+_CLASS_TYPE = DUCKDB.call("typeof", "class")
 
 
 def _select_class(call: str, labels: Labels) -> str:
-    """Return the probability of the class that the parameter `class` names."""
-    position = f"coalesce({_FINDERS[labels.kind](labels)}, 0)"
+    position = f"coalesce({_find_class(labels)}, 0)"
     class_names = list_classes(labels.values)
     unknown = _concat(
         "'the model has no class '",
@@ -236,52 +220,33 @@ def _select_class(call: str, labels: Labels) -> str:
     return f"CASE WHEN {position} = 0 THEN {_error(unknown)} ELSE {DUCKDB.at(call, position)} END"
 
 
-_CLASS_TEXT = "CAST(class AS VARCHAR)"
-_CLASS_INTEGER = DUCKDB.call("regexp_replace", _CLASS_TEXT, "'\\.0+$'", "''")
-_CLASS_TYPE = DUCKDB.call("typeof", "class")
-_CLASS_BIT = f"CASE {_CLASS_TEXT} WHEN 'true' THEN '1' ELSE '0' END"
-
-
 def _list_labels(labels: Labels, change: str = "") -> str:
     values = [f"CAST({label_literal(v, labels.kind)} AS VARCHAR)" for v in labels.values]
     return DUCKDB.array([_call(change, value) for value in values] if change else values)
 
 
-def _find_text(labels: Labels) -> str:
-    exact = _call("list_position", _list_labels(labels), _CLASS_TEXT)
-    folded = _call("list_position", _list_labels(labels, "lower"), _CLASS_TEXT)
-    whole = _call("list_position", _list_labels(labels), _CLASS_INTEGER)
-    return (
-        f"coalesce({exact}, CASE WHEN {_CLASS_TYPE} = 'BOOLEAN' THEN {folded} "
-        f"WHEN {_CLASS_TYPE} IN ('DOUBLE', 'FLOAT') THEN {whole} END)"
-    )
-
-
-def _find_integer(labels: Labels) -> str:
-    integer = (
-        f"CASE {_CLASS_TYPE} WHEN 'VARCHAR' THEN {_CLASS_TEXT} "
-        f"WHEN 'BOOLEAN' THEN {_CLASS_BIT} ELSE {_CLASS_INTEGER} END"
-    )
-    return _call("list_position", _list_labels(labels), integer)
-
-
-def _find_number(labels: Labels) -> str:
-    values = DUCKDB.array([label_literal(v, labels.kind) for v in labels.values])
-    return _call("list_position", values, "TRY_CAST(class AS DOUBLE)")
-
-
-def _find_boolean(labels: Labels) -> str:
-    boolean = (
-        f"CASE WHEN {_CLASS_TYPE} IN ('VARCHAR', 'BOOLEAN') THEN {_call('lower', _CLASS_TEXT)} "
-        f"WHEN {_CLASS_INTEGER} = '1' THEN 'true' WHEN {_CLASS_INTEGER} = '0' THEN 'false' END"
-    )
-    return _call("list_position", _list_labels(labels), boolean)
-
-
-_FINDERS: Mapping[str, Callable[[Labels], str]] = {
-    "string": _find_text,
-    "int64": _find_integer,
-    "float64": _find_number,
-    "bool": _find_boolean,
-}
-"""Kind of labels -> writer of the SQL of the position, from 1, of the class that `class` names."""
+def _find_class(labels: Labels) -> str:
+    """Return the SQL of the position, from 1, of the class that the parameter `class` names."""
+    if labels.kind == "float64":
+        values = DUCKDB.array([label_literal(v, labels.kind) for v in labels.values])
+        return _call("list_position", values, "TRY_CAST(class AS DOUBLE)")
+    texts = _list_labels(labels)
+    if labels.kind == "string":
+        exact = _call("list_position", texts, _CLASS_TEXT)
+        folded = _call("list_position", _list_labels(labels, "lower"), _CLASS_TEXT)
+        integer = _call("list_position", texts, _CLASS_INTEGER)
+        return (
+            f"coalesce({exact}, CASE WHEN {_CLASS_TYPE} = 'BOOLEAN' THEN {folded} "
+            f"WHEN {_CLASS_TYPE} IN ('DOUBLE', 'FLOAT') THEN {integer} END)"
+        )
+    if labels.kind == "int64":
+        text = (
+            f"CASE {_CLASS_TYPE} WHEN 'VARCHAR' THEN {_CLASS_TEXT} WHEN 'BOOLEAN' THEN "
+            f"CASE {_CLASS_TEXT} WHEN 'true' THEN '1' ELSE '0' END ELSE {_CLASS_INTEGER} END"
+        )
+    else:
+        text = (
+            f"CASE WHEN {_CLASS_TYPE} IN ('VARCHAR', 'BOOLEAN') THEN {_call('lower', _CLASS_TEXT)} "
+            f"WHEN {_CLASS_INTEGER} = '1' THEN 'true' WHEN {_CLASS_INTEGER} = '0' THEN 'false' END"
+        )
+    return _call("list_position", texts, text)

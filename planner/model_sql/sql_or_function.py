@@ -22,12 +22,13 @@ from sqlml.passes.split import Layout
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.refused_nulls import find_linear_model, find_plain_columns, is_plain
+from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.model_sql.export_macros import write_expression
 from sqlml.planner.model_sql.tree_expression import write_tree
 from sqlml.planner.program.choose import SQL_BACKEND, Choice, allows_sql
 from sqlml.planner.program.cost import Estimate, estimate_sql
 from sqlml.planner.program.prepare import Prepared
-from sqlml.planner.program.result_sql import ChosenClass, decode_result, label_literal, label_type
+from sqlml.planner.program.result_sql import decode_result, label_literal, label_type
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Array
 
@@ -40,12 +41,7 @@ The engine plans each test for 50 microseconds, which do not pay for a query of 
 
 @dataclass(frozen=True, slots=True)
 class ModelSql:
-    """A model's result as an expression.
-
-    Attributes:
-        value: the result in the user's type.
-        valid_rows: the condition for the rows that it is valid for; None for all.
-    """
+    """A model's result as an expression in the user's type, for the `valid_rows` or for all."""
 
     value: str
     valid_rows: str | None
@@ -75,39 +71,34 @@ class ModelSql:
 class ModelExpression:
     """A call of a model, for writing it as SQL.
 
-    Attributes:
-        output: the output of `program`, in the user's type.
-        column: the only column of the output, if not all.
-        prepared: this output alone, after the model passes.
-        bounds: the expressions that feed the features.
-        layout: the layout of the numbers that the function would be given.
+    `prepared` is the output alone, after the model passes, `bounds` feed the features, and `layout`
+    is that of the numbers that the function would be given.
     """
 
-    program: Program
-    output: str
-    column: int | None
-    chosen: ChosenClass | None
+    target: Target
     dialect: Dialect
     prepared: Prepared
     bounds: Mapping[str, Bound]
     layout: Layout
 
+    @property
+    def program(self) -> Program:
+        return self.target.model.program
+
     def write_if_cheapest(self, function: Choice, calls: int = 1) -> ModelSql | None:
-        """Return the model as an expression if that is cheapest; otherwise None.
+        """Return the model as an expression if it is cheaper than `calls` of the function, or None.
 
         Some engines call a function for all rows, whichever branch of a CASE contains it. There the
         expression has no function to fall back on, and raises errors itself.
-
-        Args:
-            function: the choice for the function that the expression would replace.
-            calls: the number of calls that the function would serve at once.
         """
         linear_sum = self._sum
         if linear_sum is None and (self._one_tree is None or not function.estimates):
             return None
         estimate = estimate_sql(self.prepared.split.core, current_costs(), function.rows)
-        if linear_sum is None and not _is_worth_it(estimate, function, calls):
-            return None
+        if linear_sum is None:
+            seconds = function.estimates[0].seconds + function.estimates[0].start
+            if calls * estimate.seconds > MAX_SHARE_OF_FUNCTION * seconds:
+                return None
         kind = "small tree" if linear_sum is None else "weighted sum"
         reason = f"a {kind} is cheapest as an expression"
         if not self.dialect.lazy_calls:
@@ -119,11 +110,7 @@ class ModelExpression:
         )
 
     def write(self) -> ModelSql:
-        """Return the model as an expression, whatever it costs.
-
-        Raises:
-            BackendError: it cannot be written as one.
-        """
+        """Return the model as an expression, whatever it costs, or raise BackendError."""
         if self.dialect.lazy_calls:
             sql = self._write_sum_or_tree(None, "asked for", "asked for")
             if sql is not None:
@@ -149,12 +136,7 @@ class ModelExpression:
     def _write_sum_or_tree(
         self, estimate: Estimate | None, reason: str, guarded_reason: str
     ) -> ModelSql | None:
-        """Return the model as a sum or a small tree, if it is one.
-
-        Args:
-            reason, guarded_reason: the reason of the choice if the expression is valid for all
-                rows, and for most.
-        """
+        """Return a sum or a small tree, with `guarded_reason` if some rows need the function."""
         if self._sum is not None:
             is_finite: str | None = self.dialect.is_finite(self._sum.sum)
             return ModelSql(self._decode(self._sum.value), is_finite, estimate, guarded_reason)
@@ -163,18 +145,12 @@ class ModelExpression:
         columns = [self.bounds[c.name] for c in self.prepared.split.columns]
         columns = columns or [Bound("0", "INTEGER")]
         packed = "FLOAT" if self.layout == "f32" else "DOUBLE"
-        tree = write_tree(self._one_tree, columns, packed, self._write_leaf)
-        return ModelSql(
-            tree.value,
-            tree.valid_rows,
-            estimate,
-            reason if tree.valid_rows is None else guarded_reason,
-        )
+        value, valid_rows = write_tree(self._one_tree, columns, packed, self._write_leaf)
+        return ModelSql(value, valid_rows, estimate, guarded_reason if valid_rows else reason)
 
     def _write_leaf(self, value: Array) -> str:
-        """Return the result of a leaf in the user's type."""
         labels = self.program.labels
-        if self.output == "label" and labels:
+        if self.target.output == "label" and labels:
             class_number, class_labels = int(value[0]), labels[0]
             kind = self.dialect.type(label_type(class_labels))
             if not 0 <= class_number < len(class_labels):  # A cascade's small model may be unsure.
@@ -184,24 +160,21 @@ class ModelExpression:
             )
             return f"CAST({literal} AS {kind})" if class_labels.sql_type else literal
         numbers = [number_literal(float(v)) for v in value.tolist()]
-        is_list = self.output == "proba" and self.column is None
+        is_list = self.target.output == "proba" and self.target.column is None
         if len(numbers) > 1 or is_list:
             return self._decode(self.dialect.array(numbers))
         return self._decode(numbers[0])
 
     def _write_program(self) -> str:
-        """Return the user's value as an expression of the whole Program.
-
-        Raises:
-            BackendError: SQL has no equivalent of an operator, or it would be too long.
-        """
+        """Return the user's value as an expression of the whole Program, or raise BackendError."""
         names, dialect = list(self.prepared.program.inputs), self.dialect
         reads_once = not all(is_plain(self.bounds[name].sql) for name in names)
         inputs = {
             name: dialect.member("sqlml_x", f"c{k}") if reads_once else self.bounds[name].sql
             for k, name in enumerate(names)
         }
-        sql = write_expression(self.program, self.output, self.column, inputs, dialect)
+        target = self.target
+        sql = write_expression(self.program, target.output, target.column, inputs, dialect)
         value = self._decode(sql)
         if reads_once:  # An argument that is no plain column may be long, or volatile.
             fields = {f"c{k}": self.bounds[name].sql for k, name in enumerate(names)}
@@ -209,13 +182,8 @@ class ModelExpression:
         return value
 
     def _decode(self, sql: str) -> str:
-        """Return the result of the model in the user's type."""
-        return decode_result(sql, self.program, self.output, self.chosen, self.dialect)
-
-
-def _is_worth_it(estimate: Estimate, function: Choice, calls: int) -> bool:
-    best = function.estimates[0]
-    return calls * estimate.seconds <= MAX_SHARE_OF_FUNCTION * (best.seconds + best.start)
+        target = self.target
+        return decode_result(sql, self.program, target.output, target.chosen, self.dialect)
 
 
 def _unsupported(reason: str) -> BackendError:
@@ -223,24 +191,18 @@ def _unsupported(reason: str) -> BackendError:
 
 
 _MAX_LAMBDA_LENGTH = 20_000
-"""The most characters of an expression inside a lambda."""
 
 
 def is_in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
     """Tell whether a call stands inside a lambda in which the engine cannot call functions."""
-    if dialect.calls_in_lambdas or scope.outline.created:
-        return False
-    return call.has_local_names
+    can_call = dialect.calls_in_lambdas or scope.outline.created
+    return call.has_local_names and not can_call
 
 
 def write_for_lambda(
     model: ModelExpression, options: Mapping[str, Any], scope: Scope, call: ModelCall
 ) -> ModelSql:
-    """Return the model as an expression, the only way inside a lambda.
-
-    Raises:
-        BindError: the model has no short expression.
-    """
+    """Return the model as an expression, the only way inside a lambda, or raise BindError."""
     if allows_sql(options):
         with suppress(BackendError):
             sql = model.write()

@@ -37,31 +37,20 @@ _MAX_INTEGER = 2e38
 """A bound on all integers and decimals of the engine, except those of `_LARGER_INTEGERS`."""
 
 _LARGER_INTEGERS = frozenset({"UHUGEINT", "BIGNUM", "VARINT"})
-"""The types of integers that may exceed the range of a FLOAT."""
-
-
-@dataclass(frozen=True, slots=True)
-class TreeSql:
-    """The result of a tree, and the condition for the rows that it is valid for, None for all."""
-
-    value: str
-    valid_rows: str | None
 
 
 def write_tree(
     tree: OneTree, columns: Sequence[Bound], packed: str, write_leaf: Callable[[Array], str]
-) -> TreeSql:
-    """Write `one` over `columns`.
+) -> tuple[str, str | None]:
+    """Return the SQL of a tree, and the condition for the rows that it is valid for; None for all.
 
-    Args:
-        columns: the columns of the tests, which may be repeated.
-        packed: FLOAT or DOUBLE, the type that the model reads numbers in.
-        leaf: from a result, (width,), to SQL.
+    `packed` is FLOAT or DOUBLE, the type that the model reads numbers in; `write_leaf` writes a
+    result (width,).
     """
     writers = [_Column(c, packed, r.missing) for c, r in zip(columns, tree.ranges, strict=True)]
     conditions = [w.within(r) for w, r in zip(writers, tree.ranges, strict=True) if r.limited]
     limits = [text for text in conditions if text != "true"]
-    return TreeSql(_write_case(tree.tree, writers, write_leaf), " AND ".join(limits) or None)
+    return _write_case(tree.tree, writers, write_leaf), " AND ".join(limits) or None
 
 
 def _write_case(tree: Tree, columns: Sequence[_Column], write_leaf: Callable[[Array], str]) -> str:
@@ -78,8 +67,8 @@ def _write_case(tree: Tree, columns: Sequence[_Column], write_leaf: Callable[[Ar
 class _Column:
     """A column, and its comparisons with numbers of the `packed` type.
 
-    Attributes:
-        missing: NULL and NaN can reach the tests. The engine orders NaN above all numbers.
+    NULL and NaN can reach the tests of a column with `missing` values. The engine orders NaN above
+    all numbers.
     """
 
     column: Bound

@@ -32,23 +32,16 @@ from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.refused_nulls import EvaluatedOnce
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.model_sql.sql_or_function import ModelExpression, ModelSql
-from sqlml.planner.program.choose import Choice, asks_for_sql, choose
+from sqlml.planner.program.choose import Choice, Route, asks_for_sql, choose
 from sqlml.planner.program.cost import ROWS
-from sqlml.planner.program.function_names import Constants, admit_constants, spell_constants
-from sqlml.planner.program.named_function import Route
+from sqlml.planner.program.function_names import Constants, Part, admit_constants, spell_constants
 from sqlml.planner.program.prepare import Prepared, SharedParts, prepare_parts
 from sqlml.planner.syntax.outline import Literal, ModelCall
 from sqlml.types import Feature, fold
 
-MAX_NAME_LENGTH = 64
-"""The most characters of the constants in a function's name."""
-
-MAX_LITERALS = 4
-"""The most literals of one call that become constants of the model."""
-
-MIN_SECONDS = 0.02
-"""The estimated time of the unchanged model from which constants pay."""
-
+MAX_NAME_LENGTH = 64  # Of the constants in a function's name.
+MAX_LITERALS = 4  # Of one call, that become constants of the model.
+MIN_SECONDS = 0.02  # Of the unchanged model, from which constants pay.
 _MAX_EXACT_INTEGER = 1 << 53
 
 _UNFOLDABLE_OPS = TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS | OWNING_BACKENDS.keys()
@@ -57,15 +50,7 @@ _UNFOLDABLE_OPS = TEXT_OPERATORS | ITEM_OPERATORS | HASHING_OPERATORS | OWNING_B
 
 @dataclass(frozen=True, slots=True)
 class FromColumn:
-    """A column that is added to FROM for a call.
-
-    Attributes:
-        name: the name of the column.
-        sql: its expression.
-        arguments: the expressions that must bind where the column is added.
-        type: its type, as the dialect spells it.
-        order: the expression by which the rows are sorted first, if any.
-    """
+    """A column that is added to FROM for a call, where its `arguments` must bind."""
 
     name: str
     sql: str
@@ -75,7 +60,6 @@ class FromColumn:
 
     @staticmethod
     def of_row(packed: str, kind: str) -> FromColumn:
-        """Return the column of the packed numbers of a row, of type `kind`."""
         return FromColumn(f"sqlml_row_{_digest(packed)}", packed, packed, kind)
 
     @staticmethod
@@ -93,109 +77,89 @@ def _digest(sql: str) -> str:
     return hashlib.blake2b(sql.encode(), digest_size=12).hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallDraft:
-    """A call, with the decisions of the stages so far.
-
-    Attributes:
-        shared: the parts that it computes together with other calls on the same row.
-        row_in_from: the packed numbers can be a column of FROM.
-        options: the model's options, overridden by the settings of the session.
-        max_categories: the most categories of an encoder that is written in SQL; larger ones are
-            part of the function.
-        route: the way of rows to the function.
-        used_features: the features that the parts read.
-        choice: the way in which the function runs.
-        for_shared_sql: the call uses a function even if an expression is cheaper, so that calls of
-            several models can have the same SQL.
-        bounds: the expressions that feed the features.
-        columns: the expressions that feed the columns of TRANSFORM; None without it.
-        constants: literal arguments that have become part of the model.
-        null_where: features whose NULL makes the result NULL.
-        unknown_as_null: features whose unknown categories count as NULL.
-        read_once: the columns, if `bounds` are fields of a struct that holds their values.
-        expression: the model as SQL, if it needs no function.
-    """
+@dataclass(frozen=True)
+class CallSite:
+    """A call where it stands in the statement, and the rows that it scores there."""
 
     call: ModelCall
-    target: Target
-    shared: SharedParts
     scope: Scope
     context: Context
     rows: RowEstimate
-    row_in_from: bool
-    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallDraft(CallSite):
+    """A call, with the decisions of the stages so far."""
+
+    target: Target
+    shared: SharedParts  # The parts that it computes together with other calls on the same row.
+    row_in_from: bool  # The packed numbers can be a column of FROM.
+    options: Mapping[str, Any]  # The model's options, overridden by the settings of the session.
+    # The most categories of an encoder that is written in SQL; larger ones are part of the
+    # function.
     max_categories: int | None
-    route: Route
-    used_features: frozenset[str]
-    choice: Choice
+    route: Route  # The way of rows to the function.
+    used_features: frozenset[str]  # The features that the parts read.
+    choice: Choice  # The way in which the function runs.
+    # The call uses a function even if an expression is cheaper, so that calls of several models can
+    # have the same SQL.
     for_shared_sql: bool = False
+    # The expressions that feed the features.
     bounds: dict[str, Bound] = field(default_factory=dict)
+    # The expressions that feed the columns of TRANSFORM; None without it.
     columns: dict[str, Bound] | None = None
-    constants: Constants = ()
+    constants: Constants = ()  # Literal arguments that have become part of the model.
     layout: Layout = "f64"
-    null_where: tuple[str, ...] = ()
-    unknown_as_null: tuple[str, ...] = ()
+    null_where: tuple[str, ...] = ()  # Features whose NULL makes the result NULL.
+    unknown_as_null: tuple[str, ...] = ()  # Features whose unknown categories count as NULL.
+    # The columns, if `bounds` are fields of a struct that holds their values.
     read_once: EvaluatedOnce | None = None
-    expression: ModelSql | None = None
+    expression: ModelSql | None = None  # The model as SQL, if it needs no function.
 
     @property
     def model(self) -> Model:
-        """The called model."""
         return self.target.model
 
     @property
     def dialect(self) -> Dialect:
-        """The engine's SQL."""
         return self.context.dialect
 
     @cached_property
     def prepared(self) -> Prepared:
         """All parts that the function computes, after the model passes."""
-        return prepare_parts(
-            self.model.program, self.shared.parts, self.layout, self.constants, self.max_categories
-        )
+        return self._prepare(self.shared.parts)
 
     @cached_property
     def prepared_alone(self) -> Prepared:
         """The call's own part, after the model passes."""
-        return prepare_parts(
-            self.model.program,
-            (self.target.part,),
-            self.layout,
-            self.constants,
-            self.max_categories,
-        )
+        return self._prepare((self.target.part,))
+
+    def _prepare(self, parts: tuple[Part, ...]) -> Prepared:
+        program = self.model.program
+        return prepare_parts(program, parts, self.layout, self.constants, self.max_categories)
+
+    @cached_property
+    def used_columns(self) -> frozenset[str]:
+        """The columns of the model that feed `used_features`, also by way of TRANSFORM."""
+        transform = self.model.transform
+        if transform is None:
+            return self.used_features
+        return frozenset(transform.find_columns(self.used_features))
 
     @property
     def model_expression(self) -> ModelExpression:
-        """The call's part of the model, for writing it as an expression."""
-        target = self.target
         return ModelExpression(
-            self.model.program,
-            target.output,
-            target.column,
-            target.chosen,
-            self.dialect,
-            self.prepared_alone,
-            self.bounds,
-            self.layout,
+            self.target, self.dialect, self.prepared_alone, self.bounds, self.layout
         )
 
     def without_sharing(self) -> CallDraft:
         """Return the call without sharing with other calls, and with a new choice of backend."""
-        shared = self.shared.for_part(self.target.part)
-        choice = choose(
-            self.prepared_alone.split.core, self.options, by_column=self.route.by_column
-        )
+        shared = SharedParts(parts=(self.target.part,), once=self.shared.once)
+        core = self.prepared_alone.split.core
+        choice = choose(core, self.options, by_column=self.route.by_column)
         return replace(self, shared=shared, choice=choice)
 
     def choose_again(self, rows: int = ROWS) -> CallDraft:
-        """Return the call with the best backend for its present parts.
-
-        Raises:
-            ConfigError, BackendError, MissingDependencyError: as `choose` says.
-        """
         core, by_column = self.prepared.split.core, self.route.by_column
         return replace(self, choice=choose(core, self.options, rows, by_column=by_column))
 
@@ -205,16 +169,12 @@ def fold_literal_arguments(draft: CallDraft) -> CallDraft:
     if asks_for_sql(draft.options) or any(p.output == OWN for p in draft.shared.parts):
         return draft  # The call asks for the contributions of its arguments.
     transform = draft.model.transform
-    untransformed = (
-        draft.used_features
-        if transform is None
-        else draft.used_features - transform.expressions.keys()
-    )
-    values = find_literals(draft.call, draft.model.columns, untransformed)
-    constants_found = _choose_constants(draft, values) if values else ()
-    if not constants_found:
+    computed = frozenset[str]() if transform is None else transform.expressions.keys()
+    values = _find_literals(draft.call, draft.model.columns, draft.used_features - computed)
+    constants = _choose_constants(draft, values) if values else ()
+    if not constants:
         return draft
-    folded = replace(draft, constants=constants_found)
+    folded = replace(draft, constants=constants)
     reads = folded.prepared.program.inputs
     bounds = {name: bound for name, bound in draft.bounds.items() if name in reads}
     return replace(folded, bounds=bounds).choose_again()
@@ -226,9 +186,10 @@ def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]
     has_trees = any(node.op == "tree_ensemble" for node in prepared.split.core)
     if not has_trees or prepared.split.texts or any(node.type.sparse for node in program.nodes):
         return ()
-    if not is_worth_folding(draft.choice, draft.rows.ask_engine(draft.context.estimate_rows).count):
+    rows = draft.rows.ask_engine(draft.context.estimate_rows).count
+    if not _is_worth_folding(draft.choice, rows):
         return ()
-    candidates = select_constants(program, values)
+    candidates = _select_constants(program, values)
     if not candidates:
         return ()
     folded = prepare_parts(program, draft.shared.parts, constants=candidates)
@@ -236,13 +197,10 @@ def _choose_constants(draft: CallDraft, values: Mapping[str, float | str | None]
     return candidates if reads_fewer and admit_constants(program, candidates) else ()
 
 
-def find_literals(
+def _find_literals(
     call: ModelCall, features: Sequence[Feature], used: Collection[str]
 ) -> dict[str, float | str | None]:
-    """Return the features in `used` whose argument is a literal, with its value.
-
-    A number for a string feature is left out, since the engine decides how it is spelled.
-    """
+    """Return the literal arguments of features in `used`, by feature."""
     by_name = {fold(a.name): a for a in call.arguments if a.name is not None}
     if not by_name and len(call.arguments) == len(features):
         by_name = {fold(f.name): a for f, a in zip(features, call.arguments, strict=True)}
@@ -253,7 +211,7 @@ def find_literals(
             continue
         value = _parse_literal(argument.literal, feature.kind)
         if value is not None:
-            (values[feature.name],) = value
+            values[feature.name] = value[0]
     return values
 
 
@@ -261,45 +219,35 @@ def _parse_literal(literal: Literal, kind: str) -> tuple[float | str | None] | N
     """Return the value of a literal for a feature of `kind`, in a 1-tuple; None if it has none."""
     if literal.kind == "word" and literal.text == "NULL":
         return (None,) if kind in ("number", "string") else None
-    if kind == "string":
+    if kind == "string":  # The engine decides how it spells a number.
         return (literal.text,) if literal.kind == "string" else None
     if kind != "number" or literal.kind == "string":
         return None
     if literal.kind == "word":
         return (float(literal.text == "TRUE"),)
     digits = literal.text.replace(".", "", 1)
-    if (
-        not digits.isdigit()
-        or not digits.isascii()
-        or int(digits) > _MAX_EXACT_INTEGER
-        or len(digits) > 17
-    ):
+    is_plain = digits.isdigit() and digits.isascii() and len(digits) <= 17
+    if not is_plain or int(digits) > _MAX_EXACT_INTEGER:
         return None  # The engine might read another number.
     return ((-float(literal.text) if literal.negative else float(literal.text)) + 0.0,)
 
 
-def select_constants(program: Program, values: Mapping[str, float | str | None]) -> Constants:
+def _select_constants(program: Program, values: Mapping[str, float | str | None]) -> Constants:
     """Return the values that can be folded into `program`: a few, and only if it accepts them."""
-    index = {name: i for i, name in enumerate(program.inputs)}
+    names = list(program.inputs)
+    index = {name: i for i, name in enumerate(names)}
     selected: Constants = ()
-    for one in sorted((index[name], value) for name, value in values.items() if name in index):
-        longer = (*selected, one)
+    for constant in sorted((index[name], v) for name, v in values.items() if name in index):
+        longer = (*selected, constant)
         if len(longer) <= MAX_LITERALS and len(spell_constants(longer)) <= MAX_NAME_LENGTH:
             selected = longer
-    names = list(program.inputs)
-    if not selected or any(
-        node.op in _UNFOLDABLE_OPS or node.type.sparse for node in program.nodes
-    ):
+    if not selected or any(n.op in _UNFOLDABLE_OPS or n.type.sparse for n in program.nodes):
         return ()
-    return (
-        ()
-        if rejects_arguments(program, {names[place]: value for place, value in selected})
-        else selected
-    )
+    arguments = {names[i]: value for i, value in selected}
+    return () if rejects_arguments(program, arguments) else selected
 
 
-def is_worth_folding(choice: Choice, rows: int) -> bool:
-    """Tell whether the model runs long enough for constants to pay."""
+def _is_worth_folding(choice: Choice, rows: int) -> bool:
     if not choice.estimates:
         return rows >= choice.rows
     return choice.estimates[0].seconds / choice.rows * rows >= MIN_SECONDS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlml import html
 from sqlml.catalog.row_expressions import shorten_names
-from sqlml.catalog.small_models import FilterFacts
+from sqlml.catalog.small_models import CascadeFacts, FilterFacts
 from sqlml.ir.program import Program
 from sqlml.passes import MODEL_PASSES, run
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FunctionMeasurement:
-    """The measurements of one engine function, over all threads.
-
-    Attributes:
-        again: the number of `rows` whose results were remembered.
-        seconds: the total time of all threads.
-    """
+    """The measurements of one engine function over all threads; `again` counts remembered rows."""
 
     rows: int = 0
     batches: int = 0
@@ -40,25 +35,15 @@ class FunctionMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The measurements of one run of a query.
-
-    Attributes:
-        seconds: the time of the query.
-        function_seconds: the time during which at least one thread was in a function.
-        functions: the functions by name, as far as they were measured.
-    """
+    """The measurements of one run of a query, and of its functions by name."""
 
     seconds: float
-    function_seconds: float
+    function_seconds: float  # At least one thread was in a function.
     functions: Mapping[str, FunctionMeasurement]
 
 
 _LINE_WIDTH = 96
-"""The width of EXPLAIN's lines."""
-
 _TITLE_WIDTH = len("columns not read")
-"""The width of the titles."""
-
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 _TIED = "\N{NO-BREAK SPACE}"
@@ -66,28 +51,29 @@ _TIED = "\N{NO-BREAK SPACE}"
 
 
 def format_plan(plan: Plan) -> str:
-    """Return a block of text for each call, and one for the whole statement."""
-    blocks = []
-    for number in range(len(plan.calls)):
-        count = len(plan.calls)
-        title = "SQLML" if count == 1 else f"SQLML {number + 1}/{count}"
-        blocks += [title, *_format_lines(describe_call(plan, number))]
+    blocks, count = [], len(plan.calls)
+    for index in range(count):
+        title = "SQLML" if count == 1 else f"SQLML {index + 1}/{count}"
+        blocks += [title, *_format_lines(describe_call(plan, index))]
     return "\n".join([*blocks, *_format_lines(describe_statement(plan))])
 
 
 def describe_call(plan: Plan, index: int) -> list[tuple[str, str]]:
-    """Return the titles and texts of one call."""
     return [*_describe_plan_of_call(plan.calls[index]), *_describe_measurement(plan, index)]
 
 
 def describe_statement(plan: Plan) -> list[tuple[str, str]]:
-    """Return the titles and texts of the whole statement."""
     lines = [
         ("join left out", f"{join}: its key is unique, and nothing reads it")
         for join in plan.dropped_joins
     ]
-    if plan.analysis is not None:
-        lines.append(("whole query", _describe_total(plan.analysis)))
+    analysis = plan.analysis
+    if analysis is not None:
+        text = format_duration(analysis.seconds)
+        if analysis.functions:
+            share = analysis.function_seconds / analysis.seconds if analysis.seconds else 0.0
+            text += f", {share:.0%} of it in functions of sqlml"
+        lines.append(("whole query", text))
     return lines
 
 
@@ -106,49 +92,40 @@ def _format_lines(parts: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _describe_plan_of_call(call: PlannedCall) -> list[tuple[str, str]]:
-    reads = [f"{name} {bound.type}" for name, bound in call.reads]
     strategy = f", strategy {call.choice.strategy}" if call.has_trees else ""
+    arguments = _describe_arguments(call)
+    function = f"{call.spec.backend} backend{strategy}, device {call.spec.device}, {arguments}"
+    transformed = [f"{name} = {shorten_names(sql)}" for name, sql in call.transformed]
     folded = [f"{name} = {'NULL' if v is None else repr(v)}" for name, v in call.constants.items()]
-    transformed = [
-        (
-            "made in SQL",
-            _join_items([f"{name} = {shorten_names(sql)}" for name, sql in call.transformed]),
-        )
+    functions = [function.name for function in call.functions_of_models]
+    optional_lines = [
+        ("made in SQL", transformed, ""),
+        ("other columns", call.other_columns, ": no features of the model"),
+        ("NULL where missing", call.null_where, ": as option on_null says"),
+        ("unknown is NULL", call.unknown_as_null, ": as option on_unknown says"),
+        ("in the model", folded, ": literal arguments"),
     ]
-    others = [("other columns", f"{_join_items(call.other_columns)}: no features of the model")]
-    nulls = [("NULL where missing", f"{_join_items(call.null_where)}: as option on_null says")]
-    unknown = f"{_join_items(call.unknown_as_null)}: as option on_unknown says"
     return [
         ("call", call.call_text),
         _describe_model(call),
         ("output", call.output),
-        ("columns read", _join_items(reads) or "none"),
+        ("columns read", _list_reads(call) or "none"),
         ("columns not read", _describe_unread(call) or "none"),
-        *(transformed if call.transformed else []),
-        *(others if call.other_columns else []),
-        *(nulls if call.null_where else []),
-        *([("unknown is NULL", unknown)] if call.unknown_as_null else []),
-        *([("in the model", f"{_join_items(folded)}: literal arguments")] if folded else []),
+        *((title, _join_items(items) + reason) for title, items, reason in optional_lines if items),
         ("in SQL", _describe_sql_part(call)),
-        (
-            "in UDF",
-            f"{call.spec.backend} backend{strategy}, device {call.spec.device}, "
-            + (
-                _describe_arguments(call)
-                if not call.functions_of_models
-                else _describe_sorting(call)
-            )
-            if call.calls_function
-            else "nothing",
-        ),
+        ("in UDF", function if call.calls_function else "nothing"),
         *([("route", str(call.route))] if call.calls_function else []),
         ("rows", _describe_rows(call)),
         ("chosen by", call.choice.reason),
         *_describe_estimates(call.choice),
         *_describe_sharing(call),
         *_describe_approximation(call),
-        ("function", _list_functions(call)),
+        ("function", _join_items(functions) or (call.spec.name if call.calls_function else "none")),
     ]
+
+
+def _list_reads(call: PlannedCall) -> str:
+    return _join_items([f"{name} {bound.type}" for name, bound in call.reads])
 
 
 def _describe_model(call: PlannedCall) -> tuple[str, str]:
@@ -158,19 +135,10 @@ def _describe_model(call: PlannedCall) -> tuple[str, str]:
     return "models", f"{count:,} that the rows name: {_join_items(call.models)}"
 
 
-def _describe_sorting(call: PlannedCall) -> str:
-    """Describe how the rows of each model are collected."""
-    sorts = call.shared is not None and call.shared.in_from
-    return "the rows of each model together" + (", sorted by it in FROM" if sorts else "")
-
-
-def _list_functions(call: PlannedCall) -> str:
-    if call.functions_of_models:
-        return _join_items([function.name for function in call.functions_of_models])
-    return call.spec.name if call.calls_function else "none"
-
-
 def _describe_arguments(call: PlannedCall) -> str:
+    if call.functions_of_models:
+        sorts = call.shared is not None and call.shared.in_from
+        return "the rows of each model together" + (", sorted by it in FROM" if sorts else "")
     kind = {"f32": "FLOAT", "f64": "DOUBLE"}[call.spec.layout]
     numbers, texts = call.feature_count - len(call.texts), len(call.texts)
     if not call.spec.by_column:
@@ -181,7 +149,6 @@ def _describe_arguments(call: PlannedCall) -> str:
 
 
 def _describe_unread(call: PlannedCall) -> str:
-    """List the unread features, grouped by the reason."""
     groups: dict[str | None, list[str]] = {}
     for name, why in call.dropped_by.items():
         groups.setdefault(why, []).append(name)
@@ -192,7 +159,6 @@ def _describe_unread(call: PlannedCall) -> str:
 
 
 def _describe_sharing(call: PlannedCall) -> list[tuple[str, str]]:
-    """Describe the parts that the call shares with others on the same row."""
     if call.shared is None or call.shared.calls == 1:
         return []
     parts = ", ".join(map(str, call.shared.parts))
@@ -208,19 +174,19 @@ def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
     """Describe the small model that runs first, or the reason why there is none."""
     if call.exact:
         return [("approximate", f"no: {call.exact}")]
-    if call.small is not None and call.filtered is not None:
-        return _describe_filter(call, call.small, call.filtered)
-    if call.small is None or call.cascade is None:
+    if call.small is None or (call.filtered is None and call.cascade is None):
         return []
-    facts, reads = call.cascade, [f"{name} {bound.type}" for name, bound in call.small.reads]
-    unread_groups = [group.name for group in facts.groups if group.inside and not group.chosen]
     where = call.small.spec.name if call.small.calls_function else "in SQL"
+    reads = f"{where}, which reads {_list_reads(call.small)}"
+    if call.filtered is not None:
+        return _describe_filter(call.filtered, reads, call.idle)
+    facts = call.cascade
+    assert facts is not None
     return [
-        ("approximate", f"a small model first, {where}, which reads {_join_items(reads)}"),
+        ("approximate", f"a small model first, {reads}"),
         (
             "only if unsure",
-            f"{_join_items([*call.idle, *unread_groups])}, "
-            f"for {1 - facts.confident:.1%} of the rows",
+            f"{_list_idle(call.idle, facts)}, for {1 - facts.confident:.1%} of the rows",
         ),
         (
             "guarantee",
@@ -231,20 +197,20 @@ def _describe_approximation(call: PlannedCall) -> list[tuple[str, str]]:
     ]
 
 
-def _describe_filter(
-    call: PlannedCall, small: PlannedCall, facts: FilterFacts
-) -> list[tuple[str, str]]:
-    """Describe a top-K filter."""
-    reads = [f"{name} {bound.type}" for name, bound in small.reads]
-    where = small.spec.name if small.calls_function else "in SQL"
+def _list_idle(idle: Sequence[str], facts: CascadeFacts | FilterFacts) -> str:
+    """List the parts of the query, and groups of columns, that are computed for some rows only."""
     unread_groups = [group.name for group in facts.groups if group.inside and not group.chosen]
+    return _join_items([*idle, *unread_groups])
+
+
+def _describe_filter(facts: FilterFacts, reads: str, idle: Sequence[str]) -> list[tuple[str, str]]:
     share = facts.ratio * facts.k / facts.rows
     return [
-        ("approximate", f"a small model ranks all rows, {where}, which reads {_join_items(reads)}"),
+        ("approximate", f"a small model ranks all rows, {reads}"),
         (
             "only of the best",
-            f"{_join_items([*call.idle, *unread_groups])}, "
-            f"for {math.ceil(facts.ratio * facts.k)} rows, or {share:.2%} of them if that is more",
+            f"{_list_idle(idle, facts)}, for {math.ceil(facts.ratio * facts.k)} rows, or "
+            f"{share:.2%} of them if that is more",
         ),
         (
             "guarantee",
@@ -302,20 +268,14 @@ def _describe_measurement(plan: Plan, index: int) -> list[tuple[str, str]]:
 def _describe_confidence(
     plan: Plan, call: PlannedCall, full: FunctionMeasurement
 ) -> list[tuple[str, str]]:
-    """Describe the share of rows for which the small model was confident."""
     if call.small is None or call.cascade is None or plan.analysis is None:
         return []
     small = plan.analysis.functions.get(call.small.spec.name)
     if small is None or not small.rows:
         return []
     share = 1 - full.rows / small.rows
-    return [
-        (
-            "confident",
-            f"{share:.1%} of {_format_count(small.rows, 'row')}; "
-            f"{call.cascade.confident:.1%} expected",
-        )
-    ]
+    rows = _format_count(small.rows, "row")
+    return [("confident", f"{share:.1%} of {rows}; {call.cascade.confident:.1%} expected")]
 
 
 def _describe_function(measured: FunctionMeasurement, is_sql: bool) -> str:
@@ -329,12 +289,6 @@ def _describe_function(measured: FunctionMeasurement, is_sql: bool) -> str:
         f"{_format_count(measured.batches, 'batch')}{remembered}, "
         f"{format_duration(measured.seconds)} in the function on all threads ({per_row} a row)"
     )
-
-
-def _describe_total(analysis: Measurement) -> str:
-    share = analysis.function_seconds / analysis.seconds if analysis.seconds else 0.0
-    text = format_duration(analysis.seconds)
-    return f"{text}, {share:.0%} of it in functions of sqlml" if analysis.functions else text
 
 
 def _format_count(count: int, what: str) -> str:
@@ -364,7 +318,6 @@ def _join_items(items: Sequence[str], most: int = 24) -> str:
 
 
 _MOST_BOX_COLUMNS = 6
-"""The most columns that a box names."""
 
 
 def draw_plan(plan: Plan) -> str:
@@ -380,30 +333,18 @@ def draw_plan(plan: Plan) -> str:
 
 def _draw_boxes(call: PlannedCall, lines: Mapping[str, str]) -> list[tuple[str, str]]:
     names = [name for name, _ in call.reads]
-    more = f" and {len(names) - _MOST_BOX_COLUMNS} more" if len(names) > _MOST_BOX_COLUMNS else ""
-    unread_count = len(call.unread)
-    columns = f"{', '.join(names[:_MOST_BOX_COLUMNS])}{more}" + (
-        f"; {unread_count} not read" if unread_count else ""
-    )
-    boxes = [("columns", columns or "none")]
-    boxes.append(("in SQL", lines["in SQL"]))
+    columns = ", ".join(names[:_MOST_BOX_COLUMNS])
+    if len(names) > _MOST_BOX_COLUMNS:
+        columns += f" and {len(names) - _MOST_BOX_COLUMNS} more"
+    if call.unread:
+        columns += f"; {len(call.unread)} not read"
+    boxes = [("columns", columns or "none"), ("in SQL", lines["in SQL"])]
     if call.calls_function:
         boxes.append(("in a function", lines["in UDF"]))
     return [*boxes, (call.call_text, f"{call.output}: {call.type}")]
 
 
 def explain_model(program: Program, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the titles and texts of EXPLAIN MODEL.
-
-    They show the stored Program and, for each output, the passes that change it, the resulting
-    Program, the inputs that it reads, and the ways to run it with their estimated times.
-
-    Args:
-        options: the model's options, which restrict the choice.
-
-    Raises:
-        ConfigError, BackendError: the options leave no way to run it.
-    """
     rows = [("program", str(program))]
     for output in (o for group in OUTPUTS_OF.values() for o in group if o in program.outputs):
         prepared = prepare(program, output)
@@ -432,7 +373,6 @@ def _describe_size(program: Program) -> str:
 
 
 def _describe_strategies(core: Program, options: Mapping[str, Any]) -> str:
-    """Describe the choice of backend, and the estimates of the alternatives."""
     choice = choose(core, options)
     if not choice.estimates:
         return f"{choice.backend}/{choice.strategy} on {choice.device}: {choice.reason}"

@@ -16,17 +16,13 @@ from sqlml.passes.selection import inject_selection
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.context import EstimateRows, RowEstimate
 from sqlml.planner.plan.explain_plan import Measurement, draw_plan, format_plan
-from sqlml.planner.program.choose import SQL_BACKEND, Choice, estimate_choice
+from sqlml.planner.program.choose import ARROW, SQL_BACKEND, Choice, Route, estimate_choice
 from sqlml.planner.program.cost import BATCH
-from sqlml.planner.program.function_names import FunctionSpec, Part
-from sqlml.planner.program.named_function import ARROW, NamedFunction, Route
+from sqlml.planner.program.function_names import FunctionSpec, NamedFunction, Part
 from sqlml.planner.program.prepare import SharedParts, prepare_parts, select_parts
 
 SELECTION_PASSES = "inject_selection, push_selection"
-"""The reason if no weight and no split uses the feature.
-
-If push_selection is the only reason, a step of the model drops the feature.
-"""
+"""The reason if no weight and no split uses the feature; push_selection alone is a model's step."""
 
 
 @cache_by_program
@@ -52,64 +48,49 @@ def find_dropping_passes(program: Program, parts: tuple[Part, ...]) -> Mapping[s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCall:
-    """A planned call: the model, the columns that it reads, and where each part runs.
-
-    Attributes:
-        reads: feature or column -> the expression that feeds it.
-        transformed: features that TRANSFORM computes, with their expressions.
-        feature_count: the number of features that the function gets.
-        other_columns: columns that a star brings in and that are not features.
-        null_where: features whose NULL makes the result NULL.
-        unknown_as_null: features whose unknown categories count as NULL.
-        source: the Program that `spec` computes parts of.
-        small: the call of the small model that runs first.
-        cascade, filtered: the record of that model, as a cascade or as a top-K filter.
-        idle: the parts of the query that are computed only for rows left to the full model.
-        exact: the reason why a call that may be approximated is not.
-        is_temporary: the call depends on rows that were read when it was planned.
-        functions_of_models: the functions of a call whose rows name the `models`; the other fields
-            are those of one of these.
-    """
+    """A planned call: the model, the columns that it reads, and where each part runs."""
 
     call_text: str
     model: str
     version: int
     output: str
-    reads: tuple[tuple[str, Bound], ...]
+    reads: tuple[tuple[str, Bound], ...]  # Feature or column -> the expression that feeds it.
     unread: tuple[str, ...]
     encoded: tuple[str, ...]
     spec: FunctionSpec
     choice: Choice
     sql: str
     type: str
+    # Features that TRANSFORM computes, with their expressions.
     transformed: tuple[tuple[str, str], ...] = ()
-    feature_count: int = 0
+    feature_count: int = 0  # The number of features that the function gets.
     texts: tuple[str, ...] = ()
     has_trees: bool = True
     shared: SharedParts | None = None
+    # The Program that `spec` computes parts of.
     source: Program | None = field(default=None, repr=False, compare=False)
     rows: RowEstimate = RowEstimate()
-    other_columns: tuple[str, ...] = ()
-    null_where: tuple[str, ...] = ()
-    unknown_as_null: tuple[str, ...] = ()
+    other_columns: tuple[str, ...] = ()  # Columns that a star brings in and that are not features.
+    null_where: tuple[str, ...] = ()  # Features whose NULL makes the result NULL.
+    unknown_as_null: tuple[str, ...] = ()  # Features whose unknown categories count as NULL.
     route: Route = ARROW
-    small: PlannedCall | None = None
-    cascade: CascadeFacts | None = None
-    filtered: FilterFacts | None = None
+    small: PlannedCall | None = None  # The call of the small model that runs first.
+    cascade: CascadeFacts | None = None  # The record of that model.
+    filtered: FilterFacts | None = None  # Its record as a top-K filter.
+    # The parts of the query that are computed only for rows left to the full model.
     idle: tuple[str, ...] = ()
-    exact: str = ""
-    is_temporary: bool = False
+    exact: str = ""  # The reason why a call that may be approximated is not.
+    is_temporary: bool = False  # The call depends on rows that were read when it was planned.
+    # The functions of a call whose rows name `models`; the other fields describe one of these.
     functions_of_models: tuple[NamedFunction, ...] = ()
     models: tuple[str, ...] = ()
 
     def with_cascade(self, small: PlannedCall, facts: CascadeFacts) -> PlannedCall:
-        """Return this call for the rows of which `small`, a call of a small model, is unsure."""
         sql = f"coalesce({small.sql}, {self.sql})"
         return replace(self, sql=sql, small=small, cascade=facts)
 
     @property
     def small_model_reads(self) -> tuple[tuple[str, Bound], ...]:
-        """The columns that the small model reads, if there is one."""
         return () if self.small is None else self.small.reads
 
     @property
@@ -164,40 +145,33 @@ class PlannedCall:
             "parts": [str(part) for part in self.spec.parts],
             "remembers_rows": self.spec.again,
             "sql": self.sql,
-            "cascade": None
-            if self.small is None or self.cascade is None
-            else {
-                "small": self.small.to_dict(),
-                "facts": asdict(self.cascade),
-                "idle": list(self.idle),
-            },
+            "cascade": self._cascade_to_dict(),
             "exact_because": self.exact or None,
             "models_of_rows": list(self.models),
         }
 
+    def _cascade_to_dict(self) -> dict[str, Any] | None:
+        if self.small is None or self.cascade is None:
+            return None
+        facts, idle = asdict(self.cascade), list(self.idle)
+        return {"small": self.small.to_dict(), "facts": facts, "idle": idle}
+
 
 @dataclass(frozen=True)
 class Plan:
-    """The statement for the engine, and the calls in it.
+    """The statement for the engine, and the calls in it."""
 
-    Attributes:
-        statement: the user's statement.
-        sql: the statement for the engine.
-        parameters: the indices of the positional parameters that remain; None if all do.
-        dropped_names: the named parameters that were replaced by the names of models.
-        dropped_joins: the joins that are not needed.
-        analysis: the measurements of EXPLAIN ANALYZE.
-        kept: the engine stores the statement, as a view, a macro or a prepared statement. It must
-            call functions that another process can rebuild from their names.
-    """
-
-    statement: str
-    sql: str
+    statement: str  # The user's statement.
+    sql: str  # The statement for the engine.
     calls: tuple[PlannedCall, ...]
+    # The indices of the positional parameters that remain; None if all do.
     parameters: tuple[int, ...] | None = None
+    # The named parameters that were replaced by the names of models.
     dropped_names: frozenset[str] = frozenset()
-    dropped_joins: tuple[str, ...] = ()
-    analysis: Measurement | None = None
+    dropped_joins: tuple[str, ...] = ()  # The joins that are not needed.
+    analysis: Measurement | None = None  # The measurements of EXPLAIN ANALYZE.
+    # The engine stores the statement, as a view, a macro or a prepared statement, so it must call
+    # functions that another process can rebuild from their names.
     kept: bool = False
 
     @property
@@ -216,7 +190,6 @@ class Plan:
 
     @cached_property
     def specs(self) -> Mapping[str, FunctionSpec]:
-        """The engine functions by name, including those of small models."""
         calls = [*self.calls, *(call.small for call in self.calls if call.small is not None)]
         return {
             c.spec.name: c.spec for c in calls if c.calls_function and not c.functions_of_models
@@ -254,8 +227,8 @@ class Plan:
                 "batches": measured.batches,
                 "seconds": measured.seconds,
             }
-            for place in rest:
-                result["calls"][place]["measured"] = {"with_call": first}
+            for index in rest:
+                result["calls"][index]["measured"] = {"with_call": first}
         return result
 
     def __str__(self) -> str:
@@ -266,10 +239,7 @@ class Plan:
 
 
 def estimate_rows(plan: Plan, ask: EstimateRows) -> Plan:
-    """Return `plan` with the engine's estimates of rows, and the estimated time for them.
-
-    EXPLAIN asks for this; planning does not need it.
-    """
+    """Return `plan` with the engine's estimates of rows and the time for them, for EXPLAIN."""
     return replace(plan, calls=tuple(_estimate_call_rows(call, ask) for call in plan.calls))
 
 
@@ -277,12 +247,9 @@ def _estimate_call_rows(call: PlannedCall, ask: EstimateRows) -> PlannedCall:
     rows = call.rows if call.rows.asked else call.rows.ask_engine(ask)
     if call.source is None or rows.chosen_by:
         return replace(call, rows=rows)
+    spec = call.spec
     prepared = prepare_parts(
-        call.source,
-        call.spec.parts,
-        call.spec.layout,
-        call.spec.constants,
-        call.spec.max_categories,
+        call.source, spec.parts, spec.layout, spec.constants, spec.max_categories
     )
-    choice = estimate_choice(prepared.split.core, call.choice, rows.count, call.spec.by_column)
+    choice = estimate_choice(prepared.split.core, call.choice, rows.count, spec.by_column)
     return replace(call, rows=rows, choice=choice)

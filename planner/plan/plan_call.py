@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlml.catalog.model import Transform
 from sqlml.errors import BackendError, BindError, ConfigError
 from sqlml.planner.binding.bind import bind, find_other_columns
 from sqlml.planner.binding.column_types import Bound, fits_float32
-from sqlml.planner.binding.context import Context, RowEstimate
-from sqlml.planner.binding.probe_queries import Scope
+from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.refused_nulls import (
     EvaluatedOnce,
     combine_tests,
@@ -35,9 +33,10 @@ from sqlml.planner.binding.unknown_categories import (
     replace_unknown_with_null,
 )
 from sqlml.planner.model_sql.sql_or_function import ModelSql, is_in_lambda, write_for_lambda
-from sqlml.planner.plan.call_draft import CallDraft, FromColumn, fold_literal_arguments
+from sqlml.planner.plan.call_draft import CallDraft, CallSite, FromColumn, fold_literal_arguments
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.choose import (
+    Route,
     allows_sql,
     asks_for_sql,
     choose,
@@ -46,73 +45,59 @@ from sqlml.planner.program.choose import (
 )
 from sqlml.planner.program.cost import count_inline_categories
 from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.named_function import Route
 from sqlml.planner.program.prepare import SharedParts, can_reject_rows, prepare_parts
 from sqlml.planner.program.result_sql import decode_result
-from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import fold
 
-ROW_PLACEHOLDER = "sqlml_row"
-"""The placeholder for the arguments of a function that scores rows of several models."""
+ROW_PLACEHOLDER = "sqlml_row"  # For the arguments of a function that scores rows of several models.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallInFrom:
-    """A planned call, with the columns that FROM needs for it.
+    """A planned call, with the columns of FROM for the function's result and for the packed row.
 
-    Attributes:
-        column: the column with the function's result.
-        row: the column with the packed numbers of the row.
-        numbers, texts: if several models share the SQL, the DOUBLE and VARCHAR arguments of the
-            function; the SQL has `ROW_PLACEHOLDER` instead.
+    If several models share the SQL, `numbers` and `texts` are the DOUBLE and VARCHAR arguments of
+    the function, and the SQL has `ROW_PLACEHOLDER` instead.
     """
 
     planned: PlannedCall
-    column: FromColumn | None
-    row: FromColumn | None
+    column: FromColumn | None = None
+    row: FromColumn | None = None
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
 
 
 def plan_call(
+    site: CallSite,
     *,
-    call: ModelCall,
     target: Target,
     shared: SharedParts,
-    scope: Scope,
-    context: Context,
-    rows: RowEstimate,
-    row_in_from: bool,
+    row_in_from: bool = False,
     bounds: Mapping[str, Bound] | None = None,
     by_function: bool = False,
 ) -> CallInFrom:
     """Plan one call.
 
-    Args:
-        row_in_from: the packed numbers can be a column of FROM.
-        bounds: the expressions that feed the features, if they are known already.
-        for_shared_sql: several models will share the SQL, so a function computes as much as
-            possible.
+    With `row_in_from`, the packed numbers can be a column of FROM. `bounds` feed the features, if
+    they are known already. With `by_function`, several models will share the SQL, so a function
+    computes as much as possible.
 
-    Raises:
-        BindError and its subclasses: an argument does not fit.
-        ConfigError, BackendError: the options cannot be satisfied.
+    Raises StatementError if an argument does not fit, and ConfigError or BackendError for options
+    that cannot be satisfied.
     """
+    program, context = target.model.program, site.context
     options = {**target.model.options, **context.settings}
     route = _choose_route(options, row_in_from, context)
-    if by_function and route.by_column and "[]" in shared.type(target.model.program, True):
+    if by_function and route.by_column and "[]" in shared.type(program, True):
         route = Route(False, "each row names its model, and its result is a list")
-    most = None if asks_for_sql(options) else 0 if route.by_column else count_inline_categories()
-    if by_function:
+    most = None if asks_for_sql(options) else count_inline_categories()
+    if by_function or (most is not None and route.by_column):
         most = 0
-    prepared = prepare_parts(target.model.program, shared.parts, lookup=most)
+    prepared = prepare_parts(program, shared.parts, lookup=most)
     draft = CallDraft(
-        call=call,
+        **vars(site),
         target=target,
         shared=shared,
-        scope=scope,
-        context=context,
-        rows=rows,
         row_in_from=row_in_from,
         options=options,
         max_categories=most,
@@ -128,11 +113,6 @@ def plan_call(
 
 
 def _choose_route(options: Mapping[str, Any], row_in_from: bool, context: Context) -> Route:
-    """Choose how rows reach the function of a call.
-
-    Raises:
-        BackendError: the session's settings ask for a route that is not available.
-    """
     setting = str(options.get("route", "auto"))
     if setting == "arrow":
         return Route(False, "asked for")
@@ -143,14 +123,13 @@ def _choose_route(options: Mapping[str, Any], row_in_from: bool, context: Contex
 
 
 def bind_arguments(draft: CallDraft) -> CallDraft:
-    """Bind the arguments to features, unless they are bound already."""
     if draft.bounds:
         return draft
     model, transform = draft.model, draft.model.transform
     columns = bind(
         draft.call,
         model.columns,
-        draft.used_features if transform is None else transform.find_columns(draft.used_features),
+        draft.used_columns,
         f"model {model.name!r}",
         draft.scope,
         model.origin.may_replace_blanks,
@@ -158,22 +137,14 @@ def bind_arguments(draft: CallDraft) -> CallDraft:
     )
     if transform is None:
         return replace(draft, bounds=columns)
-    return replace(
-        draft, bounds=_transform_columns(transform, draft.used_features, columns), columns=columns
-    )
-
-
-def _transform_columns(
-    transform: Transform, features: frozenset[str], columns: Mapping[str, Bound]
-) -> dict[str, Bound]:
-    """Return the expressions that feed the features, including those that TRANSFORM computes."""
     sql = {name: bound.sql for name, bound in columns.items()}
-    return {
+    bounds = {
         name: Bound(transform.sql(name, sql), transform.expressions[name].type)
         if name in transform.expressions
         else columns[name]
-        for name in sorted(features)
+        for name in sorted(draft.used_features)
     }
+    return replace(draft, bounds=bounds, columns=columns)
 
 
 def choose_layout(draft: CallDraft) -> CallDraft:
@@ -183,16 +154,14 @@ def choose_layout(draft: CallDraft) -> CallDraft:
 
 
 def test_values(draft: CallDraft) -> CallDraft:
-    """Find the features whose NULL gives NULL, and read unknown categories as NULL.
-
-    Each column is then evaluated once, since it is written several times.
-    """
+    """Find features whose NULL gives NULL, and unknown categories that count as NULL."""
     inputs = draft.prepared.program.inputs.keys()
     null_features = sorted(find_null_inputs(draft.options, draft.model.program) & inputs)
-    categories = find_known_categories(draft.options, draft.model.program)
-    categories = {name: values for name, values in categories.items() if name in inputs}
+    known = find_known_categories(draft.options, draft.model.program)
+    categories = {name: values for name, values in known.items() if name in inputs}
     if not null_features and not categories:
         return draft
+    # Each column is now written several times, and is better evaluated once.
     can_read_once = draft.dialect.calls_in_lambdas and not draft.for_shared_sql
     read_once = EvaluatedOnce.of(draft.bounds, draft.dialect) if can_read_once else None
     bounds = draft.bounds if read_once is None else read_once.fields
@@ -216,9 +185,8 @@ def choose_sql_or_function(draft: CallDraft) -> CallDraft:
         return draft
     expression = _write_expression(draft)
     if expression is None and is_in_lambda(draft.call, draft.scope, draft.dialect):
-        expression = write_for_lambda(
-            draft.model_expression, draft.options, draft.scope, draft.call
-        )
+        model = draft.model_expression
+        expression = write_for_lambda(model, draft.options, draft.scope, draft.call)
     return draft if expression is None else replace(draft, expression=expression)
 
 
@@ -241,21 +209,14 @@ def _write_expression(draft: CallDraft) -> ModelSql | None:
 
 
 def reject_hidden_columns(draft: CallDraft) -> CallDraft:
-    """Reject a star with a column that the engine would read as the select item of that name.
-
-    Raises:
-        BindError: there is such a column; the message names it.
-    """
+    """Reject a star with a column that the engine would read as the select item of that name."""
     in_place = draft.expression is not None or not (draft.row_in_from or draft.shared.in_from)
     if not draft.dialect.outputs_first or not in_place:
         return draft
     call = draft.call
-    hidden = call.hidden
-    named_arguments = {
-        fold(argument.name) for argument in call.arguments if argument.name is not None
-    }
+    named_arguments = {fold(a.name) for a in call.arguments if a.name is not None}
     for name, bound in draft.bounds.items():
-        if fold(name) not in named_arguments and fold(bound.sql.strip("`")) in hidden:
+        if fold(name) not in named_arguments and fold(bound.sql.strip("`")) in call.hidden:
             raise BindError(
                 f"the star's column {bound.sql} is hidden here by the select item of that name; "
                 "write the table's star, as in t.*, or rename the item",
@@ -310,7 +271,7 @@ def _write_call(draft: CallDraft) -> CallInFrom:
         reads=tuple((bounds if draft.columns is None else draft.columns).items()),
         transformed=_describe_transformed(draft, bounds),
         feature_count=len(bounds),
-        unread=_list_unread_columns(draft),
+        unread=tuple(c.name for c in model.columns if c.name not in draft.used_columns),
         encoded=tuple(split.encoders.inputs) if split.encoders else (),
         spec=spec,
         choice=choice,
@@ -332,8 +293,6 @@ def _write_call(draft: CallDraft) -> CallInFrom:
     if draft.for_shared_sql:
         return CallInFrom(
             planned=planned,
-            column=None,
-            row=None,
             numbers=tuple(list_numbers(draft.prepared, draft.bounds, "DOUBLE", dialect)),
             texts=tuple(find_whole_texts(draft.prepared, draft.bounds)),
         )
@@ -344,9 +303,8 @@ def _write_call(draft: CallDraft) -> CallInFrom:
 def _write_result(draft: CallDraft, call_sql: str, by_column: bool, missing: str | None) -> str:
     """Return the user's value: that of the function, of the expression, or NULL if `missing`."""
     dialect, target, program = draft.dialect, draft.target, draft.model.program
-    element = draft.shared.element(
-        dialect.value_of(call_sql), program, target.part, by_column, dialect
-    )
+    value = dialect.value_of(call_sql)
+    element = draft.shared.element(value, program, target.part, by_column, dialect)
     result = decode_result(
         element,
         program,
@@ -363,19 +321,9 @@ def _write_result(draft: CallDraft, call_sql: str, by_column: bool, missing: str
     return result if draft.read_once is None else draft.read_once.wrap(result)
 
 
-def _list_unread_columns(draft: CallDraft) -> tuple[str, ...]:
-    """Return the columns that the model was trained on and this call does not need."""
-    model, transform = draft.model, draft.model.transform
-    needed = (
-        draft.used_features if transform is None else transform.find_columns(draft.used_features)
-    )
-    return tuple(column.name for column in model.columns if column.name not in needed)
-
-
 def _describe_transformed(
     draft: CallDraft, bounds: Mapping[str, Bound]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the features that TRANSFORM computes, with their expressions."""
     transform = draft.model.transform
     if transform is None:
         return ()

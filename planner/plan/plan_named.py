@@ -24,23 +24,16 @@ from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.call_draft import FromColumn
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.plan.plan_call import ROW_PLACEHOLDER, CallInFrom
-from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.named_function import ModelScorer, NamedFunction
+from sqlml.planner.program.function_names import FunctionSpec, ModelScorer, NamedFunction
 from sqlml.planner.syntax.outline import ModelCall, ModelColumn
 from sqlml.types import fold
 
-PlanSingleCall = Callable[..., CallInFrom]
-"""`plan_call`, with all arguments bound except the call and its target."""
+PlanSingleCall = Callable[[ModelCall, Target], CallInFrom]
 
 
 @dataclass
 class _ModelGroup:
-    """Models that share their SQL, and the arguments of all of them.
-
-    Attributes:
-        example: the planned call of one of the models.
-        numbers, texts: expression of an argument -> index.
-    """
+    """Models that share their SQL; `numbers` and `texts` map the arguments of all to indices."""
 
     sql: str
     example: PlannedCall
@@ -49,13 +42,11 @@ class _ModelGroup:
     texts: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, spec: FunctionSpec, call: CallInFrom) -> None:
-        """Add a model under the name that rows use."""
         numbers = tuple(self.numbers.setdefault(n, len(self.numbers)) for n in call.numbers)
         texts = tuple(self.texts.setdefault(t, len(self.texts)) for t in call.texts)
         self.scorers[name] = ModelScorer(spec, numbers, texts)
 
     def make_function(self, errors: Mapping[str, SqlmlError], skips_unknown: bool) -> NamedFunction:
-        """Return the function of all models of the group."""
         return NamedFunction(
             scorers=self.scorers,
             numbers=len(self.numbers),
@@ -74,76 +65,66 @@ def plan_named_call(
     plan: PlanSingleCall,
     sorts: bool,
 ) -> CallInFrom:
-    """Plan the call.
-
-    Args:
-        target: the requested output, with one of the models.
-        plan: plans the call of one model.
-        sorts: the result is a column of FROM, which sorts the rows by model.
-
-    Raises:
-        BindError and its subclasses: no model fits.
-    """
+    """Plan a call whose rows name their models; with `sorts`, sorted rows have it in FROM."""
     assert isinstance(call.model, ModelColumn)
     dialect, name = scope.dialect, f"({scope.text(call.model.span)})"
     groups, errors, planned = _group_models(call, named, plan)
     if not groups:
         raise next(iter(errors.values()))
-    has_branches = len(groups) > 1 or call.skips_unknown
-    by_column = groups[0].example.spec.by_column
-    functions = [
-        group.make_function({} if has_branches else errors, has_branches) for group in groups
-    ]
-    branches = [
-        _write_branch(group, function, name, dialect)
-        for group, function in zip(groups, functions, strict=True)
-    ]
-    if not has_branches:
-        sql = f"(CASE WHEN {name} IS NULL THEN NULL ELSE {branches[0]} END)"
-    else:
-        group_numbers = {n: k for k, group in enumerate(groups) for n in group.scorers}
-        group_function = NamedFunction(
-            groups=group_numbers, errors=errors, nulls=named.nulls, by_column=by_column
-        )
-        functions.append(group_function)
-        group_number = f"{dialect.scorer(group_function.name)}({name})"
-        whens = " ".join(f"WHEN {k} THEN {sql}" for k, sql in enumerate(branches))
-        sql = f"(CASE {dialect.checked(group_number, dialect.value_of(group_number))} {whens} END)"
-    used_functions = [function for function in functions if function.groups or function.name in sql]
+    sql, functions = _write_groups(groups, errors, named, call.skips_unknown, name, dialect)
     model_text = " ".join(scope.sql[call.model.span.start : call.model.span.end].split())
     reads: dict[str, Bound] = {model_text: Bound(name, "VARCHAR")}
     for single in planned:
         reads |= dict(single.reads)
+    example, read_sql = groups[0].example, {fold(bound.sql) for bound in reads.values()}
     planned_call = replace(
-        groups[0].example,
+        example,
         sql=sql,
         reads=tuple(reads.items()),
         unread=(),
-        other_columns=_exclude_read(groups[0].example.other_columns, reads, dialect),
-        functions_of_models=tuple(used_functions),
+        other_columns=tuple(
+            c for c in example.other_columns if fold(dialect.quote_name(c)) not in read_sql
+        ),
+        functions_of_models=tuple(f for f in functions if f.groups or f.name in sql),
         models=tuple(sorted(n for group in groups for n in group.scorers)),
     )
     if not sorts:
-        return CallInFrom(planned=planned_call, column=None, row=None)
+        return CallInFrom(planned=planned_call)
     read_in_from = ", ".join(bound.sql for bound in reads.values())
     column = FromColumn.of_models(sql, read_in_from, dialect.type(target.type), name)
     planned_call = replace(planned_call, sql=dialect.quote_name(column.name))
-    return CallInFrom(planned=planned_call, column=column, row=None)
+    return CallInFrom(planned=planned_call, column=column)
 
 
-def _exclude_read(
-    columns: Sequence[str], reads: Mapping[str, Bound], dialect: Dialect
-) -> tuple[str, ...]:
-    """Return the columns that no model reads."""
-    read_sql = {fold(bound.sql) for bound in reads.values()}
-    return tuple(c for c in columns if fold(dialect.quote_name(c)) not in read_sql)
-
-
-def _write_branch(group: _ModelGroup, function: NamedFunction, name: str, dialect: Dialect) -> str:
-    """Return the SQL of a group, in which the group's function gets the name and all arguments."""
-    arguments = dialect.columns_of_models(list(group.numbers), list(group.texts))
-    call_sql = f"{dialect.scorer(function.name)}({name}, {arguments})"
-    return group.sql.replace(_write_placeholder(group.example, dialect.scorer), call_sql)
+def _write_groups(
+    groups: Sequence[_ModelGroup],
+    errors: Mapping[str, SqlmlError],
+    named: ModelsOfRows,
+    skips_unknown: bool,
+    name: str,
+    dialect: Dialect,
+) -> tuple[str, list[NamedFunction]]:
+    """Return the SQL of all groups over the model's `name`, and the functions that it may call."""
+    has_branches = len(groups) > 1 or skips_unknown
+    functions = [g.make_function({} if has_branches else errors, has_branches) for g in groups]
+    branches = []
+    for group, function in zip(groups, functions, strict=True):
+        arguments = dialect.columns_of_models(list(group.numbers), list(group.texts))
+        placeholder = f"{dialect.scorer(group.example.spec.name)}({ROW_PLACEHOLDER})"
+        call_sql = f"{dialect.scorer(function.name)}({name}, {arguments})"
+        branches.append(group.sql.replace(placeholder, call_sql))
+    if not has_branches:
+        return f"(CASE WHEN {name} IS NULL THEN NULL ELSE {branches[0]} END)", functions
+    group_function = NamedFunction(
+        groups={n: k for k, group in enumerate(groups) for n in group.scorers},
+        errors=errors,
+        nulls=named.nulls,
+        by_column=groups[0].example.spec.by_column,
+    )
+    group_number = f"{dialect.scorer(group_function.name)}({name})"
+    whens = " ".join(f"WHEN {k} THEN {sql}" for k, sql in enumerate(branches))
+    checked_number = dialect.checked(group_number, dialect.value_of(group_number))
+    return f"(CASE {checked_number} {whens} END)", [*functions, group_function]
 
 
 def _group_models(
@@ -156,12 +137,17 @@ def _group_models(
     failures: dict[object, SqlmlError] = {}
     all_columns = frozenset[str]().union(*map(_fold_columns, named.targets.values()))
     for name, target in named.targets.items():
-        version = _identify_version(target)
+        # All names of one version, such as its aliases, share a call.
+        model = target.model
+        version = model.database, model.name, model.version, target.output, target.chosen
         if version not in calls and version not in failures:
             try:
-                calls[version] = plan(
-                    call=_restrict_arguments(call, target, all_columns), target=target
+                # Features that only others have are no arguments of this model.
+                others = all_columns - _fold_columns(target)
+                arguments = (
+                    a for a in call.arguments if a.name is None or fold(a.name) not in others
                 )
+                calls[version] = plan(replace(call, arguments=tuple(arguments)), target)
             except SqlmlError as error:
                 failures[version] = error
         if version in failures:
@@ -174,23 +160,5 @@ def _group_models(
     return list(groups.values()), errors, [placed.planned for placed in calls.values()]
 
 
-def _restrict_arguments(call: ModelCall, target: Target, all_columns: frozenset[str]) -> ModelCall:
-    """Return the call of one model, without arguments for features that only others have."""
-    others = all_columns - _fold_columns(target)
-    arguments = (a for a in call.arguments if a.name is None or fold(a.name) not in others)
-    return replace(call, arguments=tuple(arguments))
-
-
 def _fold_columns(target: Target) -> frozenset[str]:
     return frozenset(fold(column.name) for column in target.model.columns)
-
-
-def _identify_version(target: Target) -> object:
-    """Return a key that is equal for all names of one version, such as its aliases."""
-    model = target.model
-    return model.database, model.name, model.version, target.output, target.chosen
-
-
-def _write_placeholder(example: PlannedCall, scorer: Callable[[str], str]) -> str:
-    """Return the call of the example's function, as it stands in the SQL of a group."""
-    return f"{scorer(example.spec.name)}({ROW_PLACEHOLDER})"

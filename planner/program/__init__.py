@@ -11,6 +11,6 @@ Read first:
   `cost.py`.
 * `function_names.py`: the names of engine functions, which views store.
 
-To add a way to run models, add a row to `WAYS` and, if it has trees, to `_TREES` in `cost.py`, with
-its coefficients in `sqlml/backends/costs.py`. To add a setting, add a row to `SETTINGS`.
+To add a way to run models, add a row to `WAYS` in `cost.py`, with its coefficients in
+`sqlml/backends/costs.py`. To add a setting, add a row to `SETTINGS`.
 """

@@ -29,32 +29,21 @@ SQL_BACKEND = "sql"
 """The backend of SQL expressions, which the engine itself evaluates."""
 
 BACKEND_NAMES = ("auto", SQL_BACKEND, *BACKENDS)
-"""The values of the option `backend`."""
-
-ROUTES = ("auto", "native", "arrow")
-"""The values of the setting `route`: how rows reach a function (`named_function.Route`)."""
 
 SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "backend": BACKEND_NAMES,
         "strategy": STRATEGIES,
         "device": DEVICES,
-        "route": ROUTES,
+        "route": ("auto", "native", "arrow"),
         "approximate": ("true", "false"),
     }
 )
-"""Name of a setting -> its values.
-
-A session sets them with `SET sqlml_...`, and a model with `OPTIONS (...)`, except the route.
-"""
+"""Values of settings: `SET sqlml_...` in a session, or `OPTIONS (...)` of a model, except route."""
 
 
 def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
-    """Return the settings of a session with one changed, or removed if `value` is None.
-
-    Raises:
-        ConfigError: the setting or the value is unknown.
-    """
+    """Return the settings of a session with one changed, or removed if `value` is None."""
     values = SETTINGS.get(name)
     if values is None:
         raise ConfigError(
@@ -71,11 +60,7 @@ def change_setting(settings: Mapping[str, str], name: str, value: Any) -> Mappin
 
 
 def read_batch_size(options: Mapping[str, Any]) -> int | None:
-    """Return the option `batch_size`: the most rows to score at once; None for the engine's choice.
-
-    Raises:
-        ConfigError: it is not a number of rows from 1 to `MAX_BATCH_ROWS`.
-    """
+    """Return the option `batch_size`: the most rows to score at once, or None."""
     rows = options.get("batch_size")
     if rows is not None and (type(rows) is not int or not 0 < rows <= MAX_BATCH_ROWS):
         raise ConfigError(
@@ -85,22 +70,15 @@ def read_batch_size(options: Mapping[str, Any]) -> int | None:
 
 
 def may_approximate(options: Mapping[str, Any], argument: bool | None) -> bool:
-    """Tell whether a cascade may answer a call.
-
-    Args:
-        options: the model's options, overridden by the settings of the session.
-        argument: the call's own argument `approximate`, if it has one.
-    """
+    """Tell whether a cascade may answer a call, whose `argument` overrides the options."""
     return str(options.get("approximate")).lower() == "true" if argument is None else argument
 
 
 def asks_for_sql(options: Mapping[str, Any]) -> bool:
-    """Tell whether the options demand that the model is written as SQL."""
     return str(options.get("backend", "auto")).lower() == SQL_BACKEND
 
 
 def allows_sql(options: Mapping[str, Any]) -> bool:
-    """Tell whether the options allow that the model is written as SQL."""
     return all(str(options.get(name, "auto")).lower() == "auto" for name in OPTIONS)
 
 
@@ -108,10 +86,9 @@ def allows_sql(options: Mapping[str, Any]) -> bool:
 class Choice:
     """The way in which a Program runs, and the reason.
 
-    Attributes:
-        estimates: the estimates that were compared for `rows` rows, with the chosen one first; none
-            if the options leave only one way.
-        guarded: with backend "sql", rows that the expression cannot score go to a function.
+    `estimates` are those that were compared for `rows` rows, with the chosen one first; none if the
+    options leave only one way. With backend "sql", rows that a `guarded` expression cannot score go
+    to a function.
     """
 
     backend: str
@@ -133,16 +110,11 @@ def choose(
     """Resolve the options `backend`, `strategy` and `device`, each "auto" by default.
 
     With backend "sql", this is the choice for rows that the expression leaves to a function.
+    `batch` is the number of rows per call; a GPU needs many of them. With `by_column`, rows reach
+    the function as columns, and not by Arrow.
 
-    Args:
-        rows: the number of rows to score.
-        batch: the number of rows per call of the function; a GPU needs many of them.
-        by_column: rows reach the function as columns, and not by Arrow.
-
-    Raises:
-        ConfigError: a name is unknown, or the backend does not have the strategy.
-        BackendError: the trees are too large for the strategy.
-        MissingDependencyError: the backend's library is not installed.
+    Raises ConfigError for an unknown name, BackendError for trees that are too large for the
+    strategy, and MissingDependencyError.
     """
     backend, strategy, device = _read_options(options)
     if backend == SQL_BACKEND:
@@ -151,9 +123,8 @@ def choose(
         return Choice("native", "traverse", "cpu", "the one backend that explains")
     owner = next((OWNING_BACKENDS[n.op] for n in program.nodes if n.op in OWNING_BACKENDS), None)
     if backend == "auto" and owner is not None:
-        name = _resolve_strategy(program, owner, strategy)
         reason = "the one backend that runs this kind of model"
-        return Choice(owner, name, _resolve_device(device), reason)
+        return _resolve(program, owner, strategy, device, reason)
     if backend == "auto" or strategy == "auto":
         compared = tuple(
             e
@@ -166,21 +137,16 @@ def choose(
         if cheapest is not None:
             return cheapest
     if backend != "auto":
-        name = _resolve_strategy(program, backend, strategy)
-        return Choice(backend, name, _resolve_device(device), "asked for")
+        return _resolve(program, backend, strategy, device)
     return _choose_infeasible(program, strategy, device)
 
 
 def _choose_infeasible(program: Program, strategy: str, device: str) -> Choice:
-    """Return a choice for options that no way fits, for example because there is no GPU.
-
-    The backend raises the error when it compiles the Program.
-    """
+    """Return a choice that no way fits; the backend raises the error when it compiles."""
     is_native = strategy in ("auto", *BACKENDS["native"].strategies)
     backend = "native" if is_native and device != "cuda" else "torch"
     try:
-        name = _resolve_strategy(program, backend, strategy)
-        return Choice(backend, name, _resolve_device(device), "asked for")
+        return _resolve(program, backend, strategy, device)
     except MissingDependencyError as error:
         raise MissingDependencyError(
             f"the options strategy = {strategy!r} and device = {device!r} need a backend that is "
@@ -190,21 +156,16 @@ def _choose_infeasible(program: Program, strategy: str, device: str) -> Choice:
 
 
 def _read_options(options: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return backend, strategy and device; raise ConfigError for an unknown name."""
-    backend = str(options.get("backend", "auto")).lower()
-    strategy = str(options.get("strategy", "auto")).lower()
-    device = str(options.get("device", "auto")).lower()
-    if backend not in BACKEND_NAMES:
-        raise ConfigError(f"unknown backend {backend!r}; backends: {', '.join(BACKEND_NAMES)}")
-    if device not in DEVICES:
-        raise ConfigError(f"unknown device {device!r}; devices: {', '.join(DEVICES)}")
-    if strategy not in STRATEGIES:
-        raise ConfigError(f"unknown strategy {strategy!r}; strategies: {', '.join(STRATEGIES)}")
-    return backend, strategy, device
+    plurals = {"backend": "backends", "device": "devices", "strategy": "strategies"}
+    names = {option: str(options.get(option, "auto")).lower() for option in plurals}
+    for option, name in names.items():
+        if name not in SETTINGS[option]:
+            known = ", ".join(SETTINGS[option])
+            raise ConfigError(f"unknown {option} {name!r}; {plurals[option]}: {known}")
+    return names["backend"], names["strategy"], names["device"]
 
 
 def _choose_cheapest(program: Program, compared: tuple[Estimate, ...], rows: int) -> Choice | None:
-    """Return the first way that supports the Program, with the others as its alternatives."""
     for best in compared:
         if best.backend == "native" or _is_supported(program, best):
             rest = tuple(e for e in compared if e is not best)
@@ -222,7 +183,6 @@ def _estimate_ways(
 
 @cache_by_program
 def _is_supported(program: Program, way: Estimate) -> bool:
-    """Tell whether an external backend supports all operators of the Program."""
     if way.seconds == float("inf"):
         return False
     lowered = program
@@ -231,29 +191,25 @@ def _is_supported(program: Program, way: Estimate) -> bool:
     return load_backend(way.backend).supports(lowered) is None
 
 
-def _resolve_device(device: str) -> str:
-    return "cpu" if device == "auto" else device
-
-
-def _resolve_strategy(program: Program, backend: str, name: str) -> str:
+def _resolve(
+    program: Program, backend: str, strategy: str, device: str, reason: str = "asked for"
+) -> Choice:
+    """Return the choice of a backend, with the best of its strategies and devices for "auto"."""
     load_backend(backend)  # Raises an error if it is not installed.
     strategies = BACKENDS[backend].strategies
-    if name == "auto":
-        return _choose_by_depth(program, strategies)
-    if name not in strategies:
+    if strategy == "auto":
+        strategy = _choose_by_depth(program, strategies)
+    elif strategy not in strategies:
         raise ConfigError(
-            f"backend {backend!r} has no strategy {name!r}; strategies: {', '.join(strategies)}, "
-            f"auto (backends: {', '.join(BACKENDS)})"
+            f"backend {backend!r} has no strategy {strategy!r}; strategies: "
+            f"{', '.join(strategies)}, auto (backends: {', '.join(BACKENDS)})"
         )
-    reason = _find_refusal(program, name)
-    if reason is not None:
-        raise BackendError(reason)
-    return name
+    elif (refusal := _find_refusal(program, strategy)) is not None:
+        raise BackendError(refusal)
+    return Choice(backend, strategy, "cpu" if device == "auto" else device, reason)
 
 
-@cache_by_program
-def _find_refusal(program: Program, strategy: str) -> str | None:
-    return explain_refusal(program, strategy)
+_find_refusal = cache_by_program(explain_refusal)
 
 
 def _choose_by_depth(program: Program, strategies: tuple[str, ...]) -> str:
@@ -267,7 +223,6 @@ def _choose_by_depth(program: Program, strategies: tuple[str, ...]) -> str:
 
 
 FEW_ROWS, MANY_ROWS = 1, 1_000_000_000
-"""The range of numbers of rows for which backends are compared."""
 
 
 def depends_on_rows(program: Program, options: Mapping[str, Any]) -> bool:
@@ -287,21 +242,55 @@ def _depends_on_rows(program: Program, names: tuple[str, ...]) -> bool:
 
 
 def estimate_choice(program: Program, choice: Choice, rows: int, by_column: bool) -> Choice:
-    """Return a choice with its estimates for another number of rows."""
     if not choice.estimates or choice.rows == rows:
         return choice
     new_estimates = estimate_ways(program, current_costs(), rows, by_column=by_column)
-    by_way = {_identify_way(e): e for e in new_estimates}
+    by_way = {(e.backend, e.strategy, e.device): e for e in new_estimates}
 
     def rescale(e: Estimate) -> Estimate:
         if e.backend == SQL_BACKEND:  # An expression takes the same time for each row.
             return replace(e, seconds=e.seconds * rows / choice.rows)
-        return by_way.get(_identify_way(e), e)
+        return by_way.get((e.backend, e.strategy, e.device), e)
 
     first, *rest = map(rescale, choice.estimates)
     rest.sort(key=lambda e: e.start + e.seconds)
     return replace(choice, estimates=(first, *rest), rows=rows)
 
 
-def _identify_way(e: Estimate) -> tuple[str, str, str]:
-    return e.backend, e.strategy, e.device
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The way of rows from the engine to a function, and back.
+
+    Machine code takes each column as an argument and reads it in place (`by_column`), unless it
+    calls Python for each batch (`python_reason`). Arrow passes batches to Python, whose lock only
+    one thread holds at a time.
+    """
+
+    by_column: bool
+    python_reason: str | None
+
+    @property
+    def name(self) -> str:
+        """
+        >>> [Route(True, None).name, Route(True, "..").name, Route(False, "..").name]
+        ['native', 'native with python', 'arrow']
+        """
+        if not self.by_column:
+            return "arrow"
+        return "native" if self.python_reason is None else "native with python"
+
+    @property
+    def is_temporary(self) -> bool:
+        """True if there will be a better route when kernels are compiled."""
+        return self.python_reason == COMPILING
+
+    def __str__(self) -> str:
+        if not self.by_column:
+            return f"Arrow and Python: {self.python_reason}"
+        if self.python_reason is None:
+            return "native, without Python"
+        return f"native, but Python scores the packed rows: {self.python_reason}"
+
+
+COMPILING = "its kernels are being compiled, once on this machine"
+ARROW = Route(False, "this engine has no other route")

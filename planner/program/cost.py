@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -21,33 +20,27 @@ from sqlml.ir.operators.contributions import ensemble_of_attrs
 from sqlml.ir.program import Node, Program
 from sqlml.ir.tree_shape import TreeShape, measure_tree_shape
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.one_tree import OneTree, build_one_tree
+from sqlml.passes.one_tree import build_one_tree
 
-ROWS = 100_000
-"""The number of rows that is assumed if it is unknown."""
+ROWS = 100_000  # Assumed if the number of rows is unknown.
 
 BATCH = 2_048
 """The number of rows that the engine passes to a function, and that CPU backends process."""
 
 MARGIN = 2.0
-"""The factor by which another CPU backend must be faster than sqlml's own.
+"""The factor by which another CPU backend must be faster than sqlml's own: estimates are no more
+precise, and the libraries of other backends take seconds to load."""
 
-Estimates are no more precise, and the libraries of other backends take seconds to load.
-"""
-
-BLOCK = 512
-"""The least number of rows that native block kernels work for."""
+BLOCK = 512  # The least number of rows that native block kernels work for.
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimated time of one way to run a Program.
+    """The estimated time of one way to run a Program, on one thread; infinite if it is not
+    feasible.
 
-    Attributes:
-        strategy: the strategy for trees; meaningless without them.
-        seconds: the time on one thread; infinite if the way is not feasible.
-        start: the time, in seconds, to load a library that this process has not loaded.
-        kernel: the kernel that runs the strategy, if it has several.
+    `start` is the time to load a library that this process has not loaded, and `kernel` the one
+    that runs the strategy, if it has several.
     """
 
     backend: str
@@ -60,55 +53,16 @@ class Estimate:
 
     @property
     def name(self) -> str:
-        """The name of the way, as EXPLAIN prints it."""
         where = "" if self.device == "cpu" else f" on {self.device}"
         kernel = f" ({self.kernel})" if self.kernel else ""
         strategy = f"/{self.strategy}" if self.has_trees else ""
         return f"{self.backend}{strategy}{where}{kernel}"
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One way to run a Program, with the owner of its coefficients and the time to load it."""
-
-    backend: str
-    strategy: str
-    device: str
-    costs: str
-    library: str
-    start: float
-
-
-WAYS: tuple[Way, ...] = (
-    Way("native", "traverse", "cpu", "native", "numba", 0.0),
-    Way("onnxruntime", "traverse", "cpu", "onnxruntime", "onnxruntime", 0.3),
-    Way("torch", "gemm", "cpu", "torch", "torch", 1.5),
-    Way("torch", "tt", "cpu", "torch", "torch", 1.5),
-    Way("torch", "ptt", "cpu", "torch", "torch", 1.5),
-    Way("torch", "fused", "cuda", "cuda", "torch", 4.0),
-    Way("torch", "gemm", "cuda", "cuda", "torch", 4.0),
-    Way("torch", "tt", "cuda", "cuda", "torch", 4.0),
-    Way("torch", "ptt", "cuda", "cuda", "torch", 4.0),
-)
-"""All ways that may be chosen automatically, with the simplest first."""
-
-
 def estimate_ways(
-    program: Program,
-    costs: Costs,
-    rows: int = ROWS,
-    batch: int = BATCH,
-    by_column: bool = False,
+    program: Program, costs: Costs, rows: int = ROWS, batch: int = BATCH, by_column: bool = False
 ) -> tuple[Estimate, ...]:
-    """Return the estimates of the ways that this machine has, with the cheapest first.
-
-    On the CPU, sqlml's own backend is preferred unless another is faster by `MARGIN`.
-
-    Args:
-        rows: the number of rows to score.
-        batch: the number of rows per call of the function.
-        by_column: rows reach the function as columns, and not by Arrow.
-    """
+    """Return the estimates of the ways that this machine has, the cheapest first (see `choose`)."""
     ways = [way for way in WAYS if _is_available(way)]
     if not any(node.op == "tree_ensemble" for node in program.nodes):
         ways = list({(way.backend, way.device): way for way in reversed(ways)}.values())
@@ -124,8 +78,11 @@ def _rank(e: Estimate) -> float:
 def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
     """Estimate a linear model or a small tree as an expression; infinite for a larger tree."""
     if any(node.op == "tree_ensemble" for node in program.nodes):
-        one = build_one_tree(program)
-        nanoseconds = math.inf if one is None else _estimate_tree_sql(one, costs, rows)
+        tree, nanoseconds = build_one_tree(program), math.inf
+        if tree is not None:
+            checks = 1 + sum(r.limited for r in tree.ranges)
+            per_row = tree.mean_levels * costs["sql.level"] + tree.tests * costs["sql.test"]
+            nanoseconds = rows * (per_row + checks * costs["sql.number"])
     else:
         width = sum(_width(node) for node in program.nodes if node.op == "input")
         nanoseconds = rows * width * costs["sql.number"]
@@ -133,19 +90,10 @@ def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
 
 
 def count_inline_categories() -> int:
-    """Return the most categories of an encoder that is written into the query.
-
-    With more, passing the texts of `ROWS` rows to the function is faster.
-    """
+    """Return the most categories of an encoder in SQL; with more, passing texts is faster."""
     costs = current_costs()
     each = costs["sql.category"] + ROWS * costs["sql.lookup"]
     return max(1, round(ROWS * costs["udf.text"] / each))
-
-
-def _estimate_tree_sql(one: OneTree, costs: Costs, rows: int) -> float:
-    checks = sum(r.limited for r in one.ranges)
-    per_row = one.mean_levels * costs["sql.level"] + one.tests * costs["sql.test"]
-    return rows * (per_row + (1 + checks) * costs["sql.number"])
 
 
 def _is_available(way: Way) -> bool:
@@ -168,17 +116,15 @@ def _estimate_way(
             continue
         nanoseconds += calls * rates["call"]
         if node.op == "tree_ensemble":
-            per_row, kernel = _TREES[way.backend, way.strategy](
-                _shape(node), rates, min(rows, batch)
-            )
+            shape = measure_tree_shape(Ensemble.of(node.attrs))
+            per_row, kernel = way.estimate_trees(shape, rates, min(rows, batch))
             nanoseconds += rows * per_row
         elif node.op == "tree_contributions":
             e = ensemble_of_attrs(node.attrs)
             nanoseconds += rows * e.nodes * ((e.depth + 1) // 2) * CONTRIBUTION_NANOSECONDS
         else:
-            nanoseconds += rows * (
-                _width(node) * rates["number"] + _count_products(node) * rates["product"]
-            )
+            numbers = _width(node) * rates["number"]
+            nanoseconds += rows * (numbers + _count_products(node) * rates["product"])
     is_loaded = way.library in sys.modules
     return Estimate(
         way.backend,
@@ -210,10 +156,6 @@ def _count_products(node: Node) -> int:
     """Count the multiply-add operations of a row."""
     matrices = [a for a in node.attrs.values() if isinstance(a, np.ndarray) and a.ndim == 2]
     return sum(a.size for a in matrices if a.dtype.kind == "f")
-
-
-def _shape(node: Node) -> TreeShape:
-    return measure_tree_shape(Ensemble.of(node.attrs))
 
 
 def _estimate_native_trees(shape: TreeShape, rates: _Rates, rows: int) -> tuple[float, str]:
@@ -253,16 +195,32 @@ MAX_PERFECT_DEPTH = 10
 """The most levels of trees that are padded to perfect ones (Hummingbird, section 5.1)."""
 
 
-TreeCost = Callable[[TreeShape, _Rates, int], tuple[float, str]]
-"""Returns the nanoseconds per row for a number of rows per batch, and the kernel's name."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to run a Program, with the owner of its coefficients and the time to load it.
 
-_TREES: Mapping[tuple[str, str], TreeCost] = MappingProxyType(
-    {
-        ("native", "traverse"): _estimate_native_trees,
-        ("onnxruntime", "traverse"): _estimate_steps,
-        ("torch", "gemm"): _estimate_gemm,
-        ("torch", "tt"): _estimate_steps,
-        ("torch", "ptt"): _estimate_perfect_trees,
-        ("torch", "fused"): _estimate_steps,
-    }
+    `estimate_trees` returns the nanoseconds per row for a number of rows per batch, and the name of
+    the kernel.
+    """
+
+    backend: str
+    strategy: str
+    device: str
+    costs: str
+    library: str
+    start: float
+    estimate_trees: Callable[[TreeShape, _Rates, int], tuple[float, str]]
+
+
+# With the simplest first.
+WAYS: tuple[Way, ...] = (
+    Way("native", "traverse", "cpu", "native", "numba", 0.0, _estimate_native_trees),
+    Way("onnxruntime", "traverse", "cpu", "onnxruntime", "onnxruntime", 0.3, _estimate_steps),
+    Way("torch", "gemm", "cpu", "torch", "torch", 1.5, _estimate_gemm),
+    Way("torch", "tt", "cpu", "torch", "torch", 1.5, _estimate_steps),
+    Way("torch", "ptt", "cpu", "torch", "torch", 1.5, _estimate_perfect_trees),
+    Way("torch", "fused", "cuda", "cuda", "torch", 4.0, _estimate_steps),
+    Way("torch", "gemm", "cuda", "cuda", "torch", 4.0, _estimate_gemm),
+    Way("torch", "tt", "cuda", "cuda", "torch", 4.0, _estimate_steps),
+    Way("torch", "ptt", "cuda", "cuda", "torch", 4.0, _estimate_perfect_trees),
 )

@@ -1,4 +1,7 @@
-"""Names of the engine functions that score, which contain all that is needed to rebuild them.
+"""The engine functions that score, with names that contain all that is needed to rebuild them.
+
+`NamedFunction` scores rows of several models: `predict(shop_model, *)` calls one function for all
+models that have the same columns and the same kind of result, with the name of the row's model.
 
 A view stores the rewritten statement, so another process must be able to rebuild a function from
 its name: the hash of the Program, the outputs, the layout of packed numbers, and the backend.
@@ -9,35 +12,33 @@ letters and digits.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
 from typing import Literal
 
 from sqlml.bounded_cache import Recent
+from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.limits import MADE_BYTES
 from sqlml.passes.split import Layout
 
-Constant = tuple[int, float | str | None]
-"""The index of an input of the Program, and its value; None is NULL."""
-
-Constants = tuple[Constant, ...]
+Constants = tuple[tuple[int, float | str | None], ...]
+"""Indices of inputs of the Program, and their values; None is NULL."""
 
 CONSTANTS_PATTERN = r"(?:_k\d{1,6}(?:n|f[0-9a-f]{1,16}|s(?:[0-9a-f]{2})*))*"
-"""A regular expression of the results of `spell_constants`."""
 
 MAX_CONSTANTS = 64
 """The most sets of constants per model; other literals are passed as columns, like parameters."""
 
-_BYTES_PER_CALL = 1000
-"""The approximate memory of one set of constants."""
-
+_BYTES_PER_SET = 1000  # The approximate memory of one set of constants.
 _admitted: Recent[str, set[Constants]] = Recent(MADE_BYTES)
 _lock = threading.Lock()
-
 _CONSTANT = re.compile(r"_k(\d{1,6})([nfs])([0-9a-f]*)")
 
 
@@ -64,7 +65,7 @@ def parse_constants(text: str) -> Constants:
     >>> parse_constants("_k0f4008_k2n_k11s70726f")
     ((0, 3.0), (2, None), (11, 'pro'))
     """
-    constants: list[Constant] = []
+    constants: list[tuple[int, float | str | None]] = []
     for place, kind, digits in _CONSTANT.findall(text):
         value: float | str | None = None
         if kind == "f":
@@ -78,25 +79,22 @@ def parse_constants(text: str) -> Constants:
 def admit_constants(program: Program, constants: Constants) -> bool:
     """Tell whether constants are among the first `MAX_CONSTANTS` of a model, and count them."""
     with _lock:
-        admitted_constants = _admitted.get(program.hash) or set()
-        if constants not in admitted_constants and len(admitted_constants) >= MAX_CONSTANTS:
+        admitted = _admitted.get(program.hash) or set()
+        if constants not in admitted and len(admitted) >= MAX_CONSTANTS:
             return False
-        admitted_constants.add(constants)
-        _admitted.put(program.hash, admitted_constants, _BYTES_PER_CALL * len(admitted_constants))
+        admitted.add(constants)
+        _admitted.put(program.hash, admitted, _BYTES_PER_SET * len(admitted))
         return True
 
 
 Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
 PREFIX = "sqlml_"
 STORED_PREFIX = "sqlml_open_a_session_first_"
-"""The prefix of functions in views and macros.
-
-An engine without sqlml shows the name of the missing function, so the name tells what to do.
-"""
+"""The prefix of functions in views and macros, which an engine without sqlml shows as missing."""
 
 HASH_DIGITS = 24
 REFUSED_TEXT = f"{STORED_PREFIX}refused_text"
-"""The function that records texts for an error's message (`udfs.refused_texts`)."""
+"""The function that records texts for an error's message (`udfs/make_function.py`)."""
 
 _REFUSED_TEXT = re.compile(rf"\b(?:{STORED_PREFIX}|{PREFIX})refused_text(?:_t[1-9]\d{{0,9}})?\b")
 _PART = r"(label|proba|score|samples|transform|contributions)(0|[1-9]\d{0,6})?"
@@ -128,40 +126,28 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class FunctionSpec:
-    """An engine function: its Program, the parts of its outputs, and how they are computed.
-
-    Attributes:
-        program: the hash of the Program.
-        parts: the computed parts, side by side (`prepare.fields_of`).
-        again: the same rows recur in another clause, so the function remembers results.
-        twin: the number of a function that is the same under another name, for a transaction that
-            cannot see the first.
-        once: the engine must evaluate the function where it stands, and nowhere else.
-        constants: inputs that have become part of the model.
-        rows: the most rows that are scored at once, if limited.
-        lookup: the most categories of encoders in SQL; the function encodes others from texts.
-        by_column: columns are separate arguments, and not one packed argument.
-        is_stored: a view or a macro calls the function.
-    """
+    """An engine function: its Program, the parts of its outputs, and how they are computed."""
 
     program: str
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # The computed parts, side by side.
     layout: Layout
     backend: str
     strategy: str
     device: str
-    again: bool = False
+    again: bool = False  # The same rows recur in another clause, so the function remembers results.
+    # The number of a function that is the same under another name, for a transaction that cannot
+    # see the first.
     twin: int | None = None
-    once: bool = False
-    constants: Constants = ()
-    rows: int | None = None
+    once: bool = False  # The engine must evaluate the function where it stands, and nowhere else.
+    constants: Constants = ()  # Inputs that have become part of the model.
+    rows: int | None = None  # The most rows that are scored at once, if limited.
+    # The most categories of encoders in SQL; the function encodes others.
     max_categories: int | None = None
-    by_column: bool = False
-    is_stored: bool = False
+    by_column: bool = False  # Columns are separate arguments, and not one packed argument.
+    is_stored: bool = False  # A view or a macro calls the function.
 
     @property
     def name(self) -> str:
-        """The function's name in the engine."""
         start = f"{STORED_PREFIX if self.is_stored else PREFIX}{self.program[:HASH_DIGITS]}"
         return (
             f"{start}_{'_'.join(map(str, self.parts))}_{self.layout}"
@@ -189,7 +175,6 @@ def spell_struct(fields: Sequence[Field]) -> str:
 
 
 def find_refused_text_names(text: str) -> frozenset[str]:
-    """Return all names in `text` of the function `REFUSED_TEXT` and of its twins."""
     return frozenset(_REFUSED_TEXT.findall(text) if "refused_text" in text else ())
 
 
@@ -199,6 +184,10 @@ def parse_name(text: str) -> FunctionSpec | None:
     if match is None:
         return None
     parts = (re.fullmatch(_PART, part) for part in match["parts"].split("_"))
+
+    def number(group: str) -> int | None:
+        return None if match[group] is None else int(match[group])
+
     return FunctionSpec(
         match["program"],
         tuple(
@@ -210,12 +199,67 @@ def parse_name(text: str) -> FunctionSpec | None:
         match["backend"],
         match["strategy"],
         match["device"],
-        match["again"] is not None,
-        int(match["twin"]) if match["twin"] else None,
-        match["once"] is not None,
-        parse_constants(match["constants"]),
-        int(match["rows"]) if match["rows"] else None,
-        int(match["lookup"]) if match["lookup"] is not None else None,
-        match["by_column"] is not None,
-        match["kept"] is not None,
+        again=match["again"] is not None,
+        twin=number("twin"),
+        once=match["once"] is not None,
+        constants=parse_constants(match["constants"]),
+        rows=number("rows"),
+        max_categories=number("lookup"),
+        by_column=match["by_column"] is not None,
+        is_stored=match["kept"] is not None,
     )
+
+
+NAMED_PREFIX = "sqlml_named_"
+"""The prefix of the names of such functions, which views cannot call: they end with the process."""
+
+UNKNOWN = (
+    "a row names model {name!r}, which no row did when the query was planned; run the query again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelScorer:
+    """The function of one model, and the indices of the row's numbers and texts that it takes."""
+
+    spec: FunctionSpec
+    numbers: tuple[int, ...]
+    texts: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NamedFunction:
+    """A function that calls another one for each row, or rejects the row, by the name of its model.
+
+    A function with `groups` only returns the number of the group of the row's model. Rows of
+    `nulls` have NULL as a result, and with `skips_unknown` rows of unknown names, too. `numbers`
+    and `texts` are the number of each in a row.
+    """
+
+    scorers: Mapping[str, ModelScorer] = field(default_factory=lambda: MappingProxyType({}))
+    numbers: int = 0
+    texts: int = 0
+    groups: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    errors: Mapping[str, SqlmlError] = field(default_factory=lambda: MappingProxyType({}))
+    nulls: frozenset[str] = frozenset()
+    skips_unknown: bool = False
+    by_column: bool = False
+
+    @cached_property
+    def name(self) -> str:
+        """The function's name in the engine, which depends on all of its fields."""
+        identity = [
+            sorted((n, s.spec.name, s.numbers, s.texts) for n, s in self.scorers.items()),
+            (self.numbers, self.texts),
+            sorted(self.groups.items()),
+            sorted((name, type(e).__name__, e.message) for name, e in self.errors.items()),
+            (sorted(self.nulls), self.skips_unknown, self.by_column),
+        ]
+        return NAMED_PREFIX + hashlib.sha256(repr(identity).encode()).hexdigest()[:24]
+
+    def find_error(self, name: str) -> SqlmlError | None:
+        """Return the error for rows of a name that has no scorer; None if their result is NULL."""
+        error = self.errors.get(name)
+        if error is not None or self.skips_unknown or name in self.nulls:
+            return error
+        return UnknownModelError(UNKNOWN.format(name=name))

@@ -38,14 +38,7 @@ def prepare(
     layout: Layout = "f64",
     lookup: int | None = None,
 ) -> Prepared:
-    """Return the part of `program` that computes an output, or only one column of it.
-
-    Args:
-        lookup: the most categories of encoders in SQL; larger ones are left to the function.
-
-    Raises:
-        ConfigError: the output or the column is unknown.
-    """
+    """Return the part that computes an output or a column, with encoders up to `lookup` in SQL."""
     _check_output(program, output, column)
     return _prepare_output(program, output, column, layout, lookup)
 
@@ -57,16 +50,10 @@ def prepare_parts(
     constants: Constants = (),
     lookup: int | None = None,
 ) -> Prepared:
-    """Return the part of `program` that computes `parts`, side by side in the output `ALL`.
+    """Return the part of `program` that computes `parts`, side by side in the output `ALL_PARTS`.
 
-    A single part keeps its own name.
-
-    Args:
-        constants: values of inputs that become part of the Program.
-        lookup: the most categories of encoders in SQL; larger ones are left to the function.
-
-    Raises:
-        ConfigError: an output or a column is unknown.
+    A single part keeps its own name. Values of inputs, `constants`, become part of the Program.
+    Raises ConfigError for an unknown output or column.
     """
     if constants:
         program = _fold_constants(program, constants)
@@ -82,11 +69,8 @@ def _check_output(program: Program, output: str, column: int | None) -> None:
     explained = ensure_explained(program, output)
     exists = output in explained.outputs
     if exists and column is not None:
-        exists = column < (
-            len(program.labels[0])
-            if _has_class_blocks(explained, output)
-            else _width(explained, output)
-        )
+        has_blocks = _has_class_blocks(explained, output)
+        exists = column < (len(program.labels[0]) if has_blocks else _width(explained, output))
     if not exists:
         raise ConfigError(f"unknown output {output!r} or column {column} of the model")
 
@@ -101,7 +85,6 @@ def _width(program: Program, output: str) -> int:
 
 
 def part_width(program: Program, part: Part) -> int:
-    """Return the number of numbers per row of a part."""
     explained = ensure_explained(program, part.output)
     is_single = part.column is not None and not _has_class_blocks(explained, part.output)
     return 1 if is_single else _width(explained, part.output)
@@ -129,11 +112,11 @@ def struct_fields(program: Program, parts: tuple[Part, ...], by_column: bool) ->
     has_list = any(is_list(part, part_width(program, part)) for part in parts)
     if len(parts) == 1 or has_list or not by_column:
         return ()
-    has_class_labels = bool(program.labels)
-    return tuple(
-        (str(part), "INTEGER" if has_class_labels and part.output == "label" else "DOUBLE")
-        for part in parts
-    )
+    return tuple((str(part), _number_type(program, part)) for part in parts)
+
+
+def _number_type(program: Program, part: Part) -> str:
+    return "INTEGER" if part.output == "label" and program.labels else "DOUBLE"
 
 
 @cache_by_program
@@ -143,37 +126,29 @@ def _fold_constants(program: Program, constants: Constants) -> Program:
         raise ConfigError(
             "the model has no such input; the function's name belongs to another model"
         )
-    values = {names[place]: value for place, value in constants}
-    return fold_arguments(program, values, sums=False)
+    return fold_arguments(program, {names[k]: value for k, value in constants}, sums=False)
 
 
-ALL_PARTS: Output = "transform"
-"""The output of several parts: numbers side by side, like those of transformers."""
+ALL_PARTS: Output = "transform"  # Numbers side by side, like those of transformers.
 
 
 @cache_by_program
 def _concatenate_parts(program: Program, parts: tuple[Part, ...]) -> Program:
-    b = Builder()
-    values: list[Value] = []
     for output_name in {part.output for part in parts}:
         program = ensure_explained(program, output_name)
-    for node in program.nodes:
-        values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
+    b, values = _copy_nodes(program)
     columns_of_parts = []
     for part in parts:
         value = values[program.outputs[part.output]]
         if part.column is not None:
             output, columns = _locate_column(program, part.output, part.column)
             value = b.op("select", values[program.outputs[output]], indices=columns)
-        dtype = value.type.dtype
-        columns_of_parts.append(
-            value if dtype == "float64" else b.op("cast", value, dtype="float64")
-        )
+        is_number = value.type.dtype == "float64"
+        columns_of_parts.append(value if is_number else b.op("cast", value, dtype="float64"))
     return b.build({ALL_PARTS: b.op("concat", *columns_of_parts)})
 
 
 def select_parts(program: Program, parts: tuple[Part, ...]) -> Program:
-    """Return `program` with only these parts, before all passes."""
     if len(parts) == 1:
         return _select_output(program, parts[0].output, parts[0].column)
     return _select_output(_concatenate_parts(program, parts), ALL_PARTS, None)
@@ -198,7 +173,6 @@ def _prepare_output(
 
 @cache_by_program
 def _run_model_passes(program: Program, output: str, column: int | None) -> Program:
-    """Return one output after the model passes, which is the same for all layouts."""
     return run(_select_output(program, output, column))
 
 
@@ -208,22 +182,21 @@ def _split(part: Program, layout: Layout, lookup: int | None) -> Prepared:
 
 
 def _select_columns(program: Program, source: str, columns: Array, output: str) -> Program:
-    """Return the Program whose `output` has some columns of the output `source`."""
-    last = program.outputs[source]
+    b, values = _copy_nodes(program)
+    selected = b.op("select", values[program.outputs[source]], indices=columns)
+    return b.build({output: selected})
+
+
+def _copy_nodes(program: Program) -> tuple[Builder, list[Value]]:
     b = Builder()
     values: list[Value] = []
     for node in program.nodes:
         values.append(copy_retyped(b, node, [values[i] for i in node.inputs]))
-    selected = b.op("select", values[last], indices=columns)
-    return b.build({output: selected})
+    return b, values
 
 
 def compile_core(core: Program, choice: Choice) -> Compiled:
-    """Lower `core` for the chosen backend, and compile it.
-
-    Raises:
-        BackendError: the backend cannot run it; the message names an alternative.
-    """
+    """Lower `core` for the chosen backend and compile it, or raise BackendError."""
     return _compile(core, choice.backend, choice.strategy, choice.device)
 
 
@@ -253,11 +226,9 @@ def _compile(core: Program, backend: str, strategy: str, device: str) -> Compile
 class SharedParts:
     """The parts that several calls of one model on the same row compute with one function.
 
-    Attributes:
-        calls: the number of calls.
-        again: the same rows recur in another clause, so the function remembers results.
-        in_from: the parts are a column of FROM, which all clauses read.
-        once: the engine must evaluate the function where it stands, and for no other rows.
+    With `again`, the same rows recur in another clause, so the function remembers results. With
+    `in_from`, the parts are a column of FROM, which all clauses read. With `once`, the engine must
+    evaluate the function where it stands, and for no other rows.
     """
 
     parts: tuple[Part, ...]
@@ -266,19 +237,13 @@ class SharedParts:
     in_from: bool = False
     once: bool = False
 
-    def for_part(self, part: Part) -> SharedParts:
-        """Return the parts of one call that shares nothing."""
-        return SharedParts(parts=(part,), once=self.once)
-
     def type(self, program: Program, by_column: bool) -> str:
-        """Return the SQL type of the function's result."""
-        part = self.parts[0]
         if fields := struct_fields(program, self.parts, by_column):
             return spell_struct(fields)
         if len(self.parts) > 1:
             return "DOUBLE[]"
-        number = "INTEGER" if part.output == "label" and program.labels else "DOUBLE"
-        return number + "[]" * is_list(part, part_width(program, part))
+        (part,) = self.parts
+        return _number_type(program, part) + "[]" * is_list(part, part_width(program, part))
 
     def element(
         self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB
@@ -292,9 +257,8 @@ class SharedParts:
         width = part_width(program, part)
         if is_list(part, width):
             return dialect.part(call, first, first + width - 1)
-        element = dialect.at(call, first)
-        is_class_label = part.output == "label" and bool(program.labels)
-        return f"CAST({element} AS INTEGER)" if is_class_label else element
+        element, kind = dialect.at(call, first), _number_type(program, part)
+        return element if kind == "DOUBLE" else f"CAST({element} AS {kind})"
 
 
 _REQUIREMENTS = frozenset({"require", "require_finite", "require_finite_stored", "require_known"})
@@ -302,5 +266,4 @@ _REQUIREMENTS = frozenset({"require", "require_finite", "require_finite_stored",
 
 @cache_by_program
 def can_reject_rows(program: Program) -> bool:
-    """Tell whether the model may raise an error for a row."""
     return any(n.op in _REQUIREMENTS or OPS[n.op].group == "opaque" for n in program.nodes)

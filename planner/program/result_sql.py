@@ -25,7 +25,6 @@ _LABEL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "bool": "BOOLEAN", "floa
 
 
 def result_type(program: Program, output: str, chosen: ChosenClass | None) -> str:
-    """Return the SQL type of a call that computes `output` of `program`."""
     labels = program.labels
     if output == OWN:
         return "MAP(VARCHAR, DOUBLE)" + "[]" * (_count_explained(program, chosen) > 1)
@@ -63,13 +62,7 @@ def decode_result(
     baseline: bool = False,
     errors: bool = False,
 ) -> str:
-    """Return the expression that converts the result of an engine function to the user's type.
-
-    Args:
-        call: the expression that calls the function.
-        baseline: add the baseline to contributions.
-        errors: return standard errors instead of contributions.
-    """
+    """Return the user's value of a function's `call`; with `errors`, these are standard errors."""
     labels = program.labels
     if output == OWN:
         values = _count_explained(program, chosen)
@@ -78,7 +71,10 @@ def decode_result(
         return _map_contributions(call, program, values, baseline, dialect)
     if output == "label" and labels:
         if len(labels) == 1:
-            return _decode_label(call, labels[0], dialect)
+            # A CASE would call the function too often: DuckDB evaluates its operand for a row of
+            # NULLs under a LEFT JOIN, and Spark once for each WHEN.
+            array = label_array(labels[0], dialect)
+            return dialect.at(f"({array})", dialect.operator("+", call, "1"))
         return _decode_labels(call, labels, dialect)
     if output == "proba" and len(labels) == 1 and chosen is None:
         return dialect.map(label_array(labels[0], dialect), call)
@@ -89,13 +85,7 @@ def decode_result(
     return call
 
 
-def baseline_key(program: Program) -> str:
-    """Return the key of the baseline, the expected prediction, in a MAP of contributions."""
-    return "baseline" if "baseline" not in program.inputs else "(baseline)"
-
-
 def _count_explained(program: Program, chosen: ChosenClass | None) -> int:
-    """Return the number of explained values per row."""
     explained = ensure_explained(program, OWN)
     return 1 if chosen is not None else explained.output_type(OWN).width // block_of(explained)
 
@@ -103,8 +93,8 @@ def _count_explained(program: Program, chosen: ChosenClass | None) -> int:
 def _map_contributions(
     call: str, program: Program, values: int, baseline: bool, dialect: Dialect
 ) -> str:
-    """Return a MAP from each input to its contribution, or a list of MAPs for several values."""
-    names = [*program.inputs, *([baseline_key(program)] if baseline else [])]
+    key = "(baseline)" if "baseline" in program.inputs else "baseline"
+    names = [*program.inputs, *([key] if baseline else [])]
     keys, block = dialect.texts(names), block_of(ensure_explained(program, OWN))
     if values == 1:
         is_whole_list = len(names) == block
@@ -115,7 +105,6 @@ def _map_contributions(
 
 
 def _map_errors(call: str, program: Program, values: int, dialect: Dialect) -> str:
-    """Return a MAP from each input to the standard error of its contribution, or a list of MAPs."""
     inputs, block = len(program.inputs), block_of(ensure_explained(program, OWN))
     keys, zeros = dialect.texts(list(program.inputs)), dialect.array(["CAST(0 AS DOUBLE)"] * inputs)
     has_errors = block > inputs + 1
@@ -129,21 +118,9 @@ def _map_errors(call: str, program: Program, values: int, dialect: Dialect) -> s
 
 
 def first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:
-    """Return the position, from 1, of the first class of each target among all classes.
-
-    A function that returns labels of several targets returns such positions.
-    """
+    """Return the position, from 1, of the first class of each target among all classes."""
     sizes = [len(s) for s in labels]
     return tuple(int(n) for n in np.cumsum([1, *sizes[:-1]]))
-
-
-def _decode_label(call: str, labels: Labels, dialect: Dialect) -> str:
-    """Return the label of a class number, as an element of a list.
-
-    A CASE would call the function too often: DuckDB evaluates its operand for a row of NULLs under
-    a LEFT JOIN, and Spark once for each WHEN.
-    """
-    return dialect.at(f"({label_array(labels, dialect)})", dialect.operator("+", call, "1"))
 
 
 def _decode_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
@@ -160,24 +137,17 @@ def _decode_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str
 def _map_probabilities(
     call: str, labels: Sequence[Labels], has_one_probability: bool, dialect: Dialect
 ) -> str:
-    """`call` returns one list per target, with the probability of each class; or (`one`) one number
-    per target, the probability of the second of its two classes."""
+    """Return a MAP of probabilities per target; `call` may return those of second classes only."""
 
     def map_target(s: Labels, p: str) -> str:
         both = dialect.array([dialect.operator("-", "1", p), p]) if has_one_probability else p
         return dialect.map(label_array(s, dialect), both)
 
-    if _are_equal(labels):
+    has_one_type = _have_same_type(labels)
+    if has_one_type and len({s.values for s in labels}) == 1:
         return dialect.each(call, "p", map_target(labels[0], "p"))
     parts = [map_target(s, dialect.at("p", t)) for t, s in enumerate(labels, 1)]
-    return _combine_targets(call, parts, labels, dialect)
-
-
-def _combine_targets(
-    call: str, parts: Sequence[str], labels: Sequence[Labels], dialect: Dialect
-) -> str:
-    """Return a list or a struct of `parts`, in which `p` stands for the result of `call`."""
-    if _have_same_type(labels):
+    if has_one_type:
         return dialect.let("p", call, dialect.array(parts))
     return _combine_in_struct(call, parts, dialect)
 
@@ -204,28 +174,19 @@ def _have_same_type(labels: Sequence[Labels]) -> bool:
     return len({s.kind for s in labels}) == 1
 
 
-def _are_equal(labels: Sequence[Labels]) -> bool:
-    return _have_same_type(labels) and len({s.values for s in labels}) == 1
-
-
 _MAX_LITERALS = 16
-"""The most integers that are written as separate literals."""
 
 
 def label_array(labels: Labels, dialect: Dialect = DUCKDB) -> str:
-    """Return the list of the labels, in their own type."""
-    array = _plain_array(labels, dialect)
+    if labels.kind == "string" and not any("\0" in str(v) for v in labels.values):
+        array = dialect.texts(list(map(str, labels.values)))
+    elif labels.kind == "int64" and len(labels) > _MAX_LITERALS and dialect is DUCKDB:
+        array = f"CAST({dialect.texts([str(int(v)) for v in labels.values])} AS BIGINT[])"
+    else:
+        array = dialect.array(_literals(labels, dialect))
     if not labels.sql_type:
         return array
     return f"CAST({array} AS {dialect.type(f'{label_type(labels)}[]')})"
-
-
-def _plain_array(labels: Labels, dialect: Dialect) -> str:
-    if labels.kind == "string" and not any("\0" in str(v) for v in labels.values):
-        return dialect.texts(list(map(str, labels.values)))
-    if labels.kind == "int64" and len(labels) > _MAX_LITERALS and dialect is DUCKDB:
-        return f"CAST({dialect.texts([str(int(v)) for v in labels.values])} AS BIGINT[])"
-    return dialect.array(_literals(labels, dialect))
 
 
 def _literals(labels: Labels, dialect: Dialect) -> list[str]:
@@ -233,7 +194,6 @@ def _literals(labels: Labels, dialect: Dialect) -> list[str]:
 
 
 def label_literal(value: Any, kind: str, dialect: Dialect = DUCKDB) -> str:
-    """Return a label as a SQL literal of its own type."""
     if kind == "string":
         return string_literal(str(value), dialect)
     if kind == "bool":

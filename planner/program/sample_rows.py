@@ -8,8 +8,7 @@ separate frames, since a source library may reject some of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS = 128
-
-_THRESHOLDS = 64
-"""The most thresholds of a column."""
+_MOST_THRESHOLDS = 64
 
 _MICROSECONDS = (-(10**15), 2 * 10**15)
 """The range of dates and timestamps, from 1938 to 2033."""
@@ -42,25 +39,20 @@ def make_sample_frames(program: Program, features: Sequence[Feature]) -> Iterato
 
     rng = np.random.default_rng(0)
     known_values = _collect_known_values(program)
-    texts = {f.name for f in features if f.kind == "string"}
-    plain = {f.name: _make_column(f, known_values, rng) for f in features}
-    yield pd.DataFrame(plain)
-    numbers = {f.name for f in features if f.kind not in ("string", DATETIME)}
-    small_integers = {
-        n: rng.integers(1, 4, ROWS) * 1.0 if n in numbers else c for n, c in plain.items()
-    }
-    yield pd.DataFrame(small_integers)
-    with_missing = {}
-    for name, column in plain.items():
-        missing = None if name in texts else np.nan
-        with_missing[name] = pd.Series(column).mask(rng.random(ROWS) < 0.2, missing)
-    yield pd.DataFrame(with_missing)
+    plain = pd.DataFrame({f.name: _make_column(f, known_values, rng) for f in features})
+    yield plain.copy()
+    texts = [f.name for f in features if f.kind == "string"]
+    numbers = [f.name for f in features if f.kind not in ("string", DATETIME)]
+    yield plain.assign(**{name: rng.integers(1, 4, ROWS) * 1.0 for name in numbers})
+    missing = {f.name: None if f.kind == "string" else np.nan for f in features}
+    yield plain.assign(
+        **{n: plain[n].mask(rng.random(ROWS) < 0.2, value) for n, value in missing.items()}
+    )
     if texts:
-        with_unseen = {n: np.where(rng.random(ROWS) < 0.2, _UNSEEN, plain[n]) for n in texts}
-        yield pd.DataFrame(plain | with_unseen)[list(plain)]
+        unseen = {n: np.where(rng.random(ROWS) < 0.2, _UNSEEN, plain[n]) for n in texts}
+        yield plain.assign(**unseen)
     if any(node.op == "cast" and node.type.dtype == "bool" for node in program.nodes):
-        bits = {n: rng.integers(0, 2, ROWS) * 1.0 if n in numbers else c for n, c in plain.items()}
-        yield pd.DataFrame(bits)
+        yield plain.assign(**{name: rng.integers(0, 2, ROWS) * 1.0 for name in numbers})
 
 
 def can_make_samples(features: Sequence[Feature]) -> bool:
@@ -68,8 +60,7 @@ def can_make_samples(features: Sequence[Feature]) -> bool:
     return not any(f.kind in NESTED for f in features)
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownValues:
+class _KnownValues(NamedTuple):
     """The thresholds of trees and the categories that a Program has for a column."""
 
     thresholds: tuple[Array, ...] = ()
@@ -86,16 +77,11 @@ def _make_column(
         return rng.integers(*_MICROSECONDS, ROWS).astype("datetime64[us]")
     if known_values.categories:
         return rng.choice(np.array(known_values.categories, np.float64), ROWS)
-    numbers = np.concatenate(
-        [
-            rng.normal(size=ROWS),
-            rng.normal(size=ROWS) * 30 + 40,
-            rng.integers(0, 6, ROWS).astype(np.float64),
-        ]
-    )
+    small, large = rng.normal(size=ROWS), rng.normal(size=ROWS) * 30 + 40
+    numbers = np.concatenate([small, large, rng.integers(0, 6, ROWS).astype(np.float64)])
     if known_values.thresholds:
         thresholds = np.unique(np.concatenate(known_values.thresholds))
-        chosen = rng.choice(thresholds, min(thresholds.size, _THRESHOLDS), replace=False)
+        chosen = rng.choice(thresholds, min(thresholds.size, _MOST_THRESHOLDS), replace=False)
         narrow = chosen.astype(np.float32)
         neighbours = [np.nextafter(narrow, np.float32(side)) for side in (-np.inf, np.inf)]
         near = np.concatenate([chosen, narrow, *neighbours]).astype(np.float64)
@@ -114,11 +100,10 @@ def _collect_known_values(program: Program) -> dict[str, _KnownValues]:
             names.append(_trace_columns(node, read))
             for column, name in enumerate(read[0] if read else ()):
                 if name is not None:
-                    previous = values.get(name, _KnownValues())
-                    values[name] = replace(
-                        previous,
-                        thresholds=previous.thresholds + _thresholds(node, column),
-                        categories=previous.categories + _categories(node),
+                    known = values.get(name, _KnownValues())
+                    values[name] = _KnownValues(
+                        known.thresholds + _thresholds(node, column),
+                        known.categories + _categories(node),
                     )
     return values
 

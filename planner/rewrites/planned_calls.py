@@ -12,8 +12,10 @@ from sqlml.planner.binding.bind import find_other_columns
 from sqlml.planner.binding.context import find_row_queries
 from sqlml.planner.binding.probe_queries import Scope
 from sqlml.planner.binding.requested_output import Target
+from sqlml.planner.plan.call_draft import CallSite
 from sqlml.planner.plan.plan_call import CallInFrom, plan_call
 from sqlml.planner.plan.plan_named import plan_named_call
+from sqlml.planner.program.prepare import SharedParts
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.table_form import check_new_column
 from sqlml.planner.rewrites.widened_from import WidenedSource
@@ -95,31 +97,23 @@ def _plan(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None:
     if draft.expanded is not None and draft.expanded.is_generated(call.span.start):
         check_new_column(draft, call, find_other_columns(call, (), scope))
     target, shared = draft.targets[call], draft.find_shared(call)
-    plan = partial(
-        plan_call,
-        call=call,
-        scope=scope,
-        context=draft.context,
-        rows=find_row_queries(call, _find_counted_scope(draft, scope)),
-    )
-
-    def plan_function(call: ModelCall, target: Target) -> CallInFrom:
-        """Plan the call of one of several models that rows name."""
-        parts = replace(shared, parts=(target.part,))
-        return plan(call=call, target=target, shared=parts, row_in_from=False, by_function=True)
-
+    rows = find_row_queries(call, _find_counted_scope(draft, scope))
+    site = CallSite(call, scope, draft.context, rows)
     try:
         models = draft.models_of_rows.get(call)
         if models is not None:
+            plan_one = partial(_plan_function, site, shared)
             placed = plan_named_call(
-                call, target, models, scope, plan_function, sorts=call in draft.models_from
+                call, target, models, scope, plan_one, sorts=call in draft.models_from
             )
         else:
-            placed = plan(target=target, shared=shared, row_in_from=call in draft.rows_from)
+            placed = plan_call(
+                site, target=target, shared=shared, row_in_from=call in draft.rows_from
+            )
         planned = replace(placed.planned, exact=draft.exact_reasons.get(call, ""))
         if (cascade := draft.cascades.get(call)) is not None:
             small_target = replace(target, model=replace(target.model, program=cascade.small))
-            small = plan(target=small_target, shared=shared, row_in_from=False).planned
+            small = plan_call(site, target=small_target, shared=shared).planned
             planned = planned.with_cascade(small, cascade.facts)
     except StatementError:
         if call.in_unused_cte:
@@ -128,6 +122,14 @@ def _plan(draft: Draft, call: ModelCall, scope: Scope) -> CallInFrom | None:
     except SqlmlError as error:  # about the model or its backend
         raise error.at(draft.text, call.span.start, f"model {target.model.name!r}: ") from None
     return replace(placed, planned=planned)
+
+
+def _plan_function(
+    site: CallSite, shared: SharedParts, call: ModelCall, target: Target
+) -> CallInFrom:
+    """Plan the call of one of several models that rows name."""
+    own_parts = replace(shared, parts=(target.part,))
+    return plan_call(replace(site, call=call), target=target, shared=own_parts, by_function=True)
 
 
 def make_scope(draft: Draft, call: ModelCall) -> Scope:

@@ -11,6 +11,7 @@ from sqlml.parsing.places import Span
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.context import find_row_queries
 from sqlml.planner.binding.probe_queries import ProbeError, TextOf
+from sqlml.planner.plan.call_draft import CallSite
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.plan.plan_call import plan_call
 from sqlml.planner.program.prepare import SharedParts
@@ -75,7 +76,7 @@ def plan_small_call(
     program, parts = small.source, small.spec.parts
     assert program is not None
     return plan_call(
-        call=call,
+        CallSite(call, scope, draft.context, find_row_queries(call, scope)),
         target=replace(
             target,
             model=replace(target.model, program=program),
@@ -83,10 +84,6 @@ def plan_small_call(
             chosen=target.chosen if parts[0].output == target.output else None,
         ),
         shared=SharedParts(parts=parts),
-        scope=scope,
-        context=draft.context,
-        rows=find_row_queries(call, scope),
-        row_in_from=False,
         bounds={name: Bound(features[name], bound.type) for name, bound in small.reads},
     ).planned
 

@@ -23,6 +23,7 @@ from sqlml.parsing.places import Span
 from sqlml.planner.binding.context import find_row_queries
 from sqlml.planner.binding.probe_queries import TextOf
 from sqlml.planner.binding.requested_output import Target
+from sqlml.planner.plan.call_draft import CallSite
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.plan.plan_call import plan_call
 from sqlml.planner.program.function_names import Part
@@ -120,15 +121,13 @@ def _restrict_groups(
 def _plan_small_score(draft: Draft, call: ModelCall) -> PlannedCall:
     """Plan the small model's score where the call stands."""
     target, scope = draft.targets[call], make_scope(draft, call)
-    return plan_call(
-        call=call,
-        target=Target(replace(target.model, program=draft.filters[call].small), "score", None),
+    program = draft.filters[call].small
+    placed = plan_call(
+        CallSite(call, scope, draft.context, find_row_queries(call, scope)),
+        target=Target(replace(target.model, program=program), "score", None),
         shared=SharedParts(parts=(Part("score", None),)),
-        scope=scope,
-        context=draft.context,
-        rows=find_row_queries(call, scope),
-        row_in_from=False,
-    ).planned
+    )
+    return placed.planned
 
 
 def _read_table(top_k: TopK, text_of: TextOf) -> str:

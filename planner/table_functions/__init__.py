@@ -7,7 +7,7 @@ and the calls of models in them are planned like the user's own.
 
 Read first:
 
-* `table_function_registry.py`: all table functions, with their writers and columns.
+* `table_function_registry.py`: all table functions, with their writers.
 * `table_function_call.py`: what a writer may ask about the call: model, options, types of columns.
 * `evaluation.py`: the writer of the largest group, on top of `scored_rows.py` (one row per user's
   row, with label and prediction), `metric_queries.py` and `curves.py`.
@@ -15,6 +15,6 @@ Read first:
 To add a table function, describe its syntax in `FORMS` (`planner/syntax/table_forms.py`: rows and
 options), write a function from `TableFunctionCall` to pieces of SQL, and add a row to
 `TABLE_FUNCTIONS`. `tests/e2e/test_table_function_registry.py` checks that both tables name the same
-functions, and that each function returns the columns that its row promises. Document it in
-`docs/` and in the README's list of functions.
+functions, and lists the columns of each. Document it in `docs/` and in the README's list of
+functions.
 """

@@ -12,21 +12,14 @@ from sqlml.planner.table_functions.evaluated_model import Grouping
 from sqlml.planner.table_functions.scored_rows import IS_EVALUATED, EvaluationQuery
 
 Ctes = tuple[tuple[str, str], ...]
-"""Names and queries of a WITH clause."""
 
 
 def build_scores(by: Grouping, k: int | None, classes: int) -> tuple[Grouping, Ctes]:
-    """Return the queries that count the rows of each score.
+    """Return the groups and the queries that count the rows of each score.
 
-    The last of them is `by_score`, with the score `p`, and the weights `pos` of the class and `neg`
-    of all others.
-
-    Args:
-        k: the class; None for the second of two classes, or for each of several.
-        classes: the number of classes.
-
-    Returns:
-        The groups, which include the class `k` if each class is one, and the queries.
+    The groups include the class `k` if each class is one. The last query is `by_score`, with the
+    score `p`, and the weights `pos` of the class and `neg` of all others. Without `k`, the class is
+    the second of two, or each of several.
     """
     source, score, is_it = "sqlml_scored", "p1", "y = 1"
     if classes > 2 and k is not None:
@@ -48,10 +41,7 @@ def build_scores(by: Grouping, k: int | None, classes: int) -> tuple[Grouping, C
 
 
 def _count_rows_above(by: Grouping) -> str:
-    """Return the query of the rows with at least each score of `by_score`: `tps` and `fps`.
-
-    Scores of rows without weight are left out.
-    """
+    """Return the query of the weighted rows with at least each score: `tps` and `fps`."""
     return f"""
         SELECT *, sum(pos) OVER descending AS tps, sum(neg) OVER descending AS fps
         FROM by_score WHERE pos + neg > 0
@@ -59,13 +49,13 @@ def _count_rows_above(by: Grouping) -> str:
     """
 
 
-def _select_thresholds(by: Grouping, points: int) -> str:
-    """Return the query of at most `points` rows of `above` per group, evenly spaced; 0 for all."""
+def _query_thresholds(by: Grouping, queries: Ctes, points: int, select: str) -> EvaluationQuery:
+    """Return a query over `thinned`: at most `points` thresholds, evenly spaced; 0 for all."""
     condition = "true"
     if points:
         step = f"CAST({points} AS DOUBLE) / thresholds"
         condition = f"floor(place * {step}) > floor((place - 1) * {step}) OR place = thresholds"
-    return f"""
+    thinned = f"""
         SELECT * FROM (
             SELECT *, sum(pos) OVER whole AS all_pos, sum(neg) OVER whole AS all_neg,
                 row_number() OVER falling AS place, count(*) OVER whole AS thresholds
@@ -73,6 +63,8 @@ def _select_thresholds(by: Grouping, points: int) -> str:
             WINDOW whole AS ({by.partition_by}), falling AS ({by.partition_by} ORDER BY p DESC)
         ) AS numbered WHERE {condition}
     """
+    ctes = (*queries, ("above", _count_rows_above(by)), ("thinned", thinned))
+    return EvaluationQuery(ctes, select)
 
 
 def build_roc_curve(by: Grouping, queries: Ctes, points: int) -> EvaluationQuery:
@@ -89,17 +81,11 @@ def build_roc_curve(by: Grouping, queries: Ctes, points: int) -> EvaluationQuery
         FROM thinned WHERE place = thresholds
         ORDER BY {by.columns} threshold DESC
     """
-    return EvaluationQuery(
-        (*queries, ("above", _count_rows_above(by)), ("thinned", _select_thresholds(by, points))),
-        select,
-    )
+    return _query_thresholds(by, queries, points, select)
 
 
 def build_pr_curve(by: Grouping, queries: Ctes, points: int) -> EvaluationQuery:
-    """Return the query with a row per threshold, falling; the first has none and ends the curve.
-
-    Recall is 1 where no row is positive.
-    """
+    """Return the query with a row per threshold, falling; the first has none and ends the curve."""
     select = f"""
         SELECT {by.columns} p AS threshold,
             CASE WHEN all_pos > 0 THEN tps / all_pos ELSE 1 END AS recall,
@@ -109,20 +95,13 @@ def build_pr_curve(by: Grouping, queries: Ctes, points: int) -> EvaluationQuery:
         SELECT {by.columns} NULL, 0, 1 FROM thinned WHERE place = thresholds
         ORDER BY {by.columns} threshold DESC NULLS FIRST
     """
-    return EvaluationQuery(
-        (*queries, ("above", _count_rows_above(by)), ("thinned", _select_thresholds(by, points))),
-        select,
-    )
+    return _query_thresholds(by, queries, points, select)
 
 
 def build_calibration_curve(
     by: Grouping, queries: Ctes, bins: int, quantiles: bool
 ) -> EvaluationQuery:
-    """Return the query with a row per bin of probabilities that has rows, from the lowest.
-
-    Args:
-        quantiles: bins have equal numbers of rows instead of equal widths.
-    """
+    """Return the query with a row per bin of probabilities, of equal width or number of rows."""
     edge_ctes: Ctes = ()
     edges = [repr(float(e)) for e in np.linspace(0, 1, bins + 1)[1:-1]]
     source = "by_score"
@@ -146,13 +125,10 @@ def build_calibration_curve(
 def build_quantile_edges(
     by: Grouping, bins: int, count: str = "n", interpolate: bool = True
 ) -> Ctes:
-    """Return the queries of the inner edges of bins with equal numbers of rows.
+    """Return the queries of the inner edges `e1`, `e2`, ... of bins with equal numbers of rows.
 
-    The last query is `edges`, with columns `e1`, `e2`, ... They are those of `numpy.percentile`.
-
-    Args:
-        count: the column of `by_score` with the number of rows that have the score.
-        interpolate: an edge may lie between two values; otherwise it is the lower one.
+    They are those of `numpy.percentile`, or the lower of two values without `interpolate`. `count`
+    is the column of `by_score` with the number of rows that have the score.
     """
     ranked = f"""
         SELECT *, sum({count}) OVER ascending AS upto, sum({count}) OVER whole AS total
@@ -169,14 +145,15 @@ def build_quantile_edges(
         for n, q in enumerate(shares, 1)
     )
     neighbours = f"SELECT {by.columns} {bounds} FROM ranked {by.group_by}"
-    interpolated = ", ".join(
-        f"CASE WHEN high{n} IS NULL THEN low{n} "
-        f"WHEN part{n} < 0.5 THEN low{n} + (high{n} - low{n}) * part{n} "
-        f"ELSE high{n} - (high{n} - low{n}) * (1 - part{n}) END AS e{n}"
-        for n in range(1, bins)
-    )
-    lower = ", ".join(f"low{n} AS e{n}" for n in range(1, bins))
-    edges = f"SELECT {by.columns} {interpolated if interpolate else lower} FROM neighbours"
+    edge = "low{n}"
+    if interpolate:
+        edge = (
+            "CASE WHEN high{n} IS NULL THEN low{n} "
+            "WHEN part{n} < 0.5 THEN low{n} + (high{n} - low{n}) * part{n} "
+            "ELSE high{n} - (high{n} - low{n}) * (1 - part{n}) END"
+        )
+    items = ", ".join(f"{edge.format(n=n)} AS e{n}" for n in range(1, bins))
+    edges = f"SELECT {by.columns} {items} FROM neighbours"
     return (("ranked", ranked), ("neighbours", neighbours), ("edges", edges))
 
 

@@ -1,41 +1,72 @@
-"""`ml_validate_data_drift` and `ml_validate_data_skew`: which columns, and with which thresholds.
+"""`ml_validate_data_drift` and `ml_validate_data_skew`: the distributions of each column compared.
 
-Drift compares two tables; skew compares a table with the rows that a model was trained on. The SQL
-is that of `drift_queries.py`.
+Drift compares two tables; skew compares a table with the rows that a model was trained on, which
+are known only as some numbers and names, each with the number of rows that it stands for
+(`training/column_statistics.py`). Numbers are compared in bins that have equally many rows of the
+first table, and names one by one; the Kolmogorov-Smirnov distance uses all numbers. NULLs are not
+part of a distribution: their shares are columns of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
+from sqlml.planner.syntax.query_templates import literal_table, spell_for_engine
+from sqlml.planner.table_functions.curves import build_quantile_edges
 from sqlml.planner.table_functions.describe_data import (
     DataColumn,
     classify_columns,
     require_column_types,
 )
-from sqlml.planner.table_functions.drift_queries import (
-    METRICS,
-    DriftOptions,
-    TrainingDistributions,
-    compare_tables,
-    compare_with_training,
-    split_kinds,
-)
+from sqlml.planner.table_functions.evaluated_model import Grouping
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import fold
 
+_METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        "psi": "psi",
+        "jensen_shannon_divergence": "jensen_shannon_divergence",
+        "l_infty": "l_infinity",
+        "l_infinity": "l_infinity",
+        "kolmogorov_smirnov": "kolmogorov_smirnov",
+    }
+)
+"""Name of a metric in the options -> column of the result."""
+
 _CATEGORICAL_METRICS = frozenset({"psi", "jensen_shannon_divergence", "l_infinity"})
+
+_FLOOR = "1e-4"
+"""The share of an empty bin in the population stability index, which takes its logarithm."""
+
+_KEYS = Grouping(("k",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DriftOptions:
+    """The metrics of numbers and of names, and their greatest normal values."""
+
+    metrics: tuple[str, str]
+    thresholds: tuple[float, float, float]  # The last one is for the difference of shares of NULL.
+    column_thresholds: Mapping[str, float]
+    bins: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TrainingDistributions:
+    """The recorded distributions of training rows; each tuple begins with the index of a column."""
+
+    numbers: Sequence[tuple[int, float, int]]  # A value, and the number of rows that have it.
+    names: Sequence[tuple[int, str, int]]
+    others: Sequence[tuple[int, int]]  # The number of rows with names that were not recorded.
+    shares: Sequence[tuple[int, int, int]]  # The number of rows, and of NULLs.
 
 
 def write_drift(call: TableFunctionCall) -> tuple[str, str, str]:
-    """Return the SQL before, between and after the two tables of ml_validate_data_drift.
-
-    Raises:
-        BindError: the columns are unknown or do not match, or an option has a wrong value.
-    """
     base, study = require_column_types(call)
     study_types = {fold(name): kind for name, kind in study.items()}
     shared = {name: kind for name, kind in base.items() if fold(name) in study_types}
@@ -45,19 +76,23 @@ def write_drift(call: TableFunctionCall) -> tuple[str, str, str]:
         for column in classify_columns({name: study_types[fold(name)] for name in shared})
     }
     for column in columns:
-        _check_same_kind(call, column, study_columns[column.name])
+        study_column = study_columns[column.name]
+        has_other_kind = (column.kind == "number") != (study_column.kind == "number")
+        if has_other_kind or study_column.kind == "other":
+            raise call.error(
+                f"column {column.name!r} is {column.type} in the first table and "
+                f"{study_column.type} in the second: cast one of them"
+            )
     if not columns:
         raise call.error("the two tables share no column that can be compared")
-    options = _read_options(call, [column.name for column in columns])
-    return compare_tables(columns, options, call.dialect)
+    dialect, options = call.dialect, _read_options(call, [column.name for column in columns])
+    items = {column.name: dialect.quote_name(column.name) for column in columns}
+    side = _collect_columns(columns, items, dialect)
+    before, after = _wrap_sides(columns, options, None, dialect)
+    return f"{before}0 AS side, {side} FROM ", f" UNION ALL SELECT 1 AS side, {side} FROM ", after
 
 
 def write_skew(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the rows of ml_validate_data_skew.
-
-    Raises:
-        BindError: the model's training rows are unknown, or an option has a wrong value.
-    """
     model, dialect = call.model, call.dialect
     if call.training is None:
         raise call.error(
@@ -74,19 +109,19 @@ def write_skew(call: TableFunctionCall) -> tuple[str, str]:
         DataColumn(f["name"], "", "name" if f["distinct"] is not None else "number")
         for f in features
     ]
-    numbers, names = split_kinds(columns)
+    numbers, names = _split_kinds(columns)
     columns = [*numbers, *names]
     index = {column.name: k for k, column in enumerate(columns)}
     values = [(index[f["name"]], value, count) for f in features for value, count in f["values"]]
-    distributions = TrainingDistributions(
+    distributions = _TrainingDistributions(
         numbers=[(k, float(v), count) for k, v, count in values if columns[k].kind == "number"],
         names=[(k, str(v), count) for k, v, count in values if columns[k].kind == "name"],
         others=[(index[f["name"]], f["others"]) for f in features if f.get("others")],
         shares=[(index[f["name"]], f["rows"], f["nulls"]) for f in features],
     )
     items = _select_features(model, list(index), dialect)
-    options = _read_options(call, list(index))
-    return compare_with_training(columns, items, distributions, options, dialect)
+    before, after = _wrap_sides(columns, _read_options(call, list(index)), distributions, dialect)
+    return f"{before}1 AS side, {_collect_columns(columns, items, dialect)} FROM ", after
 
 
 def _select_features(model: Model, names: Sequence[str], dialect: Dialect) -> dict[str, str]:
@@ -99,16 +134,7 @@ def _select_features(model: Model, names: Sequence[str], dialect: Dialect) -> di
     return items | {name: model.transform.sql(name, columns) for name in transformed}
 
 
-def _check_same_kind(call: TableFunctionCall, base: DataColumn, study: DataColumn) -> None:
-    """Raise BindError for a column that is a number in one table and a name in the other."""
-    if (base.kind == "number") != (study.kind == "number") or study.kind == "other":
-        raise call.error(
-            f"column {base.name!r} is {base.type} in the first table and {study.type} in the "
-            "second: cast one of them"
-        )
-
-
-def _read_options(call: TableFunctionCall, columns: Sequence[str]) -> DriftOptions:
+def _read_options(call: TableFunctionCall, columns: Sequence[str]) -> _DriftOptions:
     thresholds = {fold(name): value for name, value in _read_option(call, "thresholds", {}).items()}
     unknown = thresholds.keys() - {fold(name) for name in columns}
     if unknown:
@@ -118,9 +144,9 @@ def _read_options(call: TableFunctionCall, columns: Sequence[str]) -> DriftOptio
         )
     if any(value < 0 for value in thresholds.values()):
         raise call.error("thresholds must be at least 0", "thresholds")
-    return DriftOptions(
+    return _DriftOptions(
         metrics=(
-            _read_metric(call, "numerical_metric_type", frozenset(METRICS.values())),
+            _read_metric(call, "numerical_metric_type", frozenset(_METRICS.values())),
             _read_metric(call, "categorical_metric_type", _CATEGORICAL_METRICS),
         ),
         thresholds=(
@@ -135,7 +161,7 @@ def _read_options(call: TableFunctionCall, columns: Sequence[str]) -> DriftOptio
 
 def _read_metric(call: TableFunctionCall, option: str, allowed: frozenset[str]) -> str:
     name = str(_read_option(call, option, "jensen_shannon_divergence"))
-    metric = METRICS.get(fold(name))
+    metric = _METRICS.get(fold(name))
     if metric not in allowed:
         raise call.error(
             f"unknown metric {name!r} of option {option}; metrics: {', '.join(sorted(allowed))}",
@@ -154,3 +180,206 @@ def _read_threshold(call: TableFunctionCall, option: str) -> float:
 def _read_option(call: TableFunctionCall, name: str, default: Any) -> Any:
     option = call.form.options.get(name)
     return default if option is None else option.value
+
+
+def _split_kinds(columns: Sequence[DataColumn]) -> tuple[list[DataColumn], list[DataColumn]]:
+    numbers = [column for column in columns if column.kind == "number"]
+    return numbers, [column for column in columns if column.kind != "number"]
+
+
+def _collect_columns(
+    columns: Sequence[DataColumn], items: Mapping[str, str], dialect: Dialect
+) -> str:
+    """Return two select items: the list of a row's numbers, and that of its names."""
+    numbers, names = _split_kinds(columns)
+    return (
+        f"{_cast_list([items[c.name] for c in numbers], 'DOUBLE', dialect)} AS numbers, "
+        f"{_cast_list([items[c.name] for c in names], 'VARCHAR', dialect)} AS names"
+    )
+
+
+def _cast_list(items: list[str], kind: str, dialect: Dialect) -> str:
+    """Return a list of expressions cast to a type; an empty list becomes one NULL of that type."""
+    type_name = dialect.type(kind)
+    return dialect.array([f"CAST({item} AS {type_name})" for item in items or ["NULL"]])
+
+
+def _wrap_sides(
+    columns: Sequence[DataColumn],
+    options: _DriftOptions,
+    training: _TrainingDistributions | None,
+    dialect: Dialect,
+) -> tuple[str, str]:
+    """Return the SQL before and after the rows of both sides: `side`, `numbers` and `names`."""
+    numbers, names = _split_kinds(columns)
+    ctes = _build_ctes(len(numbers), len(names), options.bins, training is not None)
+    query = spell_for_engine(
+        "WITH sqlml_both AS (SELECT 1), "
+        + ", ".join(f"{name} AS ({query})" for name, query in ctes.items())
+        + _RESULT,
+        dialect.name,
+    ).removeprefix("WITH sqlml_both AS (SELECT 1), ")
+    if training is not None:
+        query = ", ".join([*_write_training_ctes(training, dialect), query])
+    items = _select_result([*numbers, *names], len(numbers), options, dialect)
+    return (f"(SELECT {items} FROM (WITH sqlml_both AS (SELECT ", f"), {query}) AS sqlml_drift)")
+
+
+def _select_result(
+    columns: Sequence[DataColumn], numbers: int, options: _DriftOptions, dialect: Dialect
+) -> str:
+    """Return the select items over `_RESULT`, whose first columns are `numbers` many numbers."""
+    metrics, thresholds = options.metrics, options.thresholds
+    names = dialect.array([dialect.text(column.name) for column in columns])
+    name = dialect.at(names, dialect.operator("+", "k", "1"))
+    is_number = f"k < {numbers}"
+    value = f"CASE WHEN {is_number} THEN {metrics[0]} ELSE {metrics[1]} END"
+    cases = "".join(
+        f"WHEN k = {k} THEN {options.column_thresholds[fold(column.name)]!r} "
+        for k, column in enumerate(columns)
+        if fold(column.name) in options.column_thresholds
+    )
+    threshold = f"CASE {cases}WHEN {is_number} THEN {thresholds[0]!r} ELSE {thresholds[1]!r} END"
+    threshold = f"CAST({threshold} AS DOUBLE)"
+    metric = f"CASE WHEN {is_number} THEN '{metrics[0]}' ELSE '{metrics[1]}' END"
+    nulls = dialect.call("abs", dialect.operator("-", "null_share_base", "null_share_study"))
+    return (
+        f"{name} AS input, {metric} AS metric, {value} AS value, "
+        f"{threshold} AS threshold, coalesce({value} > {threshold}, false) OR coalesce({nulls} > "
+        f"{thresholds[2]!r}, false) AS is_anomaly, psi, "
+        "jensen_shannon_divergence, l_infinity, kolmogorov_smirnov, null_share_base, "
+        "null_share_study, rows_base, rows_study"
+    )
+
+
+def _write_training_ctes(training: _TrainingDistributions, dialect: Dialect) -> list[str]:
+    k, n = {"k": "BIGINT"}, {"n": "DOUBLE"}
+    tables: Mapping[str, tuple[Mapping[str, str], Sequence[Sequence[Any]]]] = {
+        "known_numbers": ({**k, "p": "DOUBLE", **n}, training.numbers),
+        "known_names": ({**k, "name": "VARCHAR", **n}, training.names),
+        "known_others": ({**k, **n}, training.others),
+        "known_shares": ({**k, "num_rows": "BIGINT", "nulls": "BIGINT"}, training.shares),
+    }
+    return [f"{name} AS {literal_table(*table, dialect)}" for name, table in tables.items()]
+
+
+def _build_ctes(numbers: int, names: int, bins: int, has_training: bool) -> dict[str, str]:
+    """Return the queries that count and compare the rows of both sides, for each column `k`."""
+    return {
+        **_unnest_columns(numbers, names, has_training),
+        **_compare_numbers(bins, has_training),
+        "by_name": f"""
+            SELECT k, name, CAST(sum(base) AS DOUBLE) AS base, CAST(sum(study) AS DOUBLE) AS study
+            FROM long_names WHERE name IS NOT NULL
+            GROUP BY k, name{", is_other" if has_training else ""}
+        """,
+        "all_bins": """
+            SELECT k, base, study FROM binned UNION ALL SELECT k, base, study FROM by_name
+        """,
+        "in_bins": """
+            SELECT k, base / nullif(sum(base) OVER whole, 0) AS p,
+                study / nullif(sum(study) OVER whole, 0) AS q
+            FROM all_bins WINDOW whole AS (PARTITION BY k)
+        """,
+        "measured": f"""
+            SELECT k, max(abs(p - q)) AS l_infinity,
+                fsum((greatest(p, {_FLOOR}) - greatest(q, {_FLOOR}))
+                    * ln(greatest(p, {_FLOOR}) / greatest(q, {_FLOOR}))) AS psi,
+                fsum((CASE WHEN p > 0 THEN p * ln(2 * p / (p + q)) ELSE 0 END
+                    + CASE WHEN q > 0 THEN q * ln(2 * q / (p + q)) ELSE 0 END) / 2) AS js
+            FROM in_bins WHERE p IS NOT NULL AND q IS NOT NULL GROUP BY k
+        """,
+        "shares": _build_shares(numbers, numbers + names, has_training),
+    }
+
+
+def _unnest_columns(numbers: int, names: int, has_training: bool) -> dict[str, str]:
+    """Return `long_numbers` and `long_names`: a row per value, with its weight on each side."""
+    of_numbers = ", ".join(f"({k})" for k in range(max(numbers, 1)))
+    of_names = ", ".join(f"({k})" for k in range(numbers, numbers + max(names, 1)))
+    long_numbers = f"""
+        SELECT k, 1 - side AS base, side AS study, array_extract(numbers, k + 1) AS p
+        FROM sqlml_both CROSS JOIN (VALUES {of_numbers}) AS all_numbers(k) WHERE k < {numbers}
+    """
+    long_names = f"""
+        SELECT k, 1 - side AS base, side AS study, array_extract(names, k - {numbers} + 1) AS name
+        FROM sqlml_both CROSS JOIN (VALUES {of_names}) AS all_names(k) WHERE k < {numbers + names}
+    """
+    if has_training:
+        long_numbers += " UNION ALL SELECT k, n AS base, 0 AS study, p FROM known_numbers"
+        long_names = f"""
+            SELECT seen.k, base, study, CASE WHEN seen.name IS NULL OR known_others.k IS NULL
+                OR known_names.k IS NOT NULL THEN seen.name ELSE '' END AS name,
+                known_others.k IS NOT NULL AND known_names.k IS NULL AS is_other
+            FROM ({long_names}) AS seen
+            LEFT JOIN known_names ON seen.k = known_names.k AND seen.name = known_names.name
+            LEFT JOIN known_others ON seen.k = known_others.k
+            UNION ALL SELECT k, n AS base, 0 AS study, name, false AS is_other FROM known_names
+            UNION ALL
+            SELECT k, n AS base, 0 AS study, '' AS name, true AS is_other FROM known_others
+        """
+    return {"long_numbers": long_numbers, "long_names": long_names}
+
+
+def _compare_numbers(bins: int, has_training: bool) -> dict[str, str]:
+    """Return the queries that count the numbers of both sides in bins, and their distance."""
+    by_score = """
+        SELECT k, p, CAST(sum(base) AS DOUBLE) AS pos, CAST(sum(study) AS DOUBLE) AS neg
+        FROM long_numbers WHERE p IS NOT NULL GROUP BY k, p
+    """
+    cases = "".join(f"WHEN p <= e{n} THEN {n} " for n in range(1, bins))
+    binned = f"""
+        SELECT by_score.k, CASE {cases}ELSE {bins} END AS bin, sum(pos) AS base, sum(neg) AS study
+        FROM {_KEYS.join("by_score", "edges", "LEFT JOIN")} GROUP BY by_score.k, bin
+    """
+    upto = """
+        SELECT k, pos, sum(pos) OVER ascending AS base_upto, sum(neg) OVER ascending AS study_upto,
+            sum(pos) OVER whole AS base, sum(neg) OVER whole AS study
+        FROM by_score
+        WINDOW ascending AS (PARTITION BY k ORDER BY p ROWS UNBOUNDED PRECEDING),
+            whole AS (PARTITION BY k)
+    """
+    distances = f"""
+        SELECT k, max(abs(base_upto / nullif(base, 0) - study_upto / nullif(study, 0))) AS ks
+        FROM upto{" WHERE pos > 0" if has_training else ""} GROUP BY k
+    """
+    return {
+        "by_score": by_score,
+        **dict(build_quantile_edges(_KEYS, bins, "pos", interpolate=not has_training)),
+        "binned": binned,
+        "upto": upto,
+        "distances": distances,
+    }
+
+
+def _build_shares(numbers: int, columns: int, has_training: bool) -> str:
+    """Return the query that counts the rows and NULLs of each column on each side."""
+    places = ", ".join(f"({k})" for k in range(columns))
+    of_rows = f"""
+        SELECT k, sum(1 - side) AS rows_base, sum(side) AS rows_study,
+            sum(CASE WHEN side = 0 AND is_null THEN 1 ELSE 0 END) AS nulls_base,
+            sum(CASE WHEN side = 1 AND is_null THEN 1 ELSE 0 END) AS nulls_study
+        FROM (
+            SELECT k, side, CASE WHEN k < {numbers} THEN array_extract(numbers, k + 1) IS NULL
+                ELSE array_extract(names, k - {numbers} + 1) IS NULL END AS is_null
+            FROM sqlml_both CROSS JOIN (VALUES {places}) AS all_columns(k)
+        ) AS long_columns GROUP BY k
+    """
+    if not has_training:
+        return of_rows
+    return f"""
+        SELECT known_shares.k, num_rows AS rows_base, nulls AS nulls_base,
+            coalesce(rows_study, 0) AS rows_study, coalesce(nulls_study, 0) AS nulls_study
+        FROM known_shares LEFT JOIN ({of_rows}) AS of_rows ON known_shares.k = of_rows.k
+    """
+
+
+_RESULT = """
+    SELECT shares.k, psi, js AS jensen_shannon_divergence, l_infinity, ks AS kolmogorov_smirnov,
+        CAST(nulls_base AS DOUBLE) / nullif(rows_base, 0) AS null_share_base,
+        CAST(nulls_study AS DOUBLE) / nullif(rows_study, 0) AS null_share_study,
+        CAST(rows_base AS BIGINT) AS rows_base, CAST(rows_study AS BIGINT) AS rows_study
+    FROM shares LEFT JOIN measured ON shares.k = measured.k
+        LEFT JOIN distances ON shares.k = distances.k
+    ORDER BY shares.k
+"""

@@ -14,16 +14,12 @@ from sqlml.planner.syntax.query_templates import spell_for_engine
 from sqlml.planner.table_functions.table_function_call import ColumnTypes, TableFunctionCall
 
 Kind = Literal["number", "name", "time", "other"]
-
 _TIMES = re.compile(r"DATE|TIME.*")
 
 
 @dataclass(frozen=True, slots=True)
 class DataColumn:
-    """A column of a table: its name, its type in the engine, and the kind of its values.
-
-    Values of kind "name" are counted one by one, as categories are.
-    """
+    """A column of a table; values of kind "name" are counted one by one, as categories are."""
 
     name: str
     type: str
@@ -31,13 +27,7 @@ class DataColumn:
 
 
 def write_description(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the rows of ml_describe_data.
-
-    The result has a row for each column.
-
-    Raises:
-        BindError: the columns are not known, or an option has a wrong value.
-    """
+    """Return the SQL before and after the rows of ml_describe_data, with a row for each column."""
     (types,) = require_column_types(call)
     columns, dialect = classify_columns(types), call.dialect
     quantiles = call.read_integer("num_quantiles", 2, 1, 100)
@@ -66,11 +56,7 @@ def write_description(call: TableFunctionCall) -> tuple[str, str]:
 
 
 def require_column_types(call: TableFunctionCall) -> list[Mapping[str, str]]:
-    """Return the column types of each relation of a call.
-
-    Raises:
-        BindError: the engine cannot tell those of a relation.
-    """
+    """Return the column types of each relation of a call, or raise BindError."""
     return [
         _require_types(call, types, span.start, rows)
         for span, rows, types in zip(call.form.rows, call.rows, call.column_types, strict=True)
@@ -91,7 +77,6 @@ def _require_types(
 
 
 def classify_columns(types: Mapping[str, str]) -> list[DataColumn]:
-    """Return the columns of a table, given their types by name."""
     return [DataColumn(name, kind, _classify_type(kind)) for name, kind in types.items()]
 
 
@@ -104,7 +89,6 @@ def _classify_type(kind: str) -> Kind:
 
 
 def _list_aggregates(n: int, column: DataColumn, quantiles: int) -> list[str]:
-    """Return the aggregates of a column `c<n>`."""
     c = f"c{n}"
     aggregates = [f"count({c}) AS n{n}"]
     if column.kind != "other":
@@ -134,7 +118,6 @@ def _list_aggregates(n: int, column: DataColumn, quantiles: int) -> list[str]:
 
 
 def _select_row(n: int, column: DataColumn, top: int, quantiles: int) -> str:
-    """Return the SELECT of one column's row of the result."""
     is_number = column.kind == "number"
     is_text = column.kind == "name" and column.type != "BOOLEAN"
     has_order = column.kind != "other"

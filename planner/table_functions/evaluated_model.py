@@ -23,14 +23,13 @@ CLASSIFIER_METRICS = (
     *("precision", "recall", "accuracy", "f1_score", "log_loss", "roc_auc"),
     *("average_precision", "brier_score"),
 )
-"""The metrics of a classifier, in the order of the result's columns."""
 
 REGRESSOR_METRICS = (
     *("mean_absolute_error", "mean_squared_error", "mean_squared_log_error"),
     *("median_absolute_error", "max_error", "r2_score", "explained_variance"),
     "mean_absolute_percentage_error",
 )
-"""The metrics of a regressor, in the order of the result's columns."""
+"""Metrics, in the order of the result's columns."""
 
 Task = Literal["two classes", "classes", "numbers", "clusters"]
 
@@ -49,7 +48,7 @@ def find_task(model: Model) -> Task | None:
 
 def _finds_clusters(program: Program) -> bool:
     """Tell whether the labels are numbers of clusters, as those of a mixture or of k-means."""
-    (labels,) = program.labels[:1]
+    labels = program.labels[0]
     is_numbered = labels.kind == "int64" and labels.values == tuple(range(len(labels)))
     has_only_labels = not {"proba", "score"} & program.outputs.keys()
     is_mixture = "samples" in program.outputs
@@ -58,14 +57,7 @@ def _finds_clusters(program: Program) -> bool:
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model that a table function evaluates on labelled rows.
-
-    Attributes:
-        form: the call of the table function.
-        sql: the statement, for the positions of errors.
-        columns_of_rows: the column types of the user's rows.
-        label: the column that the model was trained to predict, if sqlml trained it.
-    """
+    """A model that a table function evaluates on labelled rows; errors have positions in `sql`."""
 
     form: TableForm
     model: Model
@@ -76,18 +68,13 @@ class EvaluatedModel:
 
     @classmethod
     def of(cls, call: TableFunctionCall) -> Self:
-        """Return the model and the rows of a call."""
         label = None if call.training is None else call.training.label
         (types,) = call.column_types
         return cls(call.form, call.model, call.dialect, call.sql, types, label)
 
     @cached_property
     def task(self) -> Task:
-        """The kind of prediction that the model makes.
-
-        Raises:
-            BindError: the model predicts nothing that could be evaluated.
-        """
+        """The kind of prediction that the model makes."""
         task = find_task(self.model)
         if task is None:
             raise self.error(f"model {self.model.name!r} predicts nothing that could be evaluated")
@@ -95,7 +82,6 @@ class EvaluatedModel:
 
     @cached_property
     def targets(self) -> int:
-        """The number of values that the model predicts per row."""
         program = self.model.program
         return len(program.labels) or program.output_type("label").width
 
@@ -107,7 +93,6 @@ class EvaluatedModel:
 
     @property
     def class_counts(self) -> tuple[int, ...]:
-        """The number of classes of each target."""
         return tuple(map(len, self.model.program.labels))
 
     @property
@@ -117,11 +102,6 @@ class EvaluatedModel:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The columns that hold the labels, one for each target.
-
-        Raises:
-            BindError: the call names none, or a number of columns other than that of the targets.
-        """
         option = self.form.options.get("label")
         if option is not None:
             columns = tuple(option.value)
@@ -142,7 +122,6 @@ class EvaluatedModel:
 
     @cached_property
     def scores(self) -> Literal["probabilities", "scores", "none"]:
-        """The measure of confidence that the model returns."""
         outputs = self.model.program.outputs
         if "proba" in outputs:
             return "probabilities"
@@ -150,11 +129,7 @@ class EvaluatedModel:
 
     @cached_property
     def positive(self) -> int:
-        """The index of the positive class: the last, unless the call or the model names one.
-
-        Raises:
-            BindError: there is no such class.
-        """
+        """The index of the positive class: the last, unless the call or the model names one."""
         option = self.form.options.get("class")
         name = self.model.options.get("positive_class") if option is None else option.value
         (labels,) = self.model.program.labels
@@ -176,11 +151,7 @@ class EvaluatedModel:
 
     @property
     def hit(self) -> str:
-        """The condition on `sqlml_scored` that the second of two classes is predicted.
-
-        Raises:
-            BindError: the call has a threshold, and the model no probabilities.
-        """
+        """The condition on `sqlml_scored` that the second of two classes is predicted."""
         threshold = self.form.options.get("threshold")
         if threshold is None:
             return "hat = 1"
@@ -200,17 +171,11 @@ class EvaluatedModel:
         return Grouping(tuple(keys), tuple(names))
 
     def error(self, message: str, option: str | None = None) -> BindError:
-        """Return an error at the call, or at one of its options if that is written there."""
         written = None if option is None else self.form.options.get(option)
         span = self.form.span if written is None else written.span
         return BindError(message, self.sql, span.start)
 
     def column_type(self, name: str, option: str) -> str | None:
-        """Return the type of a column that an option names; None if it is not known yet.
-
-        Raises:
-            BindError: there is no such column.
-        """
         if self.columns_of_rows is None:
             return None
         try:
@@ -219,11 +184,7 @@ class EvaluatedModel:
             raise self.error(error.message, option) from None
 
     def label_column(self, name: str, target: int) -> str:
-        """Return the expression of a label column that can be compared with the classes.
-
-        Raises:
-            BindError: there is no such column, or it cannot hold the labels.
-        """
+        """Return the expression of a label column that can be compared with the classes."""
         kind, quoted = self.column_type(name, "label"), self.dialect.quote_name(name)
         if kind is None or self.task == "clusters":
             return quoted
@@ -244,30 +205,17 @@ class EvaluatedModel:
 
 
 def find_column_type(name: str, columns: Mapping[str, str]) -> str:
-    """Return the type of a column.
-
-    Args:
-        columns: name -> type of the columns of the rows.
-
-    Raises:
-        BindError: there is no such column.
-    """
+    """Return the type of one of the rows' columns, or raise BindError with a suggestion."""
     for column, kind in columns.items():
         if fold(column) == fold(name):
             return kind
     near = closest(fold(name), map(fold, columns))
-    hint = (
-        f"columns: {', '.join(list(columns)[:20])}" if near is None else f"did you mean {near!r}?"
-    )
+    hint = f"did you mean {near!r}?" if near else f"columns: {', '.join(list(columns)[:20])}"
     raise BindError(f"the rows have no column {name!r}; {hint}")
 
 
 def check_labels(name: str, kind: str, labels: Labels, model: str) -> None:
-    """Check that the type of a column can hold the classes of a model.
-
-    Raises:
-        BindError: it cannot.
-    """
+    """Raise BindError if the type of a column cannot hold the classes of a model."""
     fits = {
         "string": kind in ("VARCHAR", labels.sql_type) or kind.startswith("ENUM"),
         "int64": NUMBERS.fullmatch(kind) is not None,
@@ -286,10 +234,8 @@ def check_labels(name: str, kind: str, labels: Labels, model: str) -> None:
 class Grouping:
     """The keys that group the rows of an evaluation, and fragments of SQL that use them.
 
-    Attributes:
-        keys: internal names: `g0`, `g1`, ... for the user's columns, and `t` for the number of the
-            target if there are several.
-        names: the quoted names under which users see the keys.
+    Internal keys are `g0`, `g1`, ... for the user's columns, and `t` for the number of the target
+    if there are several. Users see them under quoted `names`.
     """
 
     keys: tuple[str, ...] = ()
@@ -306,21 +252,17 @@ class Grouping:
 
     @property
     def group_by(self) -> str:
-        """GROUP BY the keys; empty without keys."""
         return f"GROUP BY {', '.join(self.keys)}" if self.keys else ""
 
     def group_by_of(self, table: str) -> str:
-        """Return GROUP BY the keys of one of two joined tables; empty without keys."""
         keys = ", ".join(f"{table}.{key}" for key in self.keys)
         return f"GROUP BY {keys}" if keys else ""
 
     def group_by_with(self, *columns: str) -> str:
-        """Return GROUP BY the keys and further columns."""
         return f"GROUP BY {', '.join([*self.keys, *columns])}"
 
     @property
     def partition_by(self) -> str:
-        """PARTITION BY the keys; empty without keys."""
         return f"PARTITION BY {', '.join(self.keys)}" if self.keys else ""
 
     def join(self, left: str, right: str, how: str = "JOIN") -> str:
@@ -332,10 +274,7 @@ class Grouping:
 
     @property
     def require_rows(self) -> str:
-        """A condition on the result that raises an error if no row could be evaluated.
-
-        With keys there is just no group, and no error.
-        """
+        """A condition that raises an error if no row was evaluated; with keys there is no group."""
         if self.keys:
             return "n >= 0"
         message = "no row has a label and a prediction: there is nothing to evaluate"

@@ -4,60 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from sqlml.planner.program.result_sql import label_array
-from sqlml.planner.table_functions.curves import (
-    Ctes,
-    build_calibration_curve,
-    build_lift,
-    build_pr_curve,
-    build_roc_curve,
-    build_scores,
-)
+from sqlml.planner.table_functions import curves, metric_queries
 from sqlml.planner.table_functions.evaluated_model import (
     CLASSIFIER_METRICS,
     REGRESSOR_METRICS,
     Grouping,
 )
-from sqlml.planner.table_functions.metric_queries import (
-    CLUSTER_MATCH_METRICS,
-    CLUSTER_METRICS,
-    build_binary_metrics,
-    build_clustering_metrics,
-    build_confusion_matrix,
-    build_confusion_pairs,
-    build_multiclass_metrics,
-    build_regression_metrics,
-)
 from sqlml.planner.table_functions.scored_rows import EvaluationQuery, ScoredRows
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import fold
 
-_POINTS, _BINS = 1000, 10
-"""The default number of thresholds of a curve, and of bins."""
-
+_DEFAULT_POINTS, _DEFAULT_BINS = 1000, 10
 _MOST_BINS, _MOST_QUANTILES = 1000, 100
-
-_MOST_COLUMNS = 200
-"""The most classes that are columns of a confusion matrix."""
+_MOST_COLUMNS = 200  # Classes that are columns of a confusion matrix.
 
 
 def write_evaluation(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the rows of any of these table functions.
-
-    Raises:
-        BindError: the model does not fit the function, or an option does not fit the model.
-    """
+    """Return the SQL before and after the rows of any of these table functions."""
     return write_scored_rows(ScoredRows.of(call))
 
 
 def write_scored_rows(rows: ScoredRows) -> tuple[str, str]:
-    """Return the SQL before and after rows that are scored in a way of their own.
-
-    Raises:
-        BindError: the model does not fit the function, or an option does not fit the model.
-    """
+    """Return the SQL before and after rows that are scored in a way of their own."""
     if rows.targets > 1:
         _reject_options(rows, ("class",), "has several targets")
     return _WRITERS[rows.form.function](rows)
@@ -68,23 +38,23 @@ def _write_metrics(rows: ScoredRows) -> tuple[str, str]:
     metrics: Sequence[str] = CLASSIFIER_METRICS
     if rows.task == "numbers":
         _reject_options(rows, ("threshold", "class", "per_class"), "predicts numbers")
-        query = build_regression_metrics(rows.grouping)
+        query = metric_queries.build_regression_metrics(rows.grouping)
         metrics = REGRESSOR_METRICS
     elif rows.task == "clusters":
         _reject_options(rows, ("threshold", "class", "per_class"), "finds clusters")
-        query = build_clustering_metrics(rows.grouping, bool(rows.labels))
-        matches = CLUSTER_MATCH_METRICS if rows.labels else ()
-        metrics = (*CLUSTER_METRICS, *matches, "clusters")
+        query = metric_queries.build_clustering_metrics(rows.grouping, bool(rows.labels))
+        matches = metric_queries.CLUSTER_MATCH_METRICS if rows.labels else ()
+        metrics = (*metric_queries.CLUSTER_METRICS, *matches, "clusters")
     elif rows.task == "two classes":
         _reject_options(
             rows, ("per_class",), "has two classes; option class names the positive one"
         )
-        query = build_binary_metrics(rows.grouping, rows.hit)
+        query = metric_queries.build_binary_metrics(rows.grouping, rows.hit)
     else:
         _reject_options(rows, ("threshold", "class"), "has more than two classes")
         if per_class:
             _check_classes(rows)
-        query = build_multiclass_metrics(
+        query = metric_queries.build_multiclass_metrics(
             rows.grouping, rows.class_counts, per_class, rows.scores == "probabilities"
         )
     keys = [_select_label(rows, "k", "class")] if per_class else []
@@ -103,7 +73,7 @@ def _write_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
     expected = _select_label(rows, "k", "expected_label")
     quote = rows.dialect.quote_name
     if _read_flag(rows, "pairs"):
-        query = build_confusion_pairs(rows.grouping, predicted, count)
+        query = metric_queries.build_confusion_pairs(rows.grouping, predicted, count)
         label = _select_label(rows, "taken_for", "predicted_label")
         return _wrap_rows(rows, query, [expected, label, f"c AS {quote('rows')}"])
     if rows.classes > _MOST_COLUMNS:
@@ -111,8 +81,12 @@ def _write_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
             f"model {rows.model.name!r} has {rows.classes} classes, too many for a column each; "
             "pairs := true gives a row for each pair of classes"
         )
-    query = build_confusion_matrix(rows.grouping, rows.classes, predicted, count)
-    names = [_name_column(label) for label in rows.class_labels.values]
+    query = metric_queries.build_confusion_matrix(rows.grouping, rows.classes, predicted, count)
+    texts = [
+        str(label).lower() if isinstance(label, bool) else str(label)
+        for label in rows.class_labels.values
+    ]
+    names = [text or "(empty)" for text in texts]
     if len({fold(name) for name in ("expected_label", *names)}) <= len(names):
         raise rows.error(
             "names of classes differ only in case, or equal that of a column; use pairs := true"
@@ -122,30 +96,25 @@ def _write_confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
     )
 
 
-def _name_column(label: Any) -> str:
-    """Return the name of a class's column in a confusion matrix."""
-    return (str(label).lower() if isinstance(label, bool) else str(label)) or "(empty)"
-
-
 def _write_roc_curve(rows: ScoredRows) -> tuple[str, str]:
-    points = _read_integer(rows, "points", _POINTS, 0)
+    points = _read_integer(rows, "points", _DEFAULT_POINTS, 0)
     items = (
         *("threshold", "recall", "false_positive_rate", "true_positives", "false_positives"),
         *("true_negatives", "false_negatives"),
     )
-    return _write_curve(rows, items, lambda by, scores: build_roc_curve(by, scores, points))
+    return _write_curve(rows, items, lambda by, scores: curves.build_roc_curve(by, scores, points))
 
 
 def _write_pr_curve(rows: ScoredRows) -> tuple[str, str]:
-    points = _read_integer(rows, "points", _POINTS, 0)
+    points = _read_integer(rows, "points", _DEFAULT_POINTS, 0)
     items = ("threshold", "recall", "precision")
-    return _write_curve(rows, items, lambda by, scores: build_pr_curve(by, scores, points))
+    return _write_curve(rows, items, lambda by, scores: curves.build_pr_curve(by, scores, points))
 
 
 def _write_calibration_curve(rows: ScoredRows) -> tuple[str, str]:
     if rows.scores != "probabilities":
         raise rows.error(f"model {rows.model.name!r} gives no probabilities to compare with labels")
-    bins, quantiles = _read_integer(rows, "bins", _BINS, 1), _read_flag(rows, "quantiles")
+    bins, quantiles = _read_integer(rows, "bins", _DEFAULT_BINS, 1), _read_flag(rows, "quantiles")
     if quantiles and bins > _MOST_QUANTILES:
         raise rows.error(f"option bins is at most {_MOST_QUANTILES} with quantiles := true", "bins")
     items = (
@@ -153,22 +122,24 @@ def _write_calibration_curve(rows: ScoredRows) -> tuple[str, str]:
         f"rows_in_bin AS {rows.dialect.quote_name('rows')}",
     )
     return _write_curve(
-        rows, items, lambda by, scores: build_calibration_curve(by, scores, bins, quantiles)
+        rows, items, lambda by, scores: curves.build_calibration_curve(by, scores, bins, quantiles)
     )
 
 
 def _write_lift(rows: ScoredRows) -> tuple[str, str]:
-    bins = _read_integer(rows, "bins", _BINS, 1)
+    bins = _read_integer(rows, "bins", _DEFAULT_BINS, 1)
     items = [
         *("bin", "lowest", "highest", f"rows_in_bin AS {rows.dialect.quote_name('rows')}"),
         *("positives", "response_rate", "lift", "cumulative_share", "cumulative_gain"),
         "cumulative_lift",
     ]
-    return _write_curve(rows, items, lambda by, scores: build_lift(by, scores, bins))
+    return _write_curve(rows, items, lambda by, scores: curves.build_lift(by, scores, bins))
 
 
 def _write_curve(
-    rows: ScoredRows, items: Sequence[str], build: Callable[[Grouping, Ctes], EvaluationQuery]
+    rows: ScoredRows,
+    items: Sequence[str],
+    build: Callable[[Grouping, curves.Ctes], EvaluationQuery],
 ) -> tuple[str, str]:
     """Return the SQL around the rows of a curve of one class, or of each of several classes."""
     _check_classes(rows)
@@ -181,7 +152,7 @@ def _write_curve(
         )
     is_per_class = rows.classes > 2 and "class" not in rows.form.options
     k = rows.positive if rows.classes > 2 and not is_per_class else None
-    by, scores = build_scores(rows.grouping, k, rows.classes)
+    by, scores = curves.build_scores(rows.grouping, k, rows.classes)
     keys = [_select_label(rows, "k", "class")] if is_per_class else []
     return _wrap_rows(rows, build(by, scores), [*keys, *items])
 
@@ -198,7 +169,6 @@ def _check_classes(rows: ScoredRows) -> None:
 
 
 def _select_label(rows: ScoredRows, class_number: str, name: str) -> str:
-    """Return the select item of the label of a class number."""
     dialect = rows.dialect
     position = dialect.operator("+", class_number, "1")
     label = dialect.at(label_array(rows.class_labels, dialect), position)
@@ -208,8 +178,10 @@ def _select_label(rows: ScoredRows, class_number: str, name: str) -> str:
 def _wrap_rows(rows: ScoredRows, query: EvaluationQuery, items: Sequence[str]) -> tuple[str, str]:
     """Return the SQL around the rows, with the groups as the first columns of the result."""
     _check_names(rows, items)
+    labels = rows.dialect.array([rows.dialect.text(name) for name in rows.labels])
+    target = rows.dialect.at(labels, rows.dialect.operator("+", "t", "1"))
     pairs = zip(rows.grouping.keys, rows.grouping.names, strict=True)
-    keys = [f"{_select_target(rows) if key == 't' else key} AS {name}" for key, name in pairs]
+    keys = [f"{target if key == 't' else key} AS {name}" for key, name in pairs]
     return query.wrap_rows(rows, [*keys, *items])
 
 
@@ -228,12 +200,6 @@ def _check_names(rows: ScoredRows, items: Sequence[str]) -> None:
         names.add(fold(name))
 
 
-def _select_target(rows: ScoredRows) -> str:
-    """Return the name of the label column of a target."""
-    names = rows.dialect.array([rows.dialect.text(name) for name in rows.labels])
-    return rows.dialect.at(names, rows.dialect.operator("+", "t", "1"))
-
-
 def _read_flag(rows: ScoredRows, name: str) -> bool:
     option = rows.form.options.get(name)
     return option is not None and bool(option.value)
@@ -245,7 +211,6 @@ def _read_integer(rows: ScoredRows, name: str, default: int, least: int) -> int:
 
 
 def _reject_options(rows: ScoredRows, options: Sequence[str], reason: str) -> None:
-    """Raise BindError for options that make no sense for the model."""
     for name in options:
         if name in rows.form.options:
             raise rows.error(
@@ -263,4 +228,3 @@ _WRITERS: Mapping[str, Callable[[ScoredRows], tuple[str, str]]] = MappingProxyTy
         "lift": _write_lift,
     }
 )
-"""Name of a table function -> writer of its SQL."""

@@ -19,16 +19,10 @@ from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 _TOP = 5
 """The default number of attributions per row, as in BigQuery."""
 
-_MOST_FEATURES = 4096
-"""The most features whose mean contributions one query computes."""
+_MOST_FEATURES = 4096  # Whose mean contributions one query computes.
 
 
 def write_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the rows of ml_explain_predict.
-
-    Raises:
-        BindError: the model has several targets, or an option has a wrong value.
-    """
     _check_single_target(call)
     form, model, dialect = call.form, call.model, call.dialect
     features = list(model.program.inputs)
@@ -63,13 +57,6 @@ def write_explained_rows(call: TableFunctionCall) -> tuple[str, str]:
 
 
 def write_mean_contributions(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the rows of ml_global_explain.
-
-    The result has the mean absolute contribution of each feature.
-
-    Raises:
-        BindError: the model has several targets or too many features.
-    """
     _check_single_target(call)
     model, dialect = call.model, call.dialect
     features = list(model.program.inputs)
@@ -127,7 +114,6 @@ def _class_argument(form: TableForm, dialect: Dialect) -> list[str]:
 
 
 def _call_predict_proba(form: TableForm, model: Model, dialect: Dialect) -> str:
-    """Return the probability of the explained class."""
     (labels,) = model.program.labels
     reference = dialect.quote_string(str(form.model))
     argument = _class_argument(form, dialect)

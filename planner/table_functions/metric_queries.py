@@ -30,12 +30,7 @@ def _clip_probability(p: str) -> str:
 
 
 def _rank_rows(by: Grouping, source: str, p: str, pos: str, neg: str) -> str:
-    """Return the rows of `source` with the weights of rows of at least their score: `tps`, `fps`.
-
-    Args:
-        p: the score.
-        pos, neg: the weight of a row as a positive and as a negative one; one of them is 0.
-    """
+    """Return `source` with `tps` and `fps`, the weights of the rows of at least each score."""
     return f"""
         SELECT *, CAST(sum({pos}) OVER falling AS DOUBLE) AS tps,
             CAST(sum({neg}) OVER falling AS DOUBLE) AS fps
@@ -69,11 +64,7 @@ _STEPS = (
 
 
 def build_binary_metrics(by: Grouping, hit: str) -> EvaluationQuery:
-    """Return the query of the metrics of a classifier of two classes, with a row per group.
-
-    Args:
-        hit: the condition on `sqlml_scored` that the second class is predicted.
-    """
+    """Return the query of the metrics of two classes; `hit` is the condition for the second one."""
     pos, neg = (f"CASE WHEN {IS_EVALUATED} AND y = {k} THEN w ELSE 0 END" for k in (1, 0))
     tp, fp = (f"CASE WHEN {IS_EVALUATED} AND y = {k} AND {hit} THEN w ELSE 0 END" for k in (1, 0))
     of_label = "CASE WHEN p0 IS NULL THEN NULL WHEN y = 1 THEN p1 ELSE p0 END"
@@ -102,29 +93,53 @@ def build_multiclass_metrics(
 ) -> EvaluationQuery:
     """Return the query of the metrics of a classifier of several classes, with a row per group.
 
-    Precision, recall, F1 and areas are means over the classes, each against all others.
-
-    This function is long because it is one query, whose parts refer to each other.
-
-    Args:
-        counts: the number of classes of each target.
-        per_class: add a row for each class, whose number is in `k`.
-        probabilities: `ps` has probabilities, and not other scores.
+    Precision, recall, F1 and areas are means over the classes, each against all others. `counts`
+    are the numbers of classes of the targets. With `per_class`, a row is added for each class `k`.
+    With `probabilities`, `ps` has these, and not other scores.
     """
+    count = str(counts[0])
+    if len(counts) > 1:
+        cases = " ".join(f"WHEN {t} THEN {n}" for t, n in enumerate(counts))
+        count = f"CASE t {cases} END"
+    totals = f"""
+        SELECT {by.columns} {ROW_COUNT_SUMS}, fsum(w) AS w, fsum(logs) AS logs,
+            fsum(CASE WHEN y = hat THEN w ELSE 0 END) AS hits
+        FROM pairs {by.group_by}
+    """
+    select = f"""
+        SELECT {by.columns_of("totals")} CAST(NULL AS INTEGER) AS k, precision, recall,
+            hits / nullif(w, 0) AS accuracy, f1_score, -logs / nullif(w, 0) AS log_loss, roc_auc,
+            average_precision, squares / nullif(w, 0) AS brier_score, {ROW_COUNT_COLUMNS}
+        FROM {by.join("totals", "areas", "LEFT JOIN")} WHERE {by.require_rows}
+    """
+    if per_class:
+        select += f"""
+            UNION ALL
+            SELECT {by.columns} k, {_PRECISION}, {_RECALL}, (tp + neg - fp) / nullif(pos + neg, 0),
+                {_F1}, NULL, {_ROC}, {_STEPS}, squares / nullif(pos + neg, 0),
+                CAST(n AS BIGINT), NULL, NULL
+            FROM of_class ORDER BY {by.columns} k NULLS FIRST
+        """
+    queries = {
+        **_count_predictions(by, probabilities),
+        "totals": totals,
+        **_measure_classes(by, max(counts), count, probabilities),
+        "areas": _average_classes(by, count, 2 in counts),
+    }
+    return EvaluationQuery(tuple(queries.items()), select)
+
+
+def _count_predictions(by: Grouping, probabilities: bool) -> dict[str, str]:
+    """Return the queries of the rows of each true and predicted class, and of each class."""
     p_of_label = (
         "array_extract(ps, CAST(y + 1 AS INTEGER))" if probabilities else "CAST(NULL AS DOUBLE)"
     )
-    each = Grouping((*by.keys, "k"), (*by.names, "k"))
+    each = Grouping((*by.keys, "k"))
     pairs = f"""
         SELECT {by.columns} y, hat, {ROW_COUNTS},
             CAST(coalesce(sum(w) FILTER (WHERE {IS_EVALUATED}), 0) AS DOUBLE) AS w,
             fsum(w * ln({_clip_probability(p_of_label)})) FILTER (WHERE {IS_EVALUATED}) AS logs
         FROM sqlml_scored {by.group_by_with("y", "hat")}
-    """
-    totals = f"""
-        SELECT {by.columns} {ROW_COUNT_SUMS}, fsum(w) AS w, fsum(logs) AS logs,
-            fsum(CASE WHEN y = hat THEN w ELSE 0 END) AS hits
-        FROM pairs {by.group_by}
     """
     counted = f"""
         SELECT {each.columns} fsum(pos) AS pos, fsum(tp) AS tp, fsum(predicted) - fsum(tp) AS fp,
@@ -138,11 +153,15 @@ def build_multiclass_metrics(
         ) AS both_sides
         {each.group_by}
     """
-    numbers = ", ".join(f"({k})" for k in range(max(counts)))
-    count = str(counts[0])
-    if len(counts) > 1:
-        cases = " ".join(f"WHEN {t} THEN {n}" for t, n in enumerate(counts))
-        count = f"CASE t {cases} END"
+    return {"pairs": pairs, "counted": counted}
+
+
+def _measure_classes(
+    by: Grouping, most_classes: int, count: str, probabilities: bool
+) -> dict[str, str]:
+    """Return the queries of the numbers behind each class's metrics; the last is `of_class`."""
+    each = Grouping((*by.keys, "k"))
+    numbers = ", ".join(f"({k})" for k in range(most_classes))
     of_classes = f"""
         SELECT *, array_extract(ps, k + 1) AS p
         FROM sqlml_scored CROSS JOIN (VALUES {numbers}) AS all_classes(k)
@@ -162,14 +181,22 @@ def build_multiclass_metrics(
             precisions, scores
         FROM {each.join("curves", "counted", "LEFT JOIN")}
     """
+    return {
+        "of_classes": of_classes,
+        "ranked": _rank_rows(each, "of_classes", "p", pos, neg),
+        "curves": curves,
+        "of_class": of_class,
+    }
+
+
+def _average_classes(by: Grouping, count: str, has_two_classes: bool) -> str:
+    """Return the query of the means over `of_class`, or of the second class if there are two."""
 
     def average(metric: str, of_all: str) -> str:
-        """Return the mean over the classes, or the value of the second of two classes."""
-        if 2 not in counts:
+        if not has_two_classes:
             return of_all
-        return (
-            f"CASE WHEN {count} = 2 THEN max(CASE WHEN k = 1 THEN {metric} END) ELSE {of_all} END"
-        )
+        of_second = f"max(CASE WHEN k = 1 THEN {metric} END)"
+        return f"CASE WHEN {count} = 2 THEN {of_second} ELSE {of_all} END"
 
     def average_seen(metric: str) -> str:
         return average(metric, f"avg(CASE WHEN is_seen THEN {metric} END)")
@@ -178,7 +205,7 @@ def build_multiclass_metrics(
         of_all = f"CASE WHEN count({metric}) = {count} THEN avg({metric}) END"
         return average(metric, of_all)
 
-    areas = f"""
+    return f"""
         SELECT {by.columns} {average_seen(_PRECISION)} AS precision,
             {average_seen(_RECALL)} AS recall, {average_seen(_F1)} AS f1_score,
             {average_if_complete(_ROC)} AS roc_auc,
@@ -186,39 +213,11 @@ def build_multiclass_metrics(
             fsum(squares) / CASE WHEN {count} = 2 THEN 2 ELSE 1 END AS squares
         FROM of_class {by.group_by}
     """
-    select = f"""
-        SELECT {by.columns_of("totals")} CAST(NULL AS INTEGER) AS k, precision, recall,
-            hits / nullif(w, 0) AS accuracy, f1_score, -logs / nullif(w, 0) AS log_loss, roc_auc,
-            average_precision, squares / nullif(w, 0) AS brier_score, {ROW_COUNT_COLUMNS}
-        FROM {by.join("totals", "areas", "LEFT JOIN")} WHERE {by.require_rows}
-    """
-    queries = {
-        "pairs": pairs,
-        "totals": totals,
-        "counted": counted,
-        "of_classes": of_classes,
-        "ranked": _rank_rows(each, "of_classes", "p", pos, neg),
-        "curves": curves,
-        "of_class": of_class,
-        "areas": areas,
-    }
-    if per_class:
-        select += f"""
-            UNION ALL
-            SELECT {by.columns} k, {_PRECISION}, {_RECALL}, (tp + neg - fp) / nullif(pos + neg, 0),
-                {_F1}, NULL, {_ROC}, {_STEPS}, squares / nullif(pos + neg, 0),
-                CAST(n AS BIGINT), NULL, NULL
-            FROM of_class ORDER BY {by.columns} k NULLS FIRST
-        """
-    return EvaluationQuery(tuple(queries.items()), select)
 
 
 def _log1p(x: str) -> str:
-    """Return ln(1 + x), which is accurate for small x, too.
-
-    Goldberg, "What every computer scientist should know about floating-point arithmetic", 1991,
-    theorem 4.
-    """
+    # Goldberg, "What every computer scientist should know about floating-point arithmetic", 1991,
+    # theorem 4: accurate for small x, too.
     return f"CASE WHEN 1 + {x} = 1 THEN {x} ELSE {x} * ln(1 + {x}) / (1 + {x} - 1) END"
 
 
@@ -226,7 +225,6 @@ _LOGS = f"{_log1p('y')} - {_log1p('hat')}"
 
 
 def build_regression_metrics(by: Grouping) -> EvaluationQuery:
-    """Return the query of the metrics of a regressor, with a row per group."""
     means = f"""
         SELECT {by.columns} {ROW_COUNTS},
             CAST(sum(w) FILTER (WHERE {IS_EVALUATED}) AS DOUBLE) AS total,
@@ -268,17 +266,11 @@ def build_regression_metrics(by: Grouping) -> EvaluationQuery:
             shares / nullif(total, 0) AS mean_absolute_percentage_error, {ROW_COUNT_COLUMNS}
         FROM {by.join("measured", "medians", "LEFT JOIN")} WHERE {by.require_rows}
     """
-    queries = {
-        "means": means,
-        "sums": sums,
-        **_compute_median_error(by),
-        "measured": measured,
-    }
+    queries = {"means": means, "sums": sums, **_compute_median_error(by), "measured": measured}
     return EvaluationQuery(tuple(queries.items()), select)
 
 
 def _compute_median_error(by: Grouping) -> dict[str, str]:
-    """Return the queries of the weighted median of the absolute error, `median` of `medians`."""
     ranked = f"""
         SELECT {by.columns} abs(y - hat) AS error, sum(w) OVER ascending AS upto,
             sum(w) OVER whole AS total
@@ -295,13 +287,7 @@ def _compute_median_error(by: Grouping) -> dict[str, str]:
 
 
 def build_clustering_metrics(by: Grouping, labelled: bool) -> EvaluationQuery:
-    """Return the query of the metrics of a clustering, with a row per group.
-
-    They tell how compact the clusters are and, if rows have labels, how well they match these.
-
-    Args:
-        labelled: `y` is a label, as a text.
-    """
+    """Return the query of how compact clusters are, and how well they match labels `y`, if any."""
     is_counted = IS_EVALUATED if labelled else "hat IS NOT NULL"
     null_labels = "sum(CASE WHEN y IS NULL THEN 1 ELSE 0 END)" if labelled else "0"
     totals = f"""
@@ -342,8 +328,7 @@ def _compare_clusters_with_labels(by: Grouping) -> tuple[tuple[str, str], ...]:
         SELECT {by.columns} y, hat, CAST(count(*) AS DOUBLE) AS both
         FROM sqlml_scored WHERE {IS_EVALUATED} {by.group_by_with("y", "hat")}
     """
-    of_y = Grouping((*by.keys, "y"))
-    of_hat = Grouping((*by.keys, "hat"))
+    of_y, of_hat = Grouping((*by.keys, "y")), Grouping((*by.keys, "hat"))
     beside = f"""
         SELECT *, sum(both) OVER ({of_y.partition_by}) AS of_label,
             sum(both) OVER ({of_hat.partition_by}) AS of_cluster,
@@ -374,15 +359,11 @@ def build_confusion_matrix(
 ) -> EvaluationQuery:
     """Return the query with a row per group and true class `k`, and a column per predicted class.
 
-    The columns `c0`, `c1`, ... have the numbers of rows.
-
-    Args:
-        classes: the number of classes.
-        predicted: the class number that is predicted, an expression over `sqlml_scored`.
-        count: the type of the numbers of rows.
+    The columns `c0`, `c1`, ... have the numbers of rows, of type `count`. `predicted` is the
+    predicted class number, an expression over `sqlml_scored`.
     """
     numbers = ", ".join(f"({k})" for k in range(classes))
-    taken = ", ".join(
+    columns = ", ".join(
         f"CAST(coalesce(sum(CASE WHEN hat = {k} THEN w END), 0) AS {count}) AS c{k}"
         for k in range(classes)
     )
@@ -397,14 +378,13 @@ def build_confusion_matrix(
     """
     each = Grouping((*by.keys, "k"))
     select = f"""
-        SELECT {each.columns_of("wanted")} {taken} FROM {each.join("wanted", "pairs", "LEFT JOIN")}
-        {each.group_by_of("wanted")} ORDER BY {by.columns_of("wanted")} wanted.k
+        SELECT {each.columns_of("cells")} {columns} FROM {each.join("cells", "pairs", "LEFT JOIN")}
+        {each.group_by_of("cells")} ORDER BY {by.columns_of("cells")} cells.k
     """
-    return EvaluationQuery((("all_groups", groups), ("wanted", cells), ("pairs", pairs)), select)
+    return EvaluationQuery((("all_groups", groups), ("cells", cells), ("pairs", pairs)), select)
 
 
 def build_confusion_pairs(by: Grouping, predicted: str, count: str) -> EvaluationQuery:
-    """Return the query with a row per group and pair of a true class `k` and a predicted one."""
     select = f"""
         SELECT {by.columns} y AS k, {predicted} AS taken_for, CAST(sum(w) AS {count}) AS c
         FROM sqlml_scored WHERE {IS_EVALUATED} {by.group_by_with("y", predicted)}

@@ -11,7 +11,6 @@ from typing import Any
 from sqlml.catalog.model import Model, TrainingFacts
 from sqlml.errors import BindError
 from sqlml.explaining.model_facts import (
-    Weight,
     count_trees,
     feature_facts,
     importances,
@@ -22,42 +21,53 @@ from sqlml.planner.syntax.query_templates import literal_table
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 from sqlml.types import class_text
 
+_IMPORTANCE_COLUMNS = (
+    "feature VARCHAR, importance DOUBLE, importance_weight BIGINT, importance_gain DOUBLE, "
+    "importance_cover DOUBLE"
+)
+_WEIGHT_COLUMNS = "processed_input VARCHAR, category VARCHAR, class VARCHAR, weight DOUBLE"
+_TREE_COLUMNS = (
+    "tree BIGINT, node BIGINT, depth BIGINT, feature VARCHAR, category VARCHAR, operator VARCHAR, "
+    "threshold DOUBLE, categories VARCHAR[], yes BIGINT, no BIGINT, missing BIGINT, cover DOUBLE, "
+    "gain DOUBLE, output BIGINT, leaf_values DOUBLE[]"
+)
+_TRAINING_COLUMNS = "iteration BIGINT, loss DOUBLE, eval_loss DOUBLE, seconds DOUBLE"
+_TRIAL_COLUMNS = (
+    "trial_id BIGINT, hyperparameters VARCHAR, objective DOUBLE, status VARCHAR, seconds DOUBLE, "
+    "is_best BOOLEAN"
+)
+_FEATURE_COLUMNS = (
+    "input VARCHAR, type VARCHAR, min DOUBLE, max DOUBLE, mean DOUBLE, stddev DOUBLE, "
+    "category_count BIGINT, null_count BIGINT"
+)
+
 
 def write_feature_importance(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_feature_importance, with the most important feature first.
-
-    Raises:
-        BindError: the model has neither trees nor weights.
-    """
-    columns = {
-        "feature": "VARCHAR",
-        "importance": "DOUBLE",
-        "importance_weight": "BIGINT",
-        "importance_gain": "DOUBLE",
-        "importance_cover": "DOUBLE",
-    }
+    """Return the query of ml_feature_importance, with the most important feature first."""
     model = call.model
+    rows: list[tuple[Any, ...]]
     of_trees = importances(model.program, model.origin.source)
     if of_trees is not None:
-        tree_rows = [
+        rows = [
             (
-                i.feature,
-                i.library_importance,
-                i.splits,
-                _divide(i.gain, i.splits),
-                _divide(i.cover, i.splits),
+                *(i.feature, i.library_importance, i.splits),
+                *(_divide(i.gain, i.splits), _divide(i.cover, i.splits)),
             )
             for i in of_trees
         ]
-        return _write_table(call, columns, _sort_by_importance(tree_rows))
+        return _write_table(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_sort_key))
     linear = weights(model.program)
     if linear is None:
         raise call.error(
             f"model {model.label} has neither trees nor weights to take importances from; "
             "ml_permutation_importance measures those of any model"
         )
-    weight_rows = _sum_weights(linear, list(model.program.inputs))
-    return _write_table(call, columns, _sort_by_importance(weight_rows))
+    sums = dict.fromkeys(model.program.inputs, 0.0)
+    for weight in linear:
+        if weight.feature is not None:
+            sums[weight.feature] += abs(weight.weight)
+    rows = [(name, total, None, None, None) for name, total in sums.items()]
+    return _write_table(call, _IMPORTANCE_COLUMNS, sorted(rows, key=_sort_key))
 
 
 def _divide(total: float | None, splits: int) -> float | None:
@@ -66,33 +76,13 @@ def _divide(total: float | None, splits: int) -> float | None:
     return total / splits if splits else 0.0
 
 
-def _sum_weights(linear: list[Weight], inputs: list[str]) -> list[tuple[object, ...]]:
-    """Return the features with the sum of the absolute values of their weights."""
-    sums = dict.fromkeys(inputs, 0.0)
-    for weight in linear:
-        if weight.feature is not None:
-            sums[weight.feature] += abs(weight.weight)
-    return [(name, total, None, None, None) for name, total in sums.items()]
-
-
-def _sort_by_importance(rows: Sequence[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Sort by the model's own importance, or else by the mean gain or the number of splits."""
-
-    def key(row: tuple[object, ...]) -> float:
-        _, importance, splits, gain, _ = row
-        value = next((value for value in (importance, gain, splits) if value is not None), 0.0)
-        assert isinstance(value, int | float)
-        return -float(value)
-
-    return sorted(rows, key=key)
+def _sort_key(row: Sequence[Any]) -> float:
+    """Return the negative own importance of a model, or else the mean gain or number of splits."""
+    _, importance, splits, gain, _ = row
+    return -float(next((value for value in (importance, gain, splits) if value is not None), 0.0))
 
 
 def write_weights(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_weights: the intercept and the weights of each output.
-
-    Raises:
-        BindError: the model is not linear.
-    """
     model = call.model
     linear = weights(model.program)
     if linear is None:
@@ -106,25 +96,14 @@ def write_weights(call: TableFunctionCall) -> tuple[str]:
             class_text(labels[0].values[k] if has_output_per_class else k + 1)
             for k in range(outputs)
         ]
-    columns = {
-        "processed_input": "VARCHAR",
-        "category": "VARCHAR",
-        "class": "VARCHAR",
-        "weight": "DOUBLE",
-    }
     rows = [
         ("__INTERCEPT__" if w.feature is None else w.feature, w.column, names[w.output], w.weight)
         for w in linear
     ]
-    return _write_table(call, columns, rows)
+    return _write_table(call, _WEIGHT_COLUMNS, rows)
 
 
 def write_tree(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_tree: the nodes of one tree.
-
-    Raises:
-        BindError: the model has no trees, or none of that number.
-    """
     model, option = call.model, call.form.options.get("tree")
     count = count_trees(model.program)
     if not count:
@@ -134,23 +113,6 @@ def write_tree(call: TableFunctionCall) -> tuple[str]:
         raise call.error(
             f"model {model.label} has trees 0 to {count - 1}, as in ml_tree(MODEL m, {count - 1})"
         )
-    columns = {
-        "tree": "BIGINT",
-        "node": "BIGINT",
-        "depth": "BIGINT",
-        "feature": "VARCHAR",
-        "category": "VARCHAR",
-        "operator": "VARCHAR",
-        "threshold": "DOUBLE",
-        "categories": "VARCHAR[]",
-        "yes": "BIGINT",
-        "no": "BIGINT",
-        "missing": "BIGINT",
-        "cover": "DOUBLE",
-        "gain": "DOUBLE",
-        "output": "BIGINT",
-        "leaf_values": "DOUBLE[]",
-    }
     rows = [
         (
             *(int(number), n.node, n.depth, n.feature, n.column, n.operator, n.threshold),
@@ -158,82 +120,43 @@ def write_tree(call: TableFunctionCall) -> tuple[str]:
         )
         for n in tree_nodes(model.program, int(number))
     ]
-    return _write_table(call, columns, rows)
+    return _write_table(call, _TREE_COLUMNS, rows)
 
 
 def write_training_metrics(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_evaluate without rows: the metrics that the training computed.
-
-    They are those of the held-out rows if there are some, and of all rows otherwise.
-    """
+    """Return the metrics that the training computed on held-out rows, or on all without these."""
     training = _require_training(call)
-    names = list(training.metrics)
-    columns = {**dict.fromkeys(names, "DOUBLE"), "rows": "BIGINT", "held_out": "BOOLEAN"}
-    metrics = [training.metrics[name] for name in names]
+    columns = {**dict.fromkeys(training.metrics, "DOUBLE"), "rows": "BIGINT", "held_out": "BOOLEAN"}
+    metrics = training.metrics.values()
     row = [*metrics, training.held_out or training.rows, training.held_out > 0]
     return _write_table(call, columns, [row])
 
 
 def write_training_info(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_training_info: the losses of each iteration."""
-    columns = {
-        "iteration": "BIGINT",
-        "loss": "DOUBLE",
-        "eval_loss": "DOUBLE",
-        "seconds": "DOUBLE",
-    }
-    rows = [row[: len(columns)] for row in _require_training(call).rounds]
-    return _write_table(call, columns, rows)
+    rows = [row[:4] for row in _require_training(call).rounds]
+    return _write_table(call, _TRAINING_COLUMNS, rows)
 
 
 def write_trial_info(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_trial_info: the trials of a hyperparameter search."""
-    columns = {
-        "trial_id": "BIGINT",
-        "hyperparameters": "VARCHAR",
-        "objective": "DOUBLE",
-        "status": "VARCHAR",
-        "seconds": "DOUBLE",
-        "is_best": "BOOLEAN",
-    }
-    rows = [row[: len(columns)] for row in _require_training(call).trials]
-    return _write_table(call, columns, rows)
+    rows = [row[:6] for row in _require_training(call).trials]
+    return _write_table(call, _TRIAL_COLUMNS, rows)
 
 
 def write_feature_info(call: TableFunctionCall) -> tuple[str]:
-    """Return the query of ml_feature_info: the statistics of each feature.
-
-    Those of a model that sqlml did not train come from the model's own steps.
-    """
-    columns = {
-        "input": "VARCHAR",
-        "type": "VARCHAR",
-        "min": "DOUBLE",
-        "max": "DOUBLE",
-        "mean": "DOUBLE",
-        "stddev": "DOUBLE",
-        "category_count": "BIGINT",
-        "null_count": "BIGINT",
-    }
+    """Return the query of ml_feature_info, from the training or the model's own steps."""
     if call.training is None:
-        return _write_table(call, columns, _read_imported_features(call.model))
+        return _write_table(call, _FEATURE_COLUMNS, _read_imported_features(call.model))
     keys = ("name", "type", "min", "max", "mean", "stddev", "distinct", "nulls")
     rows = [[feature.get(key) for key in keys] for feature in call.training.features]
-    return _write_table(call, columns, rows)
+    return _write_table(call, _FEATURE_COLUMNS, rows)
 
 
 def _read_imported_features(model: Model) -> list[list[object]]:
     types = {"number": "DOUBLE", "string": "VARCHAR", "datetime": "TIMESTAMP"}
     return [
         [
-            f.feature,
-            types.get(f.kind, f.kind),
-            f.least,
-            f.most,
-            f.mean,
-            f.stddev,
-            f.categories,
-            None,
+            *(f.feature, types.get(f.kind, f.kind), f.least, f.most),
+            *(f.mean, f.stddev, f.categories, None),
         ]
         for f in feature_facts(model.program)
     ]
@@ -249,8 +172,11 @@ def _require_training(call: TableFunctionCall) -> TrainingFacts:
 
 
 def _write_table(
-    call: TableFunctionCall, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
+    call: TableFunctionCall, columns: str | Mapping[str, str], rows: Sequence[Sequence[Any]]
 ) -> tuple[str]:
+    """Return rows as a query; `columns` are written as in CREATE TABLE."""
+    if isinstance(columns, str):
+        columns = dict(column.split(" ") for column in columns.split(", "))
     try:
         return (literal_table(columns, rows, call.dialect),)
     except BindError as error:

@@ -8,20 +8,15 @@ inside the black box", 2015).
 from __future__ import annotations
 
 from sqlml.dialects import Dialect
-from sqlml.planner.binding.requested_output import find_label, spell_class
+from sqlml.planner.binding.requested_output import spell_class
 from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
-from sqlml.types import fold, list_classes
+from sqlml.types import fold
 
 _POINTS, _MOST_POINTS = 20, 1000
 
 
 def write_partial_dependence(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the rows of ml_partial_dependence.
-
-    Raises:
-        BindError: the feature is unknown, or the model or an option does not fit.
-    """
     evaluated, dialect = EvaluatedModel.of(call), call.dialect
     quote = dialect.quote_name
     feature = _find_feature(evaluated)
@@ -55,7 +50,6 @@ def write_partial_dependence(call: TableFunctionCall) -> tuple[str, str]:
 
 
 def _find_feature(evaluated: EvaluatedModel) -> str:
-    """Return the column whose values are varied."""
     option = evaluated.form.options.get("feature")
     if option is None:
         raise evaluated.error(
@@ -84,7 +78,6 @@ def _is_grid_point(points: int, dialect: Dialect) -> str:
 
 
 def _call_model(evaluated: EvaluatedModel, arguments: str) -> str:
-    """Return the call that predicts a probability, or a number, for a row."""
     model, dialect = evaluated.model, evaluated.dialect
     program, reference = model.program, dialect.quote_string(str(evaluated.form.model))
     option = evaluated.form.options.get("class")
@@ -97,16 +90,9 @@ def _call_model(evaluated: EvaluatedModel, arguments: str) -> str:
     if "proba" not in program.outputs or len(program.labels) > 1:
         raise evaluated.error(f"model {model.name!r} gives no probabilities of one label per row")
     (labels,) = program.labels
-    name = model.options.get("positive_class") if option is None else option.value
-    if name is None and len(labels) > 2:
+    if option is None and model.options.get("positive_class") is None and len(labels) > 2:
         raise evaluated.error(
             "name the class, as in class := 'yes', since the model has more than two"
         )
-    index = len(labels) - 1 if name is None else find_label(labels, name)
-    if index is None:
-        raise evaluated.error(
-            f"model {model.name!r} has no class {name!r}; its classes are "
-            f"{list_classes(labels.values)}"
-        )
-    label = dialect.quote_string(spell_class(labels.values[index]))
+    label = dialect.quote_string(spell_class(labels.values[evaluated.positive]))
     return f"predict_proba({reference}, {arguments}, class := {label})"

@@ -1,14 +1,8 @@
 """The SQL of `ml_permutation_importance`: the loss of a metric when one column is shuffled.
 
-::
-
-    sqlml_rows      the user's rows, numbered
-    sqlml_shuffled  the same rows in another order, once for each repetition
-    sqlml_scored    for each row the score of its prediction, and of the prediction with one column
-                    of the shuffled row, for each column
-
-So there is one prediction per row, repetition and column. (Breiman, "Random forests", 2001,
-section 10; the results are those of `sklearn.inspection.permutation_importance`.)
+The user's rows are joined with themselves in another order, once for each repetition. So there is
+one prediction per row, repetition and column. (Breiman, "Random forests", 2001, section 10; the
+results are those of `sklearn.inspection.permutation_importance`.)
 """
 
 from __future__ import annotations
@@ -22,20 +16,12 @@ from sqlml.planner.table_functions.scored_rows import find_class
 from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 _REPEATS, _MOST_REPEATS = 5, 100
-
 MOST_COLUMNS = 200
-"""The most columns that one query shuffles."""
-
 _OF_CLASSES = ("accuracy", "log_loss")
 _OF_NUMBERS = ("r2_score", "mean_squared_error", "mean_absolute_error")
 
 
 def write_permutation_importance(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the rows of ml_permutation_importance.
-
-    Raises:
-        BindError: the model, the label or an option does not fit.
-    """
     query = ShuffledColumns.of(call)
     if not query.features:
         raise query.error(f"model {query.model.name!r} reads no column")
@@ -47,15 +33,9 @@ def write_permutation_importance(call: TableFunctionCall) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class ShuffledColumns(EvaluatedModel):
-    """The query of ml_permutation_importance."""
-
     @cached_property
     def features(self) -> list[str]:
-        """The columns to shuffle.
-
-        Raises:
-            BindError: there are too many.
-        """
+        """The columns to shuffle."""
         columns = self.model.used_columns
         if len(columns) > MOST_COLUMNS:
             raise self.error(
@@ -67,11 +47,7 @@ class ShuffledColumns(EvaluatedModel):
 
     @cached_property
     def metric(self) -> str:
-        """The metric whose loss is the importance.
-
-        Raises:
-            BindError: the model has no such metric.
-        """
+        """The metric whose loss is the importance."""
         if self.targets > 1 or self.task == "clusters":
             raise self.error(
                 f"model {self.model.name!r} does not predict one value per row that could be "
@@ -92,7 +68,6 @@ class ShuffledColumns(EvaluatedModel):
         return str(option.value)
 
     def write(self, repeats: int, seed: int) -> tuple[str, str]:
-        """Return the SQL before and after the user's rows."""
         call, quote, metric = self.dialect.call, self.dialect.quote_name, self.metric
         (label,) = self.labels
         y = self.label_column(label, 0)
@@ -143,17 +118,12 @@ class ShuffledColumns(EvaluatedModel):
         return f"{function}({', '.join([name, *values, *arguments])})"
 
     def _score(self, shuffled: str | None) -> str:
-        """Return the score of one prediction, whose mean is the metric; higher is better.
-
-        It is NULL where the model predicts NULL, so that those rows are left out, as in
-        `ml_evaluate`.
-        """
+        """Return the score of a prediction, whose mean is the metric; NULL for a NULL one."""
         (label,) = self.labels
         y = self._label_number(f"r.{self.label_column(label, 0)}")
         if self.metric == "log_loss":
-            return self.dialect.at(
-                self._probabilities(shuffled), self.dialect.operator("+", y, "1")
-            )
+            position = self.dialect.operator("+", y, "1")
+            return self.dialect.at(self._probabilities(shuffled), position)
         prediction = self._call("predict", shuffled)
         if self.task != "numbers":
             (labels,) = self.model.program.labels
@@ -164,7 +134,6 @@ class ShuffledColumns(EvaluatedModel):
         return self.dialect.negated(self.dialect.operator("*", error, error))
 
     def _probabilities(self, shuffled: str | None) -> str:
-        """Return the list of the probabilities of all classes."""
         if "positive_class" not in self.model.options:
             return self.dialect.call("map_values", self._call("predict_proba", shuffled))
         # With a positive class, a call returns the probability of one class.
@@ -174,7 +143,6 @@ class ShuffledColumns(EvaluatedModel):
         return self.dialect.array(calls)
 
     def _average(self, score: str) -> str:
-        """Return the metric as the mean of a score."""
         if self.metric == "log_loss":
             least = "2.220446049250313e-16"  # sklearn.metrics.log_loss clips a float64 to this
             score = self.dialect.call(

@@ -20,21 +20,12 @@ from sqlml.planner.table_functions.table_function_call import TableFunctionCall
 
 
 def write_predicted_rows(call: TableFunctionCall) -> tuple[str, str]:
-    """Return the SQL before and after the rows of ml_predict.
-
-    Raises:
-        BindError: the model predicts nothing, or an option does not apply.
-        UnknownModelError: there is no such model.
-    """
     items = _predict_by_row(call) if call.form.column else _predict_by_model(call)
     return f"(SELECT {', '.join(['*', *items])} FROM ", ")"
 
 
 def _predict_by_row(call: TableFunctionCall) -> list[str]:
-    """Return the select items for rows that each name a model.
-
-    Probabilities are NULL for models without them.
-    """
+    """Return the select items for rows that each name a model; not all have probabilities."""
     form = call.form
     assert form.column is not None
     for option in form.options.keys() & {"threshold", "class"}:
@@ -54,7 +45,6 @@ def _predict_by_row(call: TableFunctionCall) -> list[str]:
 
 
 def _predict_by_model(call: TableFunctionCall) -> list[str]:
-    """Return the select items for the outputs that the model has."""
     form, dialect = call.form, call.dialect
     if "unknown_model" in form.options:
         raise call.error(
@@ -84,14 +74,7 @@ def _predict_by_model(call: TableFunctionCall) -> list[str]:
 
 
 def _predict_above_threshold(evaluated: EvaluatedModel, reference: str) -> str:
-    """Return the positive class if its probability reaches the threshold, and else the other one.
-
-    Args:
-        reference: the model's name as a SQL string.
-
-    Raises:
-        BindError: the model does not have two classes, or no probabilities.
-    """
+    """Return the positive class if its probability reaches the threshold, or the other class."""
     if "threshold" not in evaluated.form.options:
         raise evaluated.error("option class goes with threshold", "class")
     name, dialect = evaluated.model.name, evaluated.dialect

@@ -29,7 +29,6 @@ from sqlml.planner.table_functions.evaluated_model import EvaluatedModel
 from sqlml.types import Labels
 
 IS_EVALUATED = "y IS NOT NULL AND hat IS NOT NULL"
-"""The condition on rows of `sqlml_scored` that they can be evaluated."""
 
 ROW_COUNTS = (
     f"sum(CASE WHEN {IS_EVALUATED} THEN 1 ELSE 0 END) AS n, "
@@ -41,13 +40,11 @@ ROW_COUNTS = (
 ROW_COUNT_SUMS = (
     "sum(n) AS n, sum(null_labels) AS null_labels, sum(null_predictions) AS null_predictions"
 )
-"""Sums of `ROW_COUNTS`."""
 
 ROW_COUNT_COLUMNS = (
     "CAST(n AS BIGINT) AS rows_evaluated, CAST(null_labels AS BIGINT) AS null_labels, "
     "CAST(null_predictions AS BIGINT) AS null_predictions"
 )
-"""`ROW_COUNTS` as columns of the result."""
 
 _SCORED = "sqlml_scored AS (SELECT 1)"
 """Stands for the rows, whose names come from the user, while templates are spelled."""
@@ -55,11 +52,8 @@ _SCORED = "sqlml_scored AS (SELECT 1)"
 
 @dataclass(frozen=True)
 class ScoredRows(EvaluatedModel):
-    """The SQL of `sqlml_scored`."""
-
     @cached_property
     def calls(self) -> str:
-        """The select items of `sqlml_calls`: groups, labels, weight and the model's outputs."""
         quote = self.dialect.quote_name
         by, weight = self.form.options.get("by"), self.form.options.get("weight")
         for name in by.value if by else ():
@@ -77,7 +71,6 @@ class ScoredRows(EvaluatedModel):
 
     @cached_property
     def columns(self) -> str:
-        """The select items of `sqlml_scored`, over `sources`."""
         keys = "".join(
             f"{'' if key == 't' else 'sqlml_'}{key} AS {key}, " for key in self.grouping.keys
         )
@@ -85,7 +78,6 @@ class ScoredRows(EvaluatedModel):
 
     @property
     def sources(self) -> str:
-        """The FROM clause of `sqlml_scored`."""
         if self.targets == 1:
             return "sqlml_calls"
         numbers = ", ".join(f"({n})" for n in range(self.targets))
@@ -118,7 +110,6 @@ class ScoredRows(EvaluatedModel):
 
     @property
     def _has_distances(self) -> bool:
-        """True if transform returns the distance to each cluster."""
         program = self.model.program
         width = len(program.labels[0])
         return "transform" in program.outputs and program.output_type("transform").width == width
@@ -136,10 +127,7 @@ class ScoredRows(EvaluatedModel):
         return f"CASE WHEN {is_valid} THEN {number} ELSE {error} END"
 
     def _values(self) -> str:
-        """Return the label, the prediction and the scores as select items.
-
-        With several targets, each is an element of a list, by the number of the target.
-        """
+        """Return the label, the prediction and the scores as select items, by target."""
         values = [self._values_of_target(n) for n in range(self.targets)]
         names = values[0].keys()
         if self.targets == 1:
@@ -214,12 +202,7 @@ class ScoredRows(EvaluatedModel):
 
 
 def find_class(label: str, labels: Labels, dialect: Dialect, message: str | None = None) -> str:
-    """Return the SQL of a label's class number, from 0; it is NULL for NULL.
-
-    Args:
-        label: an expression.
-        message: the SQL of the start of an error for an unknown label; None if there can be none.
-    """
+    """Return the SQL of a label's class number, from 0; `message` begins the error for others."""
     text = f"CAST({label} AS {dialect.type('VARCHAR')})"
     unknown = "NULL"
     if message is not None:
@@ -235,20 +218,13 @@ def find_class(label: str, labels: Labels, dialect: Dialect, message: str | None
 
 @dataclass(frozen=True, slots=True)
 class EvaluationQuery:
-    """A query over `sqlml_scored`: named queries, each over those before it, and the last SELECT.
-
-    All are templates (`syntax/query_templates.py`) without names that the user chose.
-    """
+    """Queries over `sqlml_scored` and the last SELECT, for `syntax/query_templates.py`."""
 
     ctes: tuple[tuple[str, str], ...]
     select: str
 
     def wrap_rows(self, rows: ScoredRows, items: Sequence[str]) -> tuple[str, str]:
-        """Return the SQL before and after the user's rows.
-
-        Args:
-            items: the columns of the result, in terms of those of `select`.
-        """
+        """Return the SQL around the user's rows; `items` are the result's, over `select`."""
         ctes = ", ".join([_SCORED, *(f"{name} AS ({query})" for name, query in self.ctes)])
         query = spell_for_engine(f"WITH {ctes} {self.select}", rows.dialect.name)
         rest = query.removeprefix(f"WITH {_SCORED}")

@@ -20,12 +20,8 @@ ColumnTypes = Mapping[str, str] | None
 class TableFunctionCall:
     """A call of a table function in a statement.
 
-    Attributes:
-        form: the call as it was parsed.
-        context: answers questions about models and the engine.
-        sql: the statement, for the positions of errors.
-        rows: the SQL of each relation that the call reads.
-        describe_rows: returns the column types of such a relation.
+    `sql` is the statement, for the positions of errors; `rows` has the SQL of each relation that
+    the call reads, and `describe_rows` returns the column types of one.
     """
 
     form: TableForm
@@ -41,31 +37,19 @@ class TableFunctionCall:
 
     @property
     def dialect(self) -> Dialect:
-        """The SQL dialect of the engine."""
         return self.context.dialect
 
     @cached_property
     def model(self) -> Model:
-        """The model that the call names.
-
-        Raises:
-            BindError: the call has a parameter or an expression instead of a name.
-            UnknownModelError: there is no such model.
-        """
+        """The model that the call names, or an error at the name."""
         offset = self.form.model_span.start
+        message = "a table function takes a model name; a parameter works in predict(?, *)"
         if self.form.column is not None:
-            raise BindError(
-                f"ml_{self.name} takes the name of one model; only ml_predict takes a model per "
-                "row",
-                self.sql,
-                offset,
+            message = (
+                f"ml_{self.name} takes the name of one model; only ml_predict takes a model per row"
             )
-        if self.form.model is None:
-            raise BindError(
-                "a table function takes a model name; a parameter works in predict(?, *)",
-                self.sql,
-                offset,
-            )
+        if self.form.column is not None or self.form.model is None:
+            raise BindError(message, self.sql, offset)
         try:
             return self.context.model(self.form.model)
         except UnknownModelError as error:
@@ -78,15 +62,9 @@ class TableFunctionCall:
 
     @cached_property
     def column_types(self) -> tuple[ColumnTypes, ...]:
-        """The column types of each relation in `rows`."""
         return tuple(map(self.describe_rows, self.rows))
 
     def read_integer(self, option: str, default: int, least: int, most: int) -> int:
-        """Return the value of an option that is an integer from `least` to `most`.
-
-        Raises:
-            BindError: the value is not an integer, or out of range.
-        """
         return self.form.whole_number(option, default, least, most, self.sql)
 
     def error(self, message: str, option: str | None = None) -> BindError:
@@ -96,11 +74,7 @@ class TableFunctionCall:
         return BindError(message, self.sql, span.start)
 
     def find_held_out_rows(self) -> str:
-        """Return the query, in parentheses, of the rows that the model's training held out.
-
-        Raises:
-            BindError: there are none, or the statement redefines a name that the query reads.
-        """
+        """Return the query, in parentheses, of the rows that the model's training held out."""
         rows = None if self.training is None else self.context.held_out(self.training)
         if rows is None:
             label = ", label := 'churned'" if "label" in FORMS[self.name].options else ""

@@ -28,6 +28,7 @@ from sqlml.importers.model_file import import_file, read_file
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.program import Program
+from sqlml.parsing.statements import OtherDatabase
 from sqlml.passes import select_outputs
 from sqlml.passes.split import PACKED, Layout, Split, text_input_name
 from sqlml.planner.binding.requested_output import explain_missing_output, find_label
@@ -316,16 +317,14 @@ class Scorer:
             BackendError: that database's SQL cannot express the model; the message says why.
             ConfigError: an unknown database or form, or no table.
         """
-        return export_for(
-            self.program,
-            self.features,
-            name,
+        names = (table,) if isinstance(table, str) else table
+        target = OtherDatabase(
             dialect,
-            form=form,
-            table=[table] if isinstance(table, str) else table,
-            columns=columns,
-            options=self._options,
+            form,
+            None if names is None else tuple(names),
+            None if columns is None else tuple(columns),
         )
+        return export_for(self.program, self.features, name, target, self._options)
 
     def _score(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
         """Score rows on the fastest path that accepts them."""

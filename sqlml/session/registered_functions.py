@@ -29,8 +29,7 @@ from sqlml.planner.program.function_names import REFUSED_TEXT, find_refused_text
 from sqlml.planner.syntax.statement_text import text_of
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.functions_by_name import SqlmlFunctions, functions_of_calls
-from sqlml.udfs.engine import register_functions
-from sqlml.udfs.engine_function import EngineFunction
+from sqlml.udfs.engine_function import EngineFunction, register_functions
 from sqlml.udfs.make_function import find_refused_text_functions, make_engine_function
 
 T = TypeVar("T")

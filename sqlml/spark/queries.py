@@ -27,7 +27,7 @@ from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.statements.planner_callbacks import explain_by_rows, names_in_rows
 from sqlml.types import NESTED, fold
-from sqlml.udfs.engine import register_functions
+from sqlml.udfs.engine_function import register_functions
 from sqlml.udfs.spark.engine import SparkEngine
 
 

@@ -79,10 +79,7 @@ def _export_for_database(
         model.program,
         model.features,
         model.name,
-        target.dialect,
-        form=target.form,
-        table=target.table,
-        columns=target.columns,
+        target,
         options=model.options,
         booleans=_boolean_features(models, model),
     )

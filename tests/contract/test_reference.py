@@ -127,7 +127,12 @@ def test_options_of_training_are_those_of_the_code() -> None:
 def test_settings_and_their_values_are_those_of_the_code() -> None:
     section = sections(OPTIONS)["Settings of a session"]
     assert in_tables(section) == {f"sqlml_{name}" for name in choose.SETTINGS}
-    for value in (*choose.ROUTES, *choose.DEVICES, *choose.BACKEND_NAMES, *choose.STRATEGIES):
+    for value in (
+        *choose.SETTINGS["route"],
+        *choose.DEVICES,
+        *choose.BACKEND_NAMES,
+        *choose.STRATEGIES,
+    ):
         assert f"`{value}`" in OPTIONS, value
 
 

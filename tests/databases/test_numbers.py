@@ -19,6 +19,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from benchmarks.database_connections import Connection
 from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
+from sqlml.parsing.statements import OtherDatabase
 from sqlml.planner.databases.export_for import export_for
 from sqlml.planner.databases.targets import DATABASES
 from sqlml.planner.databases.transpiled import transpile
@@ -95,7 +96,7 @@ def test_remainders(database: Connection, divisor: float) -> None:
     program = b.build({"label": b.op("mod", b.input("x", "float64"), divisor)})
     database.load("numbers", pd.DataFrame({"x": values, "i": np.arange(len(values))}))
     query = export_for(
-        program, program.features, "m", database.name, table=["numbers"], columns=["i"]
+        program, program.features, "m", OtherDatabase(database.name, None, ("numbers",), ("i",))
     )
     got = database.frame(query).sort_values("i")["predicted_label"].astype(float).to_numpy()
     assert np.isnan(got[-3:]).all()
@@ -158,9 +159,8 @@ def test_numbers_of_any_size_end_no_query(database: Connection, name: str) -> No
     fitted, frame = RANGE_FAMILIES[name](), extreme_rows()
     imported = import_model(fitted)
     database.load("extremes", frame.assign(id=np.arange(len(frame))))
-    query = export_for(
-        imported.program, imported.features, "m", database.name, table=["extremes"], columns=["id"]
-    )
+    target = OtherDatabase(database.name, None, ("extremes",), ("id",))
+    query = export_for(imported.program, imported.features, "m", target)
     got = database.frame(query).sort_values("id")["predicted_label"].tolist()
     given = 0
     sizes = frame.abs().max(axis=1)

@@ -26,6 +26,7 @@ from xgboost import XGBRegressor
 
 from sqlml.errors import BackendError
 from sqlml.importers.registry import import_model
+from sqlml.parsing.statements import OtherDatabase
 from sqlml.planner.databases.export_for import export_for
 from sqlml.planner.databases.targets import DATABASES
 from tests.databases import families
@@ -100,12 +101,13 @@ def write_models(dialect: str) -> str:
     texts = []
     for name in exported(dialect):
         imported = models()[name]
-        model = (imported.program, imported.features, name, dialect)
-        texts.append(export_for(*model, table=["shop", "customers"], columns=["id"], form="view"))
+        model = (imported.program, imported.features, name)
+        view = OtherDatabase(dialect, "view", ("shop", "customers"), ("id",))
+        texts.append(export_for(*model, view))
         if DATABASES[dialect].function is not None:
-            texts.append(export_for(*model))
+            texts.append(export_for(*model, OtherDatabase(dialect)))
         if DATABASES[dialect].has_nodes and name == "trees":
-            texts.append(export_for(*model, table=["customers"], form="nodes"))
+            texts.append(export_for(*model, OtherDatabase(dialect, "nodes", ("customers",))))
     return "\n".join(texts)
 
 
@@ -122,9 +124,8 @@ def test_the_text_is_the_one_that_was_looked_at(dialect: str) -> None:
 def test_sqlglot_reads_the_text(dialect: str) -> None:
     for name in exported(dialect):
         imported = models()[name]
-        query = export_for(
-            imported.program, imported.features, "m", dialect, table=["t"], columns=["id"]
-        )
+        target = OtherDatabase(dialect, None, ("t",), ("id",))
+        query = export_for(imported.program, imported.features, "m", target)
         (read,) = sqlglot.parse(query, read=DATABASES[dialect].dialect)
         assert read is not None and not list(read.find_all(sqlglot.exp.Command))
 
@@ -138,7 +139,8 @@ TSQL = {"ABS", "CAST", "CEILING", "COALESCE", "EXP", "FLOOR", "GREATEST", "LEAST
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_sql_server_has_the_functions_and_nests_the_cases(name: str) -> None:
     imported = import_model(families.model(name))
-    text = export_for(imported.program, imported.features, "m", "sqlserver", table=["t"])
+    target = OtherDatabase("sqlserver", None, ("t",))
+    text = export_for(imported.program, imported.features, "m", target)
     called = set(re.findall(r"\b(\w+)\(", text.replace("abs(", "ABS(").replace(" IN (", " ")))
     assert called - {"AND", "AS", "OR", "NOT", "WHEN", "THEN", "BY"} <= TSQL
     words = re.findall(r"\b(?:CASE|END|SELECT)\b", re.sub(r"'(?:[^']|'')*'", "", text))
@@ -152,7 +154,8 @@ def test_sql_server_tells_blanks_at_the_end_of_a_text() -> None:
     encoder = make_column_transformer((OneHotEncoder(), ["plan"]))
     model = make_pipeline(encoder, LogisticRegression()).fit(table[["plan"]], labels)
     imported = import_model(model)
-    text = export_for(imported.program, imported.features, "m", "sqlserver", table=["t"])
+    target = OtherDatabase("sqlserver", None, ("t",))
+    text = export_for(imported.program, imported.features, "m", target)
     for known in ("'a.'", "'a .'", "(N'ä\\' + N'\n.')", "'it''s.'", "CAST(1 AS bit)"):
         assert f" {known} " in text
 
@@ -161,13 +164,13 @@ def test_dates_are_refused_where_they_have_no_form() -> None:
     assert [name for name, one in DATABASES.items() if one.date_column is None] == ["clickhouse"]
     rush = models()["rush"]
     with pytest.raises(BackendError, match="'at' is a datetime, .* for ClickHouse"):
-        export_for(rush.program, rush.features, "m", "clickhouse", table=["t"])
+        export_for(rush.program, rush.features, "m", OtherDatabase("clickhouse", None, ("t",)))
 
 
 def test_functions_of_spark_are_small_enough_to_be_merged() -> None:
     imported = import_model(families.model("ordinal"))
     with pytest.raises(BackendError, match="Spark would merge the queries of a function to an"):
-        export_for(imported.program, imported.features, "m", "spark")
+        export_for(imported.program, imported.features, "m", OtherDatabase("spark"))
 
 
 def test_the_page_has_all_databases() -> None:

@@ -14,7 +14,7 @@ import pytest
 import sqlml
 from sqlml.errors import BackendError
 from sqlml.udfs.duckdb.native import install
-from sqlml.udfs.duckdb.native.connection import open_native_connection
+from sqlml.udfs.duckdb.native.native_connection import open_native_connection
 from tests.e2e import child
 from tests.e2e.native_models import NEEDS_NATIVE, models, people, routes, simple
 

@@ -43,7 +43,7 @@ import numpy as np
 import duckdb
 import sqlml
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sqlml.udfs.duckdb.native import functions
+from sqlml.udfs.duckdb.native import memory_layout, native_functions
 
 rng = np.random.default_rng(0)
 x = rng.normal(size=(300, 3))
@@ -71,12 +71,12 @@ for query in (
             print("out of memory")
         con.execute("RESET memory_limit")
         assert con.execute(query).fetchall() == answer
-    states = [state for state in functions._states if state.plan is not None]
-    assert states and not any(state.memory[functions.USERS] for state in states)
+    states = [state for state in native_functions._states if state.plan is not None]
+    assert states and not any(state.memory[memory_layout.USERS] for state in states)
     plans = [weakref.ref(state.plan.table.words) for state in states]
-    functions.forget(("",))
+    native_functions.forget(("",))
     gc.collect()
-    assert not functions._dropped and all(plan() is None for plan in plans)
+    assert not native_functions._dropped and all(plan() is None for plan in plans)
     print(len(blocks), "blocks")
 """
 

@@ -27,7 +27,7 @@ from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml.errors import MissingValueError, SqlmlError
-from sqlml.udfs.duckdb.native import functions
+from sqlml.udfs.duckdb.native import native_functions
 from tests.e2e.native_models import NEEDS_NATIVE, routes
 
 pytestmark = NEEDS_NATIVE
@@ -178,14 +178,14 @@ def test_they_are_those_of_scikit_learn(con: sqlml.Session, name: str) -> None:
 def blocks_of_python(con: sqlml.Session, asked: str, patch: pytest.MonkeyPatch) -> list[int]:
     """The rows of each block that Python scores for a query."""
     blocks: list[int] = []
-    given = functions._read_block
+    given = native_functions._read_block
 
     def noted(function: Any, width: int, at: int, rows: int, texts: int) -> Any:
         blocks.append(rows)
         return given(function, width, at, rows, texts)
 
     with patch.context() as own:
-        own.setattr(functions, "_read_block", noted)
+        own.setattr(native_functions, "_read_block", noted)
         con.execute(asked).fetchall()
     return blocks
 

@@ -12,7 +12,7 @@ import pytest
 
 import sqlml
 from sqlml.udfs.batch_function import claim
-from sqlml.udfs.duckdb.native import functions as native_functions
+from sqlml.udfs.duckdb.native import native_functions
 from tests.e2e.native_models import NEEDS_NATIVE, filled
 
 pytestmark = NEEDS_NATIVE

@@ -28,13 +28,11 @@ from sqlml.interruption import interruption_after
 from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
-from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.named_function import NamedFunction
+from sqlml.planner.program.function_names import FunctionSpec, NamedFunction
 from sqlml.types import fold
 from sqlml.udfs.duckdb.function_registry import Registry, create_function
-from sqlml.udfs.duckdb.functions_by_name import bind_by_name, count_batches
-from sqlml.udfs.duckdb.named_functions import make_named_function
-from sqlml.udfs.duckdb.native.needs_python import needs_python
+from sqlml.udfs.duckdb.functions_by_name import bind_by_name, count_batches, make_named_function
+from sqlml.udfs.duckdb.native.native_functions import needs_python
 from sqlml.udfs.duckdb.user_frame import call_from
 from sqlml.udfs.duckdb.view_query import expand_view, find_unique_keys
 from sqlml.udfs.engine_function import EngineFunction
@@ -51,11 +49,8 @@ _INTERRUPTED = re.compile(
 def is_interrupt(error: BaseException, stopped: bool = False) -> bool:
     """Return whether `error` is how DuckDB reports a Ctrl-C.
 
-    That is a RuntimeError between the functions of a query, an InvalidInputException within one,
-    and on 1.5 an Error where rows become Python objects.
-
-    Args:
-        stopped: sqlml stopped the engine after a Ctrl-C, so an InterruptException counts too.
+    That is a RuntimeError between the functions of a query, an InvalidInputException within one, on
+    1.5 an Error where rows become Python objects, and an InterruptException if sqlml `stopped` it.
     """
     if stopped and isinstance(error, duckdb.InterruptException):
         return True
@@ -69,19 +64,14 @@ def pass_interrupt(error: BaseException) -> None:
 
 
 _TWINS = 10**9
-"""Range of the random numbers of twins.
-
-A view of the file may call a twin of another process, and a name that is taken would abort the
-user's transaction.
-"""
+"""Range of the random numbers of twins: a view of the file may call a twin of another process, and
+a name that is taken would abort the user's transaction."""
 
 
 class DuckDBEngine:
     """One connection of a database (`Engine`).
 
     Attributes:
-        native: DuckDB's own connection.
-        connection: reads and writes the catalog.
         frame: the user's frame during one of their calls (`user_frame.py`).
         about_models: the last statement, whose result may still be open, uses models.
         is_read: a row of that result was fetched.
@@ -99,7 +89,6 @@ class DuckDBEngine:
         self._twins: dict[str, str] = {}
 
     def begin(self, about_models: bool) -> None:
-        """Start another call of the user."""
         self.about_models, self.is_read, self._batches = about_models, False, count_batches()
 
     def is_interrupt(self, error: BaseException, stopped: bool = False) -> bool:
@@ -109,7 +98,6 @@ class DuckDBEngine:
         )
 
     def make_context(self, model: Callable[[str], Model]) -> Context:
-        """Return the planner's view of the engine, with `model` to resolve model references."""
         return Context(
             describe=self.bind,
             model=model,
@@ -127,19 +115,14 @@ class DuckDBEngine:
         )
 
     def bind(self, query: str) -> tuple[Column, ...]:
-        """Return the names and types of a query's columns, without running it.
-
-        Raises:
-            ProbeError: the query does not bind.
-        """
+        """Bind a query without running it, and return its columns, or raise ProbeError."""
         relation = self._bind_relation(query)
         return _columns(tuple(relation.columns), tuple(map(str, relation.types)))
 
     def rows(self, query: str) -> int | None:
         """Return the engine's estimate of the number of rows of a query, or None.
 
-        Raises:
-            ProbeError: the query does not bind. It was not run, so a transaction goes on.
+        A ProbeError means that the query does not bind; it was not run, so a transaction goes on.
         """
         relation = self._bind_relation(query)
         try:
@@ -154,17 +137,14 @@ class DuckDBEngine:
             return None  # For example, because a result is unfinished.
 
     def type_of(self, value: Any) -> str | None:
-        """Return the type of a parameter's value, or None if the engine rejects the value.
-
-        This uses another connection, since an error would abort the user's transaction.
-        """
+        """Return the type of a parameter's value, or None if the engine rejects the value."""
+        # On another connection, since an error would abort the user's transaction.
         with self.native.cursor() as cursor, suppress(duckdb.Error, TypeError, ValueError):
             ((kind,),) = cursor.execute("SELECT system.main.typeof(?)", [value]).fetchall()
             return str(kind)
         return None
 
     def has_function(self, name: str) -> bool:
-        """Return whether a user's function or macro has this name."""
         rows = self.connection.read(
             "SELECT 1 FROM system.main.duckdb_functions() "
             f"WHERE {fold_in_sql('function_name')} = ? "
@@ -174,10 +154,7 @@ class DuckDBEngine:
         return bool(rows)
 
     def function_type(self, name: str) -> str | None:
-        """Return the result type of a user's scalar function, or None.
-
-        None for built-in functions, macros, functions of sqlml, and functions with side effects.
-        """
+        """Return the result type of a user's deterministic scalar function, or None for others."""
         if fold(name) in _built_in() or fold(name).startswith("sqlml_"):
             return None
         rows = self.connection.read(
@@ -189,18 +166,15 @@ class DuckDBEngine:
         return str(rows[0][0]) if rows else None
 
     def view(self, table: str) -> str | None:
-        """Return the query of a view by its name, or None if it cannot be inlined."""
         return expand_view(self.connection.read, self.is_steady, table)
 
     def is_steady(self, name: str) -> bool:
-        """Return whether all functions of a name are deterministic.
-
-        Macros count as not deterministic, except for two of the engine's own.
-        """
+        """Return whether all functions of a name are deterministic; macros count as not."""
         ((others,),) = self.connection.read(
             "SELECT count(*) FROM system.main.duckdb_functions() "
             f"WHERE {fold_in_sql('function_name')} = ? AND function_type <> 'aggregate' "
             "AND (function_type <> 'scalar' OR stability = 'VOLATILE') "
+            # Two of the engine's own macros.
             "AND NOT (database_name = 'system' AND function_name IN ('if', 'nullif'))",
             [fold(name)],
         )
@@ -214,13 +188,10 @@ class DuckDBEngine:
             return False
 
     def _bind_relation(self, query: str) -> Any:
-        """Return the lazy relation of a probe.
+        """Return the lazy relation of a probe, or raise ProbeError.
 
         Text that does not parse, or is not a query, only reaches the parser: otherwise 2.0 would
         abort the user's transaction.
-
-        Raises:
-            ProbeError: the engine cannot bind the query.
         """
         try:
             (statement,) = self.native.extract_statements(query)
@@ -234,7 +205,10 @@ class DuckDBEngine:
             raise ProbeError("not a query")
         try:
             if statement.type == StatementType.MULTI and self.connection.in_transaction():
-                self._try_on_cursor(statement)
+                # A PIVOT runs in order to bind, so it is bound on another connection first, where
+                # it may fail. A missing entry may be a table of the open transaction.
+                with self.native.cursor() as cursor, suppress(duckdb.CatalogException):
+                    cursor.sql(statement)
             relation = call_from(self.frame, partial(self.native.sql, statement))
         except duckdb.Error as error:
             pass_interrupt(error)
@@ -243,35 +217,14 @@ class DuckDBEngine:
             raise ProbeError("not a query")
         return relation
 
-    def _try_on_cursor(self, statement: duckdb.Statement) -> None:
-        """Bind a PIVOT, which runs in order to bind, on another connection first, where it may
-        fail.
-
-        Errors about missing entries are ignored: these may be tables of the open transaction.
-        """
-        with self.native.cursor() as cursor, suppress(duckdb.CatalogException):
-            cursor.sql(statement)
-
     def find_registered(self, name: str) -> str | None:
-        """Return `name` if the function is permanently registered, or None."""
         return name if name in self._visible else None
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
-        """Compile the Program parts that `spec` selects, and return the name to call.
-
-        Raises:
-            ConfigError, BackendError: the function cannot be compiled.
-        """
         return self.add(make_engine_function(spec, program))
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Register a function that scores each row with the model named in it.
-
-        Returns the name to call. Each model is compiled when its first row arrives.
-
-        Raises:
-            ConfigError, BackendError: a model cannot be compiled.
-        """
+        """Register a function that scores each row with the model named in it; return its name."""
         example = None
         for scorer in function.scorers.values():
             example = make_engine_function(scorer.spec, program(scorer.spec.program), on_use=True)
@@ -304,7 +257,6 @@ class DuckDBEngine:
         return call_from(self.frame, partial(self.native.execute, *arguments))
 
     def executemany(self, sql: str, parameters: Any) -> Any:
-        """Run a statement once for each set of parameters."""
         return call_from(self.frame, partial(self.native.executemany, sql, parameters))
 
     def relation(self, sql: str, parameters: Any = None, alias: str = "") -> Any:
@@ -317,10 +269,9 @@ class DuckDBEngine:
     def finish(self) -> None:
         """Release an unfinished result, as DuckDB's own next execute() does.
 
-        2.0 streams results and rejects other reads of the connection meanwhile. The result runs to
-        its end and is not cancelled, since cancelling an INSERT ... RETURNING fails its
-        transaction. A result that has failed before, even by a Ctrl-C, fails here again; only a new
-        signal counts.
+        2.0 streams results and rejects other reads of the connection meanwhile. The result is not
+        cancelled, since cancelling an INSERT ... RETURNING fails its transaction. A result that has
+        failed before, even by a Ctrl-C, fails here again; only a new signal counts.
         """
         if IS_DUCKDB_2:
             with interruption_after(stops=True):
@@ -330,14 +281,11 @@ class DuckDBEngine:
                     pass  # Errors concern whoever reads the result.
 
     def catch_up(self) -> bool:
-        """Release the result that `finish` leaves open on 1.5, to see all committed changes.
+        """Release the result that `finish` leaves open on 1.5; return whether more may be visible.
 
         There a query is bound in the transaction of a result that was not read to its end.
         Releasing it takes a statement, which shows in the user's log, so this is only for queries
         with models.
-
-        Returns:
-            Whether more changes may be visible now.
         """
         if IS_DUCKDB_2:
             return False
@@ -348,15 +296,13 @@ class DuckDBEngine:
 
 @cache
 def _built_in() -> frozenset[str]:
-    """Return the folded names of DuckDB's built-in functions."""
     with duckdb.connect() as fresh:
         rows = fresh.execute("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()
     return frozenset(fold(str(name)) for (name,) in rows)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # A cached plan asks for the same columns again and again.
 def _columns(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]:
-    """Build the columns of a result. A cached plan asks for the same columns again and again."""
     return tuple(map(Column, names, types))
 
 

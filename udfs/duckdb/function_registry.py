@@ -23,11 +23,10 @@ from sqlml.catalog.connection import IS_DUCKDB_2, check_tables
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError
 from sqlml.udfs.duckdb.functions_by_name import add_source, bind_by_name, find_function
-from sqlml.udfs.duckdb.native import functions as native
-from sqlml.udfs.duckdb.native.connection import NativeConnection, open_native_connection
-from sqlml.udfs.duckdb.native.functions import register_named
+from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.duckdb.native.install import Unavailable
 from sqlml.udfs.duckdb.native.named_models import register_routed
+from sqlml.udfs.duckdb.native.native_connection import NativeConnection, open_native_connection
 from sqlml.udfs.engine_function import EngineFunction
 
 _ALIVE: dict[str, Callable[..., Any]] = {}
@@ -46,10 +45,10 @@ class Registry:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.lock = threading.RLock()
         self.names: set[str] = set()
-        self._made: duckdb.DuckDBPyConnection | None = None
+        self._open_cursor: duckdb.DuckDBPyConnection | None = None
         self._native: NativeConnection | None = None
         self._no_native: str | None = None
-        self._end: Callable[[], Any] = _nothing
+        self._close_native: Callable[[], Any] = lambda: None
         self._connection = weakref.ref(connection)
         _OF_CONNECTIONS[connection] = self
         add_source(self.stored_program)
@@ -58,50 +57,43 @@ class Registry:
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         """Return the registry's connection, opened late because DuckDB counts and lists it."""
         with self.lock:
-            if self._made is None:
+            if self._open_cursor is None:
                 connection = self._connection()
                 if connection is None:
                     raise duckdb.ConnectionException("the connection is closed")
-                self._made = connection.cursor()
-            return self._made
+                self._open_cursor = connection.cursor()
+            return self._open_cursor
 
     def add(self, function: EngineFunction) -> None:
         """Register a function once; another database object of the instance may have done so."""
         with self.lock:
-            call = _keep_call(function.name, function)
+            _keep_call(function.name, function)
             if function.name not in self.names:
                 if not self._register_native(function):
-                    self._create(function, call)
+                    self._create(function)
                 self.names.add(function.name)
 
     def no_native_functions(self) -> str | None:
-        """Return why functions need Python, or None if they do not."""
         with self.lock:
             if self._native is None and self._no_native is None:
                 try:
                     self._native = open_native_connection(self._cursor)
-                    self._end = weakref.finalize(self, self._native.close)
+                    self._close_native = weakref.finalize(self, self._native.close)
                 except Unavailable as error:
                     self._no_native = str(error)
             return self._no_native
 
     def no_columns(self, wait: bool) -> str | None:
-        """Return why functions cannot take columns, or None if they can.
-
-        Args:
-            wait: wait for machine code that is being compiled.
-        """
         reason = self.no_native_functions()
-        return native.not_ready(wait) if reason is None else reason
+        return native_functions.not_ready(wait) if reason is None else reason
 
     def _register_native(self, function: EngineFunction) -> bool:
-        """Register a function that DuckDB calls without Python, and return whether that worked."""
         if function.models is not None:
             register = register_routed
         elif function.named:
-            register = register_named
+            register = native_functions.register_named
         elif function.by_column:
-            register = native.register
+            register = native_functions.register
         else:
             return False
         if self.no_native_functions() is not None or self._native is None:
@@ -112,19 +104,17 @@ class Registry:
         except (Unavailable, NotReady):
             return False
 
-    def _create(self, function: EngineFunction, call: Callable[..., Any]) -> None:
+    def _create(self, function: EngineFunction) -> None:
         try:
-            _create(self._cursor, function.name, call, function)
+            create_function(self._cursor, function.name, function)
         except duckdb.CatalogException:
             # A macro of the file has this name. This hides it from the registry's cursor.
             self._cursor.execute("SET search_path = 'system.main'")
-            _create(self._cursor, function.name, call, function)
+            create_function(self._cursor, function.name, function)
 
     def stored_program(self, digest: str) -> bytes | None:
-        """Read a stored Program by the beginning of its hash, on a new connection.
-
-        A running function must not use the connection that runs it.
-        """
+        """Read a stored Program by the beginning of its hash."""
+        # On a new connection: a running function must not use the connection that runs it.
         with self._cursor.cursor() as cursor:
             databases = cursor.execute(
                 "SELECT database_name FROM system.main.duckdb_tables() "
@@ -163,41 +153,20 @@ class Registry:
         return str(text).removeprefix("SELECT ")
 
     def close(self) -> None:
-        """Close the registry's connections, when the whole database closes."""
-        self._end()
+        self._close_native()
         self._native, self._no_native = None, "the database is closed"
-        if self._made is not None:
-            self._made.close()
-
-
-def _nothing() -> None:
-    """Close nothing, since no native connection was opened."""
+        if self._open_cursor is not None:
+            self._open_cursor.close()
 
 
 def create_function(
     connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction
 ) -> None:
     """Register a function on a connection, unless one of its name exists."""
-    _create(connection, name, _keep_call(name, function), function)
-
-
-def _keep_call(name: str, function: EngineFunction) -> Callable[..., Any]:
-    """Return the callable of a name, one forever, since functions outlive connections."""
-    call = bind_by_name(function).function
-    assert call is not None
-    return _ALIVE.setdefault(name, call)
-
-
-def _create(
-    connection: duckdb.DuckDBPyConnection,
-    name: str,
-    call: Callable[..., Any],
-    function: EngineFunction,
-) -> None:
     try:
         connection.create_function(
             name,
-            call,
+            _keep_call(name, function),
             [duckdb.sqltype(kind) for kind in function.argument_types],
             duckdb.sqltype(function.result_type),
             type=PythonUDFType.ARROW,
@@ -207,3 +176,10 @@ def _create(
     except duckdb.CatalogException as error:
         if "already exists" not in str(error):
             raise
+
+
+def _keep_call(name: str, function: EngineFunction) -> Callable[..., Any]:
+    """Return the callable of a name, one forever, since functions outlive connections."""
+    call = bind_by_name(function).function
+    assert call is not None
+    return _ALIVE.setdefault(name, call)

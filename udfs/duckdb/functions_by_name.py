@@ -3,10 +3,6 @@
 An engine never forgets a function, and a database may have functions for ten thousand models. So
 the engine gets only a name. The scoring function stays in a cache while it is in use, and is
 rebuilt from the stored Program otherwise.
-
-Programs are found by content hash in all databases of this process (`stored_programs`), since a
-function outlives the connection that made it and must not keep its database open. The same hash
-means the same Program in every database.
 """
 
 from __future__ import annotations
@@ -15,86 +11,85 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from sqlml.bounded_cache import Recent
 from sqlml.catalog.connection import Connection
 from sqlml.errors import ArtifactError, CatalogError, SqlmlError, UnknownModelError
 from sqlml.ir import store
+from sqlml.ir.utf8_column import TextColumn
 from sqlml.limits import DROPPED_BYTES
-from sqlml.planner.program.function_names import HASH_DIGITS, PREFIX, STORED_PREFIX, parse_name
-from sqlml.udfs.batch_function import BatchFunction, arrow_type, park
-from sqlml.udfs.duckdb.native import functions as native
-from sqlml.udfs.engine_function import EngineFunction, with_signature
+from sqlml.passes.split import text_input_name
+from sqlml.planner.program.function_names import (
+    HASH_DIGITS,
+    PREFIX,
+    STORED_PREFIX,
+    NamedFunction,
+    parse_name,
+)
+from sqlml.types import Array
+from sqlml.udfs.batch_function import BatchFunction, arrow_of, arrow_type, matrix_of, park
+from sqlml.udfs.duckdb.native import native_functions
+from sqlml.udfs.engine_function import EngineFunction, score_by_name, with_signature
 from sqlml.udfs.make_function import make_engine_function
 
 Read = Callable[[str], bytes | None]
-"""Reads the content of a Program by the beginning of its hash; None if it is not stored."""
-
 _sources: list[weakref.WeakMethod[Read]] = []
 _lock = threading.Lock()
 
 
 def add_source(read: Read) -> None:
-    """Let functions read stored Programs with a bound method while its object lives."""
     with _lock:
         _sources[:] = [s for s in _sources if s() is not None]
         _sources.append(weakref.WeakMethod(read))
 
 
 def stored_programs(digest: str) -> Iterator[bytes]:
-    """Yield the unchecked contents of stored Programs whose hash begins with `digest`.
+    """Yield the unchecked contents of stored Programs by the beginning of their hash.
 
-    The newest database comes first.
+    All databases of this process are searched, the newest first, since a function outlives the
+    connection that made it and must not keep its database open. The same hash means the same
+    Program in every database.
     """
     with _lock:
         sources = [s() for s in reversed(_sources)]
-    for read in sources:
-        if read is None:
-            continue
-        try:
+    for read in filter(None, sources):
+        with suppress(duckdb.Error):  # The database was closed.
             content = read(digest)
-        except duckdb.Error:  # The database was closed.
-            continue
-        if content is not None:
-            yield content
+            if content is not None:
+                yield content
 
 
-ANY = f"{STORED_PREFIX}any_"
-"""Prefix of the names of functions that stand for many."""
-
-OLD_ANY = "sqlml_any_"
-"""The same prefix in databases of earlier versions."""
+ANY, OLD_ANY = f"{STORED_PREFIX}any_", "sqlml_any_"
+"""Prefixes of the names of functions that stand for many, now and in earlier versions."""
 
 _SIGNATURE = re.compile(
     r"(FLOAT|DOUBLE)\[([1-9]\d{0,5})\]( BLOB\[\])? (INTEGER|DOUBLE)((?:\[\]){0,2})"
 )
-"""SQL types of a function of sqlml (`make_function.engine_function`)."""
+"""SQL types of a function of sqlml (`make_function.make_engine_function`)."""
 
-_OVERHEAD = 1 << 19
-"""Bytes of a dropped function besides its arrays, which bounds how many are kept."""
-
+_OVERHEAD = 1 << 19  # Bytes of a dropped function besides its arrays.
 _ready: Recent[str, BatchFunction] = Recent()
 _dropped: Recent[str, BatchFunction] = Recent(DROPPED_BYTES)
 _batches = 0
 _making = tuple(threading.Lock() for _ in range(16))
-_moving = threading.Lock()
-"""Held while functions move from `_ready` to `_dropped` and are in neither."""
+_moving = threading.Lock()  # Held while functions move from `_ready` to `_dropped`.
 
 
 def cache_function(name: str, function: BatchFunction) -> None:
-    """Cache a new function for calls by its name."""
     _ready.put(name, function, function.nbytes)
 
 
 def count_batches() -> int:
     """Return the approximate number of batches that functions of sqlml got in this process."""
-    return _batches + native.count_batches()
+    return _batches + native_functions.count_batches()
 
 
 def drop_functions(digests: Collection[str]) -> None:
@@ -104,15 +99,11 @@ def drop_functions(digests: Collection[str]) -> None:
     with _moving:
         for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
             _dropped.put(name, function, nbytes + _OVERHEAD)
-        native.forget(names)
+        native_functions.forget(names)
 
 
 def find_function(name: str) -> BatchFunction:
-    """Return the scoring function of a name, rebuilt from its stored Program if necessary.
-
-    Raises:
-        ParkedFailure: with the token of the typed error, which `claim` returns.
-    """
+    """Return the scoring function of a name, rebuilt if necessary, or raise ParkedFailure."""
     global _batches
     _batches += 1
     function = _ready.get(name) or _dropped.get(name)
@@ -149,7 +140,6 @@ def _rebuild(name: str) -> BatchFunction:
 
 
 def _score(name: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Score one batch with the function of a name."""
     function = find_function(name)
     if len(columns) != function.argument_count:
         raise park(ArtifactError(f"the arguments of {name} do not match its call"))
@@ -157,14 +147,9 @@ def _score(name: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _score_any(
-    result: pa.DataType,
-    names: pa.Array | pa.ChunkedArray,
-    *columns: pa.Array | pa.ChunkedArray,
+    result: pa.DataType, names: pa.Array | pa.ChunkedArray, *columns: pa.Array | pa.ChunkedArray
 ) -> pa.Array:
-    """Score a batch with the function that all its rows name.
-
-    `result` is the type for a call without rows.
-    """
+    """Score a batch with the function that all its rows name; `result` is its type."""
     if not len(names):
         return pa.array([], result)
     name = names[0].as_py()
@@ -198,15 +183,6 @@ def make_any_function(
     return EngineFunction(name.lower(), call, all_types, result_type, named=fits)
 
 
-def is_signature(argument_types: tuple[str, ...], result_type: str) -> bool:
-    """Return whether the types are those of a function of sqlml.
-
-    >>> is_signature(("DOUBLE[4]",), "DOUBLE[]"), is_signature(("VARCHAR",), "DOUBLE")
-    (True, False)
-    """
-    return _SIGNATURE.fullmatch(" ".join((*argument_types, result_type))) is not None
-
-
 def bind_by_name(function: EngineFunction) -> EngineFunction:
     """Return the function to register: it finds its scoring function by name."""
     if isinstance(function.function, BatchFunction):
@@ -224,17 +200,14 @@ class SqlmlFunctions:
         self._connection = connection
 
     def list_databases(self) -> list[str]:
-        """Return the names of all attached databases."""
         ask = "SELECT database_name FROM system.main.duckdb_databases() ORDER BY ALL"
         return [str(name) for (name,) in self._connection.read(ask)]
 
     def list_catalogs(self) -> list[str]:
-        """Return the names of the attached databases that have a schema `sqlml`."""
         ask = "SELECT database_name FROM system.main.duckdb_schemas() WHERE schema_name = 'sqlml'"
         return [str(name) for (name,) in self._connection.read(ask)]
 
     def list_texts(self) -> list[str]:
-        """Return the texts of the users' views and macros that call functions of sqlml."""
         return [
             str(text)
             for (text,) in self._connection.read(
@@ -278,6 +251,71 @@ def _called_function(name: Any, arguments: Any, result: Any) -> EngineFunction |
         function = make_any_function(kinds[1:], str(result), prefix)
         return function if function is not None and function.name == name else None
     spec = parse_name(str(name))
-    if spec is None or spec.name != name or not is_signature(kinds, str(result)):
+    signature = " ".join((*kinds, str(result)))
+    if spec is None or spec.name != name or not _SIGNATURE.fullmatch(signature):
         return None
     return EngineFunction(spec.name, None, kinds, str(result))
+
+
+def make_named_function(function: NamedFunction, example: EngineFunction | None) -> EngineFunction:
+    """Build the function that scores each row with the model that the row names.
+
+    It takes a name, numbers (DOUBLE), and texts. `example` is the function of one of the models,
+    since all return the same type; None builds a function that returns the kind of each row's
+    model.
+    """
+    models = function if function.by_column else None
+    if example is None:
+        kinds = partial(_kinds, function)
+        return EngineFunction(function.name, kinds, ("VARCHAR",), "INTEGER", models=models)
+    argument_types = ("VARCHAR", *("DOUBLE",) * function.numbers, *("VARCHAR",) * function.texts)
+    result = example.result_type
+    call = with_signature(len(argument_types), partial(_score_rows, function, arrow_type(result)))
+    return EngineFunction(
+        function.name, call, argument_types, result, example.volatile, models=models
+    )
+
+
+def _kinds(function: NamedFunction, names: pa.Array | pa.ChunkedArray) -> pa.Array:
+    def kind_of(name: str, rows: Array) -> pa.Array | None:
+        if name in function.groups:
+            return arrow_of(np.full(len(rows), function.groups[name], np.int32), pa.int32())
+        _refuse(function, name)
+        return None
+
+    return score_by_name(names, pa.int32(), kind_of)
+
+
+def _score_rows(
+    function: NamedFunction,
+    kind: pa.DataType,
+    names: pa.Array | pa.ChunkedArray,
+    *columns: pa.Array | pa.ChunkedArray,
+) -> pa.Array:
+    try:
+        matrix = matrix_of(columns[: function.numbers], "float64")
+        texts = [TextColumn.from_values(column) for column in columns[function.numbers :]]
+    except SqlmlError as error:
+        raise park(error) from None
+
+    def score(name: str, rows: Array) -> pa.Array | None:
+        scorer = function.scorers.get(name)
+        if scorer is None:
+            _refuse(function, name)
+            return None
+        try:
+            batch = find_function(scorer.spec.name)
+            numbers = matrix[rows][:, list(scorer.numbers)].astype(batch.dtype)
+            selected = {text_input_name(k): texts[t][rows] for k, t in enumerate(scorer.texts)}
+            return batch.score_in_parts(np.ascontiguousarray(numbers), selected)
+        except Exception as error:
+            raise park(error) from None
+
+    return score_by_name(names, kind, score)
+
+
+def _refuse(function: NamedFunction, name: str) -> None:
+    """Raise ParkedFailure if a name without a model is an error; otherwise its rows are NULL."""
+    error = function.find_error(name)
+    if error is not None:
+        raise park(type(error)(error.message))

@@ -16,8 +16,7 @@ from sqlml.planner.syntax.parameters import with_values
 from sqlml.regular_files import check_regular, local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 
-_COLUMNS = 32
-"""Columns of the temporary table that takes the memory of the pages."""
+_COLUMNS = 32  # Of the temporary table that takes the memory of the pages.
 
 _LEAST = 0.5
 """Share of memory_limit that pages must fill before dropping them is worthwhile."""
@@ -26,77 +25,32 @@ _SPARE = 48 << 20
 """Bytes of the limit to leave free, so that the table always fits."""
 
 
-def drop_pages(native: duckdb.DuckDBPyConnection, limit: float) -> None:
-    """Make DuckDB forget the table pages that it caches, to free memory for others.
-
-    The only statement for this would lower memory_limit, which belongs to the user and holds for
-    all connections. Instead, a temporary table on a separate connection evicts the pages first.
-
-    Args:
-        limit: memory_limit in bytes.
-    """
-    with native.cursor() as cursor:
-        usage = cursor.execute(
-            "SELECT tag, memory_usage_bytes FROM system.main.duckdb_memory()"
-        ).fetchall()
-        used = {str(tag): int(nbytes) for tag, nbytes in usage}
-        pages = sum(used.get(tag, 0) for tag in ("BASE_TABLE", "EXTERNAL_FILE_CACHE"))
-        room = int(limit) - (sum(used.values()) - pages) - _SPARE
-        if pages < _LEAST * limit or room <= 0:
-            return
-        listed = ", ".join(f"range + {n} AS c{n}" for n in range(_COLUMNS))
-        rows = room // (8 * _COLUMNS)
-        try:
-            cursor.execute(
-                f"CREATE TEMP TABLE sqlml_room AS SELECT {listed} FROM system.main.range({rows})"
-            )
-            cursor.execute("DROP TABLE temp.main.sqlml_room")
-        except (duckdb.OutOfMemoryException, duckdb.IOException):  # Others need the memory as well.
-            return
-        # The allocator returns memory to the system at the end of the next query.
-        cursor.execute("SELECT system.main.count(*) FROM system.main.range(1000000)").fetchall()
-
-
 _UNITS: Mapping[str, int] = MappingProxyType(
     {unit: 1 << 10 * n for n, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB"))}
 )
-"""Units in which DuckDB formats sizes."""
 
 
 class DuckDBHost:
-    """The files that one connection may read and write, and the rows of its queries (`Host`)."""
+    """The files and rows of one connection; `RowHost` describes the methods."""
 
     def __init__(self, engine: DuckDBEngine) -> None:
         self._engine = engine
         self._connection = engine.connection
+        self.function_type, self.view = engine.function_type, engine.view
+        self.estimated_rows = engine.rows
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Return the names and sizes of the files that match `path`, as DuckDB sees them.
-
-        Raises:
-            ArtifactError: one of them is not a regular file.
-        """
         self._check_regular(path)
         ask = "SELECT filename, size FROM system.main.read_blob(?)"
         return [(str(name), int(size)) for name, size in self.read(ask, [path])]
 
     def file_content(self, path: str) -> bytes:
-        """Return the bytes of one file.
-
-        Raises:
-            ArtifactError: the file is not a regular file.
-        """
         self._check_regular(path)
         ask = "SELECT content FROM system.main.read_blob(?)"
         ((content,),) = self.read(ask, [path])
         return bytes(content)
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Write one file, replacing an existing one.
-
-        Raises:
-            ArtifactError: the path holds something other than a regular file.
-        """
         self._check_regular(path)  # This also asks whether DuckDB may read there.
         check_regular(path)  # A target is a path and never a pattern.
         self._connection.write(
@@ -105,48 +59,20 @@ class DuckDBHost:
         )
 
     def check_access(self, path: str) -> None:
-        """Check that DuckDB's settings allow a file at `path`, which need not exist.
-
-        Raises:
-            duckdb.PermissionException: the settings forbid it.
-        """
         self.read("SELECT filename FROM system.main.read_blob(?)", [os.path.abspath(path)])
 
     def columns(self, query: str) -> list[str]:
-        """Return the names of a query's columns.
-
-        Raises:
-            ProbeError: the engine cannot bind the query.
-        """
         return [column.name for column in self._engine.bind(query)]
 
-    def function_type(self, name: str) -> str | None:
-        """Return the result type of a user's scalar function, or None for any other function."""
-        return self._engine.function_type(name)
-
-    def view(self, table: str) -> str | None:
-        """Return the query of a view by its name, or None if it cannot be inlined."""
-        return self._engine.view(table)
-
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
-        """Return the rows of a query over the user's data.
-
-        Raises:
-            duckdb.Error: the user's data or expression fails. The message has no excerpt of the
-                query, which sqlml wrote.
-        """
+        """Return the rows of a query; a duckdb.Error has no excerpt of it, since sqlml wrote it."""
         try:
             return self._engine.native.sql(query, params=list(parameters)).fetchall()
         except duckdb.Error as error:
             raise type(error)(strip_excerpt(error)) from None
 
     def describe(self, query: str) -> list[tuple[str, str]]:
-        """Return the name and type of each column of a query, duplicates included.
-
-        Raises:
-            ParseError: the text is not one query.
-            duckdb.Error: the engine cannot bind the query.
-        """
+        """Return the name and type of each column of a query, duplicates included."""
         try:
             (statement,) = self._engine.native.extract_statements(query)
         except (duckdb.ParserException, ValueError) as error:
@@ -156,19 +82,36 @@ class DuckDBHost:
         relation = self._engine.relation(query)
         return list(zip(relation.columns, map(str, relation.types), strict=True))
 
-    def estimated_rows(self, query: str) -> int | None:
-        """Return the number of rows that the engine expects of a query, or None."""
-        return self._engine.rows(query)
-
     def memory_limit(self) -> float:
-        """Return the user's memory limit of DuckDB in bytes."""
         ((limit,),) = self._connection.read("SELECT system.main.current_setting('memory_limit')")
         number, _, unit = str(limit).partition(" ")
         return float(number) * _UNITS.get(unit, 1)
 
     def drop_pages(self) -> None:
-        """Make DuckDB forget cached table pages if they fill much of its memory."""
-        drop_pages(self._engine.native, self.memory_limit())
+        """Make DuckDB forget cached table pages if they fill much of its memory.
+
+        The only statement for this would lower memory_limit, which belongs to the user and holds
+        for all connections. Instead, a temporary table on a separate connection evicts the pages.
+        """
+        limit = self.memory_limit()
+        with self._engine.native.cursor() as cursor:
+            usage = cursor.execute(
+                "SELECT tag, memory_usage_bytes FROM system.main.duckdb_memory()"
+            ).fetchall()
+            used = {str(tag): int(nbytes) for tag, nbytes in usage}
+            pages = sum(used.get(tag, 0) for tag in ("BASE_TABLE", "EXTERNAL_FILE_CACHE"))
+            room = int(limit) - (sum(used.values()) - pages) - _SPARE
+            if pages < _LEAST * limit or room <= 0:
+                return
+            items = ", ".join(f"range + {n} AS c{n}" for n in range(_COLUMNS))
+            query = f"SELECT {items} FROM system.main.range({room // (8 * _COLUMNS)})"
+            try:
+                cursor.execute(f"CREATE TEMP TABLE sqlml_room AS {query}")
+                cursor.execute("DROP TABLE temp.main.sqlml_room")
+            except (duckdb.OutOfMemoryException, duckdb.IOException):
+                return  # Others need the memory as well.
+            # The allocator returns memory to the system at the end of the next query.
+            cursor.execute("SELECT system.main.count(*) FROM system.main.range(1000000)").fetchall()
 
     def temporary_folder(self) -> str | None:
         """Return a writable folder near DuckDB's spill files, or None for the system's own."""
@@ -178,11 +121,9 @@ class DuckDBHost:
         return path if path and os.access(path, os.W_OK) else None
 
     def with_values(self, query: str, values: Any) -> str:
-        """Return the query with values instead of its parameters `?`, `$1` or `$name`."""
         return with_values(query, values, self.literal)
 
     def literal(self, value: Any) -> str:
-        """Return a Python value as a literal of DuckDB's SQL, with its type."""
         if value is None or isinstance(value, bool):
             return "NULL" if value is None else str(value).lower()
         if type(value) is int and abs(value) < 1 << 63:
@@ -195,12 +136,7 @@ class DuckDBHost:
         return f"CAST({DUCKDB.text(text)} AS {kind})"
 
     def batches(self, query: str, rows: int) -> Iterator[Any]:
-        """Yield the rows of a query as pyarrow RecordBatches of `rows` rows while the engine runs.
-
-        Raises:
-            ConfigError: the texts of a batch exceed Arrow's limit.
-            duckdb.Error: the query fails.
-        """
+        """Yield the rows of a query as RecordBatches of `rows` rows while the engine runs."""
         try:
             yield from self._engine.relation(query).to_arrow_reader(rows)
         except (OSError, ValueError) as error:  # Arrow wraps an error of the engine.
@@ -214,11 +150,6 @@ class DuckDBHost:
             raise getattr(duckdb, f"{name}Exception", duckdb.Error)(message) from None
 
     def fetch_frame(self, query: str) -> Any:
-        """Return the rows of a query as a pandas DataFrame.
-
-        Raises:
-            ParseError: the text cannot be a subquery.
-        """
         try:
             return self._engine.relation(f"FROM (\n{query}\n)").df()
         except duckdb.ParserException as error:

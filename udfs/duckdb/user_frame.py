@@ -36,13 +36,9 @@ _alive: weakref.WeakSet[Wrapper] = weakref.WeakSet()
 def find_user_frame() -> FrameType | None:
     """Return the innermost frame that is not sqlml's own."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_ours(frame.f_globals.get("__name__", "")):
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "sqlml":
         frame = frame.f_back
     return frame
-
-
-def _is_ours(module: str) -> bool:
-    return module == "sqlml" or module.startswith("sqlml.")
 
 
 def call_from(frame: FrameType | None, function: Callable[[], T]) -> T:

@@ -1,7 +1,4 @@
-"""Tables, keys and views of DuckDB's catalog, by the name that a query uses.
-
-`view_query` returns the query of a view in a form that means the same from any schema.
-"""
+"""Tables, keys and views of DuckDB's catalog, by the name that a query uses."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ from sqlml.planner.syntax.outline import splice
 from sqlml.types import fold
 
 Read = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
-"""Returns the rows of a query with parameters."""
-
 TableName = tuple[str, str, str]
-"""Database, schema and name of a table or view."""
 
 _ALL = (
     "SELECT database_name, schema_name, table_name FROM (SELECT database_name, "
@@ -39,10 +33,7 @@ def find_table(read: Read, table: str) -> TableName | None:
 
 
 def split_name(table: str) -> list[str]:
-    """Return the folded parts of a table's name: database, schema and table, as far as written.
-
-    Returns an empty list if the text is not a table's name.
-    """
+    """Return the folded parts of a table's name, such as database, schema and table, or []."""
     try:
         names = [fold(t.text) for t in tokenize(table) if t.is_identifier]
     except ParseError:
@@ -51,11 +42,7 @@ def split_name(table: str) -> list[str]:
 
 
 def list_tables(read: Read, names: Sequence[str]) -> list[TableName]:
-    """List the tables and views of a name, which may have a schema, a database, or both.
-
-    Args:
-        names: the folded parts of the name; the last one is the table's.
-    """
+    """List the tables and views of a name, whose folded parts are `names`."""
     fields = ("table_name", "schema_name", "database_name")
     conditions = dict(zip(fields, reversed(names), strict=False))
     if len(names) == 2:  # A schema, or a database with its main schema.
@@ -69,10 +56,7 @@ def list_tables(read: Read, names: Sequence[str]) -> list[TableName]:
 
 
 def find_unique_keys(read: Read, table: str) -> tuple[frozenset[str], ...]:
-    """Return the sets of folded columns that are declared unique in a table of a query.
-
-    Returns an empty tuple if the name is ambiguous.
-    """
+    """Return the sets of folded columns that are declared unique in the table of a name."""
     table_name = find_table(read, table)
     if table_name is None:
         return ()
@@ -85,8 +69,7 @@ def find_unique_keys(read: Read, table: str) -> tuple[frozenset[str], ...]:
     return tuple(frozenset(fold(str(c)) for c in columns) for (columns,) in constraints)
 
 
-ENDS = (".parquet", ".csv", ".json")
-"""Suffixes of table names that are files."""
+_FILE_SUFFIXES = (".parquet", ".csv", ".json")
 
 
 def expand_view(read: Read, is_steady: Callable[[str], bool], table: str) -> str | None:
@@ -130,7 +113,7 @@ def _full_name(read: Read, table: NamedTable, database: str, schema: str) -> str
     """Return the full name of a table that a view of a schema reads, or None if it is ambiguous."""
     *path, name = table.parts
     if not path:
-        if fold(name).endswith(ENDS) and not list_tables(read, [fold(name)]):
+        if fold(name).endswith(_FILE_SUFFIXES) and not list_tables(read, [fold(name)]):
             return DUCKDB.quote_name(name)
         paths = [["temp", "main"], [database, schema]]  # DuckDB's own search order.
         tables = list_tables(read, [fold(name)])

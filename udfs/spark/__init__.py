@@ -3,6 +3,5 @@
 Comes in: a SparkSession. Goes out: a `SparkEngine`, whose functions are pandas-free Arrow UDFs.
 Programs travel to the workers by broadcast.
 
-Read first: `engine.py` (driver), then `worker.py` (workers). `named_functions.py` scores rows that
-name their models.
+Read first: `engine.py` (driver), then `worker.py` (workers).
 """

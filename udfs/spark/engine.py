@@ -17,8 +17,7 @@ from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
-from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.named_function import UNKNOWN, NamedFunction
+from sqlml.planner.program.function_names import UNKNOWN, FunctionSpec, NamedFunction
 from sqlml.udfs.make_function import make_engine_function
 from sqlml.udfs.spark.worker import versions
 
@@ -28,11 +27,7 @@ if TYPE_CHECKING:
 
 
 def require_live(spark: SparkSession) -> None:
-    """Reject a session that has been stopped.
-
-    Raises:
-        BackendError: the session has been stopped.
-    """
+    """Raise BackendError if the session has been stopped."""
     if getattr(spark.sparkContext, "_jsc", None) is None:
         raise BackendError(
             "the SparkSession has been stopped; create another one and attach it: the models are "
@@ -62,18 +57,15 @@ _RESULTS = {"INTEGER": "int", "DOUBLE": "double"}
 
 def read_columns(schema: StructType) -> tuple[Column, ...]:
     """Return the columns of a DataFrame; the type of a collated string includes its collation."""
-    return tuple(
-        Column(f.name, type_name(f.dataType) + _collation(f.dataType)) for f in schema.fields
-    )
-
-
-def _collation(kind: DataType) -> str:
-    name = getattr(kind, "collation", "UTF8_BINARY")
-    return "" if name == "UTF8_BINARY" else f" COLLATE {name}"
+    columns = []
+    for field in schema.fields:
+        collation = getattr(field.dataType, "collation", "UTF8_BINARY")
+        suffix = "" if collation == "UTF8_BINARY" else f" COLLATE {collation}"
+        columns.append(Column(field.name, type_name(field.dataType) + suffix))
+    return tuple(columns)
 
 
 def type_name(kind: DataType) -> str:
-    """Return the planner's name of a Spark type."""
     from pyspark.sql import types
 
     if isinstance(kind, types.ArrayType):
@@ -105,7 +97,7 @@ def _value_type(name: str) -> str:
 
 
 class SparkEngine:
-    """One SparkSession (`Engine`). Each Program is broadcast to the workers once."""
+    """One SparkSession (see `Engine`). Each Program is broadcast to the workers once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -123,12 +115,9 @@ class SparkEngine:
         )
 
     def bind(self, query: str) -> tuple[Column, ...]:
-        """Return the names and types of a query's columns, without running it.
+        """Return the names and types of a query's columns without running it, or raise ProbeError.
 
         The query stands in brackets: Spark runs other statements at once, such as WITH ... INSERT.
-
-        Raises:
-            ProbeError: the query does not bind.
         """
         from pyspark.errors import AnalysisException, ParseException
 
@@ -139,11 +128,9 @@ class SparkEngine:
             raise ProbeError(_first_line(str(error))) from None
 
     def has_function(self, name: str) -> bool:
-        """Return whether a user's own function has this name."""
         return bool(self.spark.catalog.functionExists(name))
 
     def drop_function(self, name: str, owner: str) -> None:
-        """Drop a temporary function if `owner` has created it."""
         if self._owner(name) == owner:
             self._try(f"DROP TEMPORARY FUNCTION IF EXISTS {SPARK.quote_name(name)}")
 
@@ -187,71 +174,52 @@ class SparkEngine:
         return True
 
     def execute(self, sql: str) -> DataFrame:
-        """Return the DataFrame of a query, or run a statement."""
         return self.spark.sql(sql)
 
     def find_registered(self, name: str) -> str | None:
-        """Return `name` if the function is registered, or None."""
         return name if name in self._registered else None
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
-        """Make the Program parts that `spec` selects callable, and return the name to call.
-
-        Raises:
-            ConfigError, BackendError: the driver cannot compile the function.
-        """
-        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
-
-        content = self._broadcast(program)
         kind = make_engine_function(spec, program, on_use=True).result_type
-        udf = arrow_udf(_scorer(spec.name, content, versions()), result_type(kind))
-        self.spark.udf.register(spec.name, udf.asNondeterministic() if spec.once else udf)
-        self._registered.add(spec.name)
-        return spec.name
+        scorer = _scorer(spec.name, self._broadcast(program), versions())
+        return self._register(spec.name, scorer, kind, spec.once)
 
     def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
-        """Register a function that scores each row with the model named in it.
-
-        Returns the name to call.
-
-        Raises:
-            ConfigError, BackendError: the driver cannot compile a model.
-        """
-        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
-
         kind, once = "INTEGER", False
         scorers: dict[str, tuple[Any, ...]] = {}
         for name, scorer in function.scorers.items():
-            spec = scorer.spec
-            stored = program(spec.program)
-            content = self._broadcast(stored)
+            spec, stored = scorer.spec, program(scorer.spec.program)
             kind, once = make_engine_function(spec, stored, on_use=True).result_type, spec.once
-            scorers[name] = spec.name, content, scorer.numbers, scorer.texts
+            scorers[name] = spec.name, self._broadcast(stored), scorer.numbers, scorer.texts
         rows = scorers, dict(function.groups), function.numbers, kind
         errors: dict[str, str | None] = dict.fromkeys(function.nulls)
         errors |= {name: error.message for name, error in function.errors.items()}
         messages = errors, None if function.skips_unknown else UNKNOWN
-        udf = arrow_udf(_scorer_by_name(rows, messages, versions()), result_type(kind))
-        self.spark.udf.register(function.name, udf.asNondeterministic() if once else udf)
-        self._registered.add(function.name)
-        return function.name
+        scorer = _scorer_by_name(rows, messages, versions())
+        return self._register(function.name, scorer, kind, once)
+
+    def _register(self, name: str, scorer: Any, kind: str, once: bool) -> str:
+        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+
+        udf = arrow_udf(scorer, result_type(kind))
+        self.spark.udf.register(name, udf.asNondeterministic() if once else udf)
+        self._registered.add(name)
+        return name
 
     def _broadcast(self, program: Program) -> Any:
-        """Return the broadcast of a Program."""
-        content = self._programs.get(program.hash)
-        if content is None:
+        if program.hash not in self._programs:
             content = self.spark.sparkContext.broadcast(store.dumps(program))
             self._programs[program.hash] = content
-        return content
+        return self._programs[program.hash]
 
 
 def _scorer_by_name(rows: Any, errors: Any, wanted: Mapping[str, str]) -> Any:
     """Return the function to pickle for rows that name their models (see `_scorer`)."""
 
     def score_batch(*columns: pa.Array) -> pa.Array:
-        from sqlml.udfs.spark.named_functions import score
+        from sqlml.udfs.spark.worker import score_named_rows
 
-        return score(rows, errors, wanted, columns)
+        return score_named_rows(rows, errors, wanted, columns)
 
     return score_batch
 
@@ -263,7 +231,7 @@ def _scorer(name: str, program: Any, wanted: Mapping[str, str]) -> Any:
         try:
             from sqlml.udfs.spark.worker import score
         except ModuleNotFoundError as error:
-            import sys
+            import sys  # This function is pickled by value.
 
             raise ModuleNotFoundError(
                 f"{error}: the Python of this Spark worker ({sys.executable}) cannot score; "

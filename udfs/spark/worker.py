@@ -24,7 +24,8 @@ from sqlml.ir.utf8_column import TextColumn
 from sqlml.passes.split import text_input_name
 from sqlml.planner.program.function_names import parse_name
 from sqlml.types import Array
-from sqlml.udfs.batch_function import BatchFunction, rows_of
+from sqlml.udfs.batch_function import BatchFunction, arrow_of, arrow_type, rows_of
+from sqlml.udfs.engine_function import score_by_name
 from sqlml.udfs.make_function import make_engine_function
 
 _LIBRARIES = ("sqlml", "numpy", "numba", "pyarrow")
@@ -36,7 +37,6 @@ _settled: set[str] = set()
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of this process's libraries that score, by name."""
     versions = {}
     for name in _LIBRARIES:
         try:
@@ -52,28 +52,18 @@ def score(
     """Score one batch: return for each row its value, or why the model rejects it.
 
     Spark calls a function for all rows, even for those that a CASE around the call excludes. So a
-    row fails where its value is used (`Dialect.checked`), not here.
-
-    Args:
-        name: name of the function (`planner.program.function_names`).
-        program: Spark's broadcast of the stored Program, as bytes.
-        wanted: the `versions` of the driver.
-        columns: (n,) each: lists of the numbers, maybe several times, then the texts.
-
-    Raises:
-        BackendError: the worker's libraries differ from the driver's, or the Program is missing.
+    row fails where its value is used (`Dialect.checked`), not here. `columns` (n,) are lists of the
+    numbers, maybe several times, then the texts; `wanted` are the `versions` of the driver.
     """
     if columns[0].null_count:
         return _score_valid_rows(name, program, wanted, columns)
     batch = _ready.get(name) or _compile(name, program, wanted)
-    matrix = matrix_of(columns[0], batch.packed, batch.dtype)
+    matrix = _unpack(columns[0], batch.packed, batch.dtype)
     texts = columns[len(columns) - batch.texts :]
 
     def value_of(rows: Array | slice) -> pa.Array:
-        taken = [c[rows] if isinstance(rows, slice) else c.take(pa.array(rows)) for c in texts]
-        inputs = {
-            text_input_name(k): TextColumn.from_values(column) for k, column in enumerate(taken)
-        }
+        selected = [c[rows] if isinstance(rows, slice) else c.take(pa.array(rows)) for c in texts]
+        inputs = {text_input_name(k): TextColumn.from_values(c) for k, c in enumerate(selected)}
         # Waiting for kernels pays off: many workers share a machine, and there are many rows.
         with wait_for_kernels():
             return batch.score_matrix(matrix[rows], inputs)
@@ -86,7 +76,11 @@ def score(
     except SqlmlError:
         values, errors = row_by_row(matrix, value_of)
     _settle(name)
-    return pa.StructArray.from_arrays([values, errors], names=["value", "error"])
+    return _pair(values, errors)
+
+
+def _pair(value: pa.Array, error: pa.Array) -> pa.StructArray:
+    return pa.StructArray.from_arrays([value, error], names=["value", "error"])
 
 
 def _score_valid_rows(
@@ -102,8 +96,7 @@ def _score_valid_rows(
 def _settle(name: str) -> None:
     """Exclude all objects from garbage collections, once a function has scored and so is compiled.
 
-    Spark's daemon collects garbage after each task, which the compiler's objects would slow by 25
-    ms.
+    Spark's daemon collects garbage after each task, which the compiler's objects slow by 25 ms.
     """
     if name not in _settled:
         _settled.add(name)
@@ -114,8 +107,8 @@ def _settle(name: str) -> None:
 def row_by_row(matrix: Array, value_of: Callable[[Array], pa.Array]) -> tuple[pa.Array, pa.Array]:
     """Return the values of rows, and the errors of those that have none.
 
-    Rows that lack the same values fail alike, so only one of them is tried. Other failing rows are
-    found by bisection.
+    Of rows that lack the same values, which fail alike, one is tried. Others are found by
+    bisection.
     """
     values: list[pa.Array] = []
     positions: list[Array] = []
@@ -168,7 +161,7 @@ def _compile(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunctio
         if cached is not None:
             return cached
         ours = versions()
-        others = [f"{k} {ours[k]} (driver: {v})" for k, v in wanted.items() if ours.get(k) != v]
+        others = [f"{k} {ours[k]} (driver: {v})" for k, v in wanted.items() if ours[k] != v]
         if others:
             raise BackendError(
                 f"the libraries of a Spark worker differ from the driver's: {', '.join(others)}; "
@@ -176,9 +169,8 @@ def _compile(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunctio
             )
         spec = parse_name(name)
         assert spec is not None
-        function = make_engine_function(
-            spec, store.loads(_content(program)), dialect=SPARK
-        ).function
+        stored = store.loads(_content(program))
+        function = make_engine_function(spec, stored, dialect=SPARK).function
         assert isinstance(function, BatchFunction)
         _ready.put(name, function, function.nbytes)
         return function
@@ -194,10 +186,69 @@ def _content(program: Any) -> bytes:
         ) from error
 
 
-def matrix_of(lists: pa.ListArray, width: int, dtype: str) -> Array:
+def _unpack(lists: pa.ListArray, width: int, dtype: str) -> Array:
     """Unpack lists of `width` numbers to rows (n, width); NULL becomes NaN."""
     values = lists.flatten()
     assert len(values) == len(lists) * width, (
         "the planner packs as many numbers as there are columns"
     )
     return rows_of(pa.FixedSizeListArray.from_arrays(values, width), width, dtype)
+
+
+Rows = tuple[
+    Mapping[str, tuple[str, Any, Sequence[int], Sequence[int]]], Mapping[str, int], int, str
+]
+"""What scoring rows that name their models needs, in a form that can be pickled.
+
+Name -> (function, broadcast of its Program, positions of its numbers and of its texts in a row);
+name -> kind; the count of numbers in a row; and the SQL type of the result.
+"""
+
+Errors = tuple[Mapping[str, str | None], str | None]
+"""Name -> why its rows cannot be scored, or None if they are NULL; and the message for unknown
+names, or None if their rows are NULL."""
+
+
+def score_named_rows(
+    rows: Rows, errors: Errors, wanted: Mapping[str, str], columns: Sequence[pa.Array]
+) -> pa.Array:
+    """Score rows with the models that they name: columns of names, lists of numbers, and texts."""
+    scorers, kinds, width, result = rows
+    messages, message_for_unknown = errors
+    names, *arguments = columns
+    value = arrow_type(result)
+    matrix = np.empty((0, 0))
+    if scorers:  # Rows of numbers, with NaN for the NULL rows that Spark adds.
+        lists = arguments[0]
+        valid = lists.is_valid()
+        matrix = np.full((len(lists), max(1, width)), np.nan)
+        unpacked = _unpack(lists.filter(valid), max(1, width), "float64")
+        matrix[valid.to_numpy(zero_copy_only=False)] = unpacked
+
+    def score_group(name: str, positions: Array) -> pa.Array | None:
+        count = len(positions)
+        if name in kinds:
+            values = arrow_of(np.full(count, kinds[name], np.int32), value)
+            return _pair(values, pa.nulls(count, pa.string()))
+        if name in scorers:
+            function, program, numbers, texts = scorers[name]
+            selected = matrix[positions][:, list(numbers)]
+            columns = [arguments[1 + k].take(arrow_of(positions, pa.int64())) for k in texts]
+            spec = parse_name(function)
+            dtype = "float32" if spec is not None and spec.layout == "f32" else "float64"
+            return score(function, program, wanted, [_pack(selected, dtype), *columns])
+        message = messages.get(name, message_for_unknown)
+        if message is None:
+            return None
+        text = message if name in messages else message.format(name=name)
+        return _pair(pa.nulls(count, value), pa.array([text] * count, pa.string()))
+
+    result_type = pa.struct([("value", value), ("error", pa.string())])
+    return score_by_name(names, result_type, score_group)
+
+
+def _pack(matrix: Array, dtype: str) -> pa.Array:
+    rows = (matrix if matrix.shape[1] else np.zeros((len(matrix), 1))).astype(dtype)
+    ends = np.arange(0, rows.size + 1, rows.shape[1])
+    values = arrow_of(rows.ravel(), pa.from_numpy_dtype(rows.dtype))
+    return pa.ListArray.from_arrays(arrow_of(ends, pa.int32()), values)

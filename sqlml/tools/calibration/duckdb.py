@@ -22,9 +22,9 @@ from sqlml.planner.program.cost import BATCH
 from sqlml.planner.program.function_names import FunctionSpec, Part
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.function_registry import create_function
-from sqlml.udfs.duckdb.native import functions
-from sqlml.udfs.duckdb.native.connection import NativeConnection, open_native_connection
+from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.duckdb.native.install import Unavailable
+from sqlml.udfs.duckdb.native.native_connection import NativeConnection, open_native_connection
 from sqlml.udfs.make_function import make_engine_function
 
 ROWS, COLUMNS, FEW = 61_440, 16, 4
@@ -179,7 +179,7 @@ def _native_function(native: NativeConnection, columns: int) -> str:
     function = make_engine_function(*_sum_of(columns, by_column=True))
     batch = function.function
     assert isinstance(batch, BatchFunction)
-    functions.register(native.pointer, function, lambda _: batch)
+    native_functions.register(native.pointer, function, lambda _: batch)
     return function.name
 
 

@@ -5,11 +5,12 @@ out: a registered scalar function, or False where Python must score.
 
 Read first:
 
-* `functions.py`: registers functions, and builds and drops their plans.
+* `native_functions.py`: registers functions, and builds and drops their plans.
 * `row_path.py`: the kernel that DuckDB calls for each vector of rows; it follows a plan.
-* `plan_words.py`: writes a compiled Program as a plan, a table of integers.
+* `plan_bytecode.py`: writes a compiled Program as a plan, a table of integers.
 
-`memory_layout.py` defines the memory that Python and the kernels share. `rows_by_model.py` and
-`named_models.py` score rows that name their models. `build_shim.py`, `install.py` and
-`connection.py` build, install and load the extension that gives sqlml a connection of the C API.
+`memory_layout.py` defines the memory that Python and the kernels share. `named_models.py` and
+`model_router.py` score rows that name their models. `build_shim.py`, `install.py` and
+`native_connection.py` build, install and load the extension that gives sqlml a connection of the
+C API.
 """

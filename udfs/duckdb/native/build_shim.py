@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "shim.c"
-
 EXTENSION, PUBLIC_KEY = "sqlml.duckdb_extension", "public_key.txt"
-"""Names of the built files."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +29,7 @@ class Target:
     wheel: str
 
 
+# By DuckDB's platform names.
 TARGETS = {
     "linux_amd64": Target("x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64"),
     "linux_arm64": Target("aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64"),
@@ -39,7 +38,6 @@ TARGETS = {
     "windows_amd64": Target("x86_64-windows-gnu", "win_amd64"),
     "windows_arm64": Target("aarch64-windows-gnu", "win_arm64"),
 }
-"""Targets by DuckDB's platform names."""
 
 _SYSTEMS = {"linux": "linux", "darwin": "osx", "win32": "windows"}
 _PROCESSORS = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -60,10 +58,7 @@ def own_compiler(target: str) -> str | None:
 
 
 def compiler(target: str) -> list[str] | None:
-    """Return the start of a C compiler's command line for a platform, or None.
-
-    This is the system's own compiler, or else the one in the package `ziglang`.
-    """
+    """Return the start of a command line: the system's compiler, or that of `ziglang`, or None."""
     system_compiler = own_compiler(target)
     if system_compiler is not None:
         return [system_compiler]
@@ -73,14 +68,7 @@ def compiler(target: str) -> list[str] | None:
 
 
 def build_shim(folder: Path, target: str) -> bool:
-    """Write the signed extension for a platform, and the public key, to a folder.
-
-    Returns:
-        Whether a compiler was found.
-
-    Raises:
-        subprocess.CalledProcessError: the compiler fails.
-    """
+    """Write the signed extension and its public key; return False without a compiler."""
     command = compiler(target)
     if command is None:
         return False

@@ -52,9 +52,8 @@ _FORMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 def library() -> ctypes.CDLL:
     """Load the library of DuckDB's Python package.
 
-    Raises:
-        ImportError, OSError: the library is not there.
-        AttributeError: the library lacks one of the functions.
+    Raises ImportError or OSError without the library, and AttributeError without one of the
+    functions.
     """
     import _duckdb
 
@@ -66,7 +65,6 @@ def library() -> ctypes.CDLL:
 
 
 def address(name: str) -> int:
-    """Return the address of a function of the library."""
     pointer = ctypes.cast(getattr(library(), name), ctypes.c_void_p).value
     assert pointer is not None
     return pointer
@@ -81,39 +79,35 @@ def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
 
     Types are, for example, DOUBLE, INTEGER[][], DOUBLE[28] and STRUCT(a INTEGER, b DOUBLE).
     """
-    api = library()
-    if name.startswith("STRUCT("):
-        _with_struct(name.removeprefix("STRUCT(").removesuffix(")").split(", "), use)
-        return
-    element, bracket, size = name.removesuffix("]").rpartition("[")
-    if bracket:
-
-        def use_element(inner: ctypes.c_void_p) -> None:
-            if size:
-                _with(ctypes.c_void_p(api.duckdb_create_array_type(inner, int(size))), use)
-            else:
-                _with(ctypes.c_void_p(api.duckdb_create_list_type(inner)), use)
-
-        with_type(element, use_element)
-        return
-    _with(ctypes.c_void_p(api.duckdb_create_logical_type(_KINDS[name])), use)
-
-
-def _with_struct(fields: list[str], use: Callable[[ctypes.c_void_p], Any]) -> None:
-    """Call `use` with the logical type of a struct, and free the type afterwards.
-
-    fields: a name and a type each, for example "label INTEGER".
-    """
-    api = library()
-    names, kinds = zip(*(field.split(" ") for field in fields), strict=True)
-    types = [ctypes.c_void_p(api.duckdb_create_logical_type(_KINDS[kind])) for kind in kinds]
-    listed = (ctypes.c_void_p * len(types))(*types)
-    texts = (ctypes.c_char_p * len(types))(*(name.encode() for name in names))
-    _with(ctypes.c_void_p(api.duckdb_create_struct_type(listed, texts, len(types))), use)
-    for kind in types:
-        api.duckdb_destroy_logical_type(ctypes.byref(kind))
-
-
-def _with(logical_type: ctypes.c_void_p, use: Callable[[ctypes.c_void_p], Any]) -> None:
+    logical_type = _create_type(name)
     use(logical_type)
     library().duckdb_destroy_logical_type(ctypes.byref(logical_type))
+
+
+def _create_type(name: str) -> ctypes.c_void_p:
+    api = library()
+    if name.startswith("STRUCT("):
+        return _create_struct(name.removeprefix("STRUCT(").removesuffix(")").split(", "))
+    element, bracket, size = name.removesuffix("]").rpartition("[")
+    if not bracket:
+        return ctypes.c_void_p(api.duckdb_create_logical_type(_KINDS[name]))
+    inner = _create_type(element)
+    if size:
+        outer = ctypes.c_void_p(api.duckdb_create_array_type(inner, int(size)))
+    else:
+        outer = ctypes.c_void_p(api.duckdb_create_list_type(inner))
+    api.duckdb_destroy_logical_type(ctypes.byref(inner))
+    return outer
+
+
+def _create_struct(fields: list[str]) -> ctypes.c_void_p:
+    """Create the type of a struct from a name and a type each, for example "label INTEGER"."""
+    api = library()
+    names, kinds = zip(*(field.split(" ") for field in fields), strict=True)
+    types = [_create_type(kind) for kind in kinds]
+    listed = (ctypes.c_void_p * len(types))(*types)
+    texts = (ctypes.c_char_p * len(types))(*(name.encode() for name in names))
+    struct = ctypes.c_void_p(api.duckdb_create_struct_type(listed, texts, len(types)))
+    for kind in types:
+        api.duckdb_destroy_logical_type(ctypes.byref(kind))
+    return struct

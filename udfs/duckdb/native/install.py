@@ -27,14 +27,9 @@ from sqlml.catalog.connection import IS_DUCKDB_2
 from sqlml.dialects import DUCKDB
 from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, this_platform
 
-NAME = "sqlml"
-"""Name of the extension, and prefix of the repositories."""
-
-OFF = "SQLML_NATIVE_FUNCTIONS"
-"""Environment variable that turns native functions off if it is 0."""
-
+NAME = "sqlml"  # The extension, and the prefix of its repositories.
+OFF = "SQLML_NATIVE_FUNCTIONS"  # This environment variable turns native functions off if it is 0.
 BUILT = Path(__file__).parent / "built"
-"""Folder of the package with the signed file and its public key."""
 
 
 class Unavailable(Exception):
@@ -52,12 +47,7 @@ class Installed:
 def ensure_installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
     """Return the installed file, after installing it if it is missing or damaged.
 
-    Args:
-        connection: gives the folders of its database.
-        built: folder of the signed file and its public key.
-
-    Raises:
-        Unavailable: the file cannot be installed here.
+    `built` is the folder of the signed file and its public key. Raises Unavailable if that fails.
     """
     target, shim = find_install_path(connection, built), built / EXTENSION
     try:
@@ -70,11 +60,7 @@ def ensure_installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT)
 
 
 def find_install_path(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
-    """Return where `installed` puts the file.
-
-    Raises:
-        Unavailable: the file cannot be installed here.
-    """
+    """Return where `ensure_installed` puts the file, or raise Unavailable."""
     if os.environ.get(OFF) == "0":
         raise Unavailable(f"{OFF} is 0")
     if not IS_DUCKDB_2:
@@ -91,11 +77,7 @@ def find_install_path(connection: duckdb.DuckDBPyConnection, built: Path = BUILT
 
 
 def check_folder(place: Installed) -> None:
-    """Check that the file could be written, without installing it.
-
-    Raises:
-        Unavailable: the folder cannot be written to.
-    """
+    """Raise Unavailable if the file could not be written, without installing it."""
     folder = next(parent for parent in place.path.parents if parent.exists())
     try:
         with tempfile.TemporaryDirectory(dir=folder):
@@ -106,11 +88,7 @@ def check_folder(place: Installed) -> None:
 
 
 def uninstall() -> list[Path]:
-    """Remove the installed files of all builds of sqlml, and their repositories.
-
-    Returns:
-        The removed folders, below DuckDB's own folder.
-    """
+    """Remove the installed files of all builds of sqlml; return their repositories' folders."""
     with duckdb.connect() as connection:
         base = _repositories(connection, {})
         folders = [path for path in sorted(base.glob(f"{NAME}_*")) if _OURS.fullmatch(path.name)]
@@ -140,13 +118,10 @@ def _install(connection: duckdb.DuckDBPyConnection, shim: Path, name: str) -> No
 
 def _folders(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """Return a database's settings of extension folders by name."""
-    folders: dict[str, Any] = {}
-    for name in ("home_directory", "extension_directory", "extension_repository_directory"):
-        ask = "SELECT system.main.current_setting(?)"
-        ((value,),) = connection.execute(ask, [name]).fetchall()
-        if value:
-            folders[name] = str(value)
-    return folders
+    names = ("home_directory", "extension_directory", "extension_repository_directory")
+    ask = "SELECT system.main.current_setting(?)"
+    values = {name: connection.execute(ask, [name]).fetchall()[0][0] for name in names}
+    return {name: str(value) for name, value in values.items() if value}
 
 
 def _repositories(connection: duckdb.DuckDBPyConnection, folders: Mapping[str, Any]) -> Path:
@@ -156,9 +131,8 @@ def _repositories(connection: duckdb.DuckDBPyConnection, folders: Mapping[str, A
 
 
 def _version(connection: duckdb.DuckDBPyConnection) -> str:
-    ((version,),) = connection.execute(
-        "SELECT library_version FROM system.main.pragma_version()"
-    ).fetchall()
+    ask = "SELECT library_version FROM system.main.pragma_version()"
+    ((version,),) = connection.execute(ask).fetchall()
     return str(version)
 
 

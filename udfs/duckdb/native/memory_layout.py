@@ -20,7 +20,7 @@ STATE = 12
 """A function's state, which is never freed.
 
 In order: the address of its plan or 0; the count of threads that may follow a plan; the count of
-its batches; its number; the addresses of the Python functions `functions._make_plan`,
+its batches; its number; the addresses of the Python functions `native_functions._make_plan`,
 `_score_in_python`, `_measure` or 0, and `report_interrupt`; the address of an error text; the
 address of the count of all batches; how rows arrive (COLUMNS_ALONE, PACKED_ROWS or NAMED); and the
 address of another error text.
@@ -62,24 +62,5 @@ STRUCT = -1
 NOT_MADE = -1
 """Marks calls that the plan does not have yet; Python builds another plan with them."""
 
-TEXT_BYTES = 16
-"""Bytes of a DuckDB text (`plan_words.py`)."""
-
-ROUTER = 8
-(SLOTS_AT, LAST_SLOT, MODELS_AT, MODELS, MOST_TAKEN, REFUSE, DIES, OUT_OF_MEMORY) = range(ROUTER)
-"""The state of a function whose rows name their models (`rows_by_model.py`); never freed.
-
-In order: the address of the slots of its names, the number of the last slot, the address and count
-of its models, the most columns that a model uses, and the addresses of `named_models._refuse`, of
-`functions.report_interrupt`, and of an error text.
-"""
-
-SLOT = 4
-(HASH, NAME_AT, NAME_BYTES, MODEL) = range(SLOT)
-"""A slot of a name: its hash, its address or 0, its bytes, and the number of its model, or -1 if
-its rows are NULL."""
-
-MODEL_WORDS = 4
-(STATE_AT, KIND, TAKEN_AT, TAKEN) = range(MODEL_WORDS)
-"""A model: the address of its function's state, or 0 if each of its rows has the result KIND; and
-the address and count of the columns of a chunk that it uses."""
+TEXT_BYTES, INLINE_BYTES, NULL_LENGTH = 16, 12, (1 << 32) - 1
+"""Bytes of a DuckDB text, maximum bytes of a short one, length of NULL (`plan_bytecode.py`)."""

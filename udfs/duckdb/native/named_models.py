@@ -10,132 +10,92 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.planner.program.named_function import ModelScorer, NamedFunction
+from sqlml.planner.program.function_names import ModelScorer, NamedFunction
 from sqlml.types import Array
 from sqlml.udfs.batch_function import park
-from sqlml.udfs.duckdb.native import c_api
-from sqlml.udfs.duckdb.native.functions import (
-    LOCK,
-    NO_MEMORY_TEXT,
-    Find,
-    compile_row_path,
-    create,
-    report_error,
-    report_interrupt,
-    state_of,
-)
-from sqlml.udfs.duckdb.native.memory_layout import (
-    DIES,
-    LAST_SLOT,
-    MODEL_WORDS,
-    MODELS,
-    MODELS_AT,
-    MOST_TAKEN,
-    OUT_OF_MEMORY,
-    REFUSE,
-    ROUTER,
-    SLOT,
-    SLOTS_AT,
-)
+from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.engine_function import EngineFunction
 
 _routers: dict[str, _Router] = {}
 _by_address: dict[int, _Router] = {}
 
 
-def register_routed(connection: int, function: EngineFunction, find: Find) -> bool:
+def register_routed(connection: int, function: EngineFunction, find: native_functions.Find) -> bool:
     """Register a function of names, columns of numbers and of texts on a connection of the C API.
 
-    Args:
-        connection: address of the connection.
-        function: returns an INTEGER or a DOUBLE.
-        find: finds the function that scores a model's rows by its name.
-
-    Returns:
-        Whether DuckDB accepted it; False where numba itself would have to run the machine code.
-
-    Raises:
-        NotReady: the machine code is being compiled, and the caller need not wait.
+    Returns False if it does not return an INTEGER or a DOUBLE, DuckDB rejects it, or numba itself
+    would have to run the machine code. Raises NotReady if that is being compiled, and need not be
+    waited for.
     """
     assert function.models is not None
-    code = compile_route()
+    code = _compile_route()
     if code is None or function.result_type not in ("INTEGER", "DOUBLE"):
         return False
-    with LOCK:
+    with native_functions.LOCK:
         router = _routers.get(function.name)
         if router is None:
             router = _routers[function.name] = _Router(function.models, find)
             _by_address[router.memory.ctypes.data] = router
-    return create(connection, function, router.memory.ctypes.data, code)
+    return native_functions.create(connection, function, router.memory.ctypes.data, code)
 
 
 @cache
-def compile_route() -> int | None:
-    """Return the address of `rows_by_model.route`; None where numba itself would have to run it.
+def _compile_route() -> int | None:
+    from sqlml.udfs.duckdb.native import model_router
 
-    Raises:
-        NotReady: it is being compiled, and the caller need not wait.
-    """
-    import llvmlite.binding as llvm
-
-    from sqlml.backends.native.jit.specialise import entry_of, specialise
-    from sqlml.udfs.duckdb.native import rows_by_model
-
-    if compile_row_path() is None:
+    if native_functions.compile_row_path() is None:
         return None
-    for name in rows_by_model.CALLED:
-        llvm.add_symbol(name, c_api.address(name))
-    entry = entry_of(specialise(rows_by_model.route, rows_by_model.SIGNATURE))
-    return None if entry is None else entry.numbers
+    return native_functions.compile_kernel(model_router.route, model_router.SIGNATURE)
 
 
 class _Router:
-    """The part of such a function that DuckDB holds: `memory_layout.ROUTER` integers."""
+    """The part of such a function that DuckDB holds: `model_router.ROUTER` integers."""
 
-    def __init__(self, function: NamedFunction, find: Find) -> None:
+    def __init__(self, function: NamedFunction, find: native_functions.Find) -> None:
+        from sqlml.udfs.duckdb.native import model_router  # It imports LLVM.
+
         self.function = function
         models: dict[str, ModelScorer | int | None] = {**function.scorers, **function.groups}
         models |= dict.fromkeys(function.nulls)
-        scorers = [scorer for scorer in models.values() if isinstance(scorer, ModelScorer)]
         texts = 1 + function.numbers
-        self._columns = [
-            np.array([*(1 + k for k in s.numbers), *(texts + k for k in s.texts)], np.int64)
-            for s in scorers
-        ]
-        columns_of_scorers = iter(self._columns)
-        self._models = np.zeros((max(1, len(models)), MODEL_WORDS), np.int64)
+        self._columns: list[Array] = []  # `_models` points to them.
+        self._models = np.zeros((max(1, len(models)), model_router.MODEL_WORDS), np.int64)
         for words, model in zip(self._models, models.values(), strict=False):
             if isinstance(model, ModelScorer):
-                columns = next(columns_of_scorers)
-                state = state_of(model.spec.name, find)
+                indices = [*(1 + k for k in model.numbers), *(texts + k for k in model.texts)]
+                columns = np.array(indices, np.int64)
+                self._columns.append(columns)
+                state = native_functions.state_of(model.spec.name, find)
                 words[:] = state.address, 0, columns.ctypes.data, columns.size
             elif model is not None:
                 words[:] = 0, model, 0, 0
         self._names, self._slots = _slots(models)
-        self.memory = np.zeros(ROUTER, np.int64)
-        self.memory[SLOTS_AT] = self._slots.ctypes.data
-        self.memory[LAST_SLOT] = self._slots.size // SLOT - 1
-        self.memory[MODELS_AT] = self._models.ctypes.data
-        self.memory[MODELS] = len(self._models)
-        self.memory[MOST_TAKEN] = max((columns.size for columns in self._columns), default=0)
-        self.memory[REFUSE], self.memory[DIES] = id(_refuse), id(report_interrupt)
-        self.memory[OUT_OF_MEMORY] = ctypes.addressof(NO_MEMORY_TEXT)
+        self.memory = np.zeros(model_router.ROUTER, np.int64)
+        self.memory[model_router.SLOTS_AT] = self._slots.ctypes.data
+        self.memory[model_router.LAST_SLOT] = self._slots.size // model_router.SLOT - 1
+        self.memory[model_router.MODELS_AT] = self._models.ctypes.data
+        self.memory[model_router.MODELS] = len(self._models)
+        counts = (columns.size for columns in self._columns)
+        self.memory[model_router.MOST_COLUMNS] = max(counts, default=0)
+        self.memory[model_router.REFUSE] = id(_refuse)
+        self.memory[model_router.DIES] = id(native_functions.report_interrupt)
+        self.memory[model_router.OUT_OF_MEMORY] = ctypes.addressof(native_functions.NO_MEMORY_TEXT)
 
 
 def _slots(models: Mapping[str, Any]) -> tuple[Array, Array]:
     """Return the bytes of all names, and the hash table of slots that point to them."""
     from sqlml.backends.native.jit.specialise import COUNT, reads, specialise, writes
-    from sqlml.udfs.duckdb.native import rows_by_model
+    from sqlml.udfs.duckdb.native import model_router
 
     texts = [name.encode() for name in models]
     data = np.frombuffer(b"".join(texts) + b"\0", np.uint8)
-    slots = np.zeros(SLOT << max(1, (2 * len(texts)).bit_length()), np.int64)
+    slots = np.zeros(model_router.SLOT << max(1, (2 * len(texts)).bit_length()), np.int64)
     kinds = (reads(np.uint8, 1, "C"), COUNT, writes(np.int64, 1), COUNT)
-    put = specialise(rows_by_model.put_name, kinds)
+    put = specialise(model_router.put_name, kinds)
     ends = [0, *accumulate(map(len, texts))]
     for number, model in enumerate(models.values()):
         name = data[ends[number] : ends[number + 1]]
-        put(name, -1 if model is None else number, slots, slots.size // SLOT - 1)
+        put(name, -1 if model is None else number, slots, slots.size // model_router.SLOT - 1)
     return data, slots
 
 
@@ -148,5 +108,5 @@ def _refuse(at: int, info: int, name_at: int, length: int) -> int:
             return 1
         raise park(type(error)(error.message))
     except BaseException as error:
-        report_error(info, error)
+        native_functions.report_error(info, error)
         return 0

@@ -5,13 +5,10 @@
         for each block of rows: gather the columns into a matrix, make the calls of the plan
 
 The columns are FLOAT or DOUBLE, where NULL becomes NaN, followed by VARCHAR. A plan is a table of
-integers (`plan_words.py`), whose calls are kernels (`backends/native/kernel_calls.py`). Where it
-has no calls, or a row is rejected, Python scores (`functions._score_in_python`). A function of
-packed rows reads the matrix as DuckDB stores it, and uses the state of the function that it was
-bound to (`functions.py`).
-
-Functions of DuckDB's C API are called by name; `c_api.py` gives LLVM their addresses. The
-intrinsics of numba below emit LLVM IR: they call Python, and count atomically.
+integers (`plan_bytecode.py`), whose calls are kernels (`backends/native/kernel_calls.py`). Where it
+has no calls, or a row is rejected, Python scores (`native_functions._score_in_python`). A function
+of packed rows uses the state of the function that it was bound to. Functions of DuckDB's C API are
+called by name; `c_api.py` gives LLVM their addresses.
 """
 
 from __future__ import annotations
@@ -59,6 +56,7 @@ from sqlml.udfs.duckdb.native.memory_layout import (
     NAMED,
     NO_MEMORY,
     NOT_MADE,
+    NULL_LENGTH,
     NULL_ROW,
     NUMBER,
     NUMBER_BYTES,
@@ -75,24 +73,17 @@ from sqlml.udfs.duckdb.native.memory_layout import (
 )
 
 
-def _exchange(typing: Any, address: Any, number: Any) -> Any:
-    """Store an integer at an address atomically, and return the previous one."""
+def _atomic(operation: str) -> Any:
+    """Return an intrinsic that changes the integer at an address, and returns the previous one."""
 
-    def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-        pointer = b.inttoptr(arguments[0], LONG.as_pointer())
-        return b.atomic_rmw("xchg", pointer, arguments[1], "seq_cst")
+    def change(typing: Any, address: Any, number: Any) -> Any:
+        def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+            pointer = b.inttoptr(arguments[0], LONG.as_pointer())
+            return b.atomic_rmw(operation, pointer, arguments[1], "seq_cst")
 
-    return integers(2), generate
+        return integers(2), generate
 
-
-def _add(typing: Any, address: Any, number: Any) -> Any:
-    """Add to the integer at an address atomically, and return the previous one."""
-
-    def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-        pointer = b.inttoptr(arguments[0], LONG.as_pointer())
-        return b.atomic_rmw("add", pointer, arguments[1], "seq_cst")
-
-    return integers(2), generate
+    return intrinsic(change)
 
 
 def _python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
@@ -145,21 +136,17 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
 
 
 python = intrinsic(_python)
-add, exchange = intrinsic(_add), intrinsic(_exchange)
-
+add, exchange = _atomic("add"), _atomic("xchg")
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """Argument types of `score`: the addresses of the call, the chunk, and the result."""
 
-BLOCK_ARGUMENTS = 4
-"""Number of integers that `functions._score_in_python` gets: the address of the rows, their count,
-the address of the results, and that of the addresses of the text columns."""
+BLOCK_ARGUMENTS = 4  # Integers that `native_functions._score_in_python` gets.
 
 TILE = 64
 """Rows whose columns are gathered together, to keep their part of the matrix in the L1 cache."""
 
 _U = np.uint64
-
 duckdb_scalar_function_set_error = process_function_2("duckdb_scalar_function_set_error")
 duckdb_scalar_function_get_extra_info = process_function_1("duckdb_scalar_function_get_extra_info")
 duckdb_scalar_function_get_bind_data = process_function_1("duckdb_scalar_function_get_bind_data")
@@ -168,32 +155,22 @@ duckdb_data_chunk_get_column_count = process_function_1("duckdb_data_chunk_get_c
 duckdb_data_chunk_get_vector = process_function_2("duckdb_data_chunk_get_vector")
 duckdb_vector_get_data = process_function_1("duckdb_vector_get_data")
 duckdb_vector_get_validity = process_function_1("duckdb_vector_get_validity")
+duckdb_vector_ensure_validity_writable = process_function_1(
+    "duckdb_vector_ensure_validity_writable"
+)
 duckdb_array_vector_get_child = process_function_1("duckdb_array_vector_get_child")
 duckdb_struct_vector_get_child = process_function_2("duckdb_struct_vector_get_child")
 duckdb_list_vector_get_child = process_function_1("duckdb_list_vector_get_child")
 duckdb_list_vector_reserve = process_function_2("duckdb_list_vector_reserve")
 duckdb_list_vector_set_size = process_function_2("duckdb_list_vector_set_size")
 
-CALLED = (
-    "duckdb_scalar_function_set_error",
-    "duckdb_scalar_function_get_extra_info",
-    "duckdb_scalar_function_get_bind_data",
-    "duckdb_data_chunk_get_size",
-    "duckdb_data_chunk_get_column_count",
-    "duckdb_data_chunk_get_vector",
-    "duckdb_vector_get_data",
-    "duckdb_vector_get_validity",
-    "duckdb_array_vector_get_child",
-    "duckdb_struct_vector_get_child",
-    "duckdb_list_vector_get_child",
-    "duckdb_list_vector_reserve",
-    "duckdb_list_vector_set_size",
-)
-"""Functions of the C API that the row path calls."""
+CALLED = tuple(name for name in globals() if name.startswith("duckdb_"))
+"""Functions of the C API that the row path and `model_router.route` call."""
 
 
-NULL = (1 << 32) - 1
-"""The length of a text that is NULL (`plan_words.py`)."""
+@helper
+def is_valid(bits: Any, row: Any) -> Any:
+    return (bits[row >> _U(6)] >> (row & _U(63))) & _U(1) == _U(1)
 
 
 @helper
@@ -223,7 +200,7 @@ def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any
     """
     for begin in range(0, rows, TILE):
         end = min(begin + TILE, rows)
-        for c in range(columns.size):
+        for c in range(to.size):
             if to[c] < 0:
                 continue
             column = alike(x, columns[c], first + rows)
@@ -234,29 +211,20 @@ def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any
                 bits = bits_at(masks[c], (first + rows + 63) // 64)
                 for r in range(_U(begin), _U(end)):
                     at = _U(first) + r
-                    is_valid = (bits[at >> _U(6)] >> (at & _U(63))) & _U(1)
-                    x[r * _U(width) + _U(to[c])] = column[at] if is_valid else np.nan
+                    x[r * _U(width) + _U(to[c])] = column[at] if is_valid(bits, at) else np.nan
 
 
 @helper
-def _gather_packed(
-    numbers_at: Any, mask: Any, to: Any, first: Any, rows: Any, width: Any, x: Any
-) -> None:
-    """Gather packed rows from row `first` on into x (rows * width,), with NaN for NULL.
-
-    numbers_at, mask: addresses of the numbers (..., k), and of the validity mask or 0. to int64
-        (k,):
-    their columns in x, or -1.
-    """
-    k = to.size
-    numbers = alike(x, numbers_at, (first + rows) * k)
+def _gather_packed(addresses: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
+    """Gather packed rows (..., k) like `_gather`; `addresses` are the numbers' and the mask's."""
+    k, mask = to.size, addresses[1]
+    numbers = alike(x, addresses[0], (first + rows) * k)
     bits = bits_at(mask, ((first + rows) * k + 63) // 64)
     for r in range(rows):
         for c in range(k):
             if to[c] >= 0:
                 at = _U((first + r) * k + c)
-                is_valid = mask == 0 or (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(1)
-                x[r * width + to[c]] = numbers[at] if is_valid else np.nan
+                x[r * width + to[c]] = numbers[at] if mask == 0 or is_valid(bits, at) else np.nan
 
 
 @helper
@@ -265,31 +233,27 @@ def _has_null(mask: Any, rows: Any) -> Any:
     if mask != 0:
         bits = bits_at(mask, (rows + 63) // 64)
         for r in range(rows):
-            if (bits[_U(r) >> _U(6)] >> (_U(r) & _U(63))) & _U(1) == _U(0):
+            if not is_valid(bits, _U(r)):
                 return True
     return False
 
 
 @helper
 def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any) -> None:
-    """Copy DuckDB's texts from row `first` on; NULL gets the length `NULL`."""
+    """Copy DuckDB's texts from row `first` on; NULL gets the length `NULL_LENGTH`."""
     strings, out = bits_at(strings_at, 2 * (first + rows)), bits_at(out_at, 2 * rows)
     for r in range(rows):
         out[2 * r], out[2 * r + 1] = strings[2 * (first + r)], strings[2 * (first + r) + 1]
     if mask != 0:
         bits = bits_at(mask, (first + rows + 63) // 64)
         for r in range(rows):
-            at = _U(first + r)
-            if (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(0):
-                out[2 * r] = _U(NULL)
+            if not is_valid(bits, _U(first + r)):
+                out[2 * r] = _U(NULL_LENGTH)
 
 
 @helper
 def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) -> None:
-    """Write a block's numbers (rows, fields) to a struct vector, from row `first` on.
-
-    sizes int64 (fields,): bytes of an INTEGER or a DOUBLE.
-    """
+    """Write a block's numbers to a struct vector; sizes (fields,): bytes of INTEGER or DOUBLE."""
     width = sizes.size
     results = doubles_at(results_at, rows * width)
     for c in range(width):
@@ -306,21 +270,18 @@ def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) ->
 
 @called
 def _pick(columns: Any, masks: Any, to: Any, picked: Any, width: Any, x: Any) -> None:
-    """Gather the DOUBLEs of the picked rows into x (rows * width,), with NaN for NULL.
-
-    columns, masks, to: as in `_gather`.
-    """
+    """Gather the DOUBLEs of the picked rows like `_gather`."""
     for begin in range(0, picked.size, TILE):
         end = min(begin + TILE, picked.size)
-        for c in range(columns.size):
+        for c in range(to.size):
             if to[c] < 0:
                 continue
             column = doubles_at(columns[c], 1 << 40)
             bits = bits_at(masks[c], 1 << 40)
             for r in range(_U(begin), _U(end)):
                 at = _U(picked[r])
-                is_valid = masks[c] == 0 or (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(1)
-                x[r * _U(width) + _U(to[c])] = column[at] if is_valid else np.nan
+                has_number = masks[c] == 0 or is_valid(bits, at)
+                x[r * _U(width) + _U(to[c])] = column[at] if has_number else np.nan
 
 
 @called
@@ -331,12 +292,12 @@ def _pick_texts(strings_at: Any, mask: Any, picked: Any, out_at: Any) -> None:
     for r in range(picked.size):
         at = _U(picked[r])
         out[2 * r], out[2 * r + 1] = strings[_U(2) * at], strings[_U(2) * at + _U(1)]
-        if mask != 0 and (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(0):
-            out[2 * r] = _U(NULL)
+        if mask != 0 and not is_valid(bits, at):
+            out[2 * r] = _U(NULL_LENGTH)
 
 
 @called
-def _put(results_at: Any, picked: Any, size: Any, out: Any) -> None:
+def _write_picked(results_at: Any, picked: Any, size: Any, out: Any) -> None:
     """Write INTEGERs or DOUBLEs, by their size in bytes, to the picked rows."""
     if size == 4:
         result_integers, out_integers = whole_at(results_at, picked.size), whole_at(out, 1 << 40)
@@ -356,8 +317,7 @@ def _calls(plan: Any, rows: Any) -> Any:
 def put_plan(state_at: Any, plan_at: Any) -> Any:
     """Exchange a function's plan; return how many threads may still follow the previous one.
 
-    A thread counts itself before it reads the plan. So no thread follows the previous plan once the
-    count is 0.
+    A thread counts itself before it reads the plan. So none follows the previous plan at 0.
     """
     exchange(state_at, plan_at)
     return add(state_at + 8 * USERS, 0)
@@ -408,30 +368,26 @@ def _parts(plan_at: Any) -> Any:
     return words_at(ends_at, plan[GROUPS] + 1)[plan[GROUPS]]
 
 
+@helper
+def _measure(info: Any, state: Any, rows: Any) -> None:
+    """Record the start (rows < 0) or the end of a batch, if the function is measured."""
+    if state[MEASURE] != 0:
+        python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
+
+
 @called
 def score_rows(
-    info: Any,
-    state_at: Any,
-    columns: Any,
-    masks: Any,
-    picked: Any,
-    rows: Any,
-    out: Any,
-    lists: Any,
-    parts: Any,
+    info: Any, state_at: Any, addresses: Any, picked: Any, rows: Any, out: Any, reserved: Any
 ) -> Any:
     """Write a function's results to `out`. Returns False after an error, which DuckDB gets.
 
-    One long kernel with flat arguments: it owns the memory of a block, which every exit must free,
-    and numba compiles it for integers and arrays only.
-
     Args:
-        columns, masks: int64 (k,), addresses of the columns, numbers first, and of their validity
+        addresses: int64 (2 k,), addresses of the columns, numbers first, then of their validity
             masks or 0; or of one array with all numbers if the state says so.
         picked: int64 (rows,), the rows to score, whose numbers are DOUBLE. Each has one number as
             its result, written to its position from the address `out` on. If (0,), all rows of a
             chunk are scored, and `out` is the result vector.
-        lists, parts: number of lists per row, and of numbers in them, that `out` has room for.
+        reserved: number of lists per row, and of numbers in them, that `out` has room for.
     """
     state = words_at(state_at, STATE)
     add(state_at + 8 * BATCHES, 1)
@@ -440,78 +396,57 @@ def score_rows(
     if plan_at == 0:
         return False
     plan = words_at(plan_at, HEAD)
-    if plan[LEVELS] > 0 and (plan[GROUPS] > lists or _parts(plan_at) > parts):
+    if plan[LEVELS] > 0 and (plan[GROUPS] > reserved[0] or _parts(plan_at) > reserved[1]):
         # Room was reserved for an earlier plan, whose results were smaller.
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
-        add(state_at + 8 * USERS, -1)
-        return False
-    calls = _calls(plan, rows)
+        succeeded = False
+    else:
+        _measure(info, state, -1)
+        succeeded = _score_blocks(info, state, plan_at, addresses, picked, rows, out)
+        _measure(info, state, rows)
+    add(state_at + 8 * USERS, -1)
+    return succeeded
+
+
+@called
+def _score_blocks(
+    info: Any, state: Any, plan_at: Any, addresses: Any, picked: Any, rows: Any, out: Any
+) -> Any:
+    """Score the rows block by block, in memory that is freed after the last block or an error."""
+    plan = words_at(plan_at, HEAD)
     table = words_at(plan[FEW_TABLE] if rows < plan[TURN] else plan[MANY_TABLE], 1 << 40)
-    if state[MEASURE] != 0:
-        python(state[MEASURE], state[DIED], state[NUMBER], info, -1, 0)
-    k, texts, size, width = plan[COLUMNS], plan[TEXTS], plan[NUMBER_BYTES], plan[MATRIX_WIDTH]
-    block = max(1, min(plan[BLOCK], rows))
-    count, groups, levels = plan[PLACES], plan[GROUPS], plan[LEVELS]
-    to = words_at(plan_at + 8 * HEAD, k)
-    sizes = words_at(plan_at + 8 * (HEAD + k), count)
-    # One allocation for a block: integers of the calls, addresses, and numbers.
-    most, scratch_bytes = plan[MOST_WORDS], ALIGN
+    calls, block = _calls(plan, rows), max(1, min(plan[BLOCK], rows))
+    count, most = plan[PLACES], plan[MOST_WORDS]
+    sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS]), count)
+    # One allocation: integers of the calls, addresses of the buffers, and the buffers.
+    matrix_bytes = aligned(plan[MATRIX_WIDTH] * plan[NUMBER_BYTES] * block)
+    scratch_bytes = ALIGN
     for i in range(count):
         scratch_bytes += aligned(sizes[i] * block)
     result_row_bytes = plan[WIDTH] * plan[RESULT_BYTES]
-    has_result_buffer = levels == STRUCT or picked.size > 0
+    has_result_buffer = plan[LEVELS] == STRUCT or picked.size > 0
     if has_result_buffer:
         scratch_bytes += result_row_bytes * block
     room = most + count + 2 + BLOCK_ARGUMENTS
-    memory_at = malloc(8 * room + aligned(width * size * block) + scratch_bytes)
+    memory_at = malloc(8 * room + matrix_bytes + scratch_bytes)
     if memory_at == 0:
-        if state[MEASURE] != 0:
-            python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
-        add(state_at + 8 * USERS, -1)
         return False
     memory = words_at(memory_at, room)
     words, block_arguments = memory[:most], memory[most:][:BLOCK_ARGUMENTS]
     buffers = memory[most + BLOCK_ARGUMENTS :]
-    at = aligned(memory_at + 8 * room)
-    buffers[0] = at
-    at += aligned(width * size * block)
+    buffers[0] = aligned(memory_at + 8 * room)
+    at = buffers[0] + matrix_bytes
     for i in range(count):
         buffers[2 + i] = at
         at += aligned(sizes[i] * block)
-    is_packed = state[ROWS_OF] == PACKED_ROWS
-    vector = out
-    if levels > 0:
-        ends = words_at(plan_at + 8 * (HEAD + k + count), groups + 1)
-        if levels > 1:
-            block_arguments[0], block_arguments[1] = 0, groups
-            vector = _lists(vector, rows, block_arguments[:2])
-        vector = _lists(vector, rows, ends)
+    vector = _set_lists(plan_at, rows, out, block_arguments)
     result = at if has_result_buffer else duckdb_vector_get_data(vector)
+    is_packed = state[ROWS_OF] == PACKED_ROWS
     succeeded = True
     for first in range(0, rows, block):
         here = min(block, rows - first)
-        if is_packed:
-            z = doubles_at(buffers[0], here * width)
-            _gather_packed(columns[0], masks[0], to, first, here, width, z)
-        elif size == 4:
-            x = floats_at(buffers[0], here * width)
-            if picked.size > 0:
-                _pick(columns[:k], masks, to, picked[first : first + here], width, x)
-            else:
-                _gather(columns[:k], masks, to, first, here, width, x)
-        else:
-            y = doubles_at(buffers[0], here * width)
-            if picked.size > 0:
-                _pick(columns[:k], masks, to, picked[first : first + here], width, y)
-            else:
-                _gather(columns[:k], masks, to, first, here, width, y)
-        for t in range(texts):
-            if picked.size > 0:
-                some = picked[first : first + here]
-                _pick_texts(columns[k + t], masks[k + t], some, buffers[2 + t])
-            else:
-                _gather_texts(columns[k + t], masks[k + t], first, here, buffers[2 + t])
+        _gather_block(is_packed, plan_at, addresses, picked, first, here, buffers)
         buffers[1] = result if has_result_buffer else result + first * result_row_bytes
         if calls == 0 or follow(table, calls, here, buffers, words) != -1:
             block_arguments[0], block_arguments[1] = buffers[0], here
@@ -521,15 +456,58 @@ def score_rows(
                 succeeded = False
                 break
         if picked.size > 0:
-            _put(result, picked[first : first + here], plan[RESULT_BYTES], out)
-        elif levels == STRUCT:
-            sizes_of = words_at(plan_at + 8 * (HEAD + k + count), plan[WIDTH])
-            _scatter(result, first, here, sizes_of, out)
+            _write_picked(result, picked[first : first + here], plan[RESULT_BYTES], out)
+        elif plan[LEVELS] == STRUCT:
+            field_sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS] + count), plan[WIDTH])
+            _scatter(result, first, here, field_sizes, out)
     free(memory_at)
-    if state[MEASURE] != 0:
-        python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
-    add(state_at + 8 * USERS, -1)
     return succeeded
+
+
+@called
+def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
+    """Set the lists of a result vector, and return its vector of numbers; `ends` is scratch."""
+    plan = words_at(plan_at, HEAD)
+    if plan[LEVELS] > 1:
+        ends[0], ends[1] = 0, plan[GROUPS]
+        out = _lists(out, rows, ends[:2])
+    if plan[LEVELS] > 0:
+        group_ends_at = plan_at + 8 * (HEAD + plan[COLUMNS] + plan[PLACES])
+        out = _lists(out, rows, words_at(group_ends_at, plan[GROUPS] + 1))
+    return out
+
+
+@called
+def _gather_block(
+    is_packed: Any, plan_at: Any, addresses: Any, picked: Any, first: Any, rows: Any, buffers: Any
+) -> None:
+    """Gather the numbers and texts of a block of rows into its buffers."""
+    plan = words_at(plan_at, HEAD)
+    k, size = plan[COLUMNS], plan[MATRIX_WIDTH] * rows
+    to = words_at(plan_at + 8 * HEAD, k)
+    if is_packed:
+        packed = doubles_at(buffers[0], size)
+        _gather_packed(addresses, to, first, rows, plan[MATRIX_WIDTH], packed)
+    elif plan[NUMBER_BYTES] == 4:
+        _gather_numbers(addresses, to, picked, first, rows, floats_at(buffers[0], size))
+    else:
+        _gather_numbers(addresses, to, picked, first, rows, doubles_at(buffers[0], size))
+    masks = addresses[addresses.size // 2 :]
+    for t in range(plan[TEXTS]):
+        if picked.size > 0:
+            rows_of_block = picked[first : first + rows]
+            _pick_texts(addresses[k + t], masks[k + t], rows_of_block, buffers[2 + t])
+        else:
+            _gather_texts(addresses[k + t], masks[k + t], first, rows, buffers[2 + t])
+
+
+@called
+def _gather_numbers(addresses: Any, to: Any, picked: Any, first: Any, rows: Any, x: Any) -> None:
+    columns, masks = addresses, addresses[addresses.size // 2 :]
+    if picked.size > 0:
+        _pick(columns, masks, to, picked[first : first + rows], x.size // rows, x)
+    else:
+        _gather(columns, masks, to, first, rows, x.size // rows, x)
 
 
 def score(info: Any, chunk: Any, out: Any) -> Any:
@@ -559,14 +537,13 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     if memory_at == 0:
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
         return np.int64(0)
-    memory = words_at(memory_at, 2 * column_count)
-    columns, masks = memory[:column_count], memory[column_count:]
+    addresses = words_at(memory_at, 2 * column_count)
     for c in range(column_count):
         column = duckdb_data_chunk_get_vector(chunk, c)
         if is_packed:
             column = duckdb_array_vector_get_child(duckdb_data_chunk_get_vector(chunk, 1))
-        columns[c] = duckdb_vector_get_data(column)
-        masks[c] = duckdb_vector_get_validity(column)
-    score_rows(info, state_at, columns, masks, memory[:0], rows, out, lists, parts)
+        addresses[c] = duckdb_vector_get_data(column)
+        addresses[column_count + c] = duckdb_vector_get_validity(column)
+    score_rows(info, state_at, addresses, addresses[:0], rows, out, (lists, parts))
     free(memory_at)
     return np.int64(0)

@@ -68,7 +68,7 @@ def by_sql(one: OneTree, x: Any, packed: str, types: list[str]) -> tuple[Any, An
     def leaf(value: Any) -> str:
         return f"[{', '.join(number_literal(float(v)) for v in value)}]"
 
-    made = write_tree(one, columns, packed, leaf)
+    value, valid_rows = write_tree(one, columns, packed, leaf)
     gone = np.isnan(x) & (np.random.default_rng(0).random(x.shape) < 0.5)
     gone |= np.isnan(x) & [kind not in ("FLOAT", "DOUBLE") for kind in types]
     table = pa.table({f"c{k}": pa.array(x[:, k], mask=gone[:, k]) for k in range(WIDTH)})
@@ -76,7 +76,7 @@ def by_sql(one: OneTree, x: Any, packed: str, types: list[str]) -> tuple[Any, An
     con = duckdb.connect()
     con.register("given", table)
     con.execute(f"CREATE TABLE t AS SELECT {nulls} FROM given")
-    rows = con.execute(f"SELECT {made.value}, coalesce({made.valid_rows or 'true'}, false) FROM t")
+    rows = con.execute(f"SELECT {value}, coalesce({valid_rows or 'true'}, false) FROM t")
     values, fits = zip(*rows.fetchall(), strict=True)
     return np.array(values), np.array(fits)
 

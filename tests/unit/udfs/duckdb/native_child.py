@@ -21,10 +21,10 @@ import sqlml
 from sqlml.errors import MissingValueError
 from sqlml.planner.program.function_names import FunctionSpec, Part
 from sqlml.udfs.batch_function import BatchFunction, claim
-from sqlml.udfs.duckdb.native import functions
+from sqlml.udfs.duckdb.native import native_functions
 from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform
-from sqlml.udfs.duckdb.native.connection import open_native_connection
-from sqlml.udfs.duckdb.native.plan_words import find_obstacle
+from sqlml.udfs.duckdb.native.native_connection import open_native_connection
+from sqlml.udfs.duckdb.native.plan_bytecode import find_obstacle
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import make_engine_function
 
@@ -90,8 +90,8 @@ def main(folder: Path) -> None:
             assert find_obstacle(function) is None, name
             held[name] = function
             made = EngineFunction(name, function, types, result, by_column=True)
-            assert functions.register(native.pointer, made, find)
-            assert functions.register(native.pointer, made, find)  # once more
+            assert native_functions.register(native.pointer, made, find)
+            assert native_functions.register(native.pointer, made, find)  # once more
             columns = ", ".join(f"{n}::{types[0]}" for n in NAMES)
             matrix = x.astype(function.dtype)
             want = function.score_matrix(matrix, {}).to_pylist()
@@ -113,7 +113,7 @@ def main(folder: Path) -> None:
         thread.start()
     while any(thread.is_alive() for thread in threads):  # plans go while they are followed
         for name in held:
-            functions.forget((name,))
+            native_functions.forget((name,))
     for thread in threads:
         thread.join()
     assert not wrong

@@ -10,7 +10,8 @@ from sqlml.backends.native.kernel_calls import KernelCalls
 from sqlml.ir.builder import Builder
 from sqlml.types import Array
 from sqlml.udfs.batch_function import Lookup
-from sqlml.udfs.duckdb.native.plan_words import INLINE, NULL, code_calls, texts_of
+from sqlml.udfs.duckdb.native.memory_layout import INLINE_BYTES, NULL_LENGTH
+from sqlml.udfs.duckdb.native.plan_bytecode import code_calls, texts_of
 from tests.unit.backends.native.test_kernel_calls import followed
 
 
@@ -19,9 +20,9 @@ def as_duckdb(texts: list[str | None]) -> tuple[Array, list[Array]]:
     made, kept = np.zeros((len(texts), 16), np.uint8), []
     for row, text in zip(made, texts, strict=True):
         data = np.frombuffer(b"" if text is None else text.encode(), np.uint8)
-        size = NULL if text is None else data.size
+        size = NULL_LENGTH if text is None else data.size
         row[:4] = np.array([size], np.uint32).view(np.uint8)
-        if data.size <= INLINE:
+        if data.size <= INLINE_BYTES:
             row[4 : 4 + data.size] = data
         else:
             kept.append(data)

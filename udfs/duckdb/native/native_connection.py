@@ -19,8 +19,8 @@ import duckdb
 
 from sqlml.dialects.duckdb import builtin
 from sqlml.udfs.duckdb.native import c_api
-from sqlml.udfs.duckdb.native.functions import mark
 from sqlml.udfs.duckdb.native.install import BUILT, NAME, Installed, Unavailable, ensure_installed
+from sqlml.udfs.duckdb.native.native_functions import mark
 
 MARK = "sqlml_native_"
 """Prefix of the marker function whose name says which connection a database has."""
@@ -48,11 +48,7 @@ class NativeConnection:
 
     @property
     def pointer(self) -> int:
-        """Return the duckdb_connection for functions of the C API.
-
-        Raises:
-            Unavailable: this process was forked from the one that opened the connection.
-        """
+        """Return the duckdb_connection of the C API; raise Unavailable in a forked process."""
         if os.getpid() != self._process or self._pointer.value is None:
             raise Unavailable("the database was opened by another process")
         return self._pointer.value
@@ -64,7 +60,7 @@ class NativeConnection:
         Then the connection is closed when the lock is free.
         """
         _ended.append(self)
-        _end()
+        _end_uses()
 
     def _end(self) -> None:
         self.users -= 1
@@ -73,7 +69,7 @@ class NativeConnection:
             c_api.library().duckdb_disconnect(ctypes.byref(self._pointer))
 
 
-def _end() -> None:
+def _end_uses() -> None:
     while _ended and _LOCK.acquire(blocking=False):
         try:
             while _ended:
@@ -85,14 +81,7 @@ def _end() -> None:
 def open_native_connection(
     connection: duckdb.DuckDBPyConnection, built: Path = BUILT
 ) -> NativeConnection:
-    """Return the connection of the C API to the database of `connection`; close it after use.
-
-    Args:
-        built: folder of the signed extension (`installed`).
-
-    Raises:
-        Unavailable: native functions are not available here.
-    """
+    """Return the C API's connection to a database, or raise Unavailable; close it after use."""
     try:
         c_api.library()
     except (ImportError, OSError, AttributeError) as error:
@@ -104,12 +93,14 @@ def open_native_connection(
             native.users += 1
             return native
     finally:
-        _end()
+        _end_uses()
 
 
 def _load(connection: duckdb.DuckDBPyConnection, shim: Installed) -> NativeConnection:
     """Return the connection that the shim opens now or has opened before."""
-    opened = _shim_variable(shim.path, "sqlml_connection")
+    library = ctypes.CDLL(str(shim.path))  # It is loaded once per process for all databases.
+    ctypes.c_void_p.in_dll(library, "sqlml_connect").value = c_api.address("duckdb_connect")
+    opened = ctypes.c_void_p.in_dll(library, "sqlml_connection")
     opened.value = None
     try:
         connection.execute(f"LOAD {NAME} FROM {shim.repository}")
@@ -124,15 +115,7 @@ def _load(connection: duckdb.DuckDBPyConnection, shim: Installed) -> NativeConne
     return native
 
 
-def _shim_variable(path: Path, name: str) -> ctypes.c_void_p:
-    """Return a global of the shim, which is loaded once per process for all databases."""
-    shim = ctypes.CDLL(str(path))
-    ctypes.c_void_p.in_dll(shim, "sqlml_connect").value = c_api.address("duckdb_connect")
-    return ctypes.c_void_p.in_dll(shim, name)
-
-
 def _find_marked(connection: duckdb.DuckDBPyConnection) -> NativeConnection:
-    """Return the existing connection of a database."""
     for native in reversed(_OPEN.values()):
         with suppress(duckdb.Error):
             connection.execute(f"EXPLAIN SELECT {builtin(f'{MARK}{native.number}')}()").fetchall()

@@ -1,7 +1,7 @@
 """Functions that DuckDB calls without Python.
 
 DuckDB keeps the address of the row path and a small state forever; the state is never freed. It
-points to a plan (`plan_words.py`), which is built when the first rows arrive and may be dropped
+points to a plan (`plan_bytecode.py`), which is built when the first rows arrive and may be dropped
 again. Threads that read a plan are counted, and a plan in use is not freed.
 
 `register` serves functions of columns. `register_named` serves functions of packed rows that call
@@ -24,97 +24,73 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.backends.no_wait import NotReady, no_wait
+from sqlml.bounded_cache import cache_text_by_program
 from sqlml.errors import ArtifactError, ScoringError
+from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.limits import RECENT_BYTES
 from sqlml.passes.split import text_input_name
-from sqlml.planner.program.function_names import parse_name
-from sqlml.planner.program.named_function import COMPILING
+from sqlml.planner.program.choose import COMPILING
+from sqlml.planner.program.function_names import FunctionSpec, parse_name
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, ParkedFailure, park
 from sqlml.udfs.duckdb.native import c_api
+from sqlml.udfs.duckdb.native import memory_layout as layout
 from sqlml.udfs.duckdb.native.c_api import with_type
-from sqlml.udfs.duckdb.native.memory_layout import (
-    ALL_BATCHES,
-    ASK,
-    BATCHES,
-    COLUMNS_ALONE,
-    DIED,
-    MAKE,
-    MEASURE,
-    NAMED,
-    NO_MEMORY,
-    NULL_ROW,
-    NUMBER,
-    PACKED_ROWS,
-    ROWS_OF,
-    STATE,
-    USERS,
-)
-from sqlml.udfs.engine_function import EngineFunction, Metered
+from sqlml.udfs.engine_function import EngineFunction
+from sqlml.udfs.make_function import make_engine_function
 
 if TYPE_CHECKING:
-    from sqlml.udfs.duckdb.native.plan_words import Plan
-
+    from sqlml.backends.native.jit.argument_kinds import Signature
+    from sqlml.udfs.duckdb.native.plan_bytecode import Plan
+    from sqlml.udfs.metering import Twin
 
 _NULL_ROW = ctypes.create_string_buffer(
     b"a row of packed numbers is NULL; pass NULL per column instead"
 )
 NO_MEMORY_TEXT = ctypes.create_string_buffer(b"out of memory while scoring a batch of rows")
-
 Find = Callable[[str], BatchFunction]
-"""Finds the scoring function of a name; its exceptions become DuckDB's error text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """A plan, its function, and the number of batches before it.
-
-    With `soon`, Python scores until kernels are compiled, and then a better plan replaces this one.
-    """
+    """A plan, its function, and the number of batches before it."""
 
     table: Any
     function: BatchFunction
     since: int
-    soon: bool
+    is_temporary: bool  # Python scores until the kernels of a better plan are compiled.
 
 
 class State:
-    """The part of a function that DuckDB holds: an array of `memory_layout.STATE` integers.
-
-    Args:
-        rows_of: how rows arrive (`memory_layout`).
-        wanted: the packed function that calls this one by name, whose types it must have.
-    """
+    """The integers of a function that DuckDB holds; a packed `caller` must have the same types."""
 
     def __init__(
         self,
         name: str,
         find: Find,
-        measured: Metered | None = None,
-        rows_of: int = COLUMNS_ALONE,
-        wanted: EngineFunction | None = None,
+        metered: Twin | None = None,
+        rows_of: int = layout.COLUMNS_ALONE,
+        caller: EngineFunction | None = None,
     ) -> None:
-        number = len(_states)
+        self.memory = np.zeros(layout.STATE, np.int64)
+        self.memory[layout.NUMBER] = len(_states)
         _states.append(self)
         self.name = name
         self.find = find
-        self.measured = measured
-        self.wanted = wanted
-        self.memory = np.zeros(STATE, np.int64)
-        self.memory[NUMBER] = number
-        self.memory[MAKE], self.memory[ASK] = id(_make_plan), id(_score_in_python)
-        self.memory[DIED] = id(report_interrupt)
-        self.memory[MEASURE] = 0 if measured is None else id(_measure)
-        self.memory[NO_MEMORY] = ctypes.addressof(NO_MEMORY_TEXT)
-        self.memory[ALL_BATCHES] = _batches.ctypes.data
-        self.memory[ROWS_OF] = rows_of
-        self.memory[NULL_ROW] = ctypes.addressof(_NULL_ROW)
+        self.metered = metered
+        self.caller = caller
+        self.memory[layout.MAKE], self.memory[layout.ASK] = id(_make_plan), id(_score_in_python)
+        self.memory[layout.DIED] = id(report_interrupt)
+        self.memory[layout.MEASURE] = 0 if metered is None else id(_measure)
+        self.memory[layout.NO_MEMORY] = ctypes.addressof(NO_MEMORY_TEXT)
+        self.memory[layout.ALL_BATCHES] = _batches.ctypes.data
+        self.memory[layout.ROWS_OF] = rows_of
+        self.memory[layout.NULL_ROW] = ctypes.addressof(_NULL_ROW)
         self.plan: _Plan | None = None
 
     @property
     def address(self) -> int:
-        """Return the address of the state."""
         address: int = self.memory.ctypes.data
         return address
 
@@ -122,8 +98,7 @@ class State:
 _batches = np.zeros(1, np.int64)
 _states: list[State] = []
 _by_name: dict[str, State] = {}
-_dropped: list[tuple[State, _Plan]] = []
-"""Dropped plans that a thread may still follow."""
+_dropped: list[tuple[State, _Plan]] = []  # Plans that a thread may still follow.
 LOCK = threading.RLock()
 
 # A forked child must not wait for a thread that it does not have.
@@ -136,44 +111,31 @@ if hasattr(os, "register_at_fork"):
 def register(connection: int, function: EngineFunction, find: Find) -> bool:
     """Register a function of FLOAT or DOUBLE columns on a connection of the C API.
 
-    Args:
-        connection: address of the connection.
-        function: returns INTEGER, DOUBLE, or lists of these.
-        find: finds the scoring function by name when the first rows arrive, unless `function` has a
-            meter.
-
-    Returns:
-        Whether DuckDB accepted it; False where numba cannot compile the row path.
+    It returns INTEGER, DOUBLE, or lists of these. `find` finds the scoring function by name when
+    the first rows arrive, unless the function has a meter. Returns False if DuckDB rejects it, or
+    numba cannot compile the row path.
     """
-    measured, code = function.metered, compile_row_path()
+    metered, code = function.metered, compile_row_path()
     if code is None:
         return False
-    finds = find if measured is None else lambda _: measured.batch_function()
-    return create(connection, function, state_of(function.name, finds, measured).address, code)
+    finds = find if metered is None else lambda _: metered.batch_function()
+    return create(connection, function, state_of(function.name, finds, metered).address, code)
 
 
-def state_of(name: str, find: Find, measured: Metered | None = None) -> State:
-    """Return the state of a function of columns by its name."""
+def state_of(name: str, find: Find, metered: Twin | None = None) -> State:
     with LOCK:
-        state = _by_name.get(name)
-        if state is None:
-            state = _by_name[name] = State(name, find, measured)
-        return state
+        if name not in _by_name:
+            _by_name[name] = State(name, find, metered)
+        return _by_name[name]
 
 
 def create(
-    connection: int,
-    function: EngineFunction,
-    extra_info: int,
-    code: int,
-    bind: ctypes.c_void_p | None = None,
+    connection: int, function: EngineFunction, extra_info: int, code: int, bind: int | None = None
 ) -> bool:
     """Create a function on a connection of the C API, and return whether DuckDB accepted it.
 
-    Args:
-        extra_info: address that the machine code gets.
-        code: address of the machine code.
-        bind: called when DuckDB binds a call.
+    `extra_info` is the address that the machine code at `code` gets; DuckDB calls `bind` when it
+    binds a call.
     """
     api = c_api.library()
     handle = ctypes.c_void_p(api.duckdb_create_scalar_function())
@@ -197,25 +159,16 @@ def create(
 
 def mark(connection: int, name: str) -> None:
     """Register a function that marks a database by its name and fails when called."""
-    api = c_api.library()
-    handle = ctypes.c_void_p(api.duckdb_create_scalar_function())
-    api.duckdb_scalar_function_set_name(handle, name.encode())
-    with_type("INTEGER", partial(api.duckdb_scalar_function_set_return_type, handle))
-    api.duckdb_scalar_function_set_function(handle, _refusing_callback()[0])
-    api.duckdb_register_scalar_function(connection, handle)
-    api.duckdb_destroy_scalar_function(ctypes.byref(handle))
+    marker = EngineFunction(name, None, (), "INTEGER")
+    create(connection, marker, 0, _callback(_refuse_call, 3)[0])
 
 
 def count_batches() -> int:
-    """Return the number of batches that native functions got in this process."""
     return int(_batches[0])
 
 
 def forget(names: tuple[str, ...]) -> None:
-    """Drop the plans of functions whose names begin with one of `names`.
-
-    The next rows of such a function build a new plan.
-    """
+    """Drop the plans of functions by the beginnings of their names, until their next rows."""
     with LOCK:
         for state in _states:
             if state.plan is not None and state.name.startswith(names):
@@ -235,11 +188,11 @@ def _make_room() -> None:
     if sum(plan.function.nbytes for _, plan in planned) <= RECENT_BYTES:
         return
     for state, plan in planned:
-        if state.memory[BATCHES] == plan.since:
+        batches = int(state.memory[layout.BATCHES])
+        if batches == plan.since:
             _drop_plan(state)
         else:
-            now = int(state.memory[BATCHES])
-            state.plan = replace(plan, since=now)
+            state.plan = replace(plan, since=batches)
 
 
 def _exchange_plan(state: State, address: int) -> int:
@@ -251,10 +204,10 @@ def _exchange_plan(state: State, address: int) -> int:
 
 
 def _sweep() -> None:
-    _dropped[:] = [entry for entry in _dropped if entry[0].memory[USERS] > 0]
+    _dropped[:] = [entry for entry in _dropped if entry[0].memory[layout.USERS] > 0]
 
 
-def types_of(function: BatchFunction) -> tuple[str, ...]:
+def _packed_types(function: BatchFunction) -> tuple[str, ...]:
     """Return the types of a function of packed rows: the arguments', then the result's."""
     number = "FLOAT" if function.dtype == "float32" else "DOUBLE"
     texts = ("BLOB[]",) * bool(function.texts)
@@ -273,11 +226,7 @@ def is_compiled() -> bool:
 
 
 def not_ready(wait: bool) -> str | None:
-    """Return why the row path is not ready while it is being compiled; None if it is ready.
-
-    Args:
-        wait: wait until it is ready.
-    """
+    """Return why the row path is not ready while it is being compiled; None if it is ready."""
     try:
         with nullcontext() if wait else no_wait():
             compile_row_path()
@@ -286,40 +235,65 @@ def not_ready(wait: bool) -> str | None:
     return None
 
 
+def needs_python(spec: FunctionSpec, program: Program) -> str | None:
+    """Return why Python scores the batches of a function of columns; None if machine code does."""
+    try:
+        with no_wait():
+            return _needs_python(program, spec)
+    except NotReady:
+        return COMPILING
+
+
+@cache_text_by_program
+def _needs_python(program: Program, spec: FunctionSpec) -> str | None:
+    from sqlml.udfs.duckdb.native import plan_bytecode  # Imported late, since it imports LLVM.
+
+    if spec.backend != "native":
+        return f"backend {spec.backend} runs in Python"
+    function = make_engine_function(spec, program).function
+    assert isinstance(function, BatchFunction)
+    return plan_bytecode.find_obstacle(function)
+
+
 @cache
 def compile_row_path() -> int | None:
-    """Return the address of the row path; None where numba itself would have to run it.
-
-    Raises:
-        NotReady: it is being compiled, and the caller need not wait.
-    """
+    """Return the address of the row path; None where numba itself would have to run it."""
     import llvmlite.binding as llvm
 
-    from sqlml.backends.native.jit.specialise import COUNT, entry_of, specialise
+    from sqlml.backends.native.jit.specialise import COUNT, specialise
     from sqlml.udfs.duckdb.native import row_path
 
     for name in row_path.CALLED:
         llvm.add_symbol(name, c_api.address(name))
-    entry = entry_of(specialise(row_path.score, row_path.SIGNATURE))
-    compile_copy()  # Compiled as well, so that a later process finds everything on disk.
+    address = compile_kernel(row_path.score, row_path.SIGNATURE)
+    _compile_copy()  # Compiled as well, so that a later process finds everything on disk.
     specialise(row_path.put_plan, (COUNT, COUNT))
-    return None if entry is None else entry.numbers
+    return address
 
 
 @cache
-def compile_copy() -> int | None:
-    """Return the address of `row_path.same`; None where numba itself would have to run it."""
-    from sqlml.backends.native.jit.specialise import COUNT, entry_of, specialise
+def _compile_copy() -> int | None:
+    from sqlml.backends.native.jit.specialise import COUNT
     from sqlml.udfs.duckdb.native import row_path
 
-    entry = entry_of(specialise(row_path.same, (COUNT,)))
+    return compile_kernel(row_path.same, (COUNT,))
+
+
+def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | None:
+    """Return the address of a kernel's machine code; None where numba itself would have to run it.
+
+    Raises NotReady if it is being compiled, and the caller need not wait.
+    """
+    from sqlml.backends.native.jit.specialise import entry_of, specialise
+
+    entry = entry_of(specialise(kernel, signature))
     return None if entry is None else entry.numbers
 
 
 @cache
-def _refusing_callback() -> tuple[int, Any]:
-    """Return the address of `_refuse_call`, and the object that keeps it alive."""
-    callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(_refuse_call)
+def _callback(function: Callable[..., None], count: int) -> tuple[int, Any]:
+    """Return the address of a function of `count` integers, and the object that keeps it alive."""
+    callback = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * count)(function)
     return ctypes.cast(callback, ctypes.c_void_p).value or 0, callback
 
 
@@ -337,10 +311,10 @@ def report_interrupt(info: int, kind: type[BaseException]) -> int:
 
 def _measure(number: int, info: int, rows: int, _: int) -> int:
     """Record the start (rows < 0) or the end of a batch on this thread."""
-    measured = _states[number].measured
+    metered = _states[number].metered
     try:
-        if measured is not None:
-            measured.enter() if rows < 0 else measured.leave(rows)
+        if metered is not None:
+            metered.enter() if rows < 0 else metered.leave(rows)
         return 1
     except BaseException as error:
         report_error(info, error)
@@ -348,25 +322,24 @@ def _measure(number: int, info: int, rows: int, _: int) -> int:
 
 
 def _make_plan(number: int, info: int, rows: int, _: int) -> int:
-    """Build a plan of a function with the calls for a batch of `rows` rows.
-
-    Returns 0 after an error, which DuckDB gets.
-    """
+    """Build a function's plan for a batch of `rows` rows. Returns 0 after an error for DuckDB."""
     state = _states[number]
     try:
         before = state.plan
         function = state.find(state.name) if before is None else before.function
-        if state.wanted is not None and types_of(function) != state.wanted.types[1:]:
+        if state.caller is not None and _packed_types(function) != state.caller.types[1:]:
             raise park(ArtifactError(f"the types of {state.name} do not match its call"))
-        words, soon = _plan_or_python(function, rows, None if before is None else before.table)
+        previous = None if before is None else before.table
+        table, is_temporary = _plan_or_python(function, rows, previous)
         with LOCK:
             if state.plan is before:
                 if before is None:
                     _make_room()
                 else:
                     _dropped.append((state, before))
-                state.plan = _Plan(words, function, int(state.memory[BATCHES]) - 1, soon)
-                _exchange_plan(state, words.address)
+                since = int(state.memory[layout.BATCHES]) - 1
+                state.plan = _Plan(table, function, since, is_temporary)
+                _exchange_plan(state, table.address)
             _sweep()
         return 1
     except BaseException as error:
@@ -375,8 +348,7 @@ def _make_plan(number: int, info: int, rows: int, _: int) -> int:
 
 
 def _plan_or_python(function: BatchFunction, rows: int, before: Plan | None) -> tuple[Plan, bool]:
-    """Return the plan of a function, and whether a better one follows soon."""
-    from sqlml.udfs.duckdb.native.plan_words import build_plan, plan_for_python
+    from sqlml.udfs.duckdb.native.plan_bytecode import build_plan, plan_for_python
 
     try:
         with no_wait():
@@ -386,7 +358,7 @@ def _plan_or_python(function: BatchFunction, rows: int, before: Plan | None) -> 
 
 
 def _score_in_python(number: int, info: int, block_at: int, plan_at: int) -> int:
-    """Score a block of rows in Python. Returns 0 after an error, which DuckDB gets.
+    """Score a block of rows in Python. Returns 0 after an error for DuckDB.
 
     `block_at` is the address of four integers: the addresses of the rows, their count, the address
     of the results, and that of the addresses of the text columns.
@@ -402,7 +374,7 @@ def _score_in_python(number: int, info: int, block_at: int, plan_at: int) -> int
         dtype = numbers.type.to_pandas_dtype()
         values = np.frombuffer(numbers.buffers()[1], dtype, len(numbers), 0)
         ctypes.memmove(result, values.ctypes.data, values.nbytes)
-        if plan.soon:
+        if plan.is_temporary:
             with LOCK:
                 if state.plan is plan:
                     _drop_plan(state)  # The next batch builds a better one.
@@ -415,24 +387,21 @@ def _score_in_python(number: int, info: int, block_at: int, plan_at: int) -> int
 def _read_block(
     function: BatchFunction, width: int, at: int, rows: int, texts: int
 ) -> tuple[Array, dict[str, TextColumn]]:
-    """Return the packed numbers (n, given) and the texts of a block of rows (n, width)."""
+    """Return the packed numbers (n, packed) and the texts of a block of rows (n, width)."""
+    from sqlml.udfs.duckdb.native.plan_bytecode import texts_of
+
     number = ctypes.c_float if function.dtype == "float32" else ctypes.c_double
     matrix = np.ctypeslib.as_array((number * (rows * width)).from_address(at)).reshape(rows, width)
     if function.lookup is not None and width != function.packed:
         matrix = matrix[:, function.lookup.packed or (0,)]
     addresses = (ctypes.c_int64 * function.texts).from_address(texts)
-    return matrix, {text_input_name(k): _read_texts(at, rows) for k, at in enumerate(addresses)}
-
-
-def _read_texts(at: int, rows: int) -> TextColumn:
-    """Read a column of DuckDB's texts at an address."""
-    from sqlml.udfs.duckdb.native.plan_words import texts_of
-
-    return texts_of(np.ctypeslib.as_array((ctypes.c_uint64 * (2 * rows)).from_address(at)))
+    strings = (
+        np.ctypeslib.as_array((ctypes.c_uint64 * (2 * rows)).from_address(at)) for at in addresses
+    )
+    return matrix, {text_input_name(k): texts_of(column) for k, column in enumerate(strings)}
 
 
 def report_error(info: int, error: BaseException) -> None:
-    """Make DuckDB fail with the token of a parked error."""
     c_api.library().duckdb_scalar_function_set_error(info, park_text(error))
 
 
@@ -453,67 +422,42 @@ _by_address: dict[int, State] = {}
 
 
 def register_named(connection: int, function: EngineFunction, find: Find) -> bool:
-    """Register a function of a name and an array of numbers on a connection of the C API.
-
-    Args:
-        connection: address of the connection.
-        function: its arguments are VARCHAR and DOUBLE[n].
-        find: finds the scoring function by name.
-
-    Returns:
-        Whether DuckDB accepted it; False where the row path is not compiled yet.
-    """
+    """Register a function of VARCHAR and DOUBLE[n], if the row path is compiled already."""
     code = compile_row_path() if is_compiled() else None
-    if code is None or compile_copy() is None:
+    if code is None or _compile_copy() is None:
         return False
     with LOCK:
         state = _named.get(function.name)
         if state is None:
-            state = _named[function.name] = State(
-                function.name, find, rows_of=NAMED, wanted=function
-            )
-            _by_address[state.address] = state
-    return create(connection, function, state.address, code, _bind_callback()[0])
+            state = State(function.name, find, rows_of=layout.NAMED, caller=function)
+            _named[function.name] = _by_address[state.address] = state
+    return create(connection, function, state.address, code, _callback(_bind, 1)[0])
 
 
-def _state_of(caller: State, name: str) -> State:
+def _bound_state(caller: State, name: str) -> State:
     """Return the state of a named function that one of the packed functions calls."""
     spec = parse_name(name)
     if spec is None or spec.name != name:
         raise ArtifactError(f"{name!r} is not the name of a model's function")
+    key = caller.name, name
     with LOCK:
-        state = _bound.get((caller.name, name))
-        if state is None:
-            state = _bound[caller.name, name] = State(
-                name, caller.find, rows_of=PACKED_ROWS, wanted=caller.wanted
-            )
-        return state
-
-
-@cache
-def _bind_callback() -> tuple[ctypes.c_void_p, Any]:
-    """Return the address of `_bind`, and the object that keeps it alive."""
-    callback = ctypes.CFUNCTYPE(None, ctypes.c_int64)(_bind)
-    return ctypes.cast(callback, ctypes.c_void_p), callback
+        if key not in _bound:
+            _bound[key] = State(name, caller.find, rows_of=layout.PACKED_ROWS, caller=caller.caller)
+        return _bound[key]
 
 
 def _bind(info: int) -> None:
     api = c_api.library()
     try:
         caller = _by_address[api.duckdb_scalar_function_bind_get_extra_info(info)]
-        state = _state_of(caller, _constant_text(info, 0))
+        state = _bound_state(caller, _constant_text(info, 0))
         api.duckdb_scalar_function_set_bind_data(info, state.address, None)
-        api.duckdb_scalar_function_set_bind_data_copy(info, compile_copy())
+        api.duckdb_scalar_function_set_bind_data_copy(info, _compile_copy())
     except BaseException as error:
         api.duckdb_scalar_function_bind_set_error(info, park_text(error))
 
 
 def _constant_text(info: int, index: int) -> str:
-    """Return the constant text of a call's argument.
-
-    Raises:
-        ArtifactError: the argument is NULL or not constant.
-    """
     api = c_api.library()
     context, text = ctypes.c_void_p(), None
     argument = ctypes.c_void_p(api.duckdb_scalar_function_bind_get_argument(info, index))

@@ -19,42 +19,21 @@ from sqlml.backends.native.jit.process_memory import (
     bytes_at,
     free,
     malloc,
-    process_function_1,
     whole_at,
     words_at,
 )
 from sqlml.backends.native.jit.specialise import COUNT, Signature, called, helper
 from sqlml.backends.native.text.token_kernels import hash_bytes
-from sqlml.udfs.duckdb.native import row_path
-from sqlml.udfs.duckdb.native.memory_layout import (
-    DIES,
-    HASH,
-    KIND,
-    LAST_SLOT,
-    MODEL,
-    MODEL_WORDS,
-    MODELS,
-    MODELS_AT,
-    MOST_TAKEN,
-    NAME_AT,
-    NAME_BYTES,
-    OUT_OF_MEMORY,
-    REFUSE,
-    ROUTER,
-    SLOT,
-    SLOTS_AT,
-    STATE_AT,
-    TAKEN,
-    TAKEN_AT,
-)
-from sqlml.udfs.duckdb.native.plan_words import INLINE
+from sqlml.udfs.duckdb.native.memory_layout import INLINE_BYTES
 from sqlml.udfs.duckdb.native.row_path import (
     duckdb_data_chunk_get_size,
     duckdb_data_chunk_get_vector,
     duckdb_scalar_function_get_extra_info,
     duckdb_scalar_function_set_error,
+    duckdb_vector_ensure_validity_writable,
     duckdb_vector_get_data,
     duckdb_vector_get_validity,
+    is_valid,
     python,
     score_rows,
 )
@@ -62,18 +41,30 @@ from sqlml.udfs.duckdb.native.row_path import (
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """Argument types of `route`: the addresses of the call, the chunk, and the result."""
 
+ROUTER = 8
+(SLOTS_AT, LAST_SLOT, MODELS_AT, MODELS, MOST_COLUMNS, REFUSE, DIES, OUT_OF_MEMORY) = range(ROUTER)
+"""The state of a function whose rows name their models, which is never freed.
+
+In order: the address of the slots of its names, the number of the last slot, the address and count
+of its models, the most columns that a model uses, and the addresses of `named_models._refuse`, of
+`native_functions.report_interrupt`, and of an error text.
+"""
+
+SLOT = 4
+(HASH, NAME_AT, NAME_BYTES, MODEL) = range(SLOT)
+"""A slot of a name: its hash, its address or 0, its bytes, and the number of its model, or -1 if
+its rows are NULL."""
+
+MODEL_WORDS = 4
+(STATE_AT, KIND, COLUMNS_AT, COLUMN_COUNT) = range(MODEL_WORDS)
+"""A model: the address of its function's state, or 0 if each of its rows has the result KIND; and
+the address and count of the columns of a chunk that it uses."""
+
 NO_MODEL, UNKNOWN = -1, -2
 """Special model numbers: the row is NULL, or Python decides."""
 
 _U = np.uint64
 _LENGTH = _U((1 << 32) - 1)
-
-duckdb_vector_ensure_validity_writable = process_function_1(
-    "duckdb_vector_ensure_validity_writable"
-)
-
-CALLED = (*row_path.CALLED, "duckdb_vector_ensure_validity_writable")
-"""Functions of the C API that `route` calls."""
 
 
 @called
@@ -107,17 +98,14 @@ def put_name(name: Any, model: Any, slots: Any, last: Any) -> None:
 def _model_of(text_at: Any, first: Any, second: Any, slots: Any, last: Any) -> Any:
     """Return the model of a DuckDB text, two 64-bit integers at an address."""
     length = np.int64(first & _LENGTH)
-    name = bytes_at(text_at + 4 if length <= INLINE else np.int64(second), length)
+    name = bytes_at(text_at + 4 if length <= INLINE_BYTES else np.int64(second), length)
     at = find_slot(name, slots, last)
     return slots[at + MODEL] if slots[at + NAME_AT] != 0 else np.int64(UNKNOWN)
 
 
 @helper
 def _is_null(mask: Any, row: Any) -> Any:
-    if mask == 0:
-        return False
-    bits = bits_at(mask, (row + 64) // 64)
-    return (bits[_U(row) >> _U(6)] >> (_U(row) & _U(63))) & _U(1) == _U(0)
+    return mask != 0 and not is_valid(bits_at(mask, (row + 64) // 64), _U(row))
 
 
 @called
@@ -128,7 +116,7 @@ def _set_null(vector: Any, row: Any) -> None:
 
 
 @called
-def _chained(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any) -> Any:
+def _chain_rows(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any) -> Any:
     """Chain the rows of each model; return the number of models, or -1 after an error.
 
     chains int64 (models + 2 rows,): the first row of each model, or -1; the next row of the same
@@ -152,7 +140,7 @@ def _chained(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any
             model = _model_of(text_at, last_first, last_second, slots, last)
             if model == UNKNOWN:
                 length = np.int64(last_first & _LENGTH)
-                name_at = text_at + 4 if length <= INLINE else np.int64(last_second)
+                name_at = text_at + 4 if length <= INLINE_BYTES else np.int64(last_second)
                 number = np.int64(state.ctypes.data)
                 if python(state[REFUSE], state[DIES], number, info, name_at, length) == 0:
                     return -1
@@ -167,32 +155,22 @@ def _chained(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any
     return count
 
 
-@called
-def _taken(taken: Any, chunk: Any, columns: Any, masks: Any) -> None:
-    """Write the addresses of the columns that a model uses, and of their validity masks."""
-    for c in range(taken.size):
-        column = duckdb_data_chunk_get_vector(chunk, taken[c])
-        columns[c] = duckdb_vector_get_data(column)
-        masks[c] = duckdb_vector_get_validity(column)
-
-
 def route(info: Any, chunk: Any, out: Any) -> Any:
     """Write the results of a chunk of rows to the vector `out` (see the module)."""
     state = words_at(duckdb_scalar_function_get_extra_info(info), ROUTER)
     rows, models = duckdb_data_chunk_get_size(chunk), state[MODELS]
-    room = models + 3 * rows + 2 * state[MOST_TAKEN]
+    room = models + 3 * rows + 2 * state[MOST_COLUMNS]
     memory_at = malloc(8 * room)
     if memory_at == 0:
         duckdb_scalar_function_set_error(info, state[OUT_OF_MEMORY])
         return np.int64(0)
     memory = words_at(memory_at, room)
     chains, rest = memory[: models + 2 * rows], memory[models + 2 * rows :]
-    picked, columns = rest[:rows], rest[rows:][: state[MOST_TAKEN]]
-    masks = rest[rows + state[MOST_TAKEN] :]
+    picked, addresses = rest[:rows], rest[rows:]
     chains[:models] = -1
     occurring = chains[models + rows :]
     values = duckdb_vector_get_data(out)
-    count = _chained(info, state, duckdb_data_chunk_get_vector(chunk, 0), rows, out, chains)
+    count = _chain_rows(info, state, duckdb_data_chunk_get_vector(chunk, 0), rows, out, chains)
     for k in range(count - 1, -1, -1):
         model = words_at(state[MODELS_AT] + 8 * MODEL_WORDS * occurring[k], MODEL_WORDS)
         row, count_of_model = chains[occurring[k]], 0
@@ -205,18 +183,19 @@ def route(info: Any, chunk: Any, out: Any) -> Any:
             for i in range(count_of_model):
                 integers[picked[i]] = np.int32(model[KIND])
             continue
-        taken = words_at(model[TAKEN_AT], model[TAKEN])
-        _taken(taken, chunk, columns, masks)
+        columns = words_at(model[COLUMNS_AT], model[COLUMN_COUNT])
+        for c in range(columns.size):
+            column = duckdb_data_chunk_get_vector(chunk, columns[c])
+            addresses[c] = duckdb_vector_get_data(column)
+            addresses[columns.size + c] = duckdb_vector_get_validity(column)
         if not score_rows(
             info,
             model[STATE_AT],
-            columns[: taken.size],
-            masks[: taken.size],
+            addresses[: 2 * columns.size],
             picked[:count_of_model],
             count_of_model,
             values,
-            np.int64(0),
-            np.int64(0),
+            (np.int64(0), np.int64(0)),
         ):
             break
     free(memory_at)

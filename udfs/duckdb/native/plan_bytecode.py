@@ -3,7 +3,7 @@
 Categories are looked up in DuckDB's own texts. Such a text has 16 bytes (`duckdb_string_t`): its
 length as uint32, then all of its bytes padded with zeros if they are up to 12, or else 4 of them
 and the address of the whole text. So a short text is two 64-bit integers, which are compared as
-such; a long one is hashed byte by byte. NULL has the length `NULL`.
+such; a long one is hashed byte by byte. NULL has the length `NULL_LENGTH`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import CODEC, TextColumn, pack_words
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, Lookup
-from sqlml.udfs.duckdb.native.memory_layout import HEAD, NOT_MADE, STRUCT, TEXT_BYTES
-
-INLINE = 12
-"""Maximum number of bytes of a short text."""
-
-NULL = (1 << 32) - 1
-"""The length that marks a missing text."""
+from sqlml.udfs.duckdb.native.memory_layout import (
+    HEAD,
+    INLINE_BYTES,
+    NOT_MADE,
+    NULL_LENGTH,
+    STRUCT,
+    TEXT_BYTES,
+)
 
 _U = np.uint64
-_LENGTH, _NULL, _INLINE = _U((1 << 32) - 1), _U(NULL), _U(INLINE)
+_LENGTH, _NULL, _INLINE = _U((1 << 32) - 1), _U(NULL_LENGTH), _U(INLINE_BYTES)
 _EMPTY = _U((1 << 64) - 1)
 """The first integer of a slot without a text: no text is both that long and short."""
 
@@ -44,35 +45,27 @@ _MIX, _MIX_2 = _U(0x9E3779B97F4A7C15), _U(0xC2B2AE3D27D4EB4F)
 
 
 def code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
-    """Yield the calls that write the codes of a block's texts to its matrix (n, width).
-
-    Text k of a function is buffer `text_place(k)`.
-    """
+    """Yield the calls that write the codes of a block's texts to its matrix (n, width)."""
     program, dtype = lookup.compiled.program, np.dtype(lookup.dtype)
-    places = {name: lookup.first + k for k, name in enumerate(lookup.inputs)}
     for column, output in zip(lookup.looked_up, lookup.outputs, strict=True):
         name, keys = _keys(program, output)
-        codes = _codes(lookup, output, name, keys).astype(dtype)
-        strings = Rows(text_place(places[name]), np.dtype(np.uint64), 2, flat=True)
+        place = text_place(lookup.first + lookup.inputs.index(name))
+        strings = Rows(place, np.dtype(np.uint64), 2, flat=True)
         out = Rows(INPUT, dtype, 1, column, width)
-        tables = _tables(keys, codes[:-2])
+        tables = _tables(keys, _codes(lookup, output, name, keys).astype(dtype))
         kinds = (
             reads(np.uint64, 1, "C"),
             reads(np.uint8, 1, "C"),
             *kinds_of(*tables[:2]),
             TABLE,
-            *kinds_of(tables[3], codes[-2:]),
+            *kinds_of(tables[3]),
             ArrayKind(dtype, 2, "A", False),
         )
-        kernel = specialise(look_up, kinds)
-        yield Call(kernel, (strings, MEMORY, *tables, codes[-2:].copy(), out))
+        yield Call(specialise(look_up, kinds), (strings, MEMORY, *tables, out))
 
 
 def text_ends(k: int, start: Rows, stop: Rows) -> Call:
-    """Return the call that writes the start and end addresses of the texts of argument k.
-
-    It stops at the first NULL.
-    """
+    """Return the call that writes the start and end addresses of text argument k."""
     strings = Rows(text_place(k), np.dtype(np.uint64), 2, flat=True)
     address = writes(np.int64, 1)
     kernel = specialise(find_ends, (writes(np.uint64, 1), address, address))
@@ -80,7 +73,6 @@ def text_ends(k: int, start: Rows, stop: Rows) -> Call:
 
 
 def text_place(k: int) -> int:
-    """Return the buffer number of text argument k."""
     return 2 + k
 
 
@@ -106,18 +98,20 @@ def _codes(lookup: Lookup, output: str, name: str, keys: list[str]) -> Array:
 
 
 def _tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Array]:
-    """Return slots of short texts (2**k, 2) and their codes, a table of long ones, and theirs."""
+    """Return slots of short keys (2**k, 2) and their codes, a table of long ones, and theirs.
+
+    The last two of `codes`, those of other texts and of NULL, follow the codes of the long keys.
+    """
     size = np.array([len(key.encode("utf-8", CODEC)) for key in keys], np.int64)
-    short, long = np.flatnonzero(size <= INLINE), np.flatnonzero(size > INLINE)
+    short, long = np.flatnonzero(size <= INLINE_BYTES), np.flatnonzero(size > INLINE_BYTES)
     count = 1 << max(1, int(2 * short.size).bit_length())
     slots = np.full((count, 2), _EMPTY)
     slot_codes = np.zeros(count, codes.dtype)
-    data, ends = pack_words([keys[i] for i in short])
-    kinds = kinds_of(data, ends, codes[short].copy())
-    specialise(fill_slots, (*kinds, writes(np.uint64, 2), writes(codes.dtype, 1)))(
-        data, ends, codes[short].copy(), slots, slot_codes
-    )
-    return slots, slot_codes, table(*pack_words([keys[i] for i in long])), codes[long].copy()
+    short_keys = (*pack_words([keys[i] for i in short]), codes[short].copy())
+    kinds = (*kinds_of(*short_keys), writes(np.uint64, 2), writes(codes.dtype, 1))
+    specialise(fill_slots, kinds)(*short_keys, slots, slot_codes)
+    long_codes = np.append(codes[long], codes[-2:])
+    return slots, slot_codes, table(*pack_words([keys[i] for i in long])), long_codes
 
 
 @called
@@ -149,48 +143,33 @@ def fill_slots(data: Any, ends: Any, codes: Any, slots: Any, slot_codes: Any) ->
 
 
 def look_up(
-    strings: Any,
-    memory: Any,
-    slots: Any,
-    short: Any,
-    table: Any,
-    long: Any,
-    others: Any,
-    out: Any,
+    strings: Any, memory: Any, slots: Any, slot_codes: Any, table: Any, long_codes: Any, out: Any
 ) -> None:
-    """Write the codes of texts to out (n, 1).
+    """Write the codes of DuckDB's texts, uint64 (2 n,), to out (n, 1).
 
-    A kernel: its arguments are flat arrays, since numba compiles it for their types.
-
-    Args:
-        strings: uint64 (2 n,), DuckDB's texts.
-        short: codes of the slots.
-        long: codes of the entries of `table`.
-        others: codes of an unknown text and of NULL.
+    The codes of the table's entries are followed by those of an unknown text and of NULL.
     """
+    unknown_code, null_code = long_codes[-2], long_codes[-1]
     for r in range(out.shape[0]):
         first, second = strings[2 * r], strings[2 * r + 1]
         length = first & _LENGTH
-        code = others[0]
+        code = unknown_code
         if length <= _INLINE:
             slot = _find_slot(first, second, slots)
             if slots[slot, 0] != _EMPTY:
-                code = short[slot]
+                code = slot_codes[slot]
         elif length == _NULL:
-            code = others[1]
-        elif long.size:
+            code = null_code
+        elif long_codes.size > 2:
             start, stop = np.int64(second), np.int64(second + length)
             word, _ = find_word(memory, start, stop, hash_bytes(memory, start, stop), table)
             if word >= 0:
-                code = long[word]
+                code = long_codes[word]
         out[r, 0] = code
 
 
 def find_ends(strings: Any, start: Any, stop: Any) -> Any:
-    """Write the start and end addresses of texts, uint64 (2 n,).
-
-    Returns the row of the first NULL, or -1.
-    """
+    """Write where texts, uint64 (2 n,), start and end; return the row of the first NULL, or -1."""
     for r in range(start.size):
         length = strings[2 * r] & _LENGTH
         if length == _NULL:
@@ -204,7 +183,7 @@ def find_ends(strings: Any, start: Any, stop: Any) -> Any:
 def texts_of(strings: Array) -> TextColumn:
     """Copy DuckDB's texts, uint64 (2 n,), into a text column."""
     length = (strings[::2] & _LENGTH).astype(np.int64)
-    missing = length == NULL
+    missing = length == NULL_LENGTH
     stop = np.cumsum(np.where(missing, 0, length))
     data = np.empty(int(stop[-1]) if stop.size else 0, np.uint8)
     kinds = (reads(np.uint64, 1, "C"), reads(np.int64, 1, "C"), COUNT, writes(np.uint8, 1))
@@ -217,26 +196,24 @@ def copy_bytes(strings: Any, stop: Any, address: Any, data: Any) -> None:
     start = np.int64(0)
     for r in range(stop.size):
         size = stop[r] - start
-        at = np.int64(strings[2 * r + 1]) if size > INLINE else address + 16 * r + 4
+        at = np.int64(strings[2 * r + 1]) if size > INLINE_BYTES else address + 16 * r + 4
         bytes_of = bytes_at(at, size)
         for i in range(size):
             data[start + i] = bytes_of[i]
         start = stop[r]
 
 
-VECTOR = 2048
-"""Maximum number of rows in a vector of DuckDB."""
+VECTOR = 2048  # Rows of a vector of DuckDB, at most.
 
 BLOCK_BYTES, FEWEST_ROWS, FEWEST_BYTES = 4 << 20, 64, 16 << 20
 """Bytes of a block at most. A block of FEWEST_ROWS may exceed BLOCK_BYTES, up to FEWEST_BYTES."""
 
 _BYTES = {"INTEGER": 4, "DOUBLE": 8}
-"""Bytes of a struct's field by its type."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """A plan of the row path for a matrix of `width` columns, with all that the plan points to.
+    """A plan for a matrix of `width` columns, with all that its integers `words` point to.
 
     The calls for small and for large batches are built when such a batch arrives, since each has
     kernels to compile.
@@ -251,7 +228,6 @@ class Plan:
 
     @property
     def address(self) -> int:
-        """Return the address of the plan."""
         address: int = self.words.ctypes.data
         return address
 
@@ -264,12 +240,10 @@ def find_obstacle(function: BatchFunction) -> str | None:
 
 
 def build_plan(function: BatchFunction, rows: int, before: Plan | None = None) -> Plan:
-    """Build the plan of a function, without calls where Python scores its batches.
+    """Build a plan with calls for batches of `rows` rows, and those of the plan `before`.
 
-    It has the calls for batches of `rows` rows, and those of the plan `before`.
-
-    Raises:
-        NotReady: a kernel is being compiled, and the caller need not wait.
+    It has no calls where Python scores the batches. Raises NotReady if a kernel is being compiled,
+    and the caller need not wait.
     """
     filler = None if find_obstacle(function) else _filler(function)
     plan = None if filler is None else _plan_calls(function, filler, rows, before)
@@ -277,11 +251,8 @@ def build_plan(function: BatchFunction, rows: int, before: Plan | None = None) -
 
 
 def plan_for_python(function: BatchFunction) -> Plan:
-    """Return the plan of a function whose batches Python scores."""
-    texts, places = (TEXT_BYTES,) * function.texts, range(function.packed)
-    return Plan(
-        _write_plan(function, places, function.packed, (0, 0, 0, 0, 0, 0), texts), len(places)
-    )
+    packed, texts = function.packed, (TEXT_BYTES,) * function.texts
+    return Plan(_write_plan(function, range(packed), packed, (0, 0, 0, 0, 0, 0), texts), packed)
 
 
 def _count_model_texts(function: BatchFunction) -> int:
@@ -316,24 +287,20 @@ def _plan_calls(
         many = many or _kernel_calls(function, filler, before.lookups, VECTOR)
     both = [calls for calls in (few, many) if calls is not None]
     tables = {id(calls): calls.words() for calls in both}
-    if any(table is None for table in tables.values()):
-        return None
-
-    def place(calls: KernelCalls | None) -> tuple[int, int]:
+    heads: list[int] = []
+    for calls in (few, many):
         table = tables.get(id(calls))
-        return (
-            (0, NOT_MADE)
-            if calls is None or table is None
-            else (table.ctypes.data, len(calls.calls))
-        )
-
+        if calls is None:
+            heads += 0, NOT_MADE
+        elif table is None:
+            return None
+        else:
+            heads += table.ctypes.data, len(calls.calls)
     pairs = itertools.zip_longest(*(calls.scratch() for calls in both), fillvalue=0)
     most = max(calls.most_words() for calls in both)
-    head = (turn, *place(few), *place(many), most)
-    places: Sequence[int] = range(function.packed)
-    if lookup is not None:
-        places = lookup.packed or (-1,)
-    words = _write_plan(function, places, width, head, tuple(max(pair) for pair in pairs))
+    places = range(function.packed) if lookup is None else lookup.packed or (-1,)
+    sizes = tuple(max(pair) for pair in pairs)
+    words = _write_plan(function, places, width, (turn, *heads, most), sizes)
     return Plan(words, width, before.lookups, few, many, (tables, filler))
 
 
@@ -341,7 +308,7 @@ def _write_plan(
     function: BatchFunction,
     places: Sequence[int],
     width: int,
-    calls: tuple[int, int, int, int, int, int],
+    calls: tuple[int, ...],
     sizes: tuple[int, ...],
 ) -> Array:
     """Write a plan for rows (n, width).
@@ -394,7 +361,13 @@ def _kernel_calls(
     result = Rows(RESULT, dtype, function.columns)
     output = result if filler.dtype == dtype else Rows(next(places), filler.dtype, function.columns)
     with_rows = (rows,) if hasattr(filler, "turn") else ()
-    ends = [_ends(places) for _ in range(_count_model_texts(function))]
+    ends = [
+        (
+            Rows(next(places), np.dtype(np.int64), 1, flat=True),
+            Rows(next(places), np.dtype(np.int64), 1, flat=True),
+        )
+        for _ in range(_count_model_texts(function))
+    ]
     with_texts = {"texts": ends} if ends else {}
     before += tuple(text_ends(k, *pair) for k, pair in enumerate(ends))
     calls: Sequence[Call] = filler.calls(x, output, places, *with_rows, **with_texts)
@@ -403,9 +376,3 @@ def _kernel_calls(
     elif output is not result:
         calls = (*calls, converted(output.line(), result.line()))
     return KernelCalls((*before, *calls))
-
-
-def _ends(places: Iterator[int]) -> tuple[Rows, Rows]:
-    """Return the buffers for the start and end addresses of a column's texts."""
-    start, stop = (Rows(next(places), np.dtype(np.int64), 1, flat=True) for _ in range(2))
-    return start, stop
