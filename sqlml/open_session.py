@@ -74,7 +74,7 @@ def attach(
         CatalogError: the directory cannot be read.
     """
     if type(connection).__module__.startswith("pyspark.sql."):
-        from sqlml.spark.open_session import open_spark
+        from sqlml.spark.session import open_spark
 
         return open_spark(connection, None if catalog is None else os.fspath(catalog), allow_pickle)
     if catalog is not None:

@@ -6,19 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlml.dialects import DUCKDB
-from sqlml.report.parts import Note, Pairs, Part, Section, clipped, code, listed, shown, table
+from sqlml.report.parts import (
+    Note,
+    Pairs,
+    Part,
+    Section,
+    clip,
+    format_value,
+    join_first,
+    make_code,
+    make_table,
+    note_left_out,
+)
 from sqlml.report.subject import Subject
 from sqlml.statements.describe_model import NOT_USED
 from sqlml.types import fold
 
-_MOST_COLUMNS, _MOST_VERSIONS = 40, 20
-"""Maximum number of rows of a table."""
-
+_MAX_COLUMNS, _MAX_VERSIONS = 40, 20
 _MINUTE = len("2026-11-27 12:00")
-_MOST_LETTERS = 400
-"""Maximum number of characters of a property of the model."""
+_MAX_LENGTH = 400
 
-_TOLD = {
+_PROPERTIES = {
     "source": "Class",
     "library": "Library",
     "estimator": "Estimator",
@@ -42,7 +50,7 @@ _TOLD = {
 }
 """Titles of the properties of DESCRIBE MODEL."""
 
-_FACTS = {
+_STATISTICS = {
     "min": "Least",
     "max": "Most",
     "mean": "Mean",
@@ -52,68 +60,63 @@ _FACTS = {
 """Titles of the columns of ml_feature_info."""
 
 
-def about_model(subject: Subject) -> Section:
+def describe_model(subject: Subject) -> Section:
     """Describe the model, its columns and its versions."""
     description = subject.description
     pairs = [
-        (_TOLD[name], _text(name, text))
+        (_PROPERTIES[name], _format_property(name, text))
         for name, text in description.properties
-        if name in _TOLD and text and (name, text) != ("targets", "1")
+        if name in _PROPERTIES and text and (name, text) != ("targets", "1")
     ]
-    parts: list[Part] = [Pairs(tuple(pairs)), _columns(subject), _versions(subject)]
+    parts: list[Part] = [Pairs(tuple(pairs)), _list_columns(subject), _list_versions(subject)]
     if subject.facts is not None:
-        parts.append(code("The query that it was trained on", subject.facts.query))
+        parts.append(make_code("The query that it was trained on", subject.facts.query))
     unused = sum(kind == NOT_USED for kind in description.inputs.values())
-    reads = len(description.inputs) - unused
-    lead = f"It reads {_count(reads, 'column')}"
+    lead = f"It reads {_count(len(description.inputs) - unused, 'column')}"
     if unused:
         lead += f"; {_count(unused, 'other')} of its training made no difference and "
         lead += "is not read" if unused == 1 else "are not read"
     return Section("model", "The model", f"{lead}.", tuple(parts))
 
 
-def _text(name: str, text: str) -> str:
-    """Return the properties of DESCRIBE MODEL with the page's titles."""
+def _format_property(name: str, text: str) -> str:
     if name == "stored_bytes":
         return f"{int(text):,}"
-    return clipped(text[:_MINUTE] if name == "created_at" else text, _MOST_LETTERS)
+    return clip(text[:_MINUTE] if name == "created_at" else text, _MAX_LENGTH)
 
 
 def _count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _columns(subject: Subject) -> Part:
-    """List the inputs of the model, the important ones first."""
+def _list_columns(subject: Subject) -> Part:
+    """List the inputs of the model, those that it uses first."""
     info = {
-        fold(str(row[next(iter(row))])): row
-        for row in subject.of_models(f"FROM ml_feature_info(MODEL {subject.quoted})")
+        fold(str(next(iter(row.values())))): row
+        for row in subject.query_models(f"FROM ml_feature_info(MODEL {subject.quoted})")
     }
     inputs = subject.description.inputs
-    ordered = sorted(inputs, key=lambda name: inputs[name] == NOT_USED)
-    some = ordered[:_MOST_COLUMNS]
-    facts = [info.get(fold(name), {}) for name in some]
-    described = {
-        key: title for key, title in _FACTS.items() if any(f.get(key) is not None for f in facts)
+    shown = sorted(inputs, key=lambda name: inputs[name] == NOT_USED)[:_MAX_COLUMNS]
+    facts = {name: info.get(fold(name), {}) for name in shown}
+    titles = {
+        key: title
+        for key, title in _STATISTICS.items()
+        if any(f.get(key) is not None for f in facts.values())
     }
-    rows = [
-        [name, inputs[name], *(f.get(key) for key in described)]
-        for name, f in zip(some, facts, strict=True)
-    ]
-    more = len(ordered) - len(some)
-    note = "The numbers are those of the training, as far as they are known." if described else ""
-    if more:
-        note = f"{more:,} more columns are left out. {note}".strip()
-    columns = ("Column", "Type", *described.values())
-    return table("Columns that the model reads", columns, rows, note, none="")
+    rows = [[name, inputs[name], *(f.get(key) for key in titles)] for name, f in facts.items()]
+    notes = [note_left_out(len(inputs) - len(shown), "more columns")]
+    if titles:
+        notes.append("The numbers are those of the training, as far as they are known.")
+    columns = ("Column", "Type", *titles.values())
+    note = " ".join(notes).strip()
+    return make_table("Columns that the model reads", columns, rows, note, none="")
 
 
-def _versions(subject: Subject) -> Part:
+def _list_versions(subject: Subject) -> Part:
     model = subject.model
-    name = DUCKDB.quote_name(model.name)
-    if model.database is not None:
-        name = f"{DUCKDB.quote_name(model.database)}.{name}"
-    versions = subject.of_models(f"SHOW VERSIONS IN MODEL {name}")[::-1]
+    names = [name for name in (model.database, model.name) if name is not None]
+    name = ".".join(map(DUCKDB.quote_name, names))
+    versions = subject.query_models(f"SHOW VERSIONS IN MODEL {name}")[::-1]
     rows = [
         [
             f"{row['version']}{' (this one)' if row['version'] == model.version else ''}",
@@ -124,62 +127,67 @@ def _versions(subject: Subject) -> Part:
             row["comment"] or "",
             str(row["created_at"])[:_MINUTE],
         ]
-        for row in versions[:_MOST_VERSIONS]
+        for row in versions[:_MAX_VERSIONS]
     ]
-    more = len(versions) - len(rows)
     columns = ("Version", "Default", "Aliases", "Class", "Library", "Comment", "Created")
-    return table("Versions", columns, rows, f"{more:,} older ones are left out." if more else "")
+    note = note_left_out(len(versions) - len(rows), "older ones")
+    return make_table("Versions", columns, rows, note)
 
 
-def about_data(subject: Subject) -> Section:
+def describe_data(subject: Subject) -> Section:
     """Describe the rows and their columns."""
     read = {fold(c.name) for c in subject.model.columns} | {fold(name) for name in subject.labels}
     columns = [name for name in subject.columns if fold(name) in read]
-    lead = f"{_count(subject.count, 'row')} of {_count(len(subject.columns), 'column')}."
+    shown = columns[:_MAX_COLUMNS]
     parts: list[Part] = []
-    some = columns[:_MOST_COLUMNS]
     if not subject.count:
         parts.append(Note("The data has no rows to measure on."))
-    elif some:
-        quoted = ", ".join(DUCKDB.quote_name(name) for name in some)
-        statistics = subject.of_models(
-            f"FROM ml_describe_data((SELECT {quoted} FROM {subject.rows}), "
+    elif shown:
+        names = ", ".join(DUCKDB.quote_name(name) for name in shown)
+        statistics = subject.query_models(
+            f"FROM ml_describe_data((SELECT {names} FROM {subject.rows}), "
             "num_quantiles := 4, top_k := 3)"
         )
-        more = len(columns) - len(some)
-        note = f"{more:,} more columns are left out. " if more else ""
+        note = note_left_out(len(columns) - len(shown), "more columns")
         parts.append(
-            table(
+            make_table(
                 "Columns of the data",
                 ("Column", "Type", "NULL", "Different", "Least", "Median", "Most", "Frequent"),
-                [_described(row) for row in statistics],
-                f"{note}Counts of different values and medians are approximate.",
+                [_describe_column(row) for row in statistics],
+                f"{note} Counts of different values and medians are approximate.".strip(),
                 none="",
             )
         )
-    parts.append(code("The query or table", subject.data))
+    parts.append(make_code("The query or table", subject.data))
+    lead = f"{_count(subject.count, 'row')} of {_count(len(subject.columns), 'column')}."
     return Section("data", "The data", lead, tuple(parts))
 
 
-def _described(row: Mapping[str, Any]) -> list[Any]:
+def _describe_column(row: Mapping[str, Any]) -> list[Any]:
     share = row["num_nulls"] / row["num_rows"] if row["num_rows"] else 0
-    tops = [f"{shown(t['value'], 20)} ({t['count']:,})" for t in row["top_values"] or ()]
-    is_number = row["mean"] is not None
+    top_values = [
+        f"{format_value(t['value'], 20)} ({t['count']:,})" for t in row["top_values"] or ()
+    ]
+    format_text = _format_numeric if row["mean"] is not None else _format_text
     return [
         row["name"],
         row["type"],
         f"{share:.1%}" if share else "0%",
         row["approx_unique"],
-        *(_numeric(row[name]) if is_number else shown(row[name], 24) for name in ("min",)),
+        format_text(row["min"]),
         row["median"],
-        *(_numeric(row[name]) if is_number else shown(row[name], 24) for name in ("max",)),
-        listed(tops, 3),
+        format_text(row["max"]),
+        join_first(top_values, 3),
     ]
 
 
-def _numeric(text: str) -> str | None:
+def _format_text(value: Any) -> str | None:
+    return format_value(value, 24)
+
+
+def _format_numeric(text: Any) -> str | None:
     """Format the least or greatest number of a column, which is stored as text."""
     try:
-        return shown(float(text))
+        return format_value(float(text))
     except (TypeError, ValueError):
-        return shown(text)
+        return format_value(text)

@@ -13,18 +13,12 @@ from functools import partial
 from typing import Any
 from xml.etree import ElementTree
 
-from sqlml.report.parts import Note, Part, Plot, number, table
+from sqlml.report.parts import Note, Part, Plot, format_number, make_table
 from sqlml.report.subject import Subject
-
-# `drawn`: a chart as SVG that stands in a page: without scripts, fonts or links of its own.
-#
-# Its colours are variables of the page's style sheet, so that one drawing is right in light, in
-# dark and in print.
-
 
 _SVG = "http://www.w3.org/2000/svg"
 
-_KEPT = frozenset(
+_ATTRIBUTES = frozenset(
     "viewBox transform d x y x1 y1 x2 y2 width height cx cy r fill fill-opacity stroke "
     "stroke-width stroke-opacity stroke-dasharray stroke-miterlimit stroke-linecap opacity "
     "text-anchor font-size font-weight".split()
@@ -33,19 +27,19 @@ _KEPT = frozenset(
 
 _ELEMENTS = frozenset("svg g path line rect circle text tspan".split())
 
-_LARGER = 1.15
-"""Factor by which plots are larger than on a phone where there is room."""
+_MAGNIFICATION = 1.15
+"""Factor by which plots are larger than on a phone if there is space."""
 
-_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 
 
-def drawn(chart: Any) -> str:
+def draw_svg(chart: Any) -> str:
     """Draw a chart of Altair as SVG markup."""
     import vl_convert
 
     root = ElementTree.fromstring(vl_convert.vegalite_to_svg(chart.to_dict(validate=False)))
     _strip(root)
-    root.set("width", f"{float(root.attrib['width']) * _LARGER:.0f}")
+    root.set("width", f"{float(root.attrib['width']) * _MAGNIFICATION:.0f}")
     del root.attrib["height"]
     root.set("aria-hidden", "true")
     ElementTree.register_namespace("", _SVG)
@@ -53,7 +47,7 @@ def drawn(chart: Any) -> str:
 
 
 def _strip(element: ElementTree.Element) -> None:
-    """Remove elements that draw nothing, and reject everything that may be more than a drawing."""
+    """Remove elements that draw nothing, and everything that may be more than a drawing."""
     for child in list(element):
         name = str(child.tag).removeprefix(f"{{{_SVG}}}")
         if name not in _ELEMENTS or child.get("display") == "none" or _is_blank(name, child):
@@ -62,220 +56,185 @@ def _strip(element: ElementTree.Element) -> None:
         _strip(child)
         if name == "g" and not len(child):
             element.remove(child)
-    for attribute in list(element.attrib):
-        if attribute not in _KEPT:
-            del element.attrib[attribute]
-    for attribute in ("d", "transform"):
-        if attribute in element.attrib:
-            element.set(attribute, _NUMBER.sub(_rounded, element.attrib[attribute]))
+    for attribute in element.attrib.keys() - _ATTRIBUTES:
+        del element.attrib[attribute]
+    for attribute in element.attrib.keys() & {"d", "transform"}:
+        rounded = _LONG_NUMBER.sub(lambda m: f"{float(m[0]):.2f}", element.attrib[attribute])
+        element.set(attribute, rounded)
 
 
 def _is_blank(name: str, element: ElementTree.Element) -> bool:
     """Return whether a path is a background without colors."""
-    unseen = name == "path" and not {"fill", "stroke"} & set(element.keys())
-    return unseen and element.get("class") in ("background", "foreground")
-
-
-def _rounded(found: re.Match[str]) -> str:
-    return f"{float(found[0]):.2f}"
+    is_colorless = name == "path" and not {"fill", "stroke"} & element.attrib.keys()
+    return is_colorless and element.get("class") in ("background", "foreground")
 
 
 WIDTH, HEIGHT = 310, 220
 """Pixels of the plotting area, so that a phone shows all of it in readable letters."""
 
-COLOURS = tuple(f"var(--c{n})" for n in range(1, 7))
+COLORS = tuple(f"var(--c{n})" for n in range(1, 7))
 """Colors of series in order; a plot has at most this many."""
 
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [10, 4])
 
 _INK, _GRID = "var(--muted)", "var(--grid)"
 
-_BAR = 20
-"""Pixels between two bars."""
-
-_LETTER = 7
-"""Pixels of a letter of a name."""
-
-_LABEL = 140
-"""Maximum pixels of a name next to a bar."""
+_BAR_PITCH = 20
+_LETTER_WIDTH = 7
+_MAX_NAME_WIDTH = 140
 
 
-def lines(
+def draw_lines(
     points: Sequence[tuple[str, float, float]],
     x: str,
     y: str,
     diagonal: bool = False,
     dots: bool = False,
-) -> Any:
-    """Lines from point to point in a square from 0 to 1.
-
-    Args:
-        points: series, x and y, in the order of the line.
-        diagonal: also the line on which both are the same.
-        dots: mark the points.
-    """
-    alt = _altair()
+) -> str:
+    """Draw lines between points (series, x, y) in a square from 0 to 1, whose axes are x and y."""
+    alt = _import_altair()
     rows = [{"s": s, "x": a, "y": b, "i": i} for i, (s, a, b) in enumerate(points)]
     unit = alt.Scale(domain=[0, 1], nice=False)
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("x:Q", title=x, scale=unit, axis=alt.Axis(format=".1f", tickCount=5)),
-        y=alt.Y("y:Q", title=y, scale=unit, axis=alt.Axis(format=".1f", tickCount=5)),
-        **_by_series([s for s, _, _ in points], dashes=True),
+    axis = alt.Axis(format=".1f", tickCount=5)
+    base = _chart(rows).encode(
+        x=alt.X("x:Q", title=x, scale=unit, axis=axis),
+        y=alt.Y("y:Q", title=y, scale=unit, axis=axis),
+        **_encode_series([s for s, _, _ in points], dashes=True),
     )
     layers = [base.mark_line(strokeWidth=2).encode(order="i:Q")]
     if diagonal:
-        corners = alt.Data(values=[{"x": 0, "y": 0}, {"x": 1, "y": 1}])
-        line = alt.Chart(corners).mark_line(stroke=_INK, strokeWidth=1, strokeDash=[3, 3])
-        layers.insert(0, line.encode(x="x:Q", y="y:Q"))
+        layers.insert(0, _diagonal(0, 1).encode(x="x:Q", y="y:Q"))
     if dots:
         names = list(dict.fromkeys(s for s, _, _ in points))
-        colours = alt.Color("s:N", scale=alt.Scale(domain=names, range=_colours(names)))
-        marks = alt.Chart(alt.Data(values=rows)).mark_circle(size=36, opacity=1)
-        layers.append(marks.encode(x="x:Q", y="y:Q", color=colours.legend(None)))
-    return _styled(alt.layer(*layers), WIDTH, HEIGHT + 40)
+        colors = alt.Color("s:N", scale=alt.Scale(domain=names, range=_cycle(COLORS, names)))
+        marks = _chart(rows).mark_circle(size=36, opacity=1)
+        layers.append(marks.encode(x="x:Q", y="y:Q", color=colors.legend(None)))
+    return _draw(alt.layer(*layers), WIDTH, HEIGHT + 40)
 
 
-def bars(values: Sequence[tuple[str, float]], x: str, rule: float | None = None) -> Any:
-    """A bar for each name, from the top in the order given.
-
-    Args:
-        rule: a value that a line marks.
-    """
-    alt = _altair()
+def draw_bars(values: Sequence[tuple[str, float]], x: str, rule: float | None = None) -> str:
+    """Draw a bar for each name, from the top in the order given; `rule` is a value to mark."""
+    alt = _import_altair()
     rows = [{"name": name, "x": value} for name, value in values]
-    chart = alt.Chart(alt.Data(values=rows)).mark_bar(fill=COLOURS[0], height=_BAR - 7)
-    layers = chart.encode(x=alt.X("x:Q", title=x, axis=alt.Axis(tickCount=4)), y=_names(alt))
+    bars = _chart(rows).mark_bar(fill=COLORS[0], height=_BAR_PITCH - 7)
+    chart = bars.encode(x=alt.X("x:Q", title=x, axis=alt.Axis(tickCount=4)), y=_name_axis())
     if rule is not None:
-        mark = alt.Chart(alt.Data(values=[{"x": rule}])).mark_rule(
-            stroke=COLOURS[1], strokeWidth=1.5, strokeDash=[4, 3]
-        )
-        layers = alt.layer(layers, mark.encode(x="x:Q"))
-    return _styled(layers, WIDTH - 60, _BAR * len(rows), [name for name, _ in values])
+        mark = _chart([{"x": rule}]).mark_rule(stroke=COLORS[1], strokeWidth=1.5, strokeDash=[4, 3])
+        chart = alt.layer(chart, mark.encode(x="x:Q"))
+    return _draw(chart, WIDTH - 60, _BAR_PITCH * len(rows), [name for name, _ in values])
 
 
-def intervals(values: Sequence[tuple[str, float, float, float]], x: str, zero: bool = False) -> Any:
-    """A point for each name, with a line from the low to the high value.
+def draw_intervals(
+    values: Sequence[tuple[str, float, float, float]], x: str, zero: bool = False
+) -> str:
+    """Draw a point for each (name, low, middle, high), with a line from low to high.
 
-    Args:
-        values: name, low, middle and high. zero: mark where nothing is.
+    `zero` also draws the line at 0.
     """
-    alt = _altair()
+    alt = _import_altair()
     rows = [{"name": n, "low": a, "x": b, "high": c} for n, a, b, c in values]
-    scale, axis = alt.Scale(zero=False), alt.Axis(tickCount=4)
-    across = partial(alt.X, title=x, scale=scale, axis=axis)
-    base = alt.Chart(alt.Data(values=rows)).encode(y=_names(alt))
-    rule = base.mark_rule(stroke=COLOURS[0], strokeWidth=3, strokeOpacity=0.45)
-    point = base.mark_circle(fill=COLOURS[0], size=52, opacity=1)
-    layers = [
-        rule.encode(x=across("low:Q"), x2="high:Q"),
-        point.encode(x=across("x:Q")),
-    ]
+    across = partial(alt.X, title=x, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4))
+    base = _chart(rows).encode(y=_name_axis())
+    rule = base.mark_rule(stroke=COLORS[0], strokeWidth=3, strokeOpacity=0.45)
+    point = base.mark_circle(fill=COLORS[0], size=52, opacity=1)
+    layers = [rule.encode(x=across("low:Q"), x2="high:Q"), point.encode(x=across("x:Q"))]
     if zero:
-        nothing = alt.Chart(alt.Data(values=[{"x": 0}])).mark_rule(stroke=_INK, strokeWidth=1)
-        layers.insert(0, nothing.encode(x=across("x:Q")))
+        origin = _chart([{"x": 0}]).mark_rule(stroke=_INK, strokeWidth=1)
+        layers.insert(0, origin.encode(x=across("x:Q")))
     names = [name for name, *_ in values]
-    return _styled(alt.layer(*layers), WIDTH - 60, _BAR * len(rows), names)
+    return _draw(alt.layer(*layers), WIDTH - 60, _BAR_PITCH * len(rows), names)
 
 
-def steps(bins: Sequence[tuple[str, float, float, float]], x: str, y: str) -> Any:
-    """A histogram: for each series an outline over its bins.
-
-    Args:
-        bins: series, low and high edge, and height.
-    """
-    alt = _altair()
+def _draw_histogram(
+    bins: Mapping[str, Sequence[tuple[float, float, float]]], x: str, y: str
+) -> str:
+    """Draw an outline over the bins (low, high, height) of each series."""
+    alt = _import_altair()
     rows = []
-    for name in dict.fromkeys(s for s, *_ in bins):
-        series_bins = [(low, high, height) for s, low, high, height in bins if s == name]
-        rows += [{"s": name, "x": low, "y": height} for low, _, height in series_bins]
-        rows.append({"s": name, "x": series_bins[-1][1], "y": series_bins[-1][2]})
-    several = len({s for s, *_ in bins}) > 1
-    area = alt.Chart(alt.Data(values=rows)).mark_area(
-        interpolate="step-after", fillOpacity=0.18 if several else 0.35, line={"strokeWidth": 2}
+    for name, series in bins.items():
+        corners = [*((low, height) for low, _, height in series), series[-1][1:]]
+        rows += [{"s": name, "x": edge, "y": height} for edge, height in corners]
+    outline = _chart(rows).mark_area(
+        interpolate="step-after",
+        fillOpacity=0.18 if len(bins) > 1 else 0.35,
+        line={"strokeWidth": 2},
     )
-    names = [s for s, *_ in bins]
-    outline = area.encode(
-        x=alt.X(
-            "x:Q",
-            title=x,
-            scale=alt.Scale(zero=False, nice=False),
-            axis=alt.Axis(tickCount=5),
-        ),
+    scale = alt.Scale(zero=False, nice=False)
+    chart = outline.encode(
+        x=alt.X("x:Q", title=x, scale=scale, axis=alt.Axis(tickCount=5)),
         y=alt.Y("y:Q", title=y, stack=None),
-        **_by_series(names),
+        **_encode_series([*bins]),
     )
-    return _styled(outline, WIDTH, HEIGHT)
+    return _draw(chart, WIDTH, HEIGHT)
 
 
-def heat(cells: Sequence[tuple[str, str, float, str]], x: str, y: str) -> Any:
-    """Cells whose shade is a share from 0 to 1, with a text in each.
-
-    Args:
-        cells: row, column, share and text.
-    """
-    alt = _altair()
+def draw_heatmap(cells: Sequence[tuple[str, str, float, str]], x: str, y: str) -> str:
+    """Draw cells (row, column, share, text) whose shade is the share, from 0 to 1."""
+    alt = _import_altair()
     rows = [{"y": r, "x": c, "share": share, "text": text} for r, c, share, text in cells]
     size = len({r["y"] for r in rows})
     side = max(24, min(80, WIDTH // max(size, 1)))
     plain = {"labelLimit": 90, "ticks": False, "domain": False, "grid": False}
-    flat = max(len(c) for _, c, _, _ in cells) * _LETTER < side
-    across = alt.Axis(labelAngle=0 if flat else -90, **plain)
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("x:N", sort=None, title=x, axis=across),
+    fits = max(len(c) for _, c, _, _ in cells) * _LETTER_WIDTH < side
+    base = _chart(rows).encode(
+        x=alt.X("x:N", sort=None, title=x, axis=alt.Axis(labelAngle=0 if fits else -90, **plain)),
         y=alt.Y("y:N", sort=None, title=y, axis=alt.Axis(**plain)),
     )
     shade = alt.Scale(domain=[0, 1], range=[0.03, 0.5])
-    rect = base.mark_rect(fill=COLOURS[0], stroke="var(--paper)", strokeWidth=2).encode(
+    squares = base.mark_rect(fill=COLORS[0], stroke="var(--paper)", strokeWidth=2).encode(
         fillOpacity=alt.FillOpacity("share:Q", scale=shade, legend=None)
     )
-    text = base.mark_text(fill="var(--ink)", fontSize=13 if size <= 4 else 9).encode(text="text:N")
-    return _styled(alt.layer(rect, text), side * len({r["x"] for r in rows}), side * size)
+    texts = base.mark_text(fill="var(--ink)", fontSize=13 if size <= 4 else 9)
+    chart = alt.layer(squares, texts.encode(text="text:N"))
+    return _draw(chart, side * len({r["x"] for r in rows}), side * size)
 
 
-def band(points: Sequence[tuple[float, float, float, float]], x: str, y: str) -> Any:
-    """A line in a band, beside the line on which both axes are the same.
-
-    Args:
-        points: x, which rises, low, middle and high.
-    """
-    alt = _altair()
-    rows = [{"x": a, "low": b, "y": c, "high": d} for a, b, c, d in points]
-    least, most = points[0][0], points[-1][0]
+def draw_band(points: Sequence[tuple[float, float, float, float]], x: str, y: str) -> str:
+    """Draw a line with a band through points (x, low, middle, high) of rising x, and a diagonal."""
+    alt = _import_altair()
+    base = _chart([{"x": a, "low": b, "y": c, "high": d} for a, b, c, d in points])
     scale = alt.Scale(zero=False, nice=True)
-    base = alt.Chart(alt.Data(values=rows))
     across = alt.X("x:Q", title=x, scale=scale, axis=alt.Axis(tickCount=5))
-    area = base.mark_area(fill=COLOURS[0], fillOpacity=0.18).encode(
+    up = alt.Y("y:Q", title=y, scale=scale)
+    area = base.mark_area(fill=COLORS[0], fillOpacity=0.18).encode(
         x=across, y=alt.Y("low:Q", title=y, scale=scale), y2="high:Q"
     )
-    line = base.mark_line(stroke=COLOURS[0], strokeWidth=2, point={"fill": COLOURS[0], "size": 30})
-    corners = alt.Data(values=[{"x": least, "y": least}, {"x": most, "y": most}])
-    same = alt.Chart(corners).mark_line(stroke=_INK, strokeWidth=1, strokeDash=[3, 3])
-    up = alt.Y("y:Q", title=y, scale=scale)
-    return _styled(
-        alt.layer(area, same.encode(x=across, y=up), line.encode(x=across, y=up)),
-        WIDTH,
-        HEIGHT + 40,
-    )
+    line = base.mark_line(stroke=COLORS[0], strokeWidth=2, point={"fill": COLORS[0], "size": 30})
+    diagonal = _diagonal(points[0][0], points[-1][0])
+    layers = (area, diagonal.encode(x=across, y=up), line.encode(x=across, y=up))
+    return _draw(alt.layer(*layers), WIDTH, HEIGHT + 40)
 
 
-def _altair() -> Any:
+def _import_altair() -> Any:
     import altair
 
     return altair
 
 
-def _names(alt: Any) -> Any:
-    axis = alt.Axis(labelLimit=_LABEL, ticks=False, domain=False, grid=False)
+def _chart(rows: list[dict[str, Any]]) -> Any:
+    alt = _import_altair()
+    return alt.Chart(alt.Data(values=rows))
+
+
+def _diagonal(low: float, high: float) -> Any:
+    """Return a dashed line on which x and y are the same."""
+    corners = _chart([{"x": low, "y": low}, {"x": high, "y": high}])
+    return corners.mark_line(stroke=_INK, strokeWidth=1, strokeDash=[3, 3])
+
+
+def _name_axis() -> Any:
+    alt = _import_altair()
+    axis = alt.Axis(labelLimit=_MAX_NAME_WIDTH, ticks=False, domain=False, grid=False)
     return alt.Y("name:N", sort=None, title=None, axis=axis)
 
 
-def _colours(names: Sequence[str]) -> list[str]:
-    return [COLOURS[n % len(COLOURS)] for n in range(len(names))]
+def _cycle(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    return [values[n % len(values)] for n in range(len(names))]
 
 
-def _by_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any]:
+def _encode_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any]:
     """Return how series are distinguished, with a legend if there are several."""
-    alt = _altair()
+    alt = _import_altair()
     names = list(dict.fromkeys(series))
     legend = None
     if len(names) > 1:
@@ -288,24 +247,23 @@ def _by_series(series: Sequence[str], dashes: bool = False) -> dict[str, Any]:
             rowPadding=4,
             symbolStrokeWidth=2.5,
         )
-    scale = alt.Scale(domain=names, range=_colours(names))
+    scale = alt.Scale(domain=names, range=_cycle(COLORS, names))
     encoding = {"color": alt.Color("s:N", sort=None, scale=scale, legend=legend)}
     if dashes:
-        patterns = alt.Scale(domain=names, range=[_DASHES[n % 6] for n in range(len(names))])
+        patterns = alt.Scale(domain=names, range=_cycle(_DASHES, names))
         encoding["strokeDash"] = alt.StrokeDash("s:N", sort=None, scale=patterns, legend=legend)
     return encoding
 
 
-def _styled(chart: Any, width: int, height: int, names: Sequence[str] = ()) -> Any:
-    """The chart in the colours and the size of the page.
+def _draw(chart: Any, width: int, height: int, names: Sequence[str] = ()) -> str:
+    """Draw a chart in the colors and the size of the page.
 
-    Args:
-        names: beside it, which the page's font may make wider than the one that was measured.
+    The padding allows for a font that makes the `names` on the left wider than the measured one.
     """
-    longest = min(max(map(len, names), default=0) * _LETTER, _LABEL)
-    room = {"left": 4 + longest // 8, "top": 4, "right": 8, "bottom": 4}
-    return (
-        chart.properties(width=width, height=height, background="transparent", padding=room)
+    longest = min(max(map(len, names), default=0) * _LETTER_WIDTH, _MAX_NAME_WIDTH)
+    padding = {"left": 4 + longest // 8, "top": 4, "right": 8, "bottom": 4}
+    return draw_svg(
+        chart.properties(width=width, height=height, background="transparent", padding=padding)
         .configure_view(stroke=None)
         .configure_axis(
             labelColor=_INK,
@@ -325,92 +283,82 @@ def _styled(chart: Any, width: int, height: int, names: Sequence[str] = ()) -> A
 
 
 _BINS = 30
-_TABLE = 10
-"""Rows of the table next to a histogram: a third of the bins."""
+_BINS_PER_ROW = 3
 
 
-def histogram(
+def plot_histogram(
     subject: Subject,
     rows: str,
     title: str,
-    says: str,
+    explanation: str,
     x: str,
     series: Mapping[int, str] | None = None,
-    unit: bool = False,
+    are_probabilities: bool = False,
 ) -> Part:
-    """A plot of a column `x` of a query in brackets, in equal bins.
+    """Plot the column `x` of a query in brackets, in equal bins.
 
-    Bins span what lies within three times the range from the 1% to the 99% quantile; what lies
-    beyond is in the first and last of them, which the page says.
-
-    Args:
-        series: place -> name, of column `s`, whose rows are shown as shares of each; the others
-            are left out.
-        unit: the column holds probabilities.
+    The bins span the values within three times the range from the 1% to the 99% quantile. The first
+    and the last bin also count the values beyond, and the page says so. `series` names the values
+    of column `s`, whose rows are shown as shares of each.
     """
-    (edges,) = subject.of_tables(
+    (extent,) = subject.query_tables(
         f"""
         SELECT min(x) AS least, max(x) AS most, quantile(x, 0.01) AS low,
             quantile(x, 0.99) AS high, count(*) AS n
         FROM {rows} AS all_rows WHERE isfinite(x)
         """
     )
-    if not edges["n"]:
+    if not extent["n"]:
         return Note(f"{title}: no row has a number.")
-    least, most = float(edges["least"]), float(edges["most"])
-    spread = float(edges["high"]) - float(edges["low"])
-    low, high = max(least, edges["low"] - spread), min(most, edges["high"] + spread)
-    if unit:
+    least, most = float(extent["least"]), float(extent["most"])
+    spread = float(extent["high"]) - float(extent["low"])
+    low, high = max(least, extent["low"] - spread), min(most, extent["high"] + spread)
+    if are_probabilities:
         low, high = 0.0, 1.0
-    if not high > low or (high - low) / _BINS == 0:
-        return Note(f"{title}: the same in all rows, {number(least)}.")
     width = (high - low) / _BINS
-    key = "0" if series is None else "s"
-    found = subject.of_tables(
-        f"""
-        SELECT {key} AS s, CAST(least(greatest(floor((x - {low!r}) / {width!r}), 0), {_BINS - 1})
-            AS INTEGER) AS bin, count(*) AS n
-        FROM {rows} AS all_rows WHERE isfinite(x) GROUP BY 1, 2
-        """
-    )
-    names = {0: "Rows"} if series is None else series
-    counts = {name: [0] * _BINS for name in names}
-    for row in found:
-        if row["s"] in counts:
-            counts[row["s"]][row["bin"]] += row["n"]
-    return _plot(title, says, x, names, counts, (low, width), least < low or most > high)
-
-
-def _plot(
-    title: str,
-    says: str,
-    x: str,
-    names: Mapping[int, str],
-    counts: Mapping[int, list[int]],
-    place: tuple[float, float],
-    beyond: bool,
-) -> Part:
-    low, width = place
-    several = len(names) > 1
-    bins: list[tuple[str, float, float, float]] = []
-    for key, name in names.items():
-        total = sum(counts[key])
-        for n, count in enumerate(counts[key]):
-            height = count / total if several and total else float(count)
-            bins.append((name, low + n * width, low + (n + 1) * width, height))
-    per = _BINS // _TABLE
-    cells: list[list[Any]] = []
-    for n in range(0, _BINS, per):
-        span = f"{number(low + n * width)} to {number(low + (n + per) * width)}"
-        cells.append([span, *(sum(counts[key][n : n + per]) for key in names)])
-    columns = (x, *((f"Rows: {name}" for name in names.values()) if several else ("Rows",)))
-    more = " Rows beyond the axis are in its first and last bin." if beyond else ""
-    if several:
-        more = f" Heights are shares of the rows of each.{more}"
+    if not high > low or width == 0:
+        return Note(f"{title}: the same in all rows, {format_number(least)}.")
+    counts = _count_bins(subject, rows, series, low, width)
+    if series is not None:
+        explanation += " Heights are shares of the rows of each."
+    if least < low or most > high:
+        explanation += " Rows beyond the axis are in its first and last bin."
+    edges = [low + n * width for n in range(_BINS + 1)]
+    bins = {}
+    for name, numbers in counts.items():
+        total = 1 if series is None else max(sum(numbers), 1)
+        heights = [count / total for count in numbers]
+        bins[name] = list(zip(edges, edges[1:], heights, strict=False))
+    cells = [
+        [
+            f"{format_number(edges[n])} to {format_number(edges[n + _BINS_PER_ROW])}",
+            *(sum(numbers[n : n + _BINS_PER_ROW]) for numbers in counts.values()),
+        ]
+        for n in range(0, _BINS, _BINS_PER_ROW)
+    ]
+    columns = ["Rows"] if series is None else [f"Rows: {name}" for name in counts]
     return Plot(
         title,
-        says + more,
-        drawn(steps(bins, x, "Share of rows" if several else "Rows")),
-        f"Histogram of {x.lower()}; the numbers are in the table.",
-        table(title, columns, cells),
+        explanation,
+        _draw_histogram(bins, x, "Rows" if series is None else "Share of rows"),
+        f"Histogram of {x.lower()}",
+        make_table(title, (x, *columns), cells),
     )
+
+
+def _count_bins(
+    subject: Subject, rows: str, series: Mapping[int, str] | None, low: float, width: float
+) -> dict[str, list[int]]:
+    """Return the number of rows in each bin by the name of the series, "Rows" without series."""
+    names = {0: "Rows"} if series is None else series
+    counts = {name: [0] * _BINS for name in names.values()}
+    for row in subject.query_tables(
+        f"""
+        SELECT {"0" if series is None else "s"} AS s, count(*) AS n, CAST(
+            least(greatest(floor((x - {low!r}) / {width!r}), 0), {_BINS - 1}) AS INTEGER) AS bin
+        FROM {rows} AS all_rows WHERE isfinite(x) GROUP BY 1, 3
+        """
+    ):
+        if row["s"] in names:
+            counts[names[row["s"]]][row["bin"]] += row["n"]
+    return counts

@@ -10,20 +10,18 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
 
-LONGEST = 60
-"""Maximum number of characters of a value."""
-
+MAX_LENGTH = 60
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that change the text direction of what follows."""
 
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Cn", "Co", "Zl", "Zp"})
 
 
-def shown(value: Any, most: int = LONGEST) -> str | None:
-    """A value as a cell has it; None stays None.
+def format_value(value: Any, length: int = MAX_LENGTH) -> str | None:
+    """Return the text of a table cell; None stays None.
 
-    >>> shown(0.123456), shown(1234567), shown(True), shown("a" * 70)[-3:]
-    ('0.1235', '1,234,567', 'true', 'aa…')
+    >>> format_value(0.123456), format_value(1234567), format_value(True)
+    ('0.1235', '1,234,567', 'true')
     """
     if value is None:
         return None
@@ -32,19 +30,18 @@ def shown(value: Any, most: int = LONGEST) -> str | None:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float | Decimal):
-        return number(float(value))
-    return clipped(str(value), most)
+        return format_number(float(value))
+    return clip(str(value), length)
 
 
-def number(value: float, padded: bool = False) -> str:
-    """A number with four significant digits, or more where it is whole.
+def format_number(value: float, padded: bool = False) -> str:
+    """Return a number with four significant digits, or more if it is an integer.
 
-    Args:
-        padded: zeros behind the last digit are kept, and a whole number may have a fraction.
+    A `padded` number keeps the zeros after its last digit.
 
-    >>> number(12345.678), number(0.00001234), number(2.0), number(float("nan"))
-    ('12,346', '1.234e-05', '2', 'NaN')
-    >>> number(0.5), number(0.5, padded=True), number(1.0, padded=True)
+    >>> format_number(12345.678), format_number(0.00001234), format_number(2.0)
+    ('12,346', '1.234e-05', '2')
+    >>> format_number(0.5), format_number(0.5, padded=True), format_number(1.0, padded=True)
     ('0.5', '0.5000', '1.000')
     """
     if not math.isfinite(value):
@@ -57,75 +54,64 @@ def number(value: float, padded: bool = False) -> str:
     return (f"{value:#.4g}" if padded else f"{value:.4g}").removesuffix(".")
 
 
-def clipped(text: str, most: int = LONGEST) -> str:
-    r"""The beginning of a text; what cannot be printed is a question mark in a diamond.
+def clip(text: str, length: int = MAX_LENGTH) -> str:
+    r"""Return the beginning of a text, with unprintable characters replaced by U+FFFD.
 
-    >>> clipped("a\tb\x00c"), clipped("abcdef", 4)
+    >>> clip("a\tb\x00c"), clip("abcdef", 4)
     ('a b�c', 'abc…')
     """
-    begin = text[: most + 1]
-    begin = begin if len(text) <= most else begin[: most - 1] + "…"
-    return "".join(_printable(c) for c in begin)
+    beginning = text if len(text) <= length else text[: length - 1] + "…"
+    return "".join(map(_make_printable, beginning))
 
 
-def clean(text: str) -> str:
-    """Return a text of several lines, with unprintable characters replaced by U+FFFD."""
-    return "".join(c if c in "\n\t" else _printable(c) for c in text)
-
-
-def _printable(character: str) -> str:
+def _make_printable(character: str) -> str:
     if character.isspace() and character not in "\x1c\x1d\x1e\x1f":
         return " "
-    odd = character in _TURNING or unicodedata.category(character) in _UNPRINTABLE
-    return "�" if odd else character
+    is_hidden = character in _TURNING or unicodedata.category(character) in _UNPRINTABLE
+    return "�" if is_hidden else character
 
 
-def distinct(texts: Sequence[str]) -> tuple[str, ...]:
-    """Names of which no two are the same, as the places of a plot must be.
+def make_distinct(texts: Sequence[str]) -> tuple[str, ...]:
+    """Number repeated names, because each position on the axis of a plot needs its own name.
 
-    >>> distinct(["a", "b", "a"])
+    >>> make_distinct(["a", "b", "a"])
     ('a', 'b', 'a (2)')
     """
-    taken: set[str] = set()
-    names_so_far = []
+    names: dict[str, None] = {}
     for text in texts:
         name, n = text, 1
-        while name in taken:
+        while name in names:
             n += 1
             name = f"{text} ({n})"
-        taken.add(name)
-        names_so_far.append(name)
-    return tuple(names_so_far)
+        names[name] = None
+    return tuple(names)
 
 
-def listed(texts: Sequence[str], most: int = 8) -> str:
-    """Texts in a row, the first of them where they are many.
+def join_first(texts: Sequence[str], count: int) -> str:
+    """Join the first texts, and say how many there are beyond `count`.
 
-    >>> listed(["a", "b", "c"], 2)
+    >>> join_first(["a", "b", "c"], 2)
     'a, b and 1 more'
     """
-    head = ", ".join(texts[:most])
-    return head if len(texts) <= most else f"{head} and {len(texts) - most:,} more"
+    beginning = ", ".join(texts[:count])
+    return beginning if len(texts) <= count else f"{beginning} and {len(texts) - count:,} more"
 
 
-_MOST_CODE = 20_000
-"""Maximum characters of a fixed-width text."""
+def note_left_out(count: int, description: str) -> str:
+    """Return a sentence about items that are not shown; empty if there are none."""
+    return f"{count:,} {description} are left out." if count > 0 else ""
 
+
+_MAX_CODE = 20_000
 _SHARE = re.compile(r"\d+(\.\d+)?%")
 
-_ROOM, _MOST_LETTERS = 66, 24
+_ROW_WIDTH, _CELL_WIDTH = 66, 24
 """Characters of a row next to a plot, and of a cell before its lines are broken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Texts in rows and columns; None is shown as NULL.
-
-    Attributes:
-        caption: what a screen reader calls it.
-        numbers: which columns stand at the right.
-        note: a line below.
-    """
+    """Texts in rows and columns; None is shown as NULL. Columns of `numbers` are right-aligned."""
 
     kind: ClassVar[str] = "table"
     caption: str
@@ -136,27 +122,25 @@ class Table:
 
     @property
     def is_wide(self) -> bool:
-        """Return whether the table is too wide to stand next to a plot."""
-        cells = (self.columns, *self.rows)
-        widths = [max(len(row[n] or "NULL") for row in cells) for n in range(len(self.columns))]
-        return sum(min(width, _MOST_LETTERS) + 3 for width in widths) > _ROOM
+        """True if the table is too wide to stand next to a plot."""
+        lines = (self.columns, *self.rows)
+        widths = [max(len(line[n] or "NULL") for line in lines) for n in range(len(self.columns))]
+        return sum(min(width, _CELL_WIDTH) + 3 for width in widths) > _ROW_WIDTH
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
     """A plot with its numbers beside it.
 
-    Attributes:
-        says: what the plot shows, in a sentence or two above it.
-        svg: the drawing, markup that `charts.py` made.
-        seen: the drawing in words, for who does not see it.
+    `explanation` stands above the plot, `svg` is the markup of `draw_svg`, and `description` is the
+    drawing in words for screen readers, which add that the numbers are in the table.
     """
 
     kind: ClassVar[str] = "plot"
     title: str
-    says: str
+    explanation: str
     svg: str
-    seen: str
+    description: str
     table: Table
 
 
@@ -207,48 +191,39 @@ class Section:
     tiles: tuple[Tile, ...] = ()
 
 
-def table(
+def make_table(
     caption: str,
     columns: Sequence[str],
     rows: Sequence[Sequence[Any]],
     note: str = "",
     none: str | None = None,
 ) -> Table:
-    """A Table of values; a column whose values are numbers stands at the right.
-
-    Args:
-        none: what None is shown as, by default NULL.
-    """
-    columns_of = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
-    told = [
-        _alike(values) if _are_numbers(values) else [shown(value) for value in values]
-        for values in columns_of
-    ]
-    numbers = tuple(_are_numbers(v) or _are_shares(v) for v in columns_of)
-    texts = [tuple(none if t is None else t for t in row) for row in zip(*told, strict=True)]
-    return Table(caption, tuple(columns), tuple(texts), numbers, note)
+    """Return a Table of values; `none` is the text of None, by default NULL."""
+    values = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    texts = [_align(v) if _are_numbers(v) else list(map(format_value, v)) for v in values]
+    numbers = tuple(_are_numbers(v) or _are_shares(v) for v in values)
+    cells = [tuple(none if t is None else t for t in row) for row in zip(*texts, strict=True)]
+    return Table(caption, tuple(columns), tuple(cells), numbers, note)
 
 
-def code(title: str, text: str) -> Code:
-    """Return the beginning of a text of several lines."""
-    more = "\n…" if len(text) > _MOST_CODE else ""
-    return Code(title, clean(text[:_MOST_CODE]) + more)
+def make_code(title: str, text: str) -> Code:
+    """Return the beginning of a text of several lines, without unprintable characters."""
+    shown = "".join(c if c in "\n\t" else _make_printable(c) for c in text[:_MAX_CODE])
+    return Code(title, shown + ("\n…" if len(text) > _MAX_CODE else ""))
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
-    some = [value for value in values if value is not None]
-    return bool(some) and all(map(_is_number, some))
+    present = [value for value in values if value is not None]
+    return bool(present) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in present
+    )
 
 
 def _are_shares(values: Sequence[Any]) -> bool:
     return bool(values) and all(isinstance(v, str) and _SHARE.fullmatch(v) for v in values)
 
 
-def _alike(values: Sequence[Any]) -> list[str | None]:
-    """Format numbers with the same number of digits, as integers if all are whole."""
-    whole = all(v is None or (math.isfinite(v) and v == int(v)) for v in values)
-    return [None if v is None else number(float(v), padded=not whole) for v in values]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _align(values: Sequence[Any]) -> list[str | None]:
+    """Format numbers with the same number of digits, as integers if all are integers."""
+    are_integers = all(v is None or (math.isfinite(v) and v == int(v)) for v in values)
+    return [None if v is None else format_number(float(v), padded=not are_integers) for v in values]

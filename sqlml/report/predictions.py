@@ -1,174 +1,265 @@
-"""The section about the distribution of predictions."""
+"""Sections about the distribution of predictions, for all rows and for groups of rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlml.report import charts
-from sqlml.report.charts import drawn, histogram
-from sqlml.report.parts import Note, Part, Plot, Section, clipped, distinct, table
-from sqlml.report.quality import Classes, classes_of
-from sqlml.report.scores import SCORES, call_of
-from sqlml.report.subject import MOST_TARGETS, Subject
+from sqlml.report.charts import plot_histogram
+from sqlml.report.parts import (
+    Note,
+    Part,
+    Plot,
+    Section,
+    clip,
+    format_value,
+    make_distinct,
+    make_table,
+    note_left_out,
+)
+from sqlml.report.quality import METRICS, Classes, count_classes
+from sqlml.report.subject import MAX_TARGETS, SCORES, Subject, name_group_column, write_call
 
-_MOST_BARS = 15
-"""Maximum number of classes to draw."""
+_MAX_BARS = 15
 
 
-def predictions(subject: Subject) -> Section:
+def show_predictions(subject: Subject) -> Section:
     """Show the distribution of scores, and how often each class is predicted."""
-    return Section("predictions", "Predictions", subject.share, tuple(_parts(subject)))
+    parts = _plot_predictions(subject) if subject.count else [Note("The data has no rows.")]
+    return Section("predictions", "Predictions", subject.sample_sentence, tuple(parts))
 
 
-def _parts(subject: Subject) -> list[Part]:
+def _plot_predictions(subject: Subject) -> list[Part]:
     scores = subject.scores
-    if not subject.count:
-        return [Note("The data has no rows.")]
     if scores is None:
-        return [_of_scores(subject)]
+        return [_plot_scores(subject)]
     if scores.rows.targets > 1:
-        return _of_targets(subject)
+        return _plot_targets(subject)
     if subject.task == "numbers":
-        both = {0: "Label", 1: "Prediction"} if scores.is_labelled else None
-        rows = f"(SELECT hat AS x, 1 AS s FROM {scores.table} WHERE hat IS NOT NULL)"
-        if both:
-            rows = (
-                f"(SELECT hat AS x, 1 AS s FROM {scores.table} WHERE hat IS NOT NULL UNION ALL "
-                f"SELECT y, 0 FROM {scores.table} WHERE y IS NOT NULL)"
-            )
-        says = "What is predicted, beside the labels." if both else "What is predicted."
-        return [histogram(subject, rows, "Distribution", says, "Value", both)]
+        rows = f"SELECT hat AS x, 1 AS s FROM {scores.table} WHERE hat IS NOT NULL"
+        series, explanation = None, "The predicted values."
+        if scores.is_labelled:
+            rows += f" UNION ALL SELECT y, 0 FROM {scores.table} WHERE y IS NOT NULL"
+            series, explanation = {0: "Label", 1: "Prediction"}, "Predictions and labels."
+        return [plot_histogram(subject, f"({rows})", "Distribution", explanation, "Value", series)]
     if subject.task == "clusters":
-        return [_clusters(subject)]
-    classes = classes_of(subject)
-    return [_counts(subject, classes), *_sureness(subject, classes)]
+        return [_plot_clusters(subject)]
+    classes = count_classes(subject)
+    return [_plot_class_counts(subject, classes), _plot_class_scores(subject, classes)]
 
 
-def _of_scores(subject: Subject) -> Part:
+def _plot_scores(subject: Subject) -> Part:
     """Show the scores of a model without predictions, if it has scores."""
     outputs = subject.model.program.outputs
     output = next((name for name in SCORES if name in outputs), None)
     if output is None or subject.model.program.output_type(output).width > 1:
         return Note(f"The model predicts nothing; it gives {', '.join(outputs)}.")
-    scored = f"SELECT {call_of(subject.model, subject.reference)} AS x FROM {subject.rows}"
-    with subject.tables.kept("samples", scored) as table:
-        says = "How the model scores the rows; it predicts nothing."
-        return histogram(subject, f"(SELECT x FROM {table})", "Scores", says, "Score")
+    query = f"SELECT {write_call(subject.model, subject.reference)} AS x FROM {subject.rows}"
+    with subject.tables.store_briefly("samples", query) as table:
+        explanation = "How the model scores the rows; it predicts nothing."
+        return plot_histogram(subject, f"(SELECT x FROM {table})", "Scores", explanation, "Score")
 
 
-def _of_targets(subject: Subject) -> list[Part]:
+def _plot_targets(subject: Subject) -> list[Part]:
     """Plot the distribution of each target."""
-    scores = subject.scores
-    assert scores is not None
+    scores = subject.known_scores
     parts: list[Part] = []
-    for t, name in enumerate(subject.target_names[:MOST_TARGETS]):
+    for t, name in enumerate(subject.target_names[:MAX_TARGETS]):
+        condition = f"t = {t} AND hat IS NOT NULL"
         if subject.task == "numbers":
-            rows = f"(SELECT hat AS x FROM {scores.table} WHERE t = {t} AND hat IS NOT NULL)"
-            parts.append(histogram(subject, rows, name, "What is predicted.", "Prediction"))
+            rows = f"(SELECT hat AS x FROM {scores.table} WHERE {condition})"
+            parts.append(plot_histogram(subject, rows, name, "The predicted values.", "Prediction"))
             continue
         labels = scores.rows.model.program.labels[t].values
-        counts = subject.of_tables(
-            f"SELECT hat AS place, count(*) AS n FROM {scores.table} "
-            f"WHERE t = {t} AND hat IS NOT NULL GROUP BY hat ORDER BY n DESC, hat"
-        )
-        places = [(clipped(str(labels[row["place"]]), 30), row["n"]) for row in counts]
-        parts.append(_bars(name, "Rows for which each class is predicted.", places, "Class"))
-    if subject.targets > MOST_TARGETS:
-        parts.append(Note(f"{subject.targets - MOST_TARGETS:,} more targets are left out."))
+        counts = [(clip(str(labels[k]), 30), n) for k, n in _count_predictions(subject, condition)]
+        parts.append(_plot_counts(name, "Rows for which each class is predicted.", counts, "Class"))
+    if note := note_left_out(subject.targets - MAX_TARGETS, "more targets"):
+        parts.append(Note(note))
     return parts
 
 
-def _bars(title: str, says: str, counts: list[tuple[str, int]], what: str) -> Part:
+def _count_predictions(subject: Subject, condition: str) -> list[tuple[int, int]]:
+    """Return the predicted class numbers and their rows, the most frequent first."""
+    rows = subject.query_tables(
+        f"SELECT hat, count(*) AS n FROM {subject.known_scores.table} "
+        f"WHERE {condition} GROUP BY hat ORDER BY n DESC, hat"
+    )
+    return [(row["hat"], row["n"]) for row in rows]
+
+
+def _plot_counts(title: str, explanation: str, counts: list[tuple[str, int]], column: str) -> Part:
     """Draw a bar for each of the first names."""
     if not counts:
         return Note(f"{title}: no row has a prediction.")
-    names = distinct([name for name, _ in counts])
+    names = make_distinct([name for name, _ in counts])
     total = sum(n for _, n in counts)
-    some = [(name, n) for name, (_, n) in zip(names, counts, strict=True)][:_MOST_BARS]
-    more = len(counts) - len(some)
+    shown = [(name, n) for name, (_, n) in zip(names, counts, strict=True)][:_MAX_BARS]
     return Plot(
         title,
-        says,
-        drawn(charts.bars([(name, float(n)) for name, n in some], "Rows")),
-        f"Bars of rows for each {what.lower()}; the numbers are in the table.",
-        table(
+        explanation,
+        charts.draw_bars([(name, float(n)) for name, n in shown], "Rows"),
+        f"Bars of rows for each {column.lower()}",
+        make_table(
             title,
-            (what, "Rows", "Share"),
-            [[name, n, f"{n / total:.1%}"] for name, n in some],
-            f"{more:,} rarer ones are left out." if more else "",
+            (column, "Rows", "Share"),
+            [[name, n, f"{n / total:.1%}"] for name, n in shown],
+            note_left_out(len(counts) - len(shown), "rarer ones"),
         ),
     )
 
 
-def _clusters(subject: Subject) -> Part:
-    assert subject.scores is not None
-    labels = subject.scores.rows.model.program.labels[0].values
-    counts = subject.of_tables(
-        f"SELECT hat, count(*) AS n FROM {subject.scores.table} WHERE hat IS NOT NULL "
-        "GROUP BY hat ORDER BY n DESC, hat"
-    )
-    places = [(f"cluster {row['hat']}", row["n"]) for row in counts]
-    empty = len(labels) - len(places)
-    says = "Rows in each cluster, the largest first."
-    if empty > 0:
-        says += f" {empty:,} of {len(labels):,} clusters have no row."
-    return _bars("Clusters", says, places, "Cluster")
+def _plot_clusters(subject: Subject) -> Part:
+    clusters = len(subject.known_scores.rows.model.program.labels[0].values)
+    counts = [(f"cluster {k}", n) for k, n in _count_predictions(subject, "hat IS NOT NULL")]
+    explanation = "Rows in each cluster, the largest first."
+    if len(counts) < clusters:
+        explanation += f" {clusters - len(counts):,} of {clusters:,} clusters have no row."
+    return _plot_counts("Clusters", explanation, counts, "Cluster")
 
 
-def _counts(subject: Subject, classes: Classes) -> Part:
+def _plot_class_counts(subject: Subject, classes: Classes) -> Part:
     """Compare how often each class is predicted with how often it is the label."""
-    scores = subject.scores
-    assert scores is not None
-    counts = subject.of_tables(
-        f"SELECT hat AS place, count(*) AS n FROM {scores.table} WHERE hat IS NOT NULL GROUP BY hat"
-    )
-    predicted = {row["place"]: row["n"] for row in counts}
-    ordered = sorted(range(len(classes.values)), key=lambda k: -predicted.get(k, 0))
-    some = [k for k in ordered if predicted.get(k) or classes.counts[k]][:_MOST_BARS]
+    predicted = dict(_count_predictions(subject, "hat IS NOT NULL"))
     if not predicted:
         return Note("No row has a prediction.")
+    ordered = sorted(range(len(classes.values)), key=lambda k: -predicted.get(k, 0))
+    shown = [k for k in ordered if predicted.get(k) or classes.counts[k]][:_MAX_BARS]
     total, labelled = sum(predicted.values()), sum(classes.counts)
-    cells = []
-    for k in some:
-        row = [classes.names[k], predicted.get(k, 0), f"{predicted.get(k, 0) / total:.1%}"]
-        if scores.is_labelled and labelled:
+    bars = [(classes.names[k], predicted.get(k, 0)) for k in shown]
+    columns = ["Class", "Predicted", "Share"]
+    cells: list[list[Any]] = [[name, n, f"{n / total:.1%}"] for name, n in bars]
+    if subject.known_scores.is_labelled and labelled:
+        columns += ["Labels", "Share of labels"]
+        for row, k in zip(cells, shown, strict=True):
             row += [classes.counts[k], f"{classes.counts[k] / labelled:.1%}"]
-        cells.append(row)
-    columns: tuple[str, ...] = ("Class", "Predicted", "Share")
-    if scores.is_labelled and labelled:
-        columns += ("Labels", "Share of labels")
-    more = len(classes.values) - len(some)
+    note = note_left_out(len(classes.values) - len(shown), "rarer or empty classes")
     return Plot(
         "Predicted classes",
         "Rows for which each class is predicted.",
-        drawn(charts.bars([(classes.names[k], float(predicted.get(k, 0))) for k in some], "Rows")),
-        "Bars of rows for each predicted class; the numbers are in the table.",
-        table(
-            "Predicted classes",
-            columns,
-            cells,
-            f"{more:,} rarer or empty classes are left out." if more else "",
-        ),
+        charts.draw_bars([(name, float(n)) for name, n in bars], "Rows"),
+        "Bars of rows for each predicted class",
+        make_table("Predicted classes", columns, cells, note),
     )
 
 
-def _sureness(subject: Subject, classes: Classes) -> list[Part]:
+def _plot_class_scores(subject: Subject, classes: Classes) -> Part:
     """Plot the score distribution of the positive class, or of the predicted class."""
-    scores = subject.scores
-    assert scores is not None
-    has_probabilities = scores.rows.scores == "probabilities"
+    scores = subject.known_scores
     if scores.rows.scores == "none":
-        return [Note("The model returns neither probabilities nor scores of its classes.")]
-    what = "probability" if has_probabilities else "score"
-    if not classes.are_two:
-        rows = f"(SELECT list_max(ps) AS x FROM {scores.table} WHERE hat IS NOT NULL)"
-        says = f"The {what} of the class that is predicted: how sure the model is."
-        title = f"{what.capitalize()} of the prediction"
-        return [histogram(subject, rows, title, says, what.capitalize(), None, has_probabilities)]
+        return Note("The model returns neither probabilities nor scores of its classes.")
+    has_probabilities = scores.rows.scores == "probabilities"
+    score = "probability" if has_probabilities else "score"
     series = None
-    says = f"The {what} of class {classes.positive}."
-    if scores.is_labelled and sum(count > 0 for count in classes.counts) == 2:
-        series = dict(enumerate(classes.names))
-        says = f"The {what} of class {classes.positive}, for the rows of each class: the further "
-        says += "apart, the better."
-    rows = f"(SELECT p1 AS x, y AS s FROM {scores.table} WHERE p1 IS NOT NULL)"
-    title = f"Distribution of the {what}"
-    return [histogram(subject, rows, title, says, what.capitalize(), series, has_probabilities)]
+    if classes.are_two:
+        rows = f"(SELECT p1 AS x, y AS s FROM {scores.table} WHERE p1 IS NOT NULL)"
+        title = f"Distribution of the {score}"
+        explanation = f"The {score} of class {classes.positive}"
+        if scores.is_labelled and classes.count_with_rows == 2:
+            series = dict(enumerate(classes.names))
+            explanation += ", for the rows of each class: the further apart, the better"
+    else:
+        rows = f"(SELECT list_max(ps) AS x FROM {scores.table} WHERE hat IS NOT NULL)"
+        title = f"{score.capitalize()} of the prediction"
+        explanation = f"The {score} of the class that is predicted: how sure the model is"
+    x = score.capitalize()
+    return plot_histogram(subject, rows, title, f"{explanation}.", x, series, has_probabilities)
+
+
+_MAX_GROUPS = 20
+
+_TASK_METRICS = {
+    "two classes": ("roc_auc", "precision", "recall", "accuracy", "log_loss"),
+    "classes": ("accuracy", "f1_score", "roc_auc", "log_loss"),
+    "numbers": ("r2_score", "mean_absolute_error", "mean_squared_error"),
+    "clusters": ("mean_squared_distance",),
+}
+"""Measures of the table of groups; the plot shows the first one that some group has."""
+
+_AVERAGED = {"two classes": "p1", "numbers": "hat"}
+"""Prediction column whose mean is shown for each group if the data has no labels."""
+
+
+def compare_groups(subject: Subject) -> Section:
+    """Compare the metrics of each group of rows."""
+    if not subject.groups:
+        why = (
+            "No groups were named. To compare some, name a column that tells them apart, as in "
+            "con.report('m', 'customers', by='region') or --by region."
+        )
+        return Section("groups", "By group", "", (Note(why),))
+    title = f"By {' and '.join(map(clip, subject.groups))}"
+    return Section("groups", title, subject.sample_sentence, (_compare_largest(subject),))
+
+
+def _compare_largest(subject: Subject) -> Part:
+    if subject.scores is None or not subject.count:
+        return Note("There is nothing to compare.")
+    if subject.scores.is_labelled or subject.task == "clusters":
+        groups = subject.evaluate_largest_groups(_MAX_GROUPS)
+        keys = [name_group_column(n) for n in range(len(subject.groups))]
+    else:
+        keys = [f"g{n}" for n in range(len(subject.groups))]
+        groups = _average_unlabelled(subject, ", ".join(keys))
+    if not groups:
+        return Note("No group has a row with a label and a prediction.")
+    return _plot_groups(subject, groups, keys)
+
+
+def _average_unlabelled(subject: Subject, keys: str) -> list[dict[str, Any]]:
+    """Return the rows of each group, and their mean prediction if it is a number."""
+    scores, average, condition = subject.known_scores, "CAST(NULL AS DOUBLE)", ""
+    if scores.rows.targets > 1:
+        condition = "WHERE t = 0"
+    elif subject.task in _AVERAGED:
+        average = f"avg({_AVERAGED[subject.task]})"
+    groups = subject.query_tables(
+        f"SELECT {keys}, count(*) AS n, {average} AS mean, count(*) OVER () AS sqlml_groups "
+        f"FROM {scores.table} {condition} GROUP BY {keys} ORDER BY n DESC, {keys} "
+        f"LIMIT {_MAX_GROUPS}"
+    )
+    return [{**row, "rows": row["n"]} for row in groups]
+
+
+def _plot_groups(subject: Subject, groups: list[dict[str, Any]], keys: Sequence[str]) -> Part:
+    has_targets = "target" in groups[0]
+    metrics = [
+        name
+        for name in (*_TASK_METRICS[subject.task or "numbers"], "mean")
+        if any(row.get(name) is not None for row in groups)
+    ]
+    columns = [clip(name, 30) for name in subject.groups]
+    cells: list[list[Any]] = [[format_value(row[key], 30) for key in keys] for row in groups]
+    if has_targets:
+        columns.append("Target")
+        for cell, row in zip(cells, groups, strict=True):
+            cell.append(clip(str(row["target"]), 30))
+    for cell, row in zip(cells, groups, strict=True):
+        cell += [row["rows"], *(row[name] for name in metrics)]
+    count = groups[0]["sqlml_groups"]
+    note = f"The {len(groups)} largest of {count:,} groups." if count > len(groups) else ""
+    titles = [METRICS.get(name) or _name_mean(subject) for name in metrics]
+    table = make_table("Groups", (*columns, "Rows", *titles), cells, note)
+    if has_targets or not metrics:
+        return table
+    names = make_distinct([", ".join(_name_group(row[key]) for key in keys) for row in groups])
+    values = {n: row[metrics[0]] for n, row in zip(names, groups, strict=True)}
+    points = [(n, float(v), float(v), float(v)) for n, v in values.items() if v is not None]
+    return Plot(
+        f"{titles[0]} of each group",
+        f"The groups of most rows first. {note}".strip(),
+        charts.draw_intervals(points, titles[0]),
+        f"A point for each group: {titles[0]}",
+        table,
+    )
+
+
+def _name_mean(subject: Subject) -> str:
+    if subject.task == "numbers":
+        return "Mean prediction"
+    has_probabilities = subject.known_scores.rows.scores == "probabilities"
+    return "Mean probability" if has_probabilities else "Mean score"
+
+
+def _name_group(value: Any) -> str:
+    return "NULL" if value is None else format_value(value, 30) or "(empty)"

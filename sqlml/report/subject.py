@@ -1,4 +1,4 @@
-"""The subject of a report: a model, and its data in temporary tables.
+"""The subject of a report: a model, its data in temporary tables, and its predictions.
 
 The query of the data runs once, so all numbers of a page are about the same rows, even if the query
 is volatile (`USING SAMPLE`, `now()`) or others write to its tables meanwhile. The model scores the
@@ -8,10 +8,13 @@ work in a read-only database and in an open transaction.
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import duckdb
 
@@ -19,37 +22,207 @@ from sqlml.catalog.connection import strip_excerpt
 from sqlml.catalog.model import Model, TrainingFacts, parse_reference
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
-from sqlml.errors import ConfigError, ParseError, SqlmlError
+from sqlml.errors import BindError, ConfigError, ParseError, SqlmlError
 from sqlml.parsing.parse import split_sql
+from sqlml.parsing.places import Span
+from sqlml.planner.program.result_sql import label_type
 from sqlml.planner.rewrites.table_form import replace_table_forms
 from sqlml.planner.syntax.query_templates import spell_for_engine
+from sqlml.planner.syntax.table_forms import FormOption, TableForm
 from sqlml.planner.table_functions.evaluated_model import Task, find_column_type, find_task
-from sqlml.report.parts import clipped, distinct
-from sqlml.report.scores import (
-    Asking,
-    Scores,
-    Tables,
-    call_of,
-    evaluation,
-    group,
-    no_labels,
-    scores_of,
-    targets_of,
-)
+from sqlml.planner.table_functions.evaluation import write_scored_rows
+from sqlml.planner.table_functions.scored_rows import ScoredRows
+from sqlml.report.parts import clip, make_distinct
 from sqlml.statements.describe_model import ModelDescription, describe
 from sqlml.statements.models import Models
 from sqlml.types import fold
 
 
-def rows_of(data: str, read: Callable[[str], Sequence[Any]]) -> str:
-    """Return the data for a FROM: a query in brackets, or a table name as written.
+class QueryRunner(Protocol):
+    """The methods of a session that a report uses. Its statements may call models."""
 
-    Args:
-        read: the engine's parser, text to statements. Nothing is run.
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection: ...
 
-    Raises:
-        ParseError: it is neither.
+    def execute(self, query: Any, parameters: Any = None) -> Any: ...
+
+    def sql(self, query: Any) -> Any: ...
+
+    def plan(self, query: str, params: Any = None, analyze: bool = False) -> Any: ...
+
+
+class Tables:
+    """The temporary tables of one report. They also work in a read-only database."""
+
+    def __init__(self, session: QueryRunner) -> None:
+        self.session = session
+        self._prefix = f"temp.main.sqlml_report_{secrets.token_hex(6)}"
+        self._names: list[str] = []
+
+    def store(self, name: str, query: str) -> tuple[str, int]:
+        """Store the rows of a query, which may call models; return the table and its row count."""
+        table = f"{self._prefix}_{name}"
+        self.session.execute(f"CREATE TEMP TABLE {table} AS {query}")
+        self._names.append(table)
+        count_query = f"SELECT {builtin('count')}(*) FROM {table}"
+        ((count,),) = self.session.connection.execute(count_query).fetchall()
+        return table, int(count)
+
+    @contextmanager
+    def store_briefly(self, name: str, query: str) -> Iterator[str]:
+        """Store the rows of a query while the block runs; yield the table."""
+        table, _ = self.store(name, query)
+        try:
+            yield table
+        finally:
+            self._drop(table)
+
+    def close(self) -> None:
+        """Drop all tables; a failed transaction has dropped them already."""
+        for table in self._names:
+            self._drop(table)
+
+    def _drop(self, table: str) -> None:
+        with suppress(duckdb.Error):
+            self.session.connection.execute(f"DROP TABLE IF EXISTS {table}")
+
+
+_NOWHERE = Span(0, 0)
+
+
+class StoredRows(ScoredRows):
+    """Rows that a model has scored into `sqlml_scored`, so that all measures come from one run."""
+
+    calls = "*"
+    columns = "*"
+    sources = "sqlml_calls"
+
+
+def _write_form(function: str, reference: str, options: Mapping[str, Any]) -> TableForm:
+    """Write a call such as `ml_evaluate(MODEL m, ..., label := 'y')` in a parsed form."""
+    form_options = {name: FormOption(name, value, _NOWHERE) for name, value in options.items()}
+    return TableForm(
+        _NOWHERE, function, reference, _NOWHERE, (_NOWHERE,), MappingProxyType(form_options)
+    )
+
+
+MAX_SCORES = 20_000_000
+"""Maximum number of stored scores of models with several per row; it limits the number of rows."""
+
+SCORES = ("score", "samples")
+"""Outputs that `predict_score` returns."""
+
+_HASH_PARTS = 1_000_003
+"""Number of hash parts of the rows, of which a sample takes a share."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The predictions of the model for the rows.
+
+    Attributes:
+        rows: the SQL that scored the rows, with the labels that they are compared with.
+        table: stores them, with the columns of `sqlml_scored`.
+        count: the number of scored rows: all of them, or an even sample.
+        seconds: the time that scoring took.
     """
+
+    rows: ScoredRows
+    table: str
+    count: int
+    seconds: float
+    is_labelled: bool
+
+    def write_evaluation(self, function: str, options: Mapping[str, Any]) -> str:
+        """Return the query of a form such as ml_evaluate over the scored rows."""
+        rows = self.rows
+        label = rows.form.options.get("label")
+        label_option = {} if label is None else {"label": label.value}
+        form = _write_form(function, str(rows.form.model), {**label_option, **options})
+        before, after = write_scored_rows(
+            StoredRows(form, rows.model, rows.dialect, "", rows.columns_of_rows)
+        )
+        return f"SELECT * FROM {before}{self.table}{after}"
+
+
+def score_rows(
+    tables: Tables,
+    model: Model,
+    reference: str,
+    rows: tuple[str, int],
+    columns: Mapping[str, str],
+    labels: tuple[str, ...],
+    groups: int,
+) -> Scores:
+    """Score the rows of a table, given with its row count and the types of its columns."""
+    program, targets = model.program, count_targets(model)
+    placeholders = name_placeholder_labels(model)
+    options: dict[str, Any] = {}
+    if labels or find_task(model) != "clusters":
+        options["label"] = labels or tuple(placeholders)
+    group_columns = tuple(map(name_group_column, range(groups)))
+    if groups:
+        options["by"] = group_columns
+    types = {**columns, **placeholders, **dict.fromkeys(group_columns, "VARCHAR")}
+    scored_rows = ScoredRows(_write_form("evaluate", reference, options), model, DUCKDB, "", types)
+    try:
+        calls = scored_rows.calls
+    except BindError as error:
+        raise BindError(error.message) from None  # the user wrote no statement to point at
+    table, count = rows
+    width = max([targets, *(len(s) for s in program.labels if len(s) > 2)])
+    sample = write_sample_condition(count, MAX_SCORES // width) if width > 1 else ""
+    begin = time.perf_counter()
+    scores_table, scored = tables.store(
+        "scores",
+        f"WITH sqlml_calls AS (SELECT {calls} FROM {table}{sample}) "
+        f"SELECT {scored_rows.columns} FROM {scored_rows.sources}",
+    )
+    seconds = time.perf_counter() - begin
+    return Scores(scored_rows, scores_table, scored // targets, seconds, bool(labels))
+
+
+def write_sample_condition(count: int, limit: int) -> str:
+    """Return a WHERE that samples about `limit` of `count` rows; empty if all rows fit."""
+    if count <= limit:
+        return ""
+    bucket = DUCKDB.operator("%", DUCKDB.call("hash", "rowid"), str(_HASH_PARTS))
+    return f" WHERE {bucket} < {_HASH_PARTS * limit // count}"
+
+
+def write_call(model: Model, reference: str) -> str:
+    outputs = model.program.outputs
+    function = "predict" if "label" in outputs else "predict_score"
+    if not {"label", *SCORES} & outputs.keys():
+        function = "transform"
+    return f"{function}({DUCKDB.quote_string(reference)}, *)"
+
+
+def count_targets(model: Model) -> int:
+    """Count the values that a model predicts per row; 1 if it predicts nothing."""
+    program = model.program
+    width = program.output_type("label").width if "label" in program.outputs else 1
+    return len(program.labels) or width
+
+
+def name_group_column(n: int) -> str:
+    """Return a name for the group column that no result column has."""
+    return f"sqlml_group_{n}"
+
+
+def name_placeholder_labels(model: Model) -> dict[str, str]:
+    """Return placeholder label columns with their types for data without labels."""
+    kinds: Sequence[str] = [label_type(labels) for labels in model.program.labels]
+    kinds = kinds or ["DOUBLE"] * count_targets(model)
+    return {f"sqlml_no_label_{n}": kind for n, kind in enumerate(kinds)}
+
+
+EngineParser = Callable[[str], Sequence[Any]]
+"""The engine's function from text to statements, which runs nothing."""
+
+
+def write_source(data: str, parse: EngineParser) -> str:
+    """Return the data for a FROM: a query in brackets, or a table name as written."""
     if not isinstance(data, str):
         raise ConfigError(
             "a report takes the text of a query or the name of a table; a frame has a name after "
@@ -64,46 +237,33 @@ def rows_of(data: str, read: Callable[[str], Sequence[Any]]) -> str:
         )
     text = pieces[0].strip()
     try:
-        kinds = [statement.type for statement in read(replace_table_forms(text))]
+        kinds = [statement.type for statement in parse(replace_table_forms(text))]
     except (duckdb.Error, ValueError) as error:
-        if _is_table(text, read):
+        if _is_query(f"FROM {text}\n", parse):
             return text
+        reason = strip_excerpt(error) if isinstance(error, duckdb.Error) else str(error)
         raise ParseError(
             f"the data of a report is neither a query nor the name of a table "
-            f"({_first_line(error)}); an unusual name of a table stands in double quotes"
+            f"({reason.splitlines()[0].removeprefix('Parser Error: ')}); an unusual name of a "
+            "table stands in double quotes"
         ) from None
     rows = f"(\n{text}\n)"
-    if kinds == [duckdb.StatementType.SELECT] and _parses(
-        f"SELECT * FROM {replace_table_forms(rows)}", read
+    if kinds == [duckdb.StatementType.SELECT] and _is_query(
+        f"SELECT * FROM {replace_table_forms(rows)}", parse
     ):
         return rows
     raise ParseError("the data of a report is a query, such as SELECT * FROM customers")
 
 
-def _is_table(text: str, read: Callable[[str], Sequence[Any]]) -> bool:
-    return _parses(f"FROM {text}\n", read)
-
-
-def _parses(sql: str, read: Callable[[str], Sequence[Any]]) -> bool:
+def _is_query(sql: str, parse: EngineParser) -> bool:
     try:
-        return [s.type for s in read(sql)] == [duckdb.StatementType.SELECT]
+        return [s.type for s in parse(sql)] == [duckdb.StatementType.SELECT]
     except (duckdb.Error, ValueError):
         return False
 
 
-def _first_line(error: Exception) -> str:
-    reason = strip_excerpt(error) if isinstance(error, duckdb.Error) else str(error)
-    return reason.splitlines()[0].removeprefix("Parser Error: ")
-
-
-SAMPLE = 1000
-"""Maximum number of rows with contributions."""
-
-MOST_TARGETS = 4
-"""Maximum number of targets with plots."""
-
-Told = Callable[[str], None]
-"""Called with a text about the current step."""
+MAX_SAMPLE_ROWS = 1000
+MAX_TARGETS = 4
 
 
 @dataclass(frozen=True)
@@ -111,17 +271,16 @@ class Subject:
     """A model and its data.
 
     Attributes:
-        reference: the version that is reported, as a call names it.
+        reference: the reported version, as a call names it.
         data: the rows as the user named them, and `source` as a FROM takes them.
-        rows: the table that keeps what the report reads of them.
-        count: how many there are.
+        columns: the columns of the data with their types.
+        rows: the table that stores the columns that the report reads; `count` is its row count.
         labels, groups: columns with the labels, and those that tell groups apart.
-        scores: None where the model predicts nothing.
-        sample: the table of rows whose contributions are computed; sample_count: how many.
+        scores: None if the model predicts nothing.
+        sample: the table of rows whose contributions are computed, and `sample_count` its length.
     """
 
-    asking: Asking
-    models: Models
+    tables: Tables
     model: Model
     description: ModelDescription
     facts: TrainingFacts | None
@@ -136,129 +295,113 @@ class Subject:
     scores: Scores | None
     sample: str
     sample_count: int
-    tables: Tables
 
     @property
     def task(self) -> Task | None:
-        """Return the kind of the model's predictions."""
         return find_task(self.model)
 
     @property
     def targets(self) -> int:
-        """Count the values that the model predicts per row."""
-        return targets_of(self.model)
+        """The number of values that the model predicts per row."""
+        return count_targets(self.model)
 
     @property
     def target_names(self) -> tuple[str, ...]:
-        """Return the names of the targets: those of the labels, or numbers from 0."""
+        """The names of the targets: those of the labels, or numbers from 0."""
         if self.scores is not None and self.scores.is_labelled:
-            return distinct([clipped(name, 30) for name in self.labels])
+            return make_distinct([clip(name, 30) for name in self.labels])
         return tuple(f"target {t}" for t in range(self.targets))
 
     @property
     def quoted(self) -> str:
-        """Return the model reference as a SQL string."""
+        """The model reference as a SQL string."""
         return DUCKDB.quote_string(self.reference)
 
     @property
-    def share(self) -> str:
-        """Return a sentence about the number of scored rows if it is a sample."""
+    def known_scores(self) -> Scores:
+        """The scores of a model that predicts something."""
+        assert self.scores is not None
+        return self.scores
+
+    @property
+    def sample_sentence(self) -> str:
+        """A sentence about the number of scored rows if it is a sample."""
         if self.scores is None or self.scores.count >= self.count:
             return ""
         return f"Of an even sample of {self.scores.count:,} of the {self.count:,} rows."
 
-    def of_models(self, query: str) -> list[dict[str, Any]]:
+    def query_models(self, query: str) -> list[dict[str, Any]]:
         """Return the rows of a query that may call models."""
-        self.asking.execute(query)
-        return _rows(self.asking.connection)
+        self.tables.session.execute(query)
+        return _fetch(self.tables.session.connection)
 
-    def of_tables(self, template: str) -> list[dict[str, Any]]:
-        """Return the rows of an internal query in plain SQL (`spelled`)."""
-        return _rows(self.asking.connection.execute(spell_for_engine(template)))
+    def query_tables(self, template: str) -> list[dict[str, Any]]:
+        """Return the rows of an internal query in plain SQL (`spell_for_engine`)."""
+        return self._run(spell_for_engine(template))
 
-    def evaluated(self, function: str, **options: Any) -> list[dict[str, Any]]:
+    def evaluate(self, function: str, **options: Any) -> list[dict[str, Any]]:
         """Return the result of a form such as ml_evaluate over the scored rows."""
-        return _rows(self.asking.connection.execute(self._evaluation(function, options)))
+        return self._run(self.known_scores.write_evaluation(function, options))
 
-    def largest_groups(self, most: int) -> list[dict[str, Any]]:
-        """Return the metrics of the largest groups; `sqlml_groups` counts all groups."""
-        by = tuple(map(group, range(len(self.groups))))
+    def evaluate_largest_groups(self, count: int) -> list[dict[str, Any]]:
+        """Return the metrics of the `count` largest groups; `sqlml_groups` counts all groups."""
+        by = tuple(map(name_group_column, range(len(self.groups))))
         keys = ", ".join(DUCKDB.quote_name(name) for name in by)
-        return _rows(
-            self.asking.connection.execute(
-                f"SELECT *, {builtin('count')}(*) OVER () AS sqlml_groups "
-                f"FROM ({self._evaluation('evaluate', {'by': by})}) AS sqlml_evaluated "
-                f'WHERE "rows" > 0 ORDER BY "rows" DESC, {keys} LIMIT {most}'
-            )
+        evaluation = self.known_scores.write_evaluation("evaluate", {"by": by})
+        return self._run(
+            f"SELECT *, {builtin('count')}(*) OVER () AS sqlml_groups "
+            f"FROM ({evaluation}) AS sqlml_evaluated "
+            f'WHERE "rows" > 0 ORDER BY "rows" DESC, {keys} LIMIT {count}'
         )
 
-    def _evaluation(self, function: str, options: Mapping[str, Any]) -> str:
-        assert self.scores is not None
-        return evaluation(self.scores.rows, self.scores.table, function, options)
+    def _run(self, query: str) -> list[dict[str, Any]]:
+        return _fetch(self.tables.session.connection.execute(query))
 
 
-def _rows(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+def _fetch(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     names = [column[0] for column in connection.description or ()]
     return [dict(zip(names, row, strict=True)) for row in connection.fetchall()]
 
 
-@contextmanager
-def subject(
-    asking: Asking,
-    models: Models,
-    name: str,
-    data: str,
-    label: str | Sequence[str] | None,
-    by: str | Sequence[str] | None,
-    told: Told,
-) -> Iterator[Subject]:
-    """The Subject; its tables are there while the block runs.
-
-    Raises:
-        UnknownModelError: no such model or version.
-        ParseError: the data is neither a query nor a table.
-        BindError: a column that the model, `label` or `by` names is not there, or has another type.
-        duckdb.Error: the query of the data fails.
-    """
-    tables = Tables(asking)
-    try:
-        yield _prepared(tables, models, name, data, label, by, told)
-    finally:
-        tables.drop()
-
-
-def _prepared(
+def load_subject(
     tables: Tables,
     models: Models,
     name: str,
     data: str,
     label: str | Sequence[str] | None,
     by: str | Sequence[str] | None,
-    told: Told,
+    report_progress: Callable[[str], None],
 ) -> Subject:
-    asking, model = tables.asking, models.catalog.get(parse_reference(name))
+    """Store and score the rows of a report in `tables`.
+
+    Raises:
+        UnknownModelError: no such model or version.
+        ParseError: the data is neither a query nor a table.
+        BindError: a column that the model, `label` or `by` names is missing or of another type.
+        duckdb.Error: the query of the data fails.
+    """
+    session, model = tables.session, models.catalog.get(parse_reference(name))
     facts = models.catalog.training(model)
     database = "" if model.database is None else f"{model.database}."
     reference = f"{database}{model.name}/{model.version}"
-    source = rows_of(data, asking.connection.extract_statements)
-    with _in_the_users_words(source, data):
-        asked = asking.sql(f"SELECT * FROM {source}")
-        types = dict(zip(asked.columns, map(str, asked.types), strict=True))
-        models.runnable(f"SELECT {call_of(model, reference)} FROM {source}")
-    labels = _labels(model, facts, types, label)
-    groups = tuple(_column(column, types) for column in _several(by))
-    told("reading the data")
-    with _in_the_users_words(source, data):
-        rows, count = tables.keep("rows", _kept(model, types, labels, groups, source))
+    source = write_source(data, session.connection.extract_statements)
+    with _errors_in_user_text(source, data):
+        relation = session.sql(f"SELECT * FROM {source}")
+        types = dict(zip(relation.columns, map(str, relation.types), strict=True))
+        models.runnable(f"SELECT {write_call(model, reference)} FROM {source}")
+    labels = _find_labels(facts, types, label)
+    groups = tuple(_find_column(column, types) for column in _to_tuple(by))
+    report_progress("reading the data")
+    with _errors_in_user_text(source, data):
+        rows, count = tables.store("rows", _write_rows_query(model, types, labels, groups, source))
     scores = None
     if find_task(model) is not None:
-        told(f"scoring {count:,} rows")
-        scores = scores_of(tables, model, reference, (rows, count), types, labels, len(groups))
-    at_random = f"ORDER BY {builtin('hash')}(rowid) LIMIT {SAMPLE}"
-    sample, sample_count = tables.keep("sample", f"SELECT * FROM {rows} {at_random}")
+        report_progress(f"scoring {count:,} rows")
+        scores = score_rows(tables, model, reference, (rows, count), types, labels, len(groups))
+    in_random_order = f"ORDER BY {builtin('hash')}(rowid) LIMIT {MAX_SAMPLE_ROWS}"
+    sample, sample_count = tables.store("sample", f"SELECT * FROM {rows} {in_random_order}")
     return Subject(
-        asking=asking,
-        models=models,
+        tables=tables,
         model=model,
         description=describe(models, parse_reference(reference)),
         facts=facts,
@@ -273,13 +416,12 @@ def _prepared(
         scores=scores,
         sample=sample,
         sample_count=sample_count,
-        tables=tables,
     )
 
 
 @contextmanager
-def _in_the_users_words(source: str, data: str) -> Iterator[None]:
-    """Make errors in the internal query about the data refer to the user's text."""
+def _errors_in_user_text(source: str, data: str) -> Iterator[None]:
+    """Make errors in an internal query about the data refer to the user's text."""
     try:
         yield
     except SqlmlError as error:
@@ -287,44 +429,35 @@ def _in_the_users_words(source: str, data: str) -> Iterator[None]:
         if begin < 0 or error.offset is None:
             raise
         inner = error.sql[begin:].find(data.strip()) if error.sql else -1
-        place = error.offset - begin - inner
-        if inner < 0 or not 0 <= place <= len(data.strip()):
+        offset = error.offset - begin - inner
+        if inner < 0 or not 0 <= offset <= len(data.strip()):
             raise type(error)(error.message) from None
-        raise error.at(data.strip(), place) from None
+        raise error.at(data.strip(), offset) from None
 
 
-def _several(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    if names is None:
-        return ()
-    return (names,) if isinstance(names, str) else tuple(names)
+def _to_tuple(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names or ())
 
 
-def _column(name: str, columns: Mapping[str, str]) -> str:
-    """A column of the data by its name in any case.
-
-    Raises:
-        BindError: there is none.
-    """
+def _find_column(name: str, columns: Mapping[str, str]) -> str:
+    """Return a column of the data by its name in any case, or raise BindError."""
     find_column_type(name, columns)
     return name if name in columns else next(c for c in columns if fold(c) == fold(name))
 
 
-def _labels(
-    model: Model,
-    facts: TrainingFacts | None,
-    columns: Mapping[str, str],
-    label: str | Sequence[str] | None,
+def _find_labels(
+    facts: TrainingFacts | None, columns: Mapping[str, str], label: str | Sequence[str] | None
 ) -> tuple[str, ...]:
     """Return the label columns: those named, or else the one that sqlml trained on, if present."""
     if label is not None:
-        return tuple(_column(name, columns) for name in _several(label))
+        return tuple(_find_column(name, columns) for name in _to_tuple(label))
     trained = None if facts is None else facts.options.get("label")
     if not isinstance(trained, str):
         return ()
     return tuple(c for c in columns if fold(c) == fold(trained))[:1]
 
 
-def _kept(
+def _write_rows_query(
     model: Model,
     columns: Mapping[str, str],
     labels: Sequence[str],
@@ -333,12 +466,11 @@ def _kept(
 ) -> str:
     """Return the query of the columns of the data that the report reads."""
     quote = DUCKDB.quote_name
-    read_columns = {fold(column.name) for column in model.columns}
-    there = {fold(name) for name in columns}
     items = ["*"]
-    if all(fold(name) in there for name in model.used_columns):
-        read = read_columns | {fold(name) for name in labels}
+    if {fold(name) for name in model.used_columns} <= {fold(name) for name in columns}:
+        read = {fold(name) for name in (*(c.name for c in model.columns), *labels)}
         items = [quote(name) for name in columns if fold(name) in read]
-    items += [f"{quote(name)} AS {quote(group(n))}" for n, name in enumerate(groups)]
-    items += [f"CAST(NULL AS {kind}) AS {quote(n)}" for n, kind in no_labels(model).items()]
+    items += [f"{quote(name)} AS {quote(name_group_column(n))}" for n, name in enumerate(groups)]
+    placeholders = name_placeholder_labels(model)
+    items += [f"CAST(NULL AS {kind}) AS {quote(n)}" for n, kind in placeholders.items()]
     return f"SELECT {', '.join(items)} FROM {source}"

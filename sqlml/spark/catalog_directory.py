@@ -37,8 +37,7 @@ from sqlml.spark.files import Files
 FORMAT = 1
 """Version of the index format; later versions of sqlml read earlier ones."""
 
-KEPT = 10
-"""Number of indexes that stay."""
+RETAINED_INDEXES = 10
 
 
 class Directory:
@@ -54,46 +53,37 @@ class Directory:
         return max(self._numbers(), default=0)
 
     def index(self, number: int) -> dict[str, Any]:
-        """Return the tables after change `number`, by name, with rows as dicts.
-
-        Raises:
-            CatalogError: the index is damaged, from a later version of sqlml, or removed meanwhile.
-        """
-        place = f"{self.place}/{_index(number)}"
-        content = self._files.read(_index(number))
+        """Return the tables after change `number`, by name, with rows as dicts."""
+        path = f"{self.place}/{_index_path(number)}"
+        content = self._files.read(_index_path(number))
         if content is None:
-            raise CatalogError(f"{place} no longer exists; try again")
+            raise CatalogError(f"{path} no longer exists; try again")
         try:
             tables = dict(json.loads(content))
             version = tables.pop("sqlml_catalog")
         except (ValueError, KeyError, TypeError, RecursionError):
             raise CatalogError(
-                f"the model catalog is damaged: {place} is not an sqlml index; remove the file to "
+                f"the model catalog is damaged: {path} is not an sqlml index; remove the file to "
                 "fall back to the one before it"
             ) from None
         if version != FORMAT:
             raise CatalogError(
-                f"{place} was written by a later version of sqlml (format {version!r}); update "
-                "sqlml"
+                f"{path} was written by a later version of sqlml (format {version!r}); update sqlml"
             )
         return tables
 
     def write_index(self, number: int, tables: dict[str, Any]) -> bool:
-        """Write the tables as index `number`; return False if another session has written it.
-
-        Raises:
-            CatalogError: the index cannot be written.
-        """
+        """Write the tables as index `number`; return False if another session has written it."""
         content = json.dumps({"sqlml_catalog": FORMAT, **tables}, indent=1, default=str).encode()
-        if not self._files.add(_index(number), content):
+        if not self._files.add(_index_path(number), content):
             return False
-        if self.newest() >= number + KEPT:
+        if self.newest() >= number + RETAINED_INDEXES:
             # Other sessions have moved on so far that their index of this number is removed.
-            self._files.remove(_index(number))
+            self._files.remove(_index_path(number))
             return False
         for digest, program in self._added.items():  # Another session may have removed it.
             if self.program_bytes(digest) is None:
-                self._files.add(_program(digest), program)
+                self._files.add(_program_path(digest), program)
         self._added = {}
         with suppress(CatalogError):  # The change is complete; the next one sweeps again.
             self._sweep(number, tables)
@@ -101,41 +91,41 @@ class Directory:
 
     def program(self, digest: str) -> bytes | None:
         """Return a stored Program, or None if it is missing."""
-        return self._files.read(_program(digest))
+        return self._files.read(_program_path(digest))
 
     def program_bytes(self, digest: str) -> int | None:
-        """Return the size of a stored Program in bytes, or None if it is missing."""
-        return self._files.size(_program(digest))
+        return self._files.size(_program_path(digest))
 
-    def program_place(self, digest: str) -> str:
+    def locate_program(self, digest: str) -> str:
         """Return the file of a stored Program, for messages."""
-        return f"{self.place}/{_program(digest)}"
+        return f"{self.place}/{_program_path(digest)}"
 
     def add_program(self, digest: str, content: bytes) -> None:
         """Store a Program that the next index names."""
         self._added[digest] = content
-        self._files.add(_program(digest), content)
+        self._files.add(_program_path(digest), content)
 
     def _sweep(self, newest: int, tables: dict[str, Any]) -> None:
         numbers = self._numbers()
-        old = [number for number in numbers if number <= newest - KEPT]
-        unused = {p for number in old for p in _programs_of(self.index(number))}
-        unused -= _programs_of(tables)
+        old = [number for number in numbers if number <= newest - RETAINED_INDEXES]
+        unused = {p for number in old for p in _list_programs(self.index(number))}
+        unused -= _list_programs(tables)
         if unused:
             for number in set(numbers) - {*old, newest}:
-                unused -= _programs_of(self.index(number))
+                unused -= _list_programs(self.index(number))
             if self.newest() != newest:
                 return  # A newer index may name one of them.
         for digest in unused:
-            self._files.remove(_program(digest))
+            self._files.remove(_program_path(digest))
         for number in old:
-            self._files.remove(_index(number))
+            self._files.remove(_index_path(number))
 
     def _numbers(self) -> list[int]:
-        return [number for name in self._files.names("index") if (number := _number(name))]
+        names = self._files.names("index")
+        return [int(name[:20]) for name in names if re.fullmatch(r"0[0-9]{19}\.json", name)]
 
 
-def _programs_of(tables: dict[str, Any]) -> set[str]:
+def _list_programs(tables: dict[str, Any]) -> set[str]:
     """Return the hashes of the Programs that an index names."""
     try:
         rows = [*tables["versions"], *tables.get("small_models", ())]
@@ -144,21 +134,14 @@ def _programs_of(tables: dict[str, Any]) -> set[str]:
         raise CatalogError(f"not an sqlml index: {error}") from None
 
 
-def _program(digest: str) -> str:
+def _program_path(digest: str) -> str:
     if re.fullmatch("[0-9a-f]{64}", digest) is None:  # A forged index may name any path.
-        raise CatalogError(
-            f"the model catalog is damaged: {digest[:80]!r} is not the hash of a model"
-        )
+        raise CatalogError(f"the catalog is damaged: {digest[:80]!r} is not the hash of a model")
     return f"programs/{digest}.sqlml"
 
 
-def _index(number: int) -> str:
+def _index_path(number: int) -> str:
     return f"index/{number:020d}.json"
-
-
-def _number(name: str) -> int:
-    """Return the number in an index file's name, or 0 for other files."""
-    return int(name[:20]) if re.fullmatch(r"0[0-9]{19}\.json", name) else 0
 
 
 class FilePrograms:
@@ -182,12 +165,12 @@ class FilePrograms:
         program = store.loads(content)
         if any(node.op in NEVER_STORED for node in program.nodes):
             raise ArtifactError(
-                f"{self._directory.program_place(digest)} has operators that sqlml never stores; "
+                f"{self._directory.locate_program(digest)} has operators that sqlml never stores; "
                 "remove it"
             )
         if program.hash != digest:
             raise ArtifactError(
-                f"{self._directory.program_place(digest)} does not match the hash in its name; "
+                f"{self._directory.locate_program(digest)} does not match the hash in its name; "
                 "remove it, and create the model again"
             )
         self._loaded.put(digest, program, program.nbytes)
@@ -214,7 +197,7 @@ _ATTEMPTS = 20
 
 _SCHEMA = '"sqlml"'
 _TABLES = ("models", "versions", "aliases", "tags")
-_LATER = ("small_models", "trainings")
+_OPTIONAL_TABLES = ("small_models", "trainings")
 """Tables that the indexes of older versions of sqlml lack."""
 
 
@@ -238,20 +221,15 @@ class Mirror(Connection):
         return super().type(name)
 
     def atomic(self, work: Callable[[], None], is_open: bool | None = None) -> None:
-        """Run `work`, and write the changed tables as the next index.
-
-        Raises:
-            ConflictError: other sessions were faster every time.
-            CatalogError: the directory cannot be written.
-        """
+        """Run `work`, and write the changed tables as the next index."""
         for _ in range(_ATTEMPTS):
             self.catch_up_with_directory()
-            with self._alone():
+            with self._without_reading():
                 self.native.execute("BEGIN TRANSACTION")
                 try:
                     work()
                     number = self._number + 1
-                    written = self._directory.write_index(number, self._tables())
+                    written = self._directory.write_index(number, self._read_tables())
                     self.native.execute("COMMIT" if written else "ROLLBACK")
                 except BaseException:
                     self.native.execute("ROLLBACK")
@@ -262,17 +240,13 @@ class Mirror(Connection):
         raise ConflictError("other sessions keep changing the models in this directory; try again")
 
     def catch_up_with_directory(self) -> None:
-        """Load the newest index unless it is loaded.
-
-        Raises:
-            CatalogError: the index is damaged, or from a later version of sqlml.
-        """
+        """Load the newest index unless it is loaded."""
         if self._busy:
             return
         newest = self._directory.newest()
         if newest == self._number:
             return
-        with self._alone():
+        with self._without_reading():
             self._load(self._directory.index(newest) if newest else None)
             self._number = newest
 
@@ -286,7 +260,7 @@ class Mirror(Connection):
                     run(statement.format(schema=_SCHEMA))
                 for table in _TABLES:
                     self._fill(f"{_SCHEMA}.catalog_{table}", tables[table])
-                for table in _LATER:
+                for table in _OPTIONAL_TABLES:
                     self._fill(f"{_SCHEMA}.catalog_{table}", tables.get(table, ()))
             run("COMMIT")
         except (duckdb.Error, KeyError, TypeError, AttributeError) as error:
@@ -304,21 +278,18 @@ class Mirror(Connection):
                 f"INSERT INTO {table} ({names}) VALUES ({marks})", list(row.values())
             )
 
-    def _tables(self) -> dict[str, Any]:
+    def _read_tables(self) -> dict[str, Any]:
         tables = {}
-        for table in (*_TABLES, *self._later()):
+        existing = self.tables(_SCHEMA)
+        optional = [table for table in _OPTIONAL_TABLES if f"catalog_{table}" in existing]
+        for table in (*_TABLES, *optional):
             relation = self.native.sql(f"FROM {_SCHEMA}.catalog_{table} ORDER BY ALL")
             names = relation.columns
             tables[table] = [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
         return tables
 
-    def _later(self) -> list[str]:
-        """Return those of the later tables that exist."""
-        tables = self.tables(_SCHEMA)
-        return [table for table in _LATER if f"catalog_{table}" in tables]
-
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _without_reading(self) -> Iterator[None]:
         """Use the loaded tables without reading the directory."""
         self._busy = True
         try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import ConfigError
-from sqlml.spark.training_rows import HELD, LABEL, MOST_CATEGORIES, WEIGHT, SparkRows
+from sqlml.spark.training_rows import HELD_OUT, LABEL, MAX_CATEGORIES, WEIGHT, SparkRows
 from sqlml.training.fitting.fit import shorten_message
 from sqlml.training.model_types import compute_model_metrics, uses_bins
 from sqlml.training.options import estimator_parameters
@@ -25,14 +25,14 @@ from sqlml.training.progress import TrainingLog
 from sqlml.training.rows.check_rows import check_rows, find_keys
 from sqlml.training.rows.estimator_input import assemble_model, make_part, read_held_out
 from sqlml.training.rows.feature_pipeline import FeatureGroups, make_transformer
-from sqlml.training.rows.training_columns import TrainingColumn
+from sqlml.training.rows.training_columns import TrainingColumn, TrainingColumns
 from sqlml.training.train_model_type import TrainedModel, collect_versions
 from sqlml.types import fold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_SPARKS = ("n_jobs", "enable_categorical")
+_NOT_IN_SPARK = ("n_jobs", "enable_categorical")
 """Parameters of XGBoost's estimators that its Spark estimators do not have."""
 
 
@@ -50,19 +50,14 @@ def is_distributed(request: Request) -> bool:
 
 
 def train_distributed(rows: DataFrame, request: Request) -> TrainedModel:
-    """Train boosted trees on the rows of a DataFrame.
-
-    Raises:
-        ConfigError: the rows do not suit the model, or XGBoost rejects them.
-        MissingColumnError: an option names a column that the rows lack.
-    """
+    """Train boosted trees on the rows of a DataFrame."""
     start = time.perf_counter()
     request = request.with_columns({fold(name): name for name in rows.columns})
     log = TrainingLog()
-    # The rows are read several times, and a query may return others each time.
+    # The rows are read several times, and a query may return different rows each time.
     persisted = rows.persist()
     try:
-        return _Training(persisted, request, log).trained(start)
+        return _Training(persisted, request, log).train(start)
     finally:
         persisted.unpersist()
         log.progress.close()
@@ -77,83 +72,75 @@ class _Training:
         self._session = rows.sparkSession
         self._rows = SparkRows(rows, request)
 
-    def trained(self, start: float) -> TrainedModel:
-        """Train the model, and describe the training."""
+    def train(self, start: float) -> TrainedModel:
+        """Train the model, and describe the training that began at `start`."""
+        import pyspark
+
         request, rows, columns = self._request, self._rows, self._rows.columns
-        counted = rows.counted()
-        names, too_many = rows.names(counted)
-        rows.tell_numbers(counted)
+        too_many = rows.measure()
         features = [c for c in columns.features if c.name not in too_many]
-        notices = [
-            f"column {c.name!r} is left out: models do not learn from {c.type} in Spark"
-            for c in columns.left_out
-        ]
-        notices += [
-            f"column {name!r} has more than {MOST_CATEGORIES:,} categories and is left out: group "
-            "them in the query"
-            for name in too_many
-        ]
-        if not features:
-            raise ConfigError("the query has no column that a model can learn from")
+        notices = _describe_left_out(columns, too_many)
+        _require_columns(features)
         ordered = sorted(features, key=lambda column: column.role == "category")
-        classes = rows.classes()
-        split = request.split.settle(counted.labelled)
-        frame, rescued, counts = rows.split(rows.assembled(ordered, names, classes), split)
-        sample = rows.sampled(frame, ordered, names, classes, counted, split, rescued, counts)
+        split = request.split.settle(rows.labelled)
+        split_rows = rows.split(ordered, split)
+        sample = rows.sample(split_rows, ordered, split)
         label_type = None if columns.label is None else columns.label.type
         notices += check_rows(sample, request, frozenset(), label_type)
         unusable = find_keys(sample) | {n for n, s in sample.statistics.items() if s.is_empty}
         ordered = [c for c in ordered if c.name not in unusable]
-        if not ordered:
-            raise ConfigError("the query has no column that a model can learn from")
-        groups = _groups(ordered)
-        workers = self._workers(counts[0])
+        _require_columns(ordered)
+        groups = _group_features(ordered)
+        workers = self._count_workers(split_rows.fitted)
         options = MappingProxyType({**request.given, "num_workers": workers})
         request = replace(request, given=options)
-        frame = rows.weighted(frame, sample)
-        estimator = self._fitted(frame, list(sample.features), ordered, workers, counts[1] > 0)
-        transformer = make_transformer(groups, names, request).fit(_example(groups, names))
+        frame = rows.weigh_classes(split_rows.frame, sample)
+        estimator = self._fit(
+            frame, list(sample.features), ordered, workers, split_rows.held_out > 0
+        )
+        transformer = make_transformer(groups, rows.names, request)
+        transformer = transformer.fit(_make_example(groups, rows.names))
         side = sample.fitted if sample.held_out is None else sample.held_out
         positions = [sample.features.index(c) for c in ordered]
         measured = make_part(side, np.asarray(side.features)[:, positions], request, sample)
         if len(ordered) < len(sample.features) and sample.held_out is not None:
             X = np.asarray(sample.held_out.features)[:, positions]
-            rest = replace(sample.held_out, features=X)
-            sample = replace(sample, features=tuple(ordered), held_out=rest)
-        number = 0 if classes is None else len(classes)
+            held_out = replace(sample.held_out, features=X)
+            sample = replace(sample, features=tuple(ordered), held_out=held_out)
+        classes = rows.classes
         return TrainedModel(
             assemble_model(transformer, estimator, classes),
             None if classes is None else classes.labels(),
             request,
             split,
-            counts[0],
-            counts[1],
-            compute_model_metrics(estimator, measured, request.task, number),
+            split_rows.fitted,
+            split_rows.held_out,
+            compute_model_metrics(
+                estimator, measured, request.task, 0 if classes is None else len(classes)
+            ),
             self._log,
-            tuple(counted.statistics[c.name].to_dict() for c in ordered),
+            tuple(rows.statistics[c.name].to_dict() for c in ordered),
             tuple(notices),
-            {**collect_versions(request), "pyspark": _pyspark_version()},
+            {**collect_versions(request), "pyspark": str(pyspark.__version__)},
             time.perf_counter() - start,
             None if sample.held_out is None else partial(read_held_out, sample, groups, request),
             columns,
         )
 
-    def _workers(self, rows: int) -> int:
-        """Return the number of workers: the requested one, or one per executor.
-
-        Raises:
-            ConfigError: the number is less than one, or larger than the number of rows.
-        """
-        asked = self._request.num_workers
-        if asked is not None:
-            if not 1 <= asked <= rows:
-                raise ConfigError(f"num_workers must be from 1 to the number of rows, not {asked}")
-            return asked
+    def _count_workers(self, rows: int) -> int:
+        """Return the number of workers: the requested one, or one per executor."""
+        requested = self._request.num_workers
+        if requested is not None:
+            if not 1 <= requested <= rows:
+                raise ConfigError(
+                    f"num_workers must be from 1 to the number of rows, not {requested}"
+                )
+            return requested
         context: Any = self._session.sparkContext._jsc.sc()
         executors = int(context.getExecutorMemoryStatus().size()) - 1  # Without the driver.
         return max(min(executors, rows), 1)
 
-    def _fitted(
+    def _fit(
         self,
         frame: DataFrame,
         features: Sequence[TrainingColumn],
@@ -175,12 +162,11 @@ class _Training:
         kinds = ["c" if c.role == "category" else "q" for c in learned]
         if "c" in kinds:
             parameters["feature_types"] = kinds
-        patience = request.early_stopping_rounds if holds_out else None
-        options = {n: v for n, v in parameters.items() if n not in _SPARKS}
-        if patience is not None:
-            options["early_stopping_rounds"] = patience
+        options = {n: v for n, v in parameters.items() if n not in _NOT_IN_SPARK}
         if holds_out:
-            options["validation_indicator_col"] = HELD
+            options["validation_indicator_col"] = HELD_OUT
+            if request.early_stopping_rounds is not None:
+                options["early_stopping_rounds"] = request.early_stopping_rounds
         if request.weight is not None or request.class_weights is not None:
             options["weight_col"] = WEIGHT
         kind = request.trainer.estimator_class()
@@ -194,10 +180,10 @@ class _Training:
                 force_repartition=True,  # Each worker needs rows of both sides.
                 verbose=False,
                 **options,
-            ).fit(frame if holds_out else frame.drop(HELD))
+            ).fit(frame if holds_out else frame.drop(HELD_OUT))
         except Exception as error:  # Spark, Python in an executor, and XGBoost raise their own.
-            text = _last_line(str(error))
-            raise ConfigError(f"{kind.__name__} cannot be trained: {text}") from error
+            reason = _find_last_error(str(error))
+            raise ConfigError(f"{kind.__name__} cannot be trained: {reason}") from error
         summary = fitted.training_summary
         sides = (summary.train_objective_history, summary.validation_objective_history)
         losses: list[Any] = [next(reversed(side.values()), []) if side else [] for side in sides]
@@ -212,12 +198,31 @@ class _Training:
         return estimator
 
 
-def _groups(features: Sequence[TrainingColumn]) -> FeatureGroups:
+def _describe_left_out(columns: TrainingColumns, too_many: Sequence[str]) -> list[str]:
+    return [
+        *(
+            f"column {c.name!r} is left out: models do not learn from {c.type} in Spark"
+            for c in columns.left_out
+        ),
+        *(
+            f"column {name!r} has more than {MAX_CATEGORIES:,} categories and is left out: group "
+            "them in the query"
+            for name in too_many
+        ),
+    ]
+
+
+def _require_columns(features: Sequence[TrainingColumn]) -> None:
+    if not features:
+        raise ConfigError("the query has no column that a model can learn from")
+
+
+def _group_features(features: Sequence[TrainingColumn]) -> FeatureGroups:
     numbers = tuple(c.name for c in features if c.role == "number")
     return FeatureGroups(numbers, tuple(c.name for c in features if c.role == "category"), ())
 
 
-def _example(groups: FeatureGroups, names: Mapping[str, Sequence[str]]) -> Any:
+def _make_example(groups: FeatureGroups, names: Mapping[str, Sequence[str]]) -> Any:
     """Return one row with known categories, to fit the transformer to."""
     import pandas as pd
 
@@ -227,14 +232,8 @@ def _example(groups: FeatureGroups, names: Mapping[str, Sequence[str]]) -> Any:
     return pd.DataFrame(columns)
 
 
-def _last_line(text: str) -> str:
+def _find_last_error(text: str) -> str:
     """Return the error at the end of an executor's stack trace."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     errors = [line for line in lines if "Error: " in line]
     return shorten_message((errors or lines or [""])[-1])[:500]
-
-
-def _pyspark_version() -> str:
-    import pyspark
-
-    return str(pyspark.__version__)

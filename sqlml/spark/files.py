@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -32,72 +33,66 @@ class LocalFiles:
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder; an empty list if it is missing."""
-        try:
-            return os.listdir(self._folder / folder)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise _cannot("read", f"{self.place}/{folder}", error.strerror) from None
+        names: list[str] | None = self._read(folder, os.listdir)
+        return names or []
 
     def read(self, path: str) -> bytes | None:
         """Return the content of a file, or None if it is missing."""
-        try:
-            with open(self._folder / path, "rb", opener=_at_once) as file:
-                irregular = irregular_mode(os.fstat(file.fileno()).st_mode)
-                if irregular is not None:
-                    raise _cannot("read", f"{self.place}/{path}", f"it is {irregular}")
-                return file.read()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise _cannot("read", f"{self.place}/{path}", error.strerror) from None
+        content: bytes | None = self._read(path, self._read_regular)
+        return content
 
     def size(self, path: str) -> int | None:
         """Return the size of a file in bytes, or None if it is missing or not regular."""
+        status: os.stat_result | None = self._read(path, os.stat)
+        return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else None
+
+    def _read(self, path: str, action: Callable[[Path], Any]) -> Any:
+        """Return the result of an action, or None if the path does not exist."""
         try:
-            status = (self._folder / path).stat()
-            return status.st_size if stat.S_ISREG(status.st_mode) else None
+            return action(self._folder / path)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _cannot("read", f"{self.place}/{path}", error.strerror) from None
+            raise _make_error("read", f"{self.place}/{path}", error) from None
+
+    def _read_regular(self, path: Path) -> bytes:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            irregular = irregular_mode(os.fstat(file.fileno()).st_mode)
+            if irregular is not None:
+                raise _make_error("read", str(path), f"it is {irregular}")
+            return file.read()
 
     def add(self, path: str, content: bytes) -> bool:
         """Add a complete file; False if it exists. Only one process can make the hard link."""
         target = self._folder / path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            fresh = target.with_name(f".{uuid4().hex}.new")
+            temporary = target.with_name(f".{uuid4().hex}.new")
             try:
-                with open(fresh, "xb") as file:
+                with open(temporary, "xb") as file:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
-                try:
-                    os.link(fresh, target)
-                except FileExistsError:
-                    return False
+                os.link(temporary, target)
+            except FileExistsError:
+                return False
             finally:
-                fresh.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
         except OSError as error:
-            raise _cannot("write", f"{self.place}/{path}", error.strerror) from None
+            raise _make_error("write", f"{self.place}/{path}", error) from None
         return True
 
     def remove(self, path: str) -> None:
-        """Remove a file if it exists."""
         try:
             (self._folder / path).unlink(missing_ok=True)
         except OSError as error:
-            raise _cannot("remove", f"{self.place}/{path}", error.strerror) from None
+            raise _make_error("remove", f"{self.place}/{path}", error) from None
 
 
 class HadoopFiles:
     """Files of a file system that Spark's Hadoop libraries reach: hdfs, s3a, abfss, gs, ...
 
     It has the methods of `LocalFiles`.
-
-    Raises:
-        CatalogError: Hadoop does not reach the file system.
     """
 
     def __init__(self, folder: str, spark: SparkSession) -> None:
@@ -110,7 +105,7 @@ class HadoopFiles:
             self._files = root.getFileSystem(configuration)
             self._context = self._hadoop.FileContext.getFileContext(root.toUri(), configuration)
         except Exception as error:
-            raise _cannot("reach", self.place, _reason(error)) from None
+            raise _make_error("reach", self.place, error) from None
         options = jvm.java.lang.reflect.Array.newInstance(
             jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename"), 1
         )
@@ -118,67 +113,61 @@ class HadoopFiles:
         self._no_overwriting = options
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; an empty list if it is missing."""
-        try:
-            statuses = self._files.listStatus(self._path(folder))
-        except Exception as error:
-            if "FileNotFoundException" in str(error):
-                return []
-            raise _cannot("read", f"{self.place}/{folder}", _reason(error)) from None
-        return [str(status.getPath().getName()) for status in statuses]
+        statuses = self._read(folder, self._files.listStatus)
+        return [str(status.getPath().getName()) for status in statuses or ()]
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a file, or None if it is missing."""
-        try:
-            stream = self._files.open(self._path(path))
-            try:
-                return bytes(stream.readAllBytes())
-            finally:
-                stream.close()
-        except Exception as error:
-            if "FileNotFoundException" in str(error):
-                return None
-            raise _cannot("read", f"{self.place}/{path}", _reason(error)) from None
+        content: bytes | None = self._read(path, self._read_stream)
+        return content
 
     def size(self, path: str) -> int | None:
-        """Return the size of a file in bytes, or None if it is missing or not a file."""
+        status = self._read(path, self._files.getFileStatus)
+        return int(status.getLen()) if status is not None and status.isFile() else None
+
+    def _read(self, path: str, action: Callable[[Any], Any]) -> Any:
+        """Return the result of an action, or None if the path does not exist."""
         try:
-            status = self._files.getFileStatus(self._path(path))
-            return int(status.getLen()) if status.isFile() else None
+            return action(self._path(path))
         except Exception as error:
             if "FileNotFoundException" in str(error):
                 return None
-            raise _cannot("read", f"{self.place}/{path}", _reason(error)) from None
+            raise _make_error("read", f"{self.place}/{path}", error) from None
+
+    def _read_stream(self, path: Any) -> bytes:
+        stream = self._files.open(path)
+        try:
+            return bytes(stream.readAllBytes())
+        finally:
+            stream.close()
 
     def add(self, path: str, content: bytes) -> bool:
         """Add a complete file; return False if it exists. The rename fails if it exists."""
         target = self._path(path)
-        fresh = self._hadoop.Path(target.getParent(), f".{uuid4().hex}.new")
+        temporary = self._hadoop.Path(target.getParent(), f".{uuid4().hex}.new")
         try:
             if self._files.exists(target):
                 return False
-            stream = self._files.create(fresh, False)
+            stream = self._files.create(temporary, False)
             try:
                 stream.write(bytearray(content))
             finally:
                 stream.close()
             try:
-                self._context.rename(fresh, target, self._no_overwriting)
+                self._context.rename(temporary, target, self._no_overwriting)
             except Exception as error:
                 if "FileAlreadyExistsException" in str(error):
-                    self._files.delete(fresh, False)
+                    self._files.delete(temporary, False)
                     return False
                 raise
         except Exception as error:
-            raise _cannot("write", f"{self.place}/{path}", _reason(error)) from None
+            raise _make_error("write", f"{self.place}/{path}", error) from None
         return True
 
     def remove(self, path: str) -> None:
-        """Remove a file if it exists."""
         try:
             self._files.delete(self._path(path), False)
         except Exception as error:
-            raise _cannot("remove", f"{self.place}/{path}", _reason(error)) from None
+            raise _make_error("remove", f"{self.place}/{path}", error) from None
 
     def _path(self, path: str) -> Any:
         return self._hadoop.Path(f"{self.place}/{path}")
@@ -187,33 +176,31 @@ class HadoopFiles:
 Files = LocalFiles | HadoopFiles
 
 
-def files_of(folder: str, spark: SparkSession) -> Files:
+def open_files(folder: str, spark: SparkSession) -> Files:
     """Return the files below a path or URI."""
     scheme, _, rest = folder.partition(":")
     if scheme == "file":
         if not rest.startswith("/"):
-            raise _cannot(
-                "reach", folder, "a file URI needs an absolute path, such as file:/models"
-            )
+            why = "a file URI needs an absolute path, such as file:/models"
+            raise _make_error("reach", folder, why)
         return LocalFiles("/" + rest.lstrip("/"))
     if "://" in folder or (len(scheme) > 1 and rest.startswith("/")):
         return HadoopFiles(folder, spark)
     return LocalFiles(folder)
 
 
-def _at_once(path: str, flags: int) -> int:
+def _open_without_waiting(path: str, flags: int) -> int:
     """Open a file without waiting for a pipe's writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _cannot(what: str, place: str, why: str | None) -> CatalogError:
+def _make_error(verb: str, path: str, reason: str | Exception) -> CatalogError:
+    if isinstance(reason, OSError):
+        reason = str(reason.strerror)
+    elif isinstance(reason, Exception):  # Java's message, without its stack trace
+        cause = getattr(reason, "java_exception", None)
+        reason = str(reason if cause is None else cause.getMessage()).splitlines()[0]
     return CatalogError(
-        f"cannot {what} {place}: {why}; choose another directory (for models: sqlml.attach(spark, "
-        "catalog=...))"
+        f"cannot {verb} {path}: {reason}; choose another directory (for models: sqlml.attach("
+        "spark, catalog=...))"
     )
-
-
-def _reason(error: Exception) -> str:
-    """Return Java's message without its stack trace."""
-    cause = getattr(error, "java_exception", None)
-    return str(cause.getMessage() if cause is not None else error).splitlines()[0]

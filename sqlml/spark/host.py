@@ -14,20 +14,17 @@ from sqlml.errors import ArtifactError, ConfigError, ParseError
 from sqlml.parsing.tokens import tokenize
 from sqlml.planner.syntax.statement_text import text_of
 from sqlml.regular_files import check_regular
-from sqlml.spark.files import Files, files_of
+from sqlml.spark.files import Files, open_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def with_literals(sql: str, values: Any) -> str:
+def insert_literals(sql: str, values: Any) -> str:
     """Replace the parameters of `sql` by literals: `?` from a sequence, `:name` from a mapping.
 
-    >>> with_literals("SELECT 'a?', :b", {"b": 1.5}), with_literals("SELECT ?", ["it's"])
+    >>> insert_literals("SELECT 'a?', :b", {"b": 1.5}), insert_literals("SELECT ?", ["it's"])
     ("SELECT 'a?', 1.5D", "SELECT 'it\\\\'s'")
-
-    Raises:
-        ConfigError: a value is missing, or has no literal.
     """
     if not values and not text_of(sql, SPARK.name).concerns_models:
         return sql  # Spark itself reports missing values.
@@ -62,9 +59,6 @@ def literal(value: Any) -> str:
 
     >>> literal(None), literal(True), literal(2**40), literal(float("nan"))
     ('NULL', 'true', '1099511627776L', "'NaN'::DOUBLE")
-
-    Raises:
-        ConfigError: the value has no literal.
     """
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
         value = value.item()  # A numpy scalar.
@@ -110,40 +104,30 @@ class SparkHost:
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
         """Return the name and size of the file at `path`; an empty list if it is missing."""
-        files, name = self._place(path)
+        files, name = self._find(path)
         size = files.size(name)
         return [] if size is None else [(path, size)]
 
     def file_content(self, path: str) -> bytes:
-        """Return the bytes of one file.
-
-        Raises:
-            ArtifactError: the file no longer exists.
-        """
-        files, name = self._place(path)
+        files, name = self._find(path)
         content = files.read(name)
         if content is None:
             raise ArtifactError(f"file {path!r} no longer exists")
         return content
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Write one file, replacing an existing one.
-
-        Raises:
-            ArtifactError: the path holds something other than a regular file.
-        """
+        """Write one regular file, replacing an existing one."""
         check_regular(path)  # The next lines would replace an irregular file.
-        files, name = self._place(path)
+        files, name = self._find(path)
         if not files.add(name, content):
             files.remove(name)
             files.add(name, content)
 
-    def _place(self, path: str) -> tuple[Files, str]:
+    def _find(self, path: str) -> tuple[Files, str]:
         folder, name = os.path.split(path)
-        return files_of(folder or ".", self._spark), name
+        return open_files(folder or ".", self._spark), name
 
     def columns(self, query: str) -> list[str]:
-        """Return the names of a query's columns."""
         return list(self._spark.sql(query).columns)
 
     def function_type(self, name: str) -> str | None:
@@ -155,19 +139,14 @@ class SparkHost:
         return None
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
-        """Return the rows of an internal query."""
         return [tuple(row) for row in self._spark.sql(query, list(parameters) or None).collect()]
 
     def with_values(self, query: str, values: Any) -> str:
         """Return the query with values instead of its parameters `?` or `:name`."""
-        return with_literals(query, values)
+        return insert_literals(query, values)
 
     def fetch_frame(self, query: str) -> Any:
-        """Return the rows of a query as a pandas DataFrame.
-
-        Raises:
-            ParseError: the text is not a query.
-        """
+        """Return the rows of a query as a pandas DataFrame."""
         from pyspark.errors import ParseException
 
         try:

@@ -23,14 +23,13 @@ from sqlml.parsing.tokens import find_original_offset
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.syntax.statement_text import text_of
 from sqlml.spark.catalog_directory import Directory, FilePrograms, Mirror
-from sqlml.spark.files import Files, LocalFiles
-from sqlml.spark.host import SparkHost, with_literals
-from sqlml.spark.queries import PlainFunctions, SparkQueries
+from sqlml.spark.files import Files, LocalFiles, open_files
+from sqlml.spark.host import SparkHost, insert_literals
+from sqlml.spark.plain_functions import PlainFunctions, SparkQueries
 from sqlml.spark.trainers import SparkTrainers
 from sqlml.statements.dispatch import carry_out
 from sqlml.statements.model_methods import ModelMethods
-from sqlml.statements.models import Models
-from sqlml.statements.models import pairs_answer as answer_of
+from sqlml.statements.models import Models, pairs_answer
 from sqlml.udfs.spark.engine import SparkEngine, require_live
 
 if TYPE_CHECKING:
@@ -45,23 +44,19 @@ _REMEDIES: Mapping[str, str] = MappingProxyType(
         "INVALID_TEMP_OBJ_REFERENCE": "models are temporary functions; CREATE TEMPORARY VIEW",
     }
 )
-"""Spark's error condition -> the hint that is added to the message."""
+"""The hint that is added to the message of an error condition of Spark."""
 
 
 @contextmanager
 def reworded_errors(rewritten: str, written: str) -> Iterator[None]:
-    """Raise errors about the user's query instead of Spark's errors about the rewritten one.
-
-    Raises:
-        pyspark.errors.ParseException, AnalysisException: with Spark's error condition.
-    """
+    """Raise errors about the user's query instead of Spark's errors about the rewritten one."""
     from pyspark.errors import AnalysisException, ParseException
 
     try:
         yield
     except AnalysisException as error:  # The base class of ParseException.
         kind = ParseException if isinstance(error, ParseException) else AnalysisException
-        reworded = kind(message=_text(error, rewritten, written))
+        reworded = kind(message=_reword(error, rewritten, written))
         reworded._errorClass = error.getCondition()
         raise reworded from None
 
@@ -77,7 +72,7 @@ _NAME = re.compile(r"`?\bsqlml_\w+`?")
 """A name that the user has never seen."""
 
 
-def _text(error: Exception, rewritten: str, written: str) -> str:
+def _reword(error: Exception, rewritten: str, written: str) -> str:
     """Return the first line of Spark's message in the user's words, a remedy, and the position."""
     lines = str(error).strip().splitlines()
     first = next((line for line in lines if line.strip()), "")
@@ -89,13 +84,12 @@ def _text(error: Exception, rewritten: str, written: str) -> str:
     first = _ADVICE.sub("Please make", first)
     first = _NAME.sub("a model's function", first)
     message = f"{_POSITION.sub('', first).rstrip(';').strip()}{remedy and '; '}{remedy}"
-    place = None
-    if position is not None:
-        line, column = (int(n) for n in position.groups() if n is not None)
-        before = rewritten.split("\n")[: line - 1]
-        offset = sum(len(text) + 1 for text in before) + column
-        place = find_original_offset(rewritten, written, offset, SPARK.name)
-    return message if place is None else f"{message}\n\n{excerpt(written, place)}"
+    if position is None:
+        return message
+    line, column = (int(n) for n in position.groups() if n is not None)
+    offset = sum(len(text) + 1 for text in rewritten.split("\n")[: line - 1]) + column
+    original = find_original_offset(rewritten, written, offset, SPARK.name)
+    return message if original is None else f"{message}\n\n{excerpt(written, original)}"
 
 
 class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
@@ -121,16 +115,16 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         self._closed = False
         self._engine = SparkEngine(spark)
         directory = Directory(files)
-        local = isinstance(files, LocalFiles)
-        place = os.path.abspath(files.place) if local else files.place
+        is_local = isinstance(files, LocalFiles)
+        path = os.path.abspath(files.place) if is_local else files.place
         self._mirror = Mirror(directory)
         self._catalog = Catalog(self._mirror, FilePrograms(directory, Loaded()))
         macros = Macros(self._mirror)
         lookup = Lookup(self._catalog)
         host = SparkHost(spark)
         self._queries = SparkQueries(self._engine, self._catalog, lookup, host)
-        self._functions = PlainFunctions(self._engine, self._catalog, lookup, self._queries, place)
-        changed = partial(_model_changed, lookup, self._functions)
+        self._functions = PlainFunctions(self._engine, self._catalog, lookup, self._queries, path)
+        changed = partial(_refresh_model, lookup, self._functions)
         writer = self._mirror, self._catalog, macros, lambda version: (), changed
         changes, versions = ModelChanges(*writer), VersionChanges(*writer)
         runnable, trainers = self._queries.runnable, SparkTrainers(spark)
@@ -159,7 +153,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
                     "createOrReplaceTempView"
                 )
             return self._spark.sql(query, args, **kwargs)
-        *before, last = _statements(query, args)
+        *before, last = _parse(query, args)
         for statement in before:
             self._run(statement)
         return self._run(last)
@@ -178,11 +172,12 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         """
         with self._calling():
             self._require_live()
-            first, *others = _statements(query, args)
-            asked = Explain(first.sql, first.sql, False) if isinstance(first, Query) else first
-            if others or not isinstance(asked, Explain):
+            first, *others = _parse(query, args)
+            if isinstance(first, Query):
+                first = Explain(first.sql, first.sql, False)
+            if others or not isinstance(first, Explain):
                 raise ParseError("explain needs one query; CREATE MODEL and the like have no plan")
-            return "\n\n".join(text for _, text in self._explained(asked))
+            return "\n\n".join(text for _, text in self._explain(first))
 
     def plan(self, query: str, args: Any = None) -> Plan | None:
         """Return the Plan of a query, or None if it calls no models.
@@ -193,7 +188,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         """
         with self._calling():
             self._require_live()
-            return self._queries.plan(with_literals(query, args))
+            return self._queries.plan(insert_literals(query, args))
 
     @property
     def spark(self) -> pyspark.sql.SparkSession:
@@ -205,7 +200,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         if self._closed:
             return
         self._closed = True
-        self._functions.let_go()
+        self._functions.release()
         self._mirror.native.close()
 
     def _calling(self) -> AbstractContextManager[object]:
@@ -229,7 +224,7 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         if isinstance(statement, Query):
             with self._calling():
                 plan = self._queries.plan(statement.sql)
-                sql = statement.sql if plan is None else self._queries.ready(plan)
+                sql = statement.sql if plan is None else self._queries.register(plan)
             if plan is None:
                 return self._engine.execute(sql)
             with reworded_errors(sql, statement.sql):
@@ -242,8 +237,8 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
             self._queries.set(statement.option, statement.value)
             return self._spark.createDataFrame([], "key string, value string")
         if isinstance(statement, Explain):
-            rows = self._explained(statement)
-            answer: Any = answer_of(("explain_key", "explain_value"), rows)
+            rows = self._explain(statement)
+            answer: Any = pairs_answer(("explain_key", "explain_value"), rows)
         else:
             answer = carry_out(self._models, statement)
         if answer is None:
@@ -252,36 +247,94 @@ class SparkSession(ModelMethods["pyspark.sql.DataFrame"]):
         return self._frame(self._mirror.native.sql(query, params=parameters))
 
     def _frame(self, relation: Any) -> pyspark.sql.DataFrame:
-        """Convert a relation of the catalog to a DataFrame."""
         kinds = map(SPARK.type, map(str, relation.types))
         names = map(SPARK.quote_name, relation.columns)
         schema = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
         return self._spark.createDataFrame(relation.fetchall(), schema)
 
-    def _explained(self, asked: Explain) -> list[tuple[str, str]]:
-        if asked.analyze:
+    def _explain(self, statement: Explain) -> list[tuple[str, str]]:
+        if statement.analyze:
             raise ParseError(
                 "Spark has no EXPLAIN ANALYZE; EXPLAIN shows the plan, the Spark UI the actual "
                 "times"
             )
-        plan = self._queries.plan(asked.query)
-        sql = asked.query if plan is None else self._queries.ready(plan)
-        ask = f"EXPLAIN {asked.mode or 'FORMATTED'} {sql}"
-        with reworded_errors(sql, asked.query):
-            physical_plan = "".join(r[0] for r in self._engine.execute(ask).collect())
+        plan = self._queries.plan(statement.query)
+        sql = statement.query if plan is None else self._queries.register(plan)
+        explain_sql = f"EXPLAIN {statement.mode or 'FORMATTED'} {sql}"
+        with reworded_errors(sql, statement.query):
+            physical_plan = "".join(r[0] for r in self._engine.execute(explain_sql).collect())
         rows = [("physical_plan", physical_plan)]
         return rows if plan is None else [("sqlml_plan", str(plan)), *rows]
 
 
-def _model_changed(
+def _refresh_model(
     lookup: Lookup, functions: PlainFunctions, reference: Reference, calls: object
 ) -> None:
-    """Refresh the session's caches and functions after a change of a model."""
     lookup.forget()
     functions.refresh(reference.name)
 
 
-def _statements(query: str, args: Any) -> tuple[Statement, ...]:
+def _parse(query: str, args: Any) -> tuple[Statement, ...]:
     """Return the statements of a text, with the values of its parameters inserted."""
-    sql = with_literals(query, args)
+    sql = insert_literals(query, args)
     return text_of(sql, SPARK.name).statements or (Query(sql),)
+
+
+MIN_VERSION = (4, 1)
+"""The first Spark version that passes Arrow arrays to Python functions."""
+
+
+def open_spark(
+    spark: pyspark.sql.SparkSession, catalog: str | None, allow_pickle: bool
+) -> SparkSession:
+    """Open a session on a live SparkSession.
+
+    Raises:
+        BackendError: a remote session (Spark Connect), or a Spark that is too old or stopped.
+        ConfigError: the directory has no name.
+        CatalogError: the catalog cannot be read.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise BackendError(
+            "sqlml runs in the driver's own process, and this is a session of Spark Connect; open "
+            "one with SparkSession.builder.master(...).getOrCreate()"
+        )
+    require_live(spark)
+    version = re.match(r"(\d+)\.(\d+)", spark.version)
+    if version is None or (int(version[1]), int(version[2])) < MIN_VERSION:
+        raise BackendError(
+            f"this is Spark {spark.version}, and sqlml needs {MIN_VERSION[0]}.{MIN_VERSION[1]} or "
+            "later: pip install 'sqlml[spark]'"
+        )
+    conf: Any = spark.conf
+    directory = conf.get("spark.sqlml.catalog", None) if catalog is None else catalog
+    if directory == "":
+        raise ConfigError("the model directory has no name; write, for example, catalog='models'")
+    if directory is None:
+        directory = f"{conf.get('spark.sql.warehouse.dir').rstrip('/')}/_sqlml"
+    session = SparkSession(spark, open_files(directory, spark), allow_pickle=allow_pickle)
+    _send_rows(conf)
+    return session
+
+
+_COLUMNAR = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
+_ARROW_BACKED = ("spark.plugins", "spark.sql.extensions", "spark.sql.cache.serializer")
+"""Settings that may give Spark columns in Arrow's own memory."""
+
+
+def _send_rows(conf: Any) -> None:
+    """Let Spark send rows, not columns, to Python, unless configured otherwise.
+
+    Spark passes Arrow columns on as they are, but not those of its Parquet reader: Spark 4.3 visits
+    these value by value, and a query takes a quarter longer than with rows (28 FLOATs, 500 trees;
+    docs/spark.md).
+    """
+    from pyspark.errors import PySparkException
+
+    if any(key in conf.getAll for key in (_COLUMNAR, *_ARROW_BACKED)):
+        return
+    try:
+        conf.get(_COLUMNAR)
+    except PySparkException:
+        return  # Earlier versions of Spark always write rows.
+    conf.set(_COLUMNAR, "false")

@@ -18,7 +18,7 @@ from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError, ParseError
 from sqlml.limits import MAX_FETCHED_ROWS
 from sqlml.spark.distributed_xgboost import is_distributed, train_distributed
-from sqlml.spark.training_rows import with_places
+from sqlml.spark.training_rows import add_positions
 from sqlml.training.options.request import Request
 from sqlml.training.row_store import Part
 from sqlml.training.train_estimator import train_estimator
@@ -41,12 +41,7 @@ class SparkTrainers:
     def train_model_type(
         self, query: str, request: Request, transform: Sequence[str] | None
     ) -> TrainedModel:
-        """Train a model of a model type.
-
-        Raises:
-            ConfigError: TRANSFORM is used, or the query has more rows than the driver fetches.
-            ParseError: the text is not a query.
-        """
+        """Train a model of a model type."""
         if transform is not None:
             raise ConfigError(
                 "TRANSFORM uses DuckDB's functions and is not available in Spark; compute the "
@@ -54,51 +49,41 @@ class SparkTrainers:
             )
         if request.num_workers is not None and not is_distributed(request):
             raise ConfigError("option num_workers is only for boosted trees by xgboost")
-        rows, request = with_places(self._rows(query), request)
+        rows, request = add_positions(self._open_rows(query), request)
         if is_distributed(request):
-            return _without_places(train_distributed(rows, request))
-        with _at_hand(rows, request.trainer.path.rpartition(".")[2]) as host:
-            return _without_places(train(host, _FETCHED, request, inlines=False, identity=query))
+            return _forget_positions(train_distributed(rows, request))
+        with _fetch_rows(rows, request.trainer.path.rpartition(".")[2]) as host:
+            return _forget_positions(train(host, _FETCHED, request, inlines=False, identity=query))
 
     def train_estimator(self, query: str, estimator: Any, request: Request) -> TrainedModel:
-        """Fit a Python estimator on rows that the driver fetches.
-
-        Raises:
-            ConfigError: the query has too many rows.
-            ParseError: the text is not a query.
-        """
-        rows, request = with_places(self._rows(query), request)
-        with _at_hand(rows, type(estimator).__name__) as host:
-            return _without_places(train_estimator(host, _FETCHED, estimator, request))
+        """Fit a Python estimator on rows that the driver fetches."""
+        rows, request = add_positions(self._open_rows(query), request)
+        with _fetch_rows(rows, type(estimator).__name__) as host:
+            return _forget_positions(train_estimator(host, _FETCHED, estimator, request))
 
     def read_held_out(self, query: str, trained: TrainedModel, model: Model) -> Part:
         """Return the rows that a training held out; models have no TRANSFORM here."""
         assert trained.held_out_rows is not None
         return trained.held_out_rows()
 
-    def _rows(self, query: str) -> DataFrame:
-        """Return a query's rows.
-
-        Raises:
-            ParseError: the text is not a query.
-            ConfigError: two columns have the same name.
-        """
+    def _open_rows(self, query: str) -> DataFrame:
+        """Return the rows of a query, whose columns must have different names."""
         from pyspark.errors import ParseException
 
         try:
             rows = self._spark.sql(f"SELECT * FROM (\n{query}\n)")
         except ParseException as error:
             raise ParseError(str(error).split("\n")[0]) from None
-        counted = Counter(map(fold, rows.columns))
-        twice = next((name for name in rows.columns if counted[fold(name)] > 1), None)
-        if twice is not None:
-            raise ConfigError(
-                f"the query has several columns {twice!r}; give each a name of its own with AS"
-            )
+        counts = Counter(map(fold, rows.columns))
+        for name in rows.columns:
+            if counts[fold(name)] > 1:
+                raise ConfigError(
+                    f"the query has several columns {name!r}; give each its own name with AS"
+                )
         return rows
 
 
-def _without_places(trained: TrainedModel) -> TrainedModel:
+def _forget_positions(trained: TrainedModel) -> TrainedModel:
     """Forget the position column of a random split, since a later training adds its own."""
     if trained.split.method != "random":
         return trained
@@ -109,19 +94,12 @@ _FETCHED = "SELECT * FROM sqlml_fetched"
 
 
 @contextmanager
-def _at_hand(rows: DataFrame, what: str) -> Iterator[DuckDBHost]:
-    """Open a database in memory with the rows as `_FETCHED`.
-
-    Args:
-        what: the model to train, for messages.
-
-    Raises:
-        ConfigError: there are too many rows.
-    """
+def _fetch_rows(rows: DataFrame, model: str) -> Iterator[DuckDBHost]:
+    """Open a database in memory with the rows as `_FETCHED`; messages name the model."""
     fetched = rows.limit(MAX_FETCHED_ROWS + 1).toArrow()
     if fetched.num_rows > MAX_FETCHED_ROWS:
         raise ConfigError(
-            f"{what} trains in the driver, which fetches at most {MAX_FETCHED_ROWS:,} rows: train "
+            f"{model} trains in the driver, which fetches at most {MAX_FETCHED_ROWS:,} rows: train "
             "boosted trees with library = 'xgboost', which learns in the executors, or train on a "
             "sample, SELECT ... TABLESAMPLE (10 PERCENT)"
         )

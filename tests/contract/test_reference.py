@@ -148,7 +148,7 @@ def test_options_and_commands_of_the_command_line_are_those_of_the_code() -> Non
     parts = sections(text_of(DOCS / "shell.md"))
     told = set(re.findall(r"^\| `sqlml (\w+)", parts["Other commands of sqlml"], re.MULTILINE))
     assert told == set(cli.COMMANDS)
-    known = {o for action in cli.parser()._actions for o in action.option_strings}
+    known = {o for action in cli.make_parser()._actions for o in action.option_strings}
     modes = {f"{dashes}{name}" for name in MODES for dashes in ("-", "--")}
     written = {o for o in known - modes if not o.startswith("-h")} - {"--noheader", "--help"}
     assert [option for option in written if f"`{option}" not in parts["Options"]] == []

@@ -13,9 +13,8 @@ from sklearn.metrics import roc_auc_score
 
 import sqlml
 from sqlml.errors import ConfigError, ScoringError
-from sqlml.tools.commands import demo as main
-from sqlml.tools.demo import run
-from sqlml.tools.demo.job import compare, query
+from sqlml.tools.cli import demo as main
+from sqlml.tools.demo.job import compare, query, run
 
 ROWS = 6000
 MODELS = ("delay_sklearn", "delay_xgboost", "delay_lightgbm")

@@ -19,7 +19,7 @@ import sqlml
 from sqlml.tools.cli import main
 from sqlml.tools.shell.dot_commands import COMMANDS
 from sqlml.tools.shell.output_modes import MODES
-from sqlml.tools.shell.shell import pieces
+from sqlml.tools.shell.shell import split_pieces
 
 PAGE = Path(__file__).parents[2] / "docs" / "shell.md"
 
@@ -181,7 +181,7 @@ def test_the_page_about_the_shell(
 
 def test_a_text_is_cut_where_a_reader_would() -> None:
     text = "SELECT ';\n.not a command';\n.mode csv\n\nSELECT 1 -- ;\n.5;\nquit\n/* ; */ SELECT 2"
-    assert list(pieces(text)) == [
+    assert list(split_pieces(text)) == [
         ("SELECT ';\n.not a command'", 1),
         (".mode csv", 3),
         ("SELECT 1 -- ;\n.5", 5),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
 from sqlml import errors
-from sqlml.report import scores
+from sqlml.report import subject as subjects
 from sqlml.report.make_report import Report
-from sqlml.report.subject import subject
 from tests.report.page import Page
 from tests.support.evaluated_models import ROWS, evaluated_models
 
@@ -75,9 +75,10 @@ def test_a_trained_classifier(con: sqlml.Session) -> None:
 def test_kept_scores_measure_what_the_forms_of_sql_do(
     zoo: sqlml.Session, name: str, label: str
 ) -> None:
-    with subject(zoo, zoo._models, name, "shop", label, None, print) as kept:
+    with closing(subjects.Tables(zoo)) as tables:
+        subject = subjects.load_subject(tables, zoo._models, name, "shop", label, None, print)
         for form in ("evaluate", "roc_curve", "pr_curve", "calibration_curve", "confusion_matrix"):
-            rows = [list(row.values()) for row in kept.evaluated(form)]
+            rows = [list(row.values()) for row in subject.evaluate(form)]
             found = zoo.sql(f"FROM ml_{form}(MODEL {name}, TABLE shop, label := '{label}')")
             wanted = [list(row) for row in found.fetchall()]
             assert len(rows) == len(wanted), form
@@ -242,7 +243,7 @@ def test_hundreds_of_columns_and_classes_are_cut_to_a_few_with_their_number() ->
 def test_very_many_scores_are_measured_on_an_even_share(
     zoo: sqlml.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scores, "MOST_SCORES", 600)  # of three for each row
+    monkeypatch.setattr(subjects, "MAX_SCORES", 600)  # of three for each row
     page = Page(zoo.report("grades", "shop", label="grade").html)
     assert "an even sample of the 600" in page.text
     counted = int(page.text.split("Measured on ")[1].split(" rows")[0])

@@ -13,7 +13,7 @@ import pytest
 
 import sqlml
 from sqlml import errors
-from sqlml.spark.catalog_directory import KEPT, Directory
+from sqlml.spark.catalog_directory import RETAINED_INDEXES, Directory
 from sqlml.spark.files import HadoopFiles, LocalFiles
 
 FORGED = b'{"sqlml_catalog": 1, "models": [], "versions": "abc", "aliases": [], "tags": []}'
@@ -134,14 +134,14 @@ def test_programs_leave_with_the_last_index_that_names_them(
     for k in range(15):
         con.sql("DROP MODEL IF EXISTS other")
         con.create_model("other", _step(value, float(k)), verify=False)
-    assert len(indexes(tmp_path / "models")) == KEPT
-    assert len(list(programs.iterdir())) == len(kept) + KEPT // 2
+    assert len(indexes(tmp_path / "models")) == RETAINED_INDEXES
+    assert len(list(programs.iterdir())) == len(kept) + RETAINED_INDEXES // 2
     with sqlml.attach(spark, catalog=tmp_path / "models") as fresh:
         assert rows(fresh, "SELECT predict('other', age := 1, income := 0)") == [
             (pytest.approx(14.0),)
         ]
     con.sql("DROP MODEL other")
-    for k in range(KEPT):
+    for k in range(RETAINED_INDEXES):
         con.sql(f"ALTER MODEL value SET TAG k = '{k}'")
     assert {file.name for file in programs.iterdir()} == kept
 
@@ -174,7 +174,7 @@ def test_a_session_does_not_sweep_while_another_writes(
     con.create_model("other", _step(value, 1.0), verify=False)
     con.sql("DROP MODEL other")
     programs = tmp_path / "models" / "programs"
-    for k in range(KEPT - 2):
+    for k in range(RETAINED_INDEXES - 2):
         con.sql(f"ALTER MODEL value SET TAG k = '{k}'")
     assert len(list(programs.iterdir())) == 3
     ask = Directory.index

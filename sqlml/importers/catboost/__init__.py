@@ -2,7 +2,7 @@
 
 `importer.py` is the entry point: it reads the document of an estimator or file (`document.py`),
 adds the trees (`forest.py`) on the columns that they read (`tree_inputs.py`), and ends with the
-steps of `importers/boosters.py`. `features_info.py` and `category_statistics.py` read the columns
-and the statistics of categories. catboost itself is not imported, except by the child process of
-`binary.py`. To cover another loss function, add a row to `LOSSES` and a test against CatBoost.
+steps of `importers/boosters.py`. `features.py` reads the columns, tests and statistics of
+categories. catboost itself is not imported, except by the child process of `binary.py`. To cover
+another loss function, add a row to `LOSSES` and a test against CatBoost.
 """

@@ -15,13 +15,7 @@ MAGIC = b"CBM1"
 
 
 def convert_to_json(content: bytes) -> bytes:
-    """Convert a binary file to a JSON document, in a child process.
-
-    Raises:
-        MissingDependencyError: CatBoost is not installed.
-        ArtifactError: damaged, or JSON needs the training data, too.
-        UnsupportedModelError: the model has text or embedding features.
-    """
+    """Convert a binary file to a JSON document, in a child process."""
     try:
         with Child(f"{__name__}:conversation", content) as child:
             return child.first

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
-from sqlml.importers.catboost.category_statistics import (
+from sqlml.importers.catboost.features import (
     MAX_WHOLE,
     MEANS,
+    Columns,
     HashTable,
     Lookup,
     Statistic,
@@ -25,7 +27,6 @@ from sqlml.importers.catboost.category_statistics import (
     check_distinct_tables,
     read_floats,
 )
-from sqlml.importers.catboost.features_info import Columns
 from sqlml.importers.catboost.forest import read_forest
 from sqlml.importers.untrusted_documents import MAX_FEATURES, MAX_OUTPUTS
 from sqlml.ir.damaged_file import report_damage
@@ -39,18 +40,16 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
     This keeps documents out of memory as Python numbers. Values that do not form an array stay,
     and the readers reject them.
     """
-    for name in ("leaf_values", "leaf_weights"):
+    readers: dict[str, Callable[[list[Any]], Any]] = {
+        "leaf_values": read_floats,
+        "leaf_weights": read_floats,
+        "hash_map": lambda values: HashTable.read(values, entry.get("hash_stride")),
+    }
+    for name, read in readers.items():
         values = entry.get(name)
         if isinstance(values, list):
-            try:
-                entry[name] = read_floats(values)
-            except (ArtifactError, TypeError, ValueError, OverflowError):
-                pass
-    if isinstance(entry.get("hash_map"), list):
-        try:
-            entry["hash_map"] = HashTable.read(entry["hash_map"], entry.get("hash_stride"))
-        except (ArtifactError, TypeError, ValueError, OverflowError):
-            pass
+            with suppress(ArtifactError, TypeError, ValueError, OverflowError):
+                entry[name] = read(values)
     return entry
 
 
@@ -59,13 +58,10 @@ class CatBoostModel:
     """The parts of a CatBoost model that predictions depend on.
 
     Attributes:
-        loss: the name of the loss function, without its parameters.
-        trees: start from zeros; raw values are `scale * sum + bias`.
-        bias: float64 (K,).
+        trees: start from zeros; raw values are `scale * sum + bias`, with bias float64 (K,).
         categorical: the 32-bit hashes that splits test, int64, by categorical column.
         lookups: the columns that trees read after those of the table.
         texts: the texts of hashes, if the file states them.
-        classes: the names of the classes; None if the model has none.
         class_of: the class of each output.
         threshold: the probability above which a row is in the second of two classes.
     """
@@ -93,12 +89,7 @@ class CatBoostModel:
 def read_document(document: Any, *, is_file: bool = False) -> CatBoostModel:
     """Check a JSON document that was parsed with the hook `compact`.
 
-    Args:
-        is_file: the document is a file, which CatBoost itself would read with errors of its own.
-
-    Raises:
-        ArtifactError: damaged, or not a model of CatBoost.
-        UnsupportedModelError: it needs texts or embeddings, or CatBoost misreads it.
+    If it `is_file`, CatBoost itself would read it, with errors of its own.
     """
     with report_damage("the CatBoost model", "save it again with save_model(..., format='json')"):
         with np.errstate(all="ignore"):  # borders beyond float32 become infinite, as in CatBoost
@@ -212,9 +203,7 @@ def _read_classes(params: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tu
     if any(type(n) is int and not 0 <= n < len(classes) for n in numbers):
         raise ArtifactError("a class of the CatBoost model has no name")
     if params.get("classes_count", 0) not in (0, len(classes)):  # CatBoost writes 0
-        raise ArtifactError(
-            "the number of classes of the CatBoost model does not match their names"
-        )
+        raise ArtifactError("the CatBoost model names more or fewer classes than it states")
     if outputs == 1:
         class_of = tuple(int(n) for n in numbers)
     else:
@@ -238,28 +227,21 @@ def _read_class_of(numbers: Sequence[Any], outputs: int, classes: int) -> tuple[
 
 
 def _read_threshold(entry: Any) -> float | None:
-    if entry is None:
-        return None
-    value = float(entry)
-    if not 0 < value < 1:
-        raise ArtifactError(
-            f"the probability threshold {value} of the CatBoost model must lie between 0 and 1"
-        )
+    value = None if entry is None else float(entry)
+    if value is not None and not 0 < value < 1:
+        raise ArtifactError(f"the CatBoost model's probability threshold is {value}")
     return value
 
 
 def _check_nesting(text: Any) -> None:
     """Check a text that CatBoost may parse as JSON again, to any depth."""
-    if isinstance(text, str) and text.count("[") + text.count("{") > _MAX_BRACKETS:
+    if isinstance(text, str) and text.count("[") + text.count("{") > 500:
         try:
             json.loads(text)
         except RecursionError:
             raise ArtifactError("a JSON text of the CatBoost model is nested too deeply") from None
         except ValueError:
             pass  # CatBoost stops reading it, too
-
-
-_MAX_BRACKETS = 500
 
 
 def _read_version(build_info: Any) -> str:

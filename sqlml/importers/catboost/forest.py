@@ -17,22 +17,15 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError
-from sqlml.importers.catboost.category_statistics import Split, read_floats
-from sqlml.importers.catboost.features_info import Columns
+from sqlml.importers.catboost.features import Columns, Split, read_floats
 from sqlml.ir.trees import BATCH_NODES, Ensemble, RawTrees, TreeCollector
 from sqlml.types import Array
 
-MAX_DEPTH = 30
-"""The deepest symmetric tree."""
+MAX_SYMMETRIC_DEPTH = 30
 
 
 def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble, int | None]:
-    """Return the trees from zeros, and the number of values per leaf; None without trees.
-
-    Raises:
-        ArtifactError: the trees do not fit together.
-        UnsupportedModelError: an unknown kind of split.
-    """
+    """Return the trees from zeros, and the number of values per leaf; None without trees."""
     nodes = _NodeBuffer()
     outputs: int | None = None
     is_symmetric = "oblivious_trees" in document
@@ -50,8 +43,8 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
     splits = [columns.read_split(s) for s in tree["splits"] or []]
     depth = len(splits)
     values = read_floats(tree["leaf_values"])
-    leaves = 1 << min(depth, MAX_DEPTH)
-    if depth > MAX_DEPTH or not values.size or values.size % leaves:
+    leaves = 1 << min(depth, MAX_SYMMETRIC_DEPTH)
+    if depth > MAX_SYMMETRIC_DEPTH or not values.size or values.size % leaves:
         raise ArtifactError(f"{values.size} leaf values of a CatBoost tree with {depth} splits")
     inner = leaves - 1
     total = inner + leaves
@@ -91,7 +84,6 @@ def _read_symmetric_tree(tree: Mapping[str, Any], columns: Columns, nodes: _Node
 
 
 def _read_weights(weights: Any, leaves: int) -> Array:
-    """Return the weights of the training rows in the leaves; NaN if the tree lacks them."""
     fits = isinstance(weights, np.ndarray) and weights.shape == (leaves,)
     return weights if fits else np.full(leaves, np.nan)
 
@@ -172,9 +164,7 @@ class _NodeBuffer:
     def append(self, sets: Mapping[int, int], **arrays: Array) -> None:
         """Add a tree, whose root is its first node and whose child numbers begin at 0.
 
-        Args:
-            sets: the code that goes left, by the number of a categorical node.
-            arrays: the other fields of RawTrees.
+        `sets` has the codes that go left, by the number of a categorical node.
         """
         self.trees += 1
         self.roots.append(self.size)
@@ -194,7 +184,6 @@ class _NodeBuffer:
         self.collector.add(RawTrees(roots, **joined, sets=sets))
 
     def build_ensemble(self, outputs: int) -> Ensemble:
-        """Build the Ensemble of all trees, with a base of zeros."""
         if self.size:
             self._flush()
         if not self.trees:

@@ -63,14 +63,12 @@ Source: catboost/libs/eval_result/eval_helpers.cpp, and CatBoostRegressor's defa
 
 
 def schema(model: Any) -> Schema:
-    """Return the columns of an estimator."""
     _check_fitted(model)
     names = tuple(str(n) for n in model.feature_names_)
     return build_schema(names, _number_columns(len(names)))
 
 
 def file_schema(model: CatBoostModel) -> Schema:
-    """Return the columns of a file."""
     if model.names is not None:
         return Schema(model.names, model.features)
     return build_schema(None, _number_columns(model.features))

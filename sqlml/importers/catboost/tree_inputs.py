@@ -1,7 +1,7 @@
 """The columns that CatBoost's trees read, computed from the columns of a table.
 
 Numbers become float32, and categories that splits test become codes. The statistics of categories
-(`category_statistics.py`) follow.
+(`features.py`) follow.
 
 A model file may state only the hashes of its categories. Hashes of integers are then found by
 trying: categories are integers if all their hashes belong to some.
@@ -14,8 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from sqlml.importers.catboost.category_statistics import Lookup, Split
 from sqlml.importers.catboost.document import CatBoostModel
+from sqlml.importers.catboost.features import Lookup, Split
 from sqlml.importers.frame import Frame, encode_columns
 from sqlml.ir.builder import Value
 from sqlml.ir.hashes import city_hash32
@@ -118,25 +118,21 @@ def _compute_statistics(
     """Return the statistics side by side, (n, S) float32; tests read `columns`."""
     b = frame.builder
     tests = list(dict.fromkeys(test for lookup in lookups for test in lookup.projection.tests))
-    by_kind = [
-        [t for t in tests if t.code is None and not t.nan_is_true],
-        [t for t in tests if t.code is None and t.nan_is_true],
-        [t for t in tests if t.code is not None],
-    ]
+    groups = {
+        "gt": [t for t in tests if t.code is None and not t.nan_is_true],
+        "le": [t for t in tests if t.code is None and t.nan_is_true],  # negated, so NaN passes
+        "eq": [t for t in tests if t.code is not None],
+    }
     blocks = [*hashes.values()]
     position: dict[int | Split, int] = {i: k for k, i in enumerate(hashes)}
-    for kind, tests_of_kind in enumerate(by_kind):
-        if not tests_of_kind:
+    for op, group in groups.items():
+        if not group:
             continue
-        features = np.array([t.feature for t in tests_of_kind], np.int64)
-        x = b.op("select", columns, indices=features)
-        if kind == 0:
-            passed = b.op("gt", x, _to_float32(t.border for t in tests_of_kind))
-        elif kind == 1:  # NaN passes these
-            passed = b.op("not", b.op("le", x, _to_float32(t.border for t in tests_of_kind)))
-        else:
-            passed = b.op("eq", x, _to_float32(t.code or 0 for t in tests_of_kind))
-        position |= {test: len(position) + k for k, test in enumerate(tests_of_kind)}
+        x = b.op("select", columns, indices=np.array([t.feature for t in group], np.int64))
+        limits = [t.border if t.code is None else t.code for t in group]
+        passed = b.op(op, x, np.array(limits, np.float32))
+        passed = b.op("not", passed) if op == "le" else passed
+        position |= {test: len(position) + k for k, test in enumerate(group)}
         blocks.append(b.op("cast", passed, dtype="float64"))
     combinations = []
     for lookup in lookups:
@@ -145,10 +141,6 @@ def _compute_statistics(
         positions = np.array([position[element] for element in elements], np.int32)
         combinations.append(Combination(positions, lookup.hashes, lookup.values))
     return b.op("look_up_combinations", b.concat(blocks), **pack_combinations(combinations))
-
-
-def _to_float32(numbers: Iterable[float | np.float32]) -> Array:
-    return np.array([*numbers], np.float32)
 
 
 COMMON_INTEGERS = range(-1000, 65_536)

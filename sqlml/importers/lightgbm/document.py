@@ -96,38 +96,27 @@ _FLOATS = ("threshold", "leaf_value")
 _STATISTICS = ("internal_count", "leaf_count", "split_gain")
 """Numbers that explanations read, and predictions do not."""
 _TEXTS = (
-    "Tree",
-    "num_leaves",
-    "num_cat",
-    "is_linear",
-    "cat_boundaries",
-    "cat_threshold",
-    "leaf_const",
-    "num_features",
-    "leaf_features",
-    "leaf_coeff",
-)
+    "Tree num_leaves num_cat is_linear cat_boundaries cat_threshold leaf_const num_features "
+    "leaf_features leaf_coeff"
+).split()
 """The other keys of a tree that are read, as text."""
-_OF_INNER = ("split_gain", "internal_value", "internal_weight", "internal_count")
-_OF_LEAVES = ("leaf_weight", "leaf_count", "leaf_parent")
+_INNER_STATISTICS = ("split_gain", "internal_value", "internal_weight", "internal_count")
+_LEAF_STATISTICS = ("leaf_weight", "leaf_count", "leaf_parent")
 """Statistics with an entry per inner node and per leaf, which LightGBM reads without a check."""
-_KEYS = frozenset((*_INTEGERS, *_FLOATS, *_TEXTS, *_OF_INNER, *_OF_LEAVES, "shrinkage"))
+_KEYS = frozenset(
+    (*_INTEGERS, *_FLOATS, *_TEXTS, *_INNER_STATISTICS, *_LEAF_STATISTICS, "shrinkage")
+)
 _END = "end of trees"
 _OLD_END = "feature importances:"
 """The line after the trees of LightGBM 2.0 to 2.2, which did not write `end of trees`."""
 
 
 def read_text(content: str) -> LightGBMModel:
-    """Parse the text of a model; raises like `read_lines`."""
     return read_lines(_split_lines(content))
 
 
 def read_lines(lines: Iterable[str]) -> LightGBMModel:
-    """Parse the lines of a model, holding the text of one tree at a time.
-
-    Raises:
-        ArtifactError: damaged, cut off, or not a model of LightGBM.
-    """
+    """Parse and check the lines of a model, holding the text of one tree at a time."""
     with report_damage("the LightGBM model", "save it again with save_model"):
         return _read(line.rstrip("\r\n") for line in lines)
 
@@ -236,12 +225,10 @@ def _read_tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
     try:
         float(pairs.get("shrinkage", 1))
         leaves = int(pairs["num_leaves"])
-        for count, names in ((leaves - 1, _OF_INNER), (leaves, _OF_LEAVES)):
+        for count, names in ((leaves - 1, _INNER_STATISTICS), (leaves, _LEAF_STATISTICS)):
             for name in names if leaves > 1 else ():
                 if name in pairs and not _looks_like_numbers(pairs[name], count):
-                    raise ArtifactError(
-                        f"a tree of the LightGBM model does not have {count} entries of {name}"
-                    )
+                    raise ArtifactError(f"a LightGBM tree does not have {count} entries of {name}")
         return {
             **{key: pairs[key] for key in _TEXTS if key in pairs},
             **{key: _parse_integers(pairs[key]) for key in _INTEGERS if key in pairs},
@@ -352,9 +339,7 @@ def _read_linear_leaves(
         if not len(read) == len(factors) == sum(sizes):
             raise ArtifactError("a linear model in a leaf has more or fewer terms than stated")
         if read and not 0 <= min(read) <= max(read) < features:
-            raise ArtifactError(
-                f"a leaf of the LightGBM model reads beyond its {features} features"
-            )
+            raise ArtifactError(f"a LightGBM leaf reads beyond its {features} features")
         const += constants
         terms += sizes
         feature += read
@@ -403,9 +388,7 @@ def _check_parameters(rest: Sequence[str]) -> None:
     if begin not in rest and end not in rest:
         return
     if rest.count(begin) != 1 or rest.count(end) != 1 or rest.index(end) < rest.index(begin):
-        raise ArtifactError(
-            "the parameters of the LightGBM model do not begin and end exactly once"
-        )
+        raise ArtifactError("parameters of the LightGBM model do not begin and end exactly once")
     parameters = (line for line in rest[rest.index(begin) + 1 : rest.index(end)] if line)
     if not all(map(_PARAMETER.fullmatch, parameters)):
         raise ArtifactError("a parameter of the LightGBM model is malformed")
@@ -417,7 +400,6 @@ _NO_WORDS = np.zeros(0, np.uint32)
 
 
 def _read_bit_sets(tree: Mapping[str, Any]) -> tuple[list[int], Array]:
-    """Return the bounds of the bit sets of a tree, and their 32-bit words."""
     bounds = [int(b) for b in tree["cat_boundaries"].split()]
     words = np.array([int(w) for w in tree["cat_threshold"].split()], np.uint32)
     if (

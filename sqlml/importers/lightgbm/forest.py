@@ -45,11 +45,7 @@ class Forest:
 
 
 def build_forest(nodes: Nodes, features: int, outputs: int, encoded: frozenset[int]) -> Forest:
-    """Build the Ensemble of `nodes`; `encoded` are features that are already codes or NaN.
-
-    Raises:
-        ArtifactError: child numbers do not form trees.
-    """
+    """Build the Ensemble of `nodes`; `encoded` are features that are already codes or NaN."""
     categorical = (nodes.decision & 1).astype(bool)
     default_left = (nodes.decision & 2).astype(bool)
     missing = (nodes.decision >> 2) & 3
@@ -78,10 +74,7 @@ def build_forest(nodes: Nodes, features: int, outputs: int, encoded: frozenset[i
     raw = _build_raw_trees(nodes, column, threshold, default_left)
     try:
         result = build_ensemble(
-            raw,
-            target=trees % outputs,
-            base=np.zeros(outputs, np.float64),
-            compare="le",
+            raw, target=trees % outputs, base=np.zeros(outputs, np.float64), compare="le"
         )
     except ProgramError as error:
         raise ArtifactError(f"the LightGBM model is damaged: {error}") from None

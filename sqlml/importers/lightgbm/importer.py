@@ -33,35 +33,19 @@ from sqlml.importers.frame import (
     encode_columns,
     to_category_array,
 )
-from sqlml.importers.lightgbm.document import (
-    LightGBMModel,
-    LinearLeaves,
-    parse_ranges,
-    read_lines,
-)
+from sqlml.importers.lightgbm.document import LightGBMModel, LinearLeaves, parse_ranges, read_lines
 from sqlml.importers.lightgbm.forest import PLAIN, TRUNCATED, ZERO, ZERO_MISSING, build_forest
 from sqlml.importers.model_checks import explain_unfitted
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 
-_EXP = Objective("regression", "exp")
-
 OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
     {
-        "regression": REGRESSION,
-        "regression_l1": REGRESSION,
-        "huber": REGRESSION,
-        "fair": REGRESSION,
-        "quantile": REGRESSION,
-        "mape": REGRESSION,
-        "poisson": _EXP,
-        "gamma": _EXP,
-        "tweedie": _EXP,
+        **dict.fromkeys("regression regression_l1 huber fair quantile mape".split(), REGRESSION),
+        **dict.fromkeys(("poisson", "gamma", "tweedie"), Objective("regression", "exp")),
         "cross_entropy": Objective("regression", "sigmoid"),
         "cross_entropy_lambda": Objective("regression", "log1p_exp"),
-        "lambdarank": REGRESSION,
-        "rank_xendcg": REGRESSION,
-        "custom": REGRESSION,
+        **dict.fromkeys(("lambdarank", "rank_xendcg", "custom"), REGRESSION),
         "binary": Objective("binary", "sigmoid"),
         "multiclass": Objective("multiclass", "softmax"),
         "multiclassova": Objective("multiclass", "sigmoid"),
@@ -87,12 +71,7 @@ class _ScaledObjective:
 
     @classmethod
     def parse(cls, line: tuple[str, ...]) -> _ScaledObjective:
-        """Parse the name and options of the "objective" line; it is empty for a custom objective.
-
-        Raises:
-            UnsupportedModelError: the objective is not covered.
-            ArtifactError: the sigmoid option is not a positive number.
-        """
+        """Parse the name and options of the "objective" line, empty for a custom objective."""
         name = line[0] if line else "custom"
         objective = find_objective(OBJECTIVES, name, "LightGBM objective")
         scale = 1.0
@@ -122,12 +101,10 @@ class _ScaledObjective:
 
 
 def schema(model: Any) -> Schema:
-    """Return the columns of an estimator or Booster."""
     return _build_schema(tuple(str(n) for n in _get_booster(model).feature_name()))
 
 
 def file_schema(model: LightGBMModel) -> Schema:
-    """Return the columns of a text file."""
     return _build_schema(model.names)
 
 
@@ -292,9 +269,6 @@ def _assign_categories(model: LightGBMModel) -> dict[int, Array]:
     LightGBM lists them in the order of the frame's category columns, but does not record which
     columns those were. They are the categorical features, and those of ordered categories, which
     are trained as numbers.
-
-    Raises:
-        UnsupportedModelError: the columns are ambiguous.
     """
     lists = model.categories
     features = list(model.categorical)

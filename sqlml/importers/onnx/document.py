@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -47,7 +47,7 @@ class Port:
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """The shape after the rows, for an input that `probe.width` accepts."""
+        """The shape after the rows, for an input that `count_features` accepts."""
         return tuple(d for d in (self.shape or ())[1:] if d is not None)
 
 
@@ -81,11 +81,7 @@ class OnnxModel:
 
 
 def import_onnx() -> Any:
-    """Return the package onnx.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """Return the package onnx, or raise MissingDependencyError."""
     try:
         import onnx
     except ModuleNotFoundError:
@@ -113,11 +109,7 @@ def read_onnx(content: bytes) -> OnnxModel:
 
 
 def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
-    """Check an onnx.ModelProto; `content` is its serialised form if that is already checked.
-
-    Raises:
-        ArtifactError, UnsupportedModelError, MissingDependencyError: like `read_onnx`.
-    """
+    """Check an onnx.ModelProto; `content` is its serialised form if that is already checked."""
     try:
         if content is None:
             content = proto.SerializeToString()
@@ -191,11 +183,7 @@ def _open_rows(proto: Any, rows: int) -> Any:
 
 
 def read_tensor(proto: Any) -> Array:
-    """Convert a TensorProto to an array; strings become objects.
-
-    Raises:
-        ArtifactError: its content does not match its header.
-    """
+    """Convert a TensorProto to an array; strings become objects."""
     count = 1
     for dim in proto.dims:
         count *= int(dim)
@@ -244,10 +232,9 @@ def _read_length(dim: Any) -> int | None:
 
 
 def _read_port(info: Any) -> Port:
-    kind = info.type
-    if not kind.HasField("tensor_type"):
+    if not info.type.HasField("tensor_type"):
         return Port(info.name, None, None)
-    tensor_type = kind.tensor_type
+    tensor_type = info.type.tensor_type
     shape: tuple[int | None, ...] | None = None
     if tensor_type.HasField("shape"):
         shape = tuple(map(_read_length, tensor_type.shape.dim))
@@ -257,32 +244,26 @@ def _read_port(info: Any) -> Port:
 
 
 def _read_node(node: Any) -> GraphNode:
-    attrs = {a.name: _read_attribute(a) for a in node.attribute}
+    attrs = MappingProxyType({a.name: _read_attribute(a) for a in node.attribute})
     domain = "" if node.domain == "ai.onnx" else node.domain
-    return GraphNode(
-        node.op_type,
-        domain,
-        tuple(node.input),
-        tuple(node.output),
-        MappingProxyType(attrs),
-        node.name,
-    )
+    inputs, outputs = tuple(node.input), tuple(node.output)
+    return GraphNode(node.op_type, domain, inputs, outputs, attrs, node.name)
 
 
 def _read_attribute(attribute: Any) -> Any:
-    kind = attribute.type
-    if kind == 1:
-        return float(attribute.f)
-    if kind == 2:
-        return int(attribute.i)
-    if kind == 3:
-        return attribute.s.decode("utf-8")
-    if kind == 4:
-        return read_tensor(attribute.t)
-    if kind == 6:
-        return np.array(attribute.floats, np.float32)
-    if kind == 7:
-        return np.array(attribute.ints, np.int64)
-    if kind == 8:
-        return [s.decode("utf-8") for s in attribute.strings]
-    return None  # graphs and types, which only unknown operators have
+    read = _ATTRIBUTES.get(attribute.type)
+    return None if read is None else read(attribute)
+
+
+_ATTRIBUTES: Mapping[int, Callable[[Any], Any]] = MappingProxyType(
+    {
+        1: lambda a: float(a.f),
+        2: lambda a: int(a.i),
+        3: lambda a: a.s.decode("utf-8"),
+        4: lambda a: read_tensor(a.t),
+        6: lambda a: np.array(a.floats, np.float32),
+        7: lambda a: np.array(a.ints, np.int64),
+        8: lambda a: [s.decode("utf-8") for s in a.strings],
+    }
+)
+"""Readers by AttributeProto's type. Only unknown operators have the others: graphs and types."""

@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from sqlml.errors import ArtifactError
 from sqlml.importers.onnx.graph_items import Call, Choice, Item
 from sqlml.importers.onnx.labels import read_class_values
 from sqlml.importers.row_tensors import Rows, Uncovered
@@ -21,14 +20,10 @@ TRANSFORMS = frozenset({"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"}
 
 
 def post_transform(call: Call) -> str:
-    """Return the post_transform of an operator, one of `TRANSFORMS`.
-
-    Raises:
-        ArtifactError: it is not one of `TRANSFORMS`.
-    """
+    """Return the post_transform of an operator, one of `TRANSFORMS`."""
     name = call.text("post_transform", "NONE")
     if name not in TRANSFORMS:
-        raise ArtifactError(f"operator {call.node.op}: unknown post_transform {name!r}")
+        raise call.error(f"unknown post_transform {name!r}")
     return name
 
 
@@ -48,21 +43,20 @@ def apply_transform(call: Call, score: Value, name: str) -> Value:
 def logistic(call: Call, x: Value) -> Value:
     """Return the sigmoid as 1 / (1 + exp(-|x|)), mirrored for negative x."""
     dtype = x.type.dtype
-    ones = call.scalar(1, dtype)
+    one = call.scalar(1, dtype)
     small = call.op("exp", call.op("neg", call.op("abs", x)))
-    v = call.op("div", ones, call.op("add", ones, small))
-    negative = call.op("lt", x, call.scalar(0, dtype))
-    return call.op("where", negative, call.op("sub", ones, v), v)
+    v = call.op("div", one, call.op("add", one, small))
+    is_negative = call.op("lt", x, call.scalar(0, dtype))
+    return call.op("where", is_negative, call.op("sub", one, v), v)
 
 
 def probit(call: Call, x: Value) -> Value:
     """Return sqrt(2) * erfinv(2 x - 1) by Winitzki's approximation."""
     dtype = x.type.dtype
-    ones, two = call.scalar(1, dtype), call.scalar(2, dtype)
-    y = call.op("sub", call.op("mul", two, x), ones)
-    sign = call.op("where", call.op("lt", y, call.scalar(0, dtype)), call.scalar(-1, dtype), ones)
-    product = call.op("mul", call.op("sub", ones, y), call.op("add", ones, y))
-    log = call.op("log", product)
+    one, two = call.scalar(1, dtype), call.scalar(2, dtype)
+    y = call.op("sub", call.op("mul", two, x), one)
+    sign = call.op("where", call.op("lt", y, call.scalar(0, dtype)), call.scalar(-1, dtype), one)
+    log = call.op("log", call.op("mul", call.op("sub", one, y), call.op("add", one, y)))
     half = call.op("mul", call.scalar(0.5, dtype), log)
     v = call.op("add", call.scalar(2 / (math.pi * 0.147), dtype), half)
     v2 = call.op("mul", call.scalar(1 / 0.147, dtype), log)
@@ -73,21 +67,18 @@ def probit(call: Call, x: Value) -> Value:
 
 def _softmax_zero(call: Call, x: Value) -> Value:
     """Return a softmax without scores of 0 (up to 1e-7), which stay 0."""
-    dtype = x.type.dtype
-    most = call.op("max", x, axis=1)
-    counts = call.op("gt", call.op("abs", x), call.scalar(1e-7, dtype))
-    e = call.op("exp", call.op("sub", x, most))
-    rest = call.op("mul", x, call.op("exp", call.op("neg", most)))
+    largest = call.op("max", x, axis=1)
+    counts = call.op("gt", call.op("abs", x), call.scalar(1e-7, x.type.dtype))
+    e = call.op("exp", call.op("sub", x, largest))
+    rest = call.op("mul", x, call.op("exp", call.op("neg", largest)))
     shares = call.op("where", counts, e, rest)
-    total = call.op("sum", shares, axis=1)
-    return call.op("div", shares, total)
+    return call.op("div", shares, call.op("sum", shares, axis=1))
 
 
 def expand_score(call: Call, score: Value, name: str, mixed: bool) -> Value:
     """Return the two columns that onnxruntime makes of a single score (n, 1).
 
-    Args:
-        mixed: the score may be negative, and its opposite is -score; otherwise it is 1 - score.
+    The opposite of a `mixed` score, which may be negative, is -score; otherwise it is 1 - score.
     """
     if name == "PROBIT":
         raise Uncovered("post_transform PROBIT of a single score")
@@ -127,12 +118,10 @@ def read_table(call: Call, i: int = 0) -> Value:
 def _read_coefficients(call: Call, width: int, rows: int) -> tuple[Array, Array]:
     weights = call.vector("coefficients")
     if not width or not rows or weights.size != width * rows:
-        raise ArtifactError(
-            f"operator {call.node.op} has {weights.size} coefficients for {rows} x {width}"
-        )
+        raise call.error(f"it has {weights.size} coefficients for {rows} x {width}")
     bias = call.vector("intercepts")
     if bias.size not in (0, rows):
-        raise ArtifactError(f"operator {call.node.op} has {bias.size} intercepts for {rows}")
+        raise call.error(f"it has {bias.size} intercepts for {rows}")
     return weights.reshape(rows, width).T, bias if bias.size else np.zeros(rows, np.float32)
 
 
@@ -167,7 +156,7 @@ def scaler(call: Call) -> Item:
     for name, op in (("offset", "sub"), ("scale", "mul")):
         values = call.vector(name)
         if values.size not in (1, x.type.width):
-            raise ArtifactError(f"Scaler has {values.size} numbers for {x.type.width} columns")
+            raise call.error(f"it has {values.size} numbers for {x.type.width} columns")
         x = call.op(op, x, call.builder.constant(values))
     return Rows(x, (x.type.width,))
 
@@ -179,19 +168,19 @@ def imputer(call: Call) -> Item:
         raise Uncovered("its input is not a table")
     if x.dtype == "int64":
         fill = call.vector("imputed_value_int64s", "int64")
-        is_missing = call.scalar(call.integer("replaced_value_int64", 0), "int64")
+        missing = call.scalar(call.integer("replaced_value_int64", 0), "int64")
     else:
         x = Rows(read_table(call), x.inner)
         fill = call.vector("imputed_value_floats")
-        is_missing = call.scalar(call.number("replaced_value_float", 0.0), "float32")
+        missing = call.scalar(call.number("replaced_value_float", 0.0), "float32")
     if fill.size not in (1, x.inner[0]):
-        raise ArtifactError(f"Imputer has {fill.size} numbers for {x.inner[0]} columns")
-    lost = call.attr("replaced_value_float")
-    if x.dtype == "float32" and isinstance(lost, float) and lost != lost:
-        hit = call.op("isnan", x.value)
+        raise call.error(f"it has {fill.size} numbers for {x.inner[0]} columns")
+    replaced = call.attr("replaced_value_float")
+    if x.dtype == "float32" and isinstance(replaced, float) and replaced != replaced:
+        is_missing = call.op("isnan", x.value)
     else:
-        hit = call.op("eq", x.value, is_missing)
-    return Rows(call.op("where", hit, call.builder.constant(fill), x.value), x.inner)
+        is_missing = call.op("eq", x.value, missing)
+    return Rows(call.op("where", is_missing, call.builder.constant(fill), x.value), x.inner)
 
 
 def normalizer(call: Call) -> Item:
@@ -204,7 +193,7 @@ def normalizer(call: Call) -> Item:
         sizes = call.op("abs" if norm == "L1" else "square", x)
         total = call.op("sum", sizes, axis=1)
     else:
-        raise ArtifactError(f"Normalizer: unknown norm {norm!r}")
+        raise call.error(f"unknown norm {norm!r}")
     if norm == "L2":
         length = call.op("sqrt", call.op("div", sizes, total))
         divided = call.op("where", call.op("lt", x, zero), call.op("neg", length), length)
@@ -225,6 +214,6 @@ def feature_vectorizer(call: Call) -> Item:
     blocks = [read_table(call, i) for i in range(len(call.inputs))]
     widths = call.vector("inputdimensions", "int64")
     if widths.tolist() != [p.type.width for p in blocks]:
-        raise Uncovered("its inputs are cut or filled up")
+        raise Uncovered("its inputs have other widths than it states")
     value = blocks[0] if len(blocks) == 1 else call.op("concat", *blocks)
     return Rows(value, (value.type.width,))

@@ -1,7 +1,4 @@
-"""The values of an ONNX graph during import: numbers, constants, strings, labels and shapes.
-
-Numbers are the Rows of `row_tensors.py`.
-"""
+"""The values of an ONNX graph during import; its numbers are the Rows of `row_tensors.py`."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ class Choice:
     values: Array
     inner: tuple[int, ...]
     taken: list[Value] = field(default_factory=list)
-    """The chosen numbers, after they were computed once."""
+    """The chosen numbers, once they are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +50,12 @@ class Dims:
 
 
 Item = Const | Rows | Texts | Choice | Dims
+
+
+def to_strings(values: list[str]) -> Array:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +73,7 @@ class Call:
 
     def item(self, i: int) -> Item:
         if i >= len(self.inputs) or (item := self.inputs[i]) is None:
-            raise ArtifactError(f"operator {self.node.op} lacks input {i}")
+            raise self.error(f"it lacks input {i}")
         return item
 
     def optional(self, i: int) -> Item | None:
@@ -86,11 +89,10 @@ class Call:
         """Return input `i`, which must be a constant of integers, as a flat list."""
         value = self.const(i)
         if value.dtype.kind not in "iu" or value.size > 1 << 16:
-            raise ArtifactError(f"operator {self.node.op}: input {i} is {value.dtype}")
+            raise self.error(f"input {i} is {value.dtype}")
         return [int(v) for v in value.ravel()]
 
     def rows(self, i: int) -> Rows:
-        """Return input `i` as numbers of rows."""
         return self.numbers(self.item(i))
 
     def numbers(self, item: Item) -> Rows:
@@ -129,18 +131,27 @@ class Call:
         value = self.attr(name)
         if value is None:
             return np.zeros(0, dtype)
-        numbers = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype != object
-        self._need(numbers, name, "a list of numbers")
+        is_list = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype != object
+        self._need(is_list, name, "a list of numbers")
         return np.asarray(value).astype(dtype)
+
+    def vector_or_tensor(self, name: str) -> Array:
+        """Return the tensor `name`_as_tensor (k,), or attribute `name` if there is none."""
+        tensor = self.attr(f"{name}_as_tensor")
+        return self.vector(name) if tensor is None else np.asarray(tensor).ravel()
 
     def texts(self, name: str) -> list[str]:
         value = self.attr(name)
         self._need(value is None or isinstance(value, list), name, "a list of strings")
         return value or []
 
-    def _need(self, fits: bool, name: str, what: str) -> None:
+    def _need(self, fits: bool, name: str, expected: str) -> None:
         if not fits:
-            raise ArtifactError(f"operator {self.node.op}: attribute {name} is not {what}")
+            raise self.error(f"attribute {name} is not {expected}")
+
+    def error(self, reason: str) -> ArtifactError:
+        """Return the error for a node that violates ONNX's rules."""
+        return ArtifactError(f"operator {self.node.op}: {reason}")
 
     def axis(self, default: int, rank: int) -> int:
         """Return attribute axis of a value of `rank` axes, counted from the front."""
@@ -170,14 +181,14 @@ def apply_to_grid(call: Call, item: Item, change: Callable[[Array], Array]) -> I
         return Const(np.asarray(change(item.value)))
     if isinstance(item, Dims):
         raise Uncovered("it computes with the number of rows")
-    chosen = row_tensors.map_columns(item.inner, change)
+    columns = row_tensors.map_columns(item.inner, change)
     if isinstance(item, Rows):
-        return row_tensors.pick_columns(call.builder, item, chosen)
+        return row_tensors.pick_columns(call.builder, item, columns)
     if isinstance(item, Texts):
-        return Texts(tuple(item.columns[p] for p in chosen.ravel()), chosen.shape)
-    if chosen.size != 1:
+        return Texts(tuple(item.columns[i] for i in columns.ravel()), columns.shape)
+    if columns.size != 1:
         raise Uncovered("it repeats labels")
-    return Choice(item.index, item.values, chosen.shape)
+    return Choice(item.index, item.values, columns.shape)
 
 
 def elementwise(call: Call, op: str, items: Sequence[Item] | None = None) -> Rows:

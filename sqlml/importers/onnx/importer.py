@@ -15,26 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
+from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
 from sqlml.importers.model_checks import check_model
-from sqlml.importers.onnx import estimators, labels, standard, tensor_layout, tree_ensembles
+from sqlml.importers.onnx import estimators, labels, probe, standard, tensor_layout, tree_ensembles
 from sqlml.importers.onnx.document import OnnxModel, read_proto
 from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, Texts
-from sqlml.importers.onnx.labels import (
-    find_label_columns,
-    find_probability_keys,
-    is_score_name,
-    number_labels,
-)
-from sqlml.importers.onnx.probe import (
-    count_features,
-    find_width_in_graph,
-    has_open_width,
-    numbers,
-    split_frame,
-    widen_inputs,
-)
 from sqlml.importers.onnx.tensor_layout import as_choice
 from sqlml.importers.onnx.whole_graph import import_whole_graph
 from sqlml.importers.row_tensors import Rows, Uncovered
@@ -79,7 +65,7 @@ def _fold_constants(call: Call) -> Item | None:
         return None
     shape = np.broadcast_shapes(*[v.shape for v in values])
     if math.prod(shape) > MAX_ROW_VALUES:
-        raise ArtifactError(f"operator {call.node.op} makes a constant of {shape}")
+        raise call.error(f"it makes a constant of {shape}")
     return Const(np.asarray(fold(*values)))
 
 
@@ -105,15 +91,8 @@ def convert_graph(
 ) -> dict[str, Item]:
     """Convert the nodes of a graph one by one; return the item that each name stands for.
 
-    Args:
-        model: the graph.
-        builder: receives the operators.
-        inputs: the items of the graph's inputs.
-        names: of the model's columns, for messages.
-
-    Raises:
-        Uncovered: the graph has an operator, or a use of one, that the IR does not cover.
-        ArtifactError: the graph violates ONNX's rules.
+    `names` are those of the model's columns, for messages. It raises Uncovered if the IR lacks an
+    operator, or a use of one.
     """
     item_of: dict[str, Item] = dict(inputs)
     item_of.update((name, Const(value)) for name, value in model.constants.items())
@@ -121,21 +100,15 @@ def convert_graph(
         convert = FUNCTIONS.get(node.op)
         if convert is None:
             raise Uncovered(f"operator {node.op} is not one that sqlml imports")
-        call = Call(
-            builder,
-            node,
-            tuple(item_of[n] if n else None for n in node.inputs),
-            model.opset,
-            names,
-            model.rows,
-        )
+        arguments = tuple(item_of[name] if name else None for name in node.inputs)
+        call = Call(builder, node, arguments, model.opset, names, model.rows)
         try:
             with np.errstate(all="ignore"):
                 result = _fold_constants(call) or convert(call)
         except (ProgramError, Uncovered) as error:
             raise Uncovered(f"operator {node.op}: {error}") from None
         except (ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
-            raise ArtifactError(f"operator {node.op} is damaged ({error})") from None
+            raise call.error(f"it is damaged ({error})") from None
         items = result if isinstance(result, tuple) else (result,)
         if len(node.outputs) > len(items):
             raise Uncovered(f"operator {node.op} has {len(node.outputs)} outputs")
@@ -152,16 +125,16 @@ def file_schema(model: OnnxModel) -> Schema:
     One input may have an open width. Its columns are those that the user names, by default as many
     as the operators are known to read.
     """
-    wide = widen_inputs(model)
-    open_ports = [p for p in model.inputs if has_open_width(p)]
-    if any(has_open_width(p) for p in wide.inputs):
-        others = [p for p in wide.inputs if not has_open_width(p)]
-        if len(others) + 1 < len(wide.inputs) or any(count_features(p) < 1 for p in others):
+    wide = probe.widen_inputs(model)
+    open_ports = [p for p in model.inputs if probe.has_open_width(p)]
+    if any(probe.has_open_width(p) for p in wide.inputs):
+        others = [p for p in wide.inputs if not probe.has_open_width(p)]
+        if len(others) + 1 < len(wide.inputs) or any(probe.count_features(p) < 1 for p in others):
             raise UnsupportedModelError(
                 "several inputs of the ONNX model have an open width; export it with a fixed one"
             )
         return Schema(None, ANY_COUNT, ())
-    widths = [count_features(port) for port in wide.inputs]
+    widths = [probe.count_features(port) for port in wide.inputs]
     count = sum(widths)
     if not widths or not 0 < count <= MAX_FEATURES:
         raise UnsupportedModelError(f"the ONNX model reads {count} columns")
@@ -170,13 +143,12 @@ def file_schema(model: OnnxModel) -> Schema:
         for port, w in zip(wide.inputs, widths, strict=True)
         for i in range(w)
     )
-    if any(not find_width_in_graph(model, p.name).is_exact for p in open_ports):
+    if any(not probe.find_width_in_graph(model, p.name).is_exact for p in open_ports):
         return Schema(None, ANY_COUNT, names)
     return Schema(names if len(widths) > 1 or count == 1 else None, count, names)
 
 
 def proto_schema(proto: Any) -> Schema:
-    """Return the columns that an onnx.ModelProto reads."""
     return file_schema(read_proto(proto))
 
 
@@ -186,16 +158,10 @@ def import_proto(proto: Any, frame: Frame) -> Outputs:
 
 
 def import_file(model: OnnxModel, frame: Frame) -> Outputs:
-    """Import an ONNX file: the model of its graph, or the Program that sqlml exported it from.
-
-    Raises:
-        UnsupportedModelError: the graph mixes rows, or neither the IR nor onnxruntime can run it.
-        ArtifactError: the graph violates ONNX's rules.
-        MissingDependencyError: only onnxruntime can run it, and it is not installed.
-    """
+    """Import an ONNX file: the model of its graph, or the Program that sqlml exported it from."""
     if model.program is not None:
         return _copy_program(model.program, frame)
-    model = widen_inputs(model, frame.width)
+    model = probe.widen_inputs(model, frame.width)
     if model.rows is not None:
         warnings.warn(
             f"the ONNX model was exported for {model.rows} rows at a time; sqlml imports it for "
@@ -203,18 +169,20 @@ def import_file(model: OnnxModel, frame: Frame) -> Outputs:
             stacklevel=2,
         )
     try:
-        items = convert_graph(model, frame.builder, _read_inputs(model, frame), frame.names)
+        inputs: dict[str, Item] = {
+            port.name: Texts(tuple(map(columns.strings, range(columns.width))), port.inner)
+            if port.dtype == "string"
+            else Rows(probe.read_numbers(columns, port), port.inner)
+            for port, columns in probe.split_frame(model.inputs, frame)
+        }
+        items = convert_graph(model, frame.builder, inputs, frame.names)
         return _build_outputs(model, items, frame.builder)
     except Uncovered as reason:
         return import_whole_graph(model, frame, str(reason))
 
 
 def _copy_program(program: Program, frame: Frame) -> Outputs:
-    """Copy the nodes of a stored Program, with the columns of `frame` as inputs.
-
-    Raises:
-        UnsupportedModelError: it is not a whole model, or a foreign graph in it cannot run.
-    """
+    """Copy the nodes of a stored Program, with the columns of `frame` as inputs."""
     check_model(program)
     names = dict(zip(program.inputs, frame.names, strict=True))
     b, values = frame.builder, list[Value]()
@@ -226,15 +194,6 @@ def _copy_program(program: Program, frame: Frame) -> Outputs:
     return Outputs({name: values[i] for name, i in program.outputs.items()}, program.labels)
 
 
-def _read_inputs(model: OnnxModel, frame: Frame) -> dict[str, Item]:
-    return {
-        port.name: Texts(tuple(map(part.strings, range(part.width))), port.inner)
-        if port.dtype == "string"
-        else Rows(numbers(part, port), port.inner)
-        for port, part in split_frame(model.inputs, frame)
-    }
-
-
 def _build_outputs(model: OnnxModel, results: Mapping[str, Item], b: Builder) -> Outputs:
     """Return label and probabilities of a classifier, the value of a regressor, or a transform.
 
@@ -242,21 +201,21 @@ def _build_outputs(model: OnnxModel, results: Mapping[str, Item], b: Builder) ->
     regression value; several are a transform.
     """
     items = {port.name: results[port.name] for port in model.outputs}
-    scores = {
-        n: x for n, x in items.items() if isinstance(x, Rows) and x.dtype in ("float32", "float64")
-    }
-    keys = find_probability_keys(model)
+    rows = {name: item for name, item in items.items() if isinstance(item, Rows)}
+    scores = {name: x for name, x in rows.items() if x.dtype in ("float32", "float64")}
+    keys = labels.find_probability_keys(model)
     choice = next((x for x in items.values() if isinstance(x, Choice)), None)
-    if choice is None and scores:
-        label = next((x for x in items.values() if isinstance(x, Rows) and _is_label(x)), None)
-        if label is not None:
-            label_values = next((keys[name] for name in scores if name in keys), None)
-            choice = _convert_to_choice(label, label_values, b)
-            if choice is None:
-                return _build_numeric_outputs(label, next(iter(scores.values())), b)
+    label = next((x for x in rows.values() if _is_label(x)), None)
+    if choice is None and scores and label is not None:
+        listed = next((keys[name] for name in scores if name in keys), None)
+        choice = _convert_to_choice(label, listed, b)
+        if choice is None:  # integers without a list of labels are numbers
+            score = next(iter(scores.values())).value
+            return Outputs(
+                {"label": b.cast(label.value, "float64"), "score": b.cast(score, "float64")}
+            )
     if choice is not None:
         return _build_classifier_outputs(choice, scores, keys, b)
-    rows = {n: x for n, x in items.items() if isinstance(x, Rows)}
     if not rows:
         raise Uncovered("the graph gives no numbers")
     if len(items) == 1:
@@ -269,24 +228,15 @@ def _is_label(item: Rows) -> bool:
     return math.prod(item.inner) == 1 and (item.dtype in INTEGERS or item.dtype == "bool")
 
 
-def _convert_to_choice(label: Rows, label_values: Array | None, b: Builder) -> Choice | None:
+def _convert_to_choice(label: Rows, listed: Array | None, b: Builder) -> Choice | None:
     """Convert integers or booleans (n, 1) to a choice among the `listed` labels.
 
     Without a list, argmax and comparisons limit the labels; None if nothing does.
     """
-    if label_values is None or label_values.dtype == object:
+    if listed is None or listed.dtype == object:
         return as_choice(b, label)
     value = b.cast(label.value, "int64")
-    return Choice(
-        b.op("encode", value, categories=label_values, missing=-1), label_values, label.inner
-    )
-
-
-def _build_numeric_outputs(label: Rows, scores: Rows, b: Builder) -> Outputs:
-    """Return integers without a list of labels as numbers."""
-    return Outputs(
-        {"label": b.cast(label.value, "float64"), "score": b.cast(scores.value, "float64")}
-    )
+    return Choice(b.op("encode", value, categories=listed, missing=-1), listed, label.inner)
 
 
 def _build_classifier_outputs(
@@ -297,18 +247,18 @@ def _build_classifier_outputs(
     These are the numbers with its labels as keys; otherwise an output with one number per class,
     unless its name says that it holds scores.
     """
-    label_values = next((keys[name].tolist() for name in scores if name in keys), None)
-    index, labels = number_labels(choice.index, choice.values.tolist(), label_values, b)
+    listed = next((keys[name].tolist() for name in scores if name in keys), None)
+    index, class_labels = labels.number_labels(choice.index, choice.values.tolist(), listed, b)
     values = {"label": index}
-    columns = find_label_columns(scores, labels.values)
+    columns = labels.find_label_columns(scores, class_labels.values)
     if columns:
         value = b.op("concat", *[b.cast(scores[name].value, "float64") for name in columns])
-        return Outputs({**values, "proba": value}, labels)
+        return Outputs({**values, "proba": value}, class_labels)
     for name, item in scores.items():
         value = b.cast(item.value, "float64")
-        one_each = value.type.width == len(labels.values)
-        values.setdefault("proba" if one_each and not is_score_name(name) else "score", value)
-    return Outputs(values, labels)
+        is_proba = value.type.width == len(class_labels.values) and not labels.is_score_name(name)
+        values.setdefault("proba" if is_proba else "score", value)
+    return Outputs(values, class_labels)
 
 
 FILE = "onnx file"

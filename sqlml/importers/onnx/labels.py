@@ -12,20 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.errors import ArtifactError
 from sqlml.importers.frame import build_labels
 from sqlml.importers.onnx.document import GraphNode, OnnxModel
-from sqlml.importers.onnx.graph_items import Call, Choice, Const, Item, Texts, find_shape
+from sqlml.importers.onnx.graph_items import (
+    Call,
+    Choice,
+    Const,
+    Item,
+    Texts,
+    find_shape,
+    to_strings,
+)
 from sqlml.importers.onnx.tensor_layout import as_choice
 from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import FLOATS, INTEGERS, Array, DType, Labels, dtype_of
-
-
-def to_strings(values: list[str]) -> Array:
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
 
 
 def read_class_values(call: Call, integers: str, texts: str) -> Array:
@@ -33,17 +34,12 @@ def read_class_values(call: Call, integers: str, texts: str) -> Array:
     names = call.texts(texts)
     values = to_strings(names) if names else call.vector(integers, "int64")
     if len(set(values.tolist())) != values.size or not values.size:
-        raise ArtifactError(f"operator {call.node.op}: its class labels are not distinct")
+        raise call.error("its class labels are not distinct")
     return values
 
 
 def cast_labels(values: Array, dtype: DType) -> Array:
-    """Convert labels to another type like ONNX's Cast.
-
-    Raises:
-        Uncovered: the text of a number that is not an integer, or a number that the type cannot
-        hold.
-    """
+    """Convert labels to another type, which must be able to hold them, like ONNX's Cast."""
     if dtype == "string":
         if values.dtype != object and values.dtype.kind not in "iu":
             raise Uncovered(f"it makes strings of {values.dtype} labels")
@@ -87,14 +83,8 @@ def number_labels(
 ) -> tuple[Value, Labels]:
     """Return class numbers, int64 (n, 1), and the distinct labels that they stand for.
 
-    Args:
-        index: the index of each row's value, (n, 1).
-        values: the labels, possibly with duplicates.
-        keys: the labels in the order of the probabilities, if the graph lists them.
-        b: the builder.
-
-    Raises:
-        Uncovered: a label is not among the keys.
+    `values` may have duplicates, which `index` (n, 1) refers to. `keys` are the labels in the order
+    of the probabilities, if the graph lists them.
     """
     order = list(dict.fromkeys(values))
     if keys is not None:
@@ -102,15 +92,14 @@ def number_labels(
             raise Uncovered(f"its labels {order[:3]} are not the keys of its probabilities")
         same = {label: label for label in order}  # True and 1 are the same key
         order = [same.get(key, key) for key in keys]
-    places = {label: i for i, label in enumerate(order)}
-    index_of = np.array([places[v] for v in values], np.int64)
+    positions = {label: i for i, label in enumerate(order)}
+    index_of = np.array([positions[v] for v in values], np.int64)
     if not np.array_equal(index_of, np.arange(index_of.size)):
         index = b.op("take", b.constant(index_of), index)
     return b.cast(index, "int64"), build_labels(order)
 
 
 def _read_attribute(call: Call, prefix: str) -> Array | None:
-    """Return keys_* or values_* of a LabelEncoder."""
     for suffix, dtype in (("int64s", "int64"), ("floats", "float32")):
         if call.attr(f"{prefix}_{suffix}") is not None:
             return call.vector(f"{prefix}_{suffix}", dtype)
@@ -136,10 +125,10 @@ def label_encoder(call: Call) -> Item:
     classes = call.attr("classes_strings")
     if classes is not None:
         texts = to_strings(call.texts("classes_strings"))
-        return _either_way(call, np.arange(texts.size), texts)
+        return _map_numbers_or_texts(call, np.arange(texts.size), texts)
     keys, values = _read_attribute(call, "keys"), _read_attribute(call, "values")
     if keys is None or values is None or keys.size != values.size:
-        raise ArtifactError("LabelEncoder: its keys and values do not match")
+        raise call.error("its keys and values do not match")
     return _map_keys(call, keys, np.concatenate([values, _default(call, values)]))
 
 
@@ -147,16 +136,13 @@ def category_mapper(call: Call) -> Item:
     """Convert CategoryMapper, which maps strings to integers, or back."""
     numbers, texts = call.vector("cats_int64s", "int64"), to_strings(call.texts("cats_strings"))
     if numbers.size != texts.size:
-        raise ArtifactError("CategoryMapper: its categories do not fit")
-    return _either_way(call, numbers, texts)
+        raise call.error("its categories do not fit")
+    return _map_numbers_or_texts(call, numbers, texts)
 
 
-def _either_way(call: Call, numbers: Array, texts: Array) -> Item:
+def _map_numbers_or_texts(call: Call, numbers: Array, texts: Array) -> Item:
     item = call.item(0)
-    reads_texts = isinstance(item, Texts) or (
-        isinstance(item, Choice) and item.values.dtype == object
-    )
-    if reads_texts:
+    if isinstance(item, Texts) or (isinstance(item, Choice) and item.values.dtype == object):
         default = np.array([call.integer("default_int64", -1)], np.int64)
         return _map_keys(call, texts, np.concatenate([numbers, default]))
     fallback = to_strings([call.text("default_string", "_Unused")])
@@ -175,23 +161,23 @@ def _map_keys(call: Call, keys: Array, values: Array) -> Item:
         else:
             lookup.setdefault(key, i)
     if isinstance(item, Choice) and (item.values.dtype == object) == (keys.dtype == object):
-        places = [lookup.get(v, keys.size) for v in item.values.tolist()]
-        return Choice(item.index, values[places], item.inner)
+        positions = [lookup.get(v, keys.size) for v in item.values.tolist()]
+        return Choice(item.index, values[positions], item.inner)
     first = np.array(list(lookup.values()), np.int64)
-    first_keys = keys[first] if first.size else keys[:0]
     # encode returns an index into `first`; unknown values come last.
     table = np.concatenate([first, [nan, keys.size]])
-    codes = [_encode(call, column, first_keys, first.size) for column in _columns(call, item, keys)]
+    columns = _split_columns(call, item, keys)
+    codes = [_encode(call, column, keys[first], first.size) for column in columns]
     inner = item.inner if isinstance(item, Rows | Texts) else ()
     if len(codes) == 1:
         return Choice(codes[0], values[table], inner)
     if values.dtype == object:
         raise Uncovered("it makes several columns of strings")
-    taken = [call.op("take", call.builder.constant(values[table]), c) for c in codes]
-    return Rows(call.op("concat", *taken), inner)
+    mapped = [call.op("take", call.builder.constant(values[table]), c) for c in codes]
+    return Rows(call.op("concat", *mapped), inner)
 
 
-def _columns(call: Call, item: Item, keys: Array) -> list[Value]:
+def _split_columns(call: Call, item: Item, keys: Array) -> list[Value]:
     if isinstance(item, Texts):
         if keys.dtype != object:
             raise Uncovered("it looks strings up among numbers")
@@ -212,8 +198,7 @@ def _encode(call: Call, x: Value, categories: Array, count: int) -> Value:
     if not categories.size:
         if x.type.dtype not in FLOATS:
             raise Uncovered("it has no keys")
-        is_nan = call.op("isnan", x)
-        return call.op("where", is_nan, missing, call.scalar(count + 1, "int64"))
+        return call.op("where", call.op("isnan", x), missing, call.scalar(count + 1, "int64"))
     codes = call.op("encode", x, categories=categories, missing=-1)
     if x.type.dtype in FLOATS:
         codes = call.op("where", call.op("isnan", x), missing, codes)
@@ -230,8 +215,8 @@ def one_hot_encoder(call: Call) -> Item:
     texts = call.texts("cats_strings")
     keys = to_strings(texts) if texts else call.vector("cats_int64s", "int64")
     if not keys.size or len(set(keys.tolist())) != keys.size:
-        raise ArtifactError("OneHotEncoder: its categories are not distinct")
-    columns, inner = _columns(call, item, keys), find_shape(item)[1:]
+        raise call.error("its categories are not distinct")
+    columns, inner = _split_columns(call, item, keys), find_shape(item)[1:]
     blocks = []
     for i, column in enumerate(columns):
         codes = call.op("encode", column, categories=keys, missing=-1)
@@ -253,14 +238,10 @@ def find_label_columns(names: Collection[str], labels: Sequence[Any]) -> list[st
 
     skl2onnx names columns of probabilities in this way, for example i1 and i2, or sred and sblue.
     """
-    columns: list[str] = []
     if not 1 < len(labels) <= len(names):
-        return columns
+        return []
+    columns: list[str] = []
     for label in labels:
-        texts = (
-            f"i{label}",
-            f"s{label}",
-            f"s{label}.0",
-        )  # the last for an integral float
+        texts = (f"i{label}", f"s{label}", f"s{label}.0")  # the last for an integral float
         columns += [text for text in texts if text in names][:1]
     return columns if len(columns) == len(labels) else []

@@ -34,41 +34,33 @@ def has_open_width(port: Port) -> bool:
 def widen_inputs(model: OnnxModel, columns: int | None = None) -> OnnxModel:
     """Return the model with its open tables as wide as the operators need.
 
-    Args:
-        model: the model.
-        columns: the number of columns of all inputs, if it is known. The one table of which only
-        the
-            smallest width, or nothing, is known gets those that the others leave.
-
-    Raises:
-        UnsupportedModelError: there are fewer columns than the operators read.
+    If `columns`, the number of columns of all inputs, is known, a single table of unknown width
+    gets those that the others leave.
     """
     widths = {p.name: find_width_in_graph(model, p.name) for p in model.inputs if has_open_width(p)}
     if not widths:
         return model
-    loose = [name for name, width_known in widths.items() if not width_known.is_exact]
-    if columns is not None and len(loose) == 1:
-        (name,) = loose
+    inexact = [name for name, width in widths.items() if not width.is_exact]
+    if columns is not None and len(inexact) == 1:
+        (name,) = inexact
         others = sum(
             widths[p.name].columns if p.name in widths else count_features(p)
             for p in model.inputs
             if p.name != name
         )
-        if columns - others < max(1, widths[name].columns):
+        least = others + max(1, widths[name].columns)
+        if columns < least:
             raise UnsupportedModelError(
-                f"the ONNX model reads at least {others + max(1, widths[name].columns)} columns, "
-                f"but inputs names {columns}"
+                f"the ONNX model reads at least {least} columns, but inputs names {columns}"
             )
         widths[name] = Width(columns - others, True)
-    return replace(
-        model,
-        inputs=tuple(
-            replace(p, shape=(p.shape[0], widths[p.name].columns))
-            if p.shape is not None and p.name in widths and widths[p.name].columns
-            else p
-            for p in model.inputs
-        ),
-    )
+    ports = [
+        replace(p, shape=(p.shape[0], widths[p.name].columns))
+        if p.shape is not None and p.name in widths and widths[p.name].columns
+        else p
+        for p in model.inputs
+    ]
+    return replace(model, inputs=tuple(ports))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +77,7 @@ def find_width_in_graph(model: OnnxModel, name: str) -> Width:
     for node in model.nodes:
         if names.isdisjoint(node.inputs):
             continue
-        if node.op in _KEEPING:
+        if node.op in _KEEP_WIDTH:
             names.update(node.outputs[:1])
         position = next(i for i, n in enumerate(node.inputs) if n in names)
         width = _find_width(node, position, model.constants)
@@ -98,16 +90,16 @@ def find_width_in_graph(model: OnnxModel, name: str) -> Width:
     return Width(0 if exact else least, False)
 
 
-_KEEPING = frozenset(
+_KEEP_WIDTH = frozenset(
     "Abs Add BatchNormalization Binarizer Cast Clip Div Dropout Exp Identity Imputer IsNaN "
     "LabelEncoder Log Mul Neg Normalizer Relu Scaler Sigmoid Sqrt Sub Tanh Where".split()
 )
 """The operators whose result is as wide as the table that they read."""
 
-_NUMBERS_A_COLUMN = ("offset", "scale", "imputed_value_floats", "imputed_value_int64s")
+_COLUMN_NUMBERS = ("offset", "scale", "imputed_value_floats", "imputed_value_int64s")
 """The attributes with a number per column, or one for all."""
 
-_ROWS_OF_COEFFICIENTS = ("intercepts", "classlabels_ints", "classlabels_strings")
+_CLASS_LISTS = ("intercepts", "classlabels_ints", "classlabels_strings")
 """The attributes with an entry per row of coefficients."""
 
 
@@ -120,14 +112,14 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
     if node.op == "LinearRegressor":
         return _count_columns(attrs.get("coefficients"), int(attrs.get("targets", 1)))
     if node.op == "LinearClassifier":
-        rows = next((len(attrs[name]) for name in _ROWS_OF_COEFFICIENTS if name in attrs), 0)
+        rows = next((len(attrs[name]) for name in _CLASS_LISTS if name in attrs), 0)
         return _count_columns(attrs.get("coefficients"), rows)
     if node.op in ("SVMClassifier", "SVMRegressor"):
         counts = attrs.get("vectors_per_class", attrs.get("n_supports", 0))
         return _count_columns(attrs.get("support_vectors"), int(np.sum(counts)))
     if node.op == "FeatureVectorizer" and position < len(attrs.get("inputdimensions", ())):
         return Width(int(attrs["inputdimensions"][position]), True)
-    each = [len(attrs[name]) for name in _NUMBERS_A_COLUMN if name in attrs]
+    each = [len(attrs[name]) for name in _COLUMN_NUMBERS if name in attrs]
     if max(each, default=0) > 1:
         return Width(max(each), True)
     weights = [constants[name] for name in node.inputs if name in constants]
@@ -140,7 +132,7 @@ def _find_width(node: GraphNode, position: int, constants: Mapping[str, Array]) 
         return Width(int(first.max()) + 1, False)
     if node.op == "Reshape" and first.size == 2 and first.dtype.kind == "i":
         return Width(int(first.ravel()[1]), first.ravel()[1] > 0)
-    if node.op in _KEEPING and first.ndim and first.shape[-1] > 1:
+    if node.op in _KEEP_WIDTH and first.ndim and first.shape[-1] > 1:
         return Width(first.shape[-1], True)
     return Width(0, False)
 
@@ -153,11 +145,7 @@ def _count_columns(numbers: Array | None, rows: int) -> Width:
 
 
 def count_features(port: Port) -> int:
-    """Return the number of features that an input stands for.
-
-    Raises:
-        UnsupportedModelError: its width is open, or its number of rows is not.
-    """
+    """Return the number of features that an input stands for."""
     if port.dtype is None or port.shape is None:
         raise UnsupportedModelError(
             f"input {port.name!r} of the ONNX model is not a tensor of a known shape"
@@ -184,35 +172,35 @@ def split_frame(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Fra
         start += count
 
 
-def numbers(part: Frame, port: Port) -> Value:
+def read_numbers(columns: Frame, port: Port) -> Value:
     """Return the columns of a numeric input in its dtype; integers and booleans have no NULL."""
     assert port.dtype is not None
-    value = part.matrix("float64")
+    value = columns.matrix("float64")
     if port.dtype in INTEGERS or port.dtype == "bool":
-        value = part.builder.op(
+        value = columns.builder.op(
             "require_finite",
             value,
-            features=part.names,
+            features=columns.names,
             allow_nan=False,
             step=f"the ONNX model ({port.dtype})",
         )
-        value = _check_exact(part, port, value)
-    return part.builder.cast(value, port.dtype)
+        value = _check_exact(columns, port, value)
+    return columns.builder.cast(value, port.dtype)
 
 
-def _check_exact(part: Frame, port: Port, value: Value) -> Value:
+def _check_exact(columns: Frame, port: Port, value: Value) -> Value:
     """Check that `value` is exact in the port's dtype, the only one that ONNX accepts."""
-    b = part.builder
-    least, most = (0, 1) if port.dtype == "bool" else _LIMITS[str(port.dtype)]
-    inside = b.op("minimum", value, b.constant(np.array([float(most)])))
-    exact = b.op("trunc", b.op("maximum", inside, b.constant(np.array([float(least)]))))
+    b = columns.builder
+    low, high = (0, 1) if port.dtype == "bool" else _LIMITS[str(port.dtype)]
+    clipped = b.op("minimum", value, b.constant(np.array([float(high)])))
+    exact = b.op("trunc", b.op("maximum", clipped, b.constant(np.array([float(low)]))))
     # The largest distance of a column from a number of that dtype; 0 if all are exact.
-    off = b.op("max", b.op("abs", b.op("sub", value, exact)), axis=1)
+    distance = b.op("max", b.op("abs", b.op("sub", value, exact)), axis=1)
     return b.op(
         "require",
         value,
-        b.op("eq", off, b.constant(np.zeros(1))),
-        message=f"the ONNX model reads {', '.join(part.names[:12])} as {port.dtype}, and a row "
+        b.op("eq", distance, b.constant(np.zeros(1))),
+        message=f"the ONNX model reads {', '.join(columns.names[:12])} as {port.dtype}, and a row "
         "has a number that is not one; round it in SQL, for instance with CAST(.. AS BIGINT)",
     )
 
@@ -230,16 +218,10 @@ WORDS = ("", "a", "one", "Two words", "3")
 
 
 def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs: list[str]) -> Any:
-    """Run a model on a few rows.
+    """Run a model on a few rows; return {"outputs": {name: [dtype, width]}} or {"error": reason}.
 
-    Args:
-        model: the ONNX file.
-        inputs: name -> (numpy dtype or "string", shape after the rows).
-        outputs: the names of the outputs to return.
-
-    Returns:
-        {"outputs": {name: [dtype, width]}} or {"error": reason}; {"missing": ...} without
-        onnxruntime.
+    `inputs` has the numpy dtype (or "string") of each input, and its shape after the rows. Without
+    onnxruntime the result is {"missing": True}.
     """
     request = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
     try:
@@ -253,7 +235,7 @@ def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs:
 
 def run_trial(request: bytes, model: bytes) -> Generator[bytes, bytes, None]:
     """Run the model in the child process, and return the result as JSON."""
-    yield json.dumps(_answer(json.loads(request), model)).encode()
+    yield json.dumps(_try_model(json.loads(request), model)).encode()
 
 
 def _make_lenient(model: bytes) -> bytes:
@@ -272,7 +254,7 @@ def _make_lenient(model: bytes) -> bytes:
     return content
 
 
-def _answer(request: Any, model: bytes) -> dict[str, Any]:
+def _try_model(request: Any, model: bytes) -> dict[str, Any]:
     import numpy as np
 
     try:
@@ -313,11 +295,10 @@ def _answer(request: Any, model: bytes) -> dict[str, Any]:
         alone = session.run(names, {n: x[i : i + 1] for n, x in feed.items()})
         for name, value, values in zip(names, alone, together, strict=True):
             expected, actual = values[i : i + 1], np.asarray(value)
-            is_same = actual.shape == expected.shape and (
-                np.allclose(actual, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
-                if expected.dtype.kind == "f"
-                else np.array_equal(actual, expected)
-            )
+            if expected.dtype.kind == "f" and actual.shape == expected.shape:
+                is_same = np.allclose(actual, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
+            else:
+                is_same = np.array_equal(actual, expected)
             if not is_same:
                 return {"error": f"output {name!r} of a row depends on the other rows"}
     return {"outputs": outputs}

@@ -65,7 +65,7 @@ def _div(call: Call) -> Item:
     return Rows(call.op("div", *values), inner)
 
 
-def _make_plain(op: str) -> Function:
+def _elementwise(op: str) -> Function:
     """Return a function for an operator that reads its inputs in ONNX's order."""
     return lambda call: elementwise(call, op)
 
@@ -128,14 +128,10 @@ def _clip(call: Call) -> Item:
     x = call.rows(0)
     value = x.value
     if call.opset < 11:
-        bounds = [("maximum", call.attr("min")), ("minimum", call.attr("max"))]
+        bounds = [call.attr("min"), call.attr("max")]
     else:
-        has_bound = [call.optional(i) is not None for i in (1, 2)]
-        bounds = [
-            ("maximum", call.const(1) if has_bound[0] else None),
-            ("minimum", call.const(2) if has_bound[1] else None),
-        ]
-    for op, bound in bounds:
+        bounds = [None if call.optional(i) is None else call.const(i) for i in (1, 2)]
+    for op, bound in zip(("maximum", "minimum"), bounds, strict=True):
         if bound is not None:
             array = np.asarray(bound)
             if array.size != 1 or array.dtype.kind not in "iuf":
@@ -211,14 +207,10 @@ def _mean_of(call: Call, x: Value, axis: int) -> Value:
 
 
 def _log_sum_exp(call: Call, x: Value, axis: int) -> Value:
-    most = call.op("max", x, axis=axis)
+    largest = call.op("max", x, axis=axis)
     # An infinite maximum would give NaN: inf - inf.
-    shift = call.op(
-        "where",
-        call.op("lt", call.op("abs", most), call.scalar(np.inf, x.type.dtype)),
-        most,
-        call.scalar(0, x.type.dtype),
-    )
+    is_finite = call.op("lt", call.op("abs", largest), call.scalar(np.inf, x.type.dtype))
+    shift = call.op("where", is_finite, largest, call.scalar(0, x.type.dtype))
     total = call.op("sum", call.op("exp", call.op("sub", x, shift)), axis=axis)
     return call.op("add", call.op("log", total), shift)
 
@@ -243,11 +235,11 @@ def _make_arg(sign: int) -> Function:
         if x.dtype not in FLOATS and x.dtype not in INTEGERS:
             raise Uncovered(f"it searches {x.dtype} values")
 
-        def first(lined: Value, last: int) -> Value:
-            return argmax(call, lined if sign > 0 else call.op("neg", lined), axis=last)
+        def find_first(values: Value, last: int) -> Value:
+            return argmax(call, values if sign > 0 else call.op("neg", values), axis=last)
 
         keep = bool(call.integer("keepdims", 1))
-        return reduce_axes(call.builder, x, [axis], first, keep=keep)
+        return reduce_axes(call.builder, x, [axis], find_first, keep=keep)
 
     return convert
 
@@ -273,21 +265,19 @@ def _gemm(call: Call) -> Item:
         return multiply(call.builder, x, weights)
     if not isinstance(addend, Const):
         if call.number("beta", 1.0) != 1:
-            raise Uncovered("what it adds is scaled")
+            raise Uncovered("its summand is scaled")
         return elementwise(call, "add", [multiply(call.builder, x, weights), addend])
     scaled = addend.value * weights.dtype.type(call.number("beta", 1.0))
     if scaled.ndim > 2 or (scaled.ndim == 2 and scaled.shape[0] != 1):
-        raise Uncovered("what it adds has rows of its own")
+        raise Uncovered("its summand has several rows")
     bias = np.broadcast_to(scaled.ravel(), weights.shape[1:])
     return multiply(call.builder, x, weights, bias)
 
 
 def _batch_normalization(call: Call) -> Item:
-    x = call.rows(0)
-    if x.dtype not in FLOATS:
-        raise Uncovered(f"it computes with {x.dtype}")
+    x = _floats(call, 0)
     if len(x.inner) != 1 or call.integer("training_mode", 0):
-        raise Uncovered("it normalises more than columns")
+        raise Uncovered("it normalizes more than columns")
     scale, bias, mean, variance = (call.const(i).astype(x.dtype) for i in range(1, 5))
     epsilon = np.asarray(call.number("epsilon", 1e-5), x.dtype)
     factor = scale / np.sqrt(variance + epsilon)
@@ -296,14 +286,13 @@ def _batch_normalization(call: Call) -> Item:
     return Rows(call.op("add", value, constants[2]), x.inner)
 
 
-_OF_FLOATS = "Ceil Cos Exp Floor IsNaN Log Sigmoid Sin Sqrt Tanh".split()
+_FLOAT_FUNCTIONS = "Ceil Cos Exp Floor IsNaN Log Sigmoid Sin Sqrt Tanh".split()
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
-        "Identity": lambda call: call.item(0),
-        "Dropout": lambda call: call.item(0),
+        **dict.fromkeys(("Identity", "Dropout"), lambda call: call.item(0)),
         **{name: _unary(name.lower()) for name in ("Abs", "Neg", "Not", "Sign")},
-        **{name: _unary(name.lower(), _floats) for name in _OF_FLOATS},
+        **{name: _unary(name.lower(), _floats) for name in _FLOAT_FUNCTIONS},
         "Round": _unary("rint", _floats),
         "Reciprocal": _reciprocal,
         "Relu": _relu,
@@ -313,23 +302,20 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "Softmax": _softmax,
         "Clip": _clip,
         "Cast": _cast,
-        "Add": _binary("add"),
+        **dict.fromkeys(("Add", "Sum"), _binary("add")),
         "Div": _div,
         "Pow": _pow,
-        "Sum": _binary("add"),
         "Max": _binary("maximum"),
         "Min": _binary("minimum"),
         "Mean": _mean,
-        **{name: _make_plain(name.lower()) for name in ("And", "Mul", "Or", "Sub", "Where")},
-        "Xor": _make_plain("ne"),
-        "Less": _make_plain("lt"),
-        "LessOrEqual": _make_plain("le"),
-        "Greater": _make_plain("gt"),
-        "GreaterOrEqual": _make_plain("ge"),
-        "Equal": _make_plain("eq"),
-        "ReduceSum": _reduce(_chain("sum")),
-        "ReduceMax": _reduce(_chain("max")),
-        "ReduceMin": _reduce(_chain("min")),
+        **{name: _elementwise(name.lower()) for name in ("And", "Mul", "Or", "Sub", "Where")},
+        "Xor": _elementwise("ne"),
+        "Less": _elementwise("lt"),
+        "LessOrEqual": _elementwise("le"),
+        "Greater": _elementwise("gt"),
+        "GreaterOrEqual": _elementwise("ge"),
+        "Equal": _elementwise("eq"),
+        **{f"Reduce{name}": _reduce(_chain(name.lower())) for name in ("Sum", "Max", "Min")},
         "ReduceMean": _reduce(_mean_of),
         "ReduceSumSquare": _reduce(_chain("square", "sum")),
         "ReduceL1": _reduce(_chain("abs", "sum")),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain
 from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.errors import ArtifactError
 from sqlml.importers.onnx.graph_items import (
     Call,
     Choice,
@@ -19,6 +19,7 @@ from sqlml.importers.onnx.graph_items import (
     Texts,
     apply_to_grid,
     find_shape,
+    to_strings,
 )
 from sqlml.importers.row_tensors import Rows, Uncovered, fill_shape, joined
 from sqlml.ir.builder import Builder, Value
@@ -34,17 +35,15 @@ def _constant(call: Call) -> Item:
         if value is not None:
             array = np.asarray(value)
             return Const(array.astype(np.float32) if name == "value_float" else array)
-    texts = [call.text("value_string", "")] if "value_string" in call.node.attrs else None
-    texts = call.texts("value_strings") if texts is None else texts
-    strings = np.empty(len(texts), object)
-    strings[:] = texts
-    return Const(strings)
+    if "value_string" in call.node.attrs:
+        return Const(to_strings([call.text("value_string", "")]))
+    return Const(to_strings(call.texts("value_strings")))
 
 
 def _constant_of_shape(call: Call) -> Item:
     value = np.asarray(call.attr("value", np.zeros(1, np.float32))).ravel()
     if value.size != 1:
-        raise ArtifactError("ConstantOfShape: its value is not one number")
+        raise call.error("its value is not one number")
     shape = call.item(0)
     if isinstance(shape, Dims):
         if shape.shape[:1] != (ROWS,):
@@ -52,16 +51,14 @@ def _constant_of_shape(call: Call) -> Item:
         return Const(np.full((1, *shape.shape[1:]), value[0], value.dtype))
     dims = call.ints(0)
     if any(d < 0 for d in dims) or math.prod(dims) > MAX_ROW_VALUES:
-        raise ArtifactError(f"ConstantOfShape makes {dims}")
+        raise call.error(f"it makes {dims}")
     return Const(np.full(dims, value[0], value.dtype))
 
 
 def _shape(call: Call) -> Item:
     shape = find_shape(call.item(0))
-    cut = shape[slice(call.attr("start"), call.attr("end"))]
-    if ROWS not in cut:
-        return Const(np.array(cut, np.int64))
-    return Dims(cut)
+    dims = shape[slice(call.attr("start"), call.attr("end"))]
+    return Dims(dims) if ROWS in dims else Const(np.array(dims, np.int64))
 
 
 def _reshape(call: Call) -> Item:
@@ -135,26 +132,27 @@ def _gather(call: Call) -> Item:
             raise Uncovered("it looks up columns of a matrix")
         return look_up(call, item.value, indices)
     if isinstance(item, Dims):
-        return _dims_gather(call, item)
-    places = call.const(1)
-    if places.dtype.kind not in "iu":
-        raise ArtifactError("Gather: its indices are not integers")
+        dims = [item.shape[i] for i in call.ints(1)]
+        if ROWS in dims:
+            raise Uncovered("it computes with the number of rows")
+        return Const(np.array(dims, np.int64).reshape(call.const(1).shape))
+    positions = call.const(1)
+    if positions.dtype.kind not in "iu":
+        raise call.error("its indices are not integers")
     if not 0 <= axis < rank or (axis == 0 and not isinstance(item, Const)):
         raise Uncovered("it chooses rows")
-    return apply_to_grid(call, item, lambda grid: np.take(grid, places, axis))
-
-
-def _dims_gather(call: Call, item: Dims) -> Item:
-    chosen = [item.shape[i] for i in call.ints(1)]
-    if ROWS in chosen:
-        raise Uncovered("it computes with the number of rows")
-    return Const(np.array(chosen, np.int64).reshape(call.const(1).shape))
+    return apply_to_grid(call, item, lambda grid: np.take(grid, positions, axis))
 
 
 def look_up(call: Call, table: Array, indices: Item) -> Item:
     """Look up entries of a constant (k, ...) by computed indices; one per row may be a label."""
     choice = as_choice(call.builder, indices)
-    if choice is not None and _are_indices(choice.values, len(table)):
+    size = len(table)
+    if (
+        choice is not None
+        and choice.values.dtype.kind in "iu"
+        and ((choice.values >= -size) & (choice.values < size)).all()
+    ):
         index, table, inner = choice.index, table[choice.values], choice.inner
     else:
         if isinstance(indices, Choice):
@@ -162,7 +160,7 @@ def look_up(call: Call, table: Array, indices: Item) -> Item:
         if not isinstance(indices, Rows) or indices.dtype not in INTEGERS:
             raise Uncovered("its indices are not integers of rows")
         inner = indices.inner
-        index = _normalize_index(call, call.cast(indices.value, "int64"), len(table))
+        index = _normalize_index(call, call.cast(indices.value, "int64"), size)
     if table.ndim == 1 and math.prod(inner) == 1:
         return Choice(index, table, inner)
     if table.dtype == object:
@@ -186,26 +184,21 @@ def as_choice(b: Builder, item: Item) -> Choice | None:
         return item
     if not isinstance(item, Rows) or math.prod(item.inner) != 1:
         return None
-    most = find_greatest(b, item.value)
-    if not most < MAX_ROW_VALUES:
+    greatest = find_greatest(b, item.value)
+    if not greatest < MAX_ROW_VALUES:
         return None
-    values = np.arange(int(most) + 1).astype(item.dtype)
+    values = np.arange(int(greatest) + 1).astype(item.dtype)
     return Choice(b.cast(item.value, "int64"), values, item.inner)
 
 
-def _are_indices(values: Array, size: int) -> bool:
-    """Return whether values are indices into `size` entries, from either end."""
-    return values.dtype.kind in "iu" and bool(((values >= -size) & (values < size)).all())
-
-
 def _gather_elements(call: Call) -> Item:
-    x, places = call.rows(0), call.rows(1)
-    if call.integer("axis", 0) not in (1, -1) or len(x.inner) != 1 or len(places.inner) != 1:
+    x, indices = call.rows(0), call.rows(1)
+    if call.integer("axis", 0) not in (1, -1) or len(x.inner) != 1 or len(indices.inner) != 1:
         raise Uncovered("it does not choose among columns")
-    if places.dtype not in INTEGERS:
-        raise ArtifactError("GatherElements: its indices are not integers")
-    index = _normalize_index(call, call.cast(places.value, "int64"), x.inner[0])
-    return Rows(call.op("gather", x.value, index), places.inner)
+    if indices.dtype not in INTEGERS:
+        raise call.error("its indices are not integers")
+    index = _normalize_index(call, call.cast(indices.value, "int64"), x.inner[0])
+    return Rows(call.op("gather", x.value, index), indices.inner)
 
 
 def _normalize_index(call: Call, index: Value, size: int) -> Value:
@@ -213,8 +206,8 @@ def _normalize_index(call: Call, index: Value, size: int) -> Value:
     if find_greatest(call.builder, index) < size:
         return index
     zero, length = call.scalar(0, "int64"), call.scalar(size, "int64")
-    turned = call.op("add", index, length)
-    index = call.op("where", call.op("lt", index, zero), turned, index)
+    from_end = call.op("add", index, length)
+    index = call.op("where", call.op("lt", index, zero), from_end, index)
     outside = call.op("or", call.op("lt", index, zero), call.op("ge", index, length))
     index = call.op("where", outside, call.scalar(-1, "int64"), index)
     name = call.node.name or call.node.op
@@ -241,37 +234,39 @@ def _array_feature_extractor(call: Call) -> Item:
         if not isinstance(chosen, Const):
             return look_up(call, item.value.ravel(), chosen)
         return Const(np.atleast_2d(item.value)[..., call.const(1).ravel().astype(np.int64)])
-    places = np.array(call.ints(1), np.int64)
+    positions = np.array(call.ints(1), np.int64)
     if not find_shape(item)[1:] and not isinstance(item, Dims):
         raise Uncovered("it chooses rows")
-    return apply_to_grid(call, item, lambda grid: np.take(grid, places, -1))
+    return apply_to_grid(call, item, lambda grid: np.take(grid, positions, -1))
 
 
 def _slice(call: Call) -> Item:
     item = call.item(0)
     rank = len(find_shape(item))
+    axes: list[int] | None
+    steps: list[int] | None = None
     if call.opset < 10:
-        starts, ends = ([int(v) for v in call.vector(n, "int64")] for n in ("starts", "ends"))
-        axes = [int(v) for v in call.vector("axes", "int64")] or list(range(len(starts)))
-        steps = [1] * len(starts)
+        starts, ends = (call.vector(name, "int64").tolist() for name in ("starts", "ends"))
+        axes = call.vector("axes", "int64").tolist() or None
     else:
         starts, ends = call.ints(1), call.ints(2)
-        axes = call.ints(3) if call.optional(3) is not None else list(range(len(starts)))
-        steps = call.ints(4) if call.optional(4) is not None else [1] * len(starts)
+        axes, steps = (None if call.optional(i) is None else call.ints(i) for i in (3, 4))
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise ArtifactError("Slice: its starts, ends, axes and steps do not fit")
+        raise call.error("its starts, ends, axes and steps do not fit")
     if isinstance(item, Dims):
         raise Uncovered("it cuts a shape")
-    cut = [slice(None)] * rank
+    slices = [slice(None)] * rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis = axis + rank if axis < 0 else axis
         if not 0 <= axis < rank:
-            raise ArtifactError("Slice: no such axis")
+            raise call.error("no such axis")
         if axis == 0 and not isinstance(item, Const):
             raise Uncovered("it chooses rows")
         stop = None if step < 0 and end < -(1 << 40) else end
-        cut[axis] = slice(start, stop, step)
-    return apply_to_grid(call, item, lambda grid: grid[tuple(cut)])
+        slices[axis] = slice(start, stop, step)
+    return apply_to_grid(call, item, lambda grid: grid[tuple(slices)])
 
 
 def _concat(call: Call) -> Item:
@@ -280,7 +275,8 @@ def _concat(call: Call) -> Item:
         values = [call.const(i) for i in range(len(items))]
         return Const(np.concatenate(values, call.integer("axis", 1)))
     if any(isinstance(x, Dims) for x in items):
-        return _dims_concat(call, items)
+        shapes = [x.shape if isinstance(x, Dims) else call.ints(i) for i, x in enumerate(items)]
+        return Dims(tuple(chain.from_iterable(shapes)))
     like = next(x for x in items if not isinstance(x, Const))
     rank = len(find_shape(like))
     axis = call.axis(1, rank)
@@ -291,8 +287,8 @@ def _concat(call: Call) -> Item:
         return joined(call.builder, [_as_rows(call, x, like) for x in items], axis)
     if len(texts) < len(items):
         raise Uncovered("it joins strings and numbers")
-    columns_of_items = [np.array(x.columns, object).reshape(x.inner) for x in texts]
-    columns = np.concatenate(columns_of_items, axis - 1)
+    grids = [np.array(x.columns, object).reshape(x.inner) for x in texts]
+    columns = np.concatenate(grids, axis - 1)
     return Texts(tuple(columns.ravel()), columns.shape)
 
 
@@ -300,19 +296,12 @@ def _as_rows(call: Call, item: Item, like: Item) -> Rows:
     if not isinstance(item, Const):
         return call.numbers(item)
     if item.value.shape[:1] != (1,) or item.value.dtype == object:
-        raise Uncovered("it joins a constant that has rows of its own")
+        raise Uncovered("it joins a constant of several rows")
     if not isinstance(like, Rows):
         raise Uncovered("it joins a constant and labels")
     first = call.op("select", like.value, indices=np.zeros(1, np.int64))
     row = call.builder.constant(item.value.ravel().astype(like.dtype))
     return Rows(call.op("where", call.op("eq", first, first), row, row), item.value.shape[1:])
-
-
-def _dims_concat(call: Call, items: list[Item]) -> Item:
-    dims: list[int] = []
-    for i, item in enumerate(items):
-        dims += item.shape if isinstance(item, Dims) else call.ints(i)
-    return Dims(tuple(dims))
 
 
 def _expand(call: Call) -> Item:
@@ -321,28 +310,27 @@ def _expand(call: Call) -> Item:
         return _expand_constant(call, item.value, shape)
     if isinstance(item, Const) or isinstance(shape, Dims):
         raise Uncovered("it makes rows")
-    dims = call.ints(1)
-    if math.prod(dims) > MAX_ROW_VALUES or len(dims) != len(find_shape(item)):
+    rows, *inner = call.ints(1) or [0]
+    if math.prod((rows, *inner)) > MAX_ROW_VALUES or 1 + len(inner) != len(find_shape(item)):
         raise Uncovered("it makes rows")
-    if dims[0] not in (1, call.fixed):
+    if rows not in (1, call.fixed):
         raise Uncovered("it makes rows")
-    dims[0] = 1
 
-    def wider(grid: Array) -> Array:
-        return np.broadcast_to(grid, np.broadcast_shapes(grid.shape, tuple(dims)))
+    def widen(grid: Array) -> Array:
+        return np.broadcast_to(grid, np.broadcast_shapes(grid.shape, (1, *inner)))
 
-    return apply_to_grid(call, item, wider)
+    return apply_to_grid(call, item, widen)
 
 
 def _expand_constant(call: Call, value: Array, shape: Dims) -> Item:
     """Expand a constant to all rows, which leaves it a constant of one row."""
     count, *inner = shape.shape
-    lasting = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
-    if count != ROWS or ROWS in inner or lasting.shape[:1] != (1,):
+    row = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
+    if count != ROWS or ROWS in inner or row.shape[:1] != (1,):
         raise Uncovered("its shape does not begin with the rows")
     if math.prod(inner) > MAX_ROW_VALUES:
-        raise ArtifactError(f"Expand makes {math.prod(inner)} numbers per row")
-    return Const(np.broadcast_to(lasting, (1, *inner)))
+        raise call.error(f"it makes {math.prod(inner)} numbers per row")
+    return Const(np.broadcast_to(row, (1, *inner)))
 
 
 def split(call: Call) -> tuple[Item, ...]:
@@ -361,11 +349,10 @@ def split(call: Call) -> tuple[Item, ...]:
         step = -(-size // count)
         sizes = [min(step, size - step * i) for i in range(count)]
     if len(sizes) != len(call.node.outputs) or sum(sizes) != size or min(sizes) < 0:
-        raise ArtifactError("Split: its parts do not fit")
-    starts = np.cumsum([0, *sizes])
-    items = [np.arange(s, s + n) for s, n in zip(starts, sizes, strict=False)]
+        raise call.error("its sizes do not fit")
+    blocks = np.split(np.arange(size), np.cumsum(sizes)[:-1])
     return tuple(
-        apply_to_grid(call, item, partial(np.take, indices=part, axis=axis)) for part in items
+        apply_to_grid(call, item, partial(np.take, indices=block, axis=axis)) for block in blocks
     )
 
 

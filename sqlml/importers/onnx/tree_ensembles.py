@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sqlml.errors import ArtifactError, ProgramError
+from sqlml.errors import ProgramError
 from sqlml.importers.onnx.estimators import apply_transform, argmax, expand_score, post_transform
 from sqlml.importers.onnx.graph_items import Call, Choice, Item
 from sqlml.importers.onnx.labels import read_class_values
@@ -23,14 +23,10 @@ from sqlml.types import Array, DType
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
 """The modes of a node, as a TreeEnsemble numbers all but the last."""
 _MODES = {
-    "BRANCH_LEQ": LEQ,
-    "BRANCH_LT": LT,
-    "BRANCH_GTE": GTE,
-    "BRANCH_GT": GT,
-    "BRANCH_EQ": EQ,
-    "BRANCH_NEQ": NEQ,
-    "BRANCH_MEMBER": MEMBER,
-    "LEAF": LEAF,
+    name: mode
+    for mode, name in enumerate(
+        "BRANCH_LEQ BRANCH_LT BRANCH_GTE BRANCH_GT BRANCH_EQ BRANCH_NEQ BRANCH_MEMBER LEAF".split()
+    )
 }
 
 
@@ -58,46 +54,38 @@ def read_classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int,
     dtype is that of the thresholds.
     """
     tree = call.vector("nodes_treeids", "int64")
-    number = call.vector("nodes_nodeids", "int64")
     n = tree.size
-    modes = call.texts("nodes_modes")
-    index_of = [_MODES.get(m, -1) for m in modes]
-    if -1 in index_of or MEMBER in index_of:
-        raise ArtifactError(f"operator {call.node.op}: a node has an unknown mode")
-    wide = call.attr("nodes_values_as_tensor")
-    split = call.vector("nodes_values") if wide is None else np.asarray(wide).ravel()
-    tracks = call.vector("nodes_missing_value_tracks_true", "int64")
-    columns = {
-        "nodeids": number,
-        "modes": np.array(index_of, np.int64),
-        "values": split,
-        "featureids": call.vector("nodes_featureids", "int64"),
-        "truenodeids": call.vector("nodes_truenodeids", "int64"),
-        "falsenodeids": call.vector("nodes_falsenodeids", "int64"),
-        "missing_value_tracks_true": tracks if tracks.size else np.zeros(n, np.int64),
-    }
+    modes = [_MODES.get(m, -1) for m in call.texts("nodes_modes")]
+    if -1 in modes or MEMBER in modes:
+        raise call.error("a node has an unknown mode")
+    integers = "nodeids featureids truenodeids falsenodeids missing_value_tracks_true".split()
+    columns = {name: call.vector(f"nodes_{name}", "int64") for name in integers}
+    if not columns["missing_value_tracks_true"].size:
+        columns["missing_value_tracks_true"] = np.zeros(n, np.int64)
+    columns["modes"] = np.array(modes, np.int64)
+    columns["values"] = call.vector_or_tensor("nodes_values")
     for name, values in columns.items():
         if values.size != n:
-            raise ArtifactError(f"operator {call.node.op}: nodes_{name} has {values.size} of {n}")
+            raise call.error(f"nodes_{name} has {values.size} of {n}")
     if not n:
-        raise ArtifactError(f"operator {call.node.op} has no trees")
-    node_index = {key: i for i, key in enumerate(zip(tree.tolist(), number.tolist(), strict=True))}
+        raise call.error("it has no trees")
+    keys = zip(tree.tolist(), columns["nodeids"].tolist(), strict=True)
+    node_index = {key: i for i, key in enumerate(keys)}
     starts = np.concatenate([[0], np.flatnonzero(np.diff(tree)) + 1])
     if len(node_index) != n or np.unique(tree[starts]).size != starts.size:
-        raise ArtifactError(f"operator {call.node.op} has a node twice")
+        raise call.error("it has a node twice")
     leaf = columns["modes"] == LEAF
 
-    def absolute(name: str) -> Array:
+    def find_children(name: str) -> Array:
         keys = zip(tree.tolist(), columns[name].tolist(), strict=True)
-        numbers = [
-            -1 if end else node_index.get(key, -2) for end, key in zip(leaf, keys, strict=True)
-        ]
-        if -2 in numbers:
-            raise ArtifactError(f"operator {call.node.op}: a branch leads nowhere")
-        return np.array(numbers, np.int64)
+        children = np.array([node_index.get(key, -2) for key in keys], np.int64)
+        children[leaf] = -1
+        if -2 in children:
+            raise call.error("a branch leads nowhere")
+        return children
 
-    true, false = absolute("truenodeids"), absolute("falsenodeids")
-    feature, mode = columns["featureids"], columns["modes"]
+    true, false = find_children("truenodeids"), find_children("falsenodeids")
+    feature, mode, split = columns["featureids"], columns["modes"], columns["values"]
     sets = _merge_chains(mode, feature, split, true, false)
     nodes = Nodes(
         tree=np.repeat(np.arange(starts.size), np.diff(np.append(starts, n))),
@@ -122,16 +110,16 @@ def _merge_chains(
     place; the other nodes of a chain no longer have a parent.
     """
     equal = mode == EQ
-    after = np.where(equal, false, 0)
-    joins = equal & equal[after] & (feature == feature[after]) & (true == true[after])
-    joins &= after != np.arange(mode.size)
-    inside = np.zeros(mode.size, bool)
-    inside[after[joins]] = True
+    following = np.where(equal, false, 0)
+    continues = equal & equal[following] & (feature == feature[following])
+    continues &= (true == true[following]) & (following != np.arange(mode.size))
+    is_inside = np.zeros(mode.size, bool)
+    is_inside[following[continues]] = True
     sets: dict[int, Array] = {}
-    for head in np.flatnonzero(joins & ~inside):
+    for head in np.flatnonzero(continues & ~is_inside):
         members, node = [split[head]], head
-        while joins[node]:
-            node = after[node]
+        while continues[node]:
+            node = following[node]
             members.append(split[node])
         sets[int(head)] = np.array(members)
         mode[head], false[head] = MEMBER, false[node]
@@ -152,22 +140,17 @@ def read_classic_leaves(
 ) -> Leaves:
     """Read the leaves of a TreeEnsembleClassifier ("class") or Regressor ("target").
 
-    Args:
-        call: the node of the graph.
-        prefix: of the attributes.
-        index_of: the index of (tree, node id) from `read_classic_nodes`.
-        dtype: of the weights.
+    `index_of` is the index of (tree, node id) from `read_classic_nodes`.
     """
-    trees = call.vector(f"{prefix}_treeids", "int64")
-    numbers = call.vector(f"{prefix}_nodeids", "int64")
-    column = call.vector(f"{prefix}_ids", "int64")
-    wide = call.attr(f"{prefix}_weights_as_tensor")
-    weight = call.vector(f"{prefix}_weights") if wide is None else np.asarray(wide).ravel()
+    trees, numbers, column = (
+        call.vector(f"{prefix}_{name}", "int64") for name in ("treeids", "nodeids", "ids")
+    )
+    weight = call.vector_or_tensor(f"{prefix}_weights")
     if not trees.size == numbers.size == column.size == weight.size:
-        raise ArtifactError(f"operator {call.node.op}: its leaves' weights do not fit")
+        raise call.error("its leaves' weights do not fit")
     nodes = [index_of.get(k, -1) for k in zip(trees.tolist(), numbers.tolist(), strict=True)]
     if -1 in nodes:
-        raise ArtifactError(f"operator {call.node.op}: a weight belongs to no node")
+        raise call.error("a weight belongs to no node")
     return Leaves(np.array(nodes, np.int64), column, weight.astype(dtype))
 
 
@@ -178,7 +161,7 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
     n = feature.size
     arrays = {k: call.attr(k) for k in ("nodes_modes", "nodes_splits", "leaf_weights")}
     if not all(isinstance(a, np.ndarray) and a.ndim == 1 for a in arrays.values()):
-        raise ArtifactError("TreeEnsemble: modes, splits or weights are not tensors")
+        raise call.error("modes, splits or weights are not tensors")
     weight = arrays["leaf_weights"].astype(dtype)
     column = call.vector("leaf_targetids", "int64")
     count = weight.size
@@ -190,27 +173,27 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
         position = call.vector(f"nodes_{side}nodeids", "int64")
         is_leaf = call.vector(f"nodes_{side}leafs", "int64")
         if position.size != n or is_leaf.size != n:
-            raise ArtifactError("TreeEnsemble: its branches do not fit")
+            raise call.error("its branches do not fit")
         if n and (position.min() < 0 or (position >= np.where(is_leaf == 1, count, n)).any()):
-            raise ArtifactError("TreeEnsemble: a branch leads nowhere")
+            raise call.error("a branch leads nowhere")
         children[side] = np.where(is_leaf == 1, n + position, position)
     sizes = (codes.size, arrays["nodes_splits"].size, tracks.size)
     if set(sizes) != {n} or column.size != count or not roots.size:
-        raise ArtifactError("TreeEnsemble: its arrays do not fit")
+        raise call.error("its arrays do not fit")
     if n == 0 or codes.min() < 0 or codes.max() > 6 or roots.min() < 0 or roots.max() >= n:
-        raise ArtifactError("TreeEnsemble: an unknown mode or root")
+        raise call.error("an unknown mode or root")
     same = children["true"] == children["false"]
     if same.any():  # a single leaf is written as a node with one child
         doubled = children["false"][same]
         if (doubled < n).any():
-            raise ArtifactError("TreeEnsemble: a node has one child twice")
+            raise call.error("a node has one child twice")
         children["false"][same] = n + count + np.arange(doubled.size)
         weight = np.concatenate([weight, weight[doubled - n]])
         column = np.concatenate([column, column[doubled - n]])
     total = weight.size
     ends = np.zeros(total, np.int64)
     nodes = Nodes(
-        tree=_find_owners(roots, children, n, total),
+        tree=_find_owners(call, roots, children, total),
         roots=roots,
         feature=np.concatenate([feature, ends]),
         mode=np.concatenate([codes, np.full(total, LEAF)]),
@@ -223,17 +206,17 @@ def read_modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
     return nodes, Leaves(n + np.arange(total), column, weight)
 
 
-def _find_owners(roots: Array, children: dict[str, Array], n: int, leaves: int) -> Array:
-    """Return the tree of each node, level by level; bounded, because there may be cycles."""
-    owner = np.zeros(n + leaves, np.int64)
+def _find_owners(call: Call, roots: Array, children: dict[str, Array], count: int) -> Array:
+    """Return the tree of each of `count` nodes, level by level; there may be cycles."""
+    owner = np.zeros(count + children["true"].size, np.int64)
     owner[roots] = np.arange(roots.size)
     level = roots
-    visited = np.zeros(n + leaves, bool)
+    visited = np.zeros(owner.size, bool)
     while level.size:
         if visited[level].any():
-            raise ArtifactError("TreeEnsemble: a node has two parents, or there is a cycle")
+            raise call.error("a node has two parents, or there is a cycle")
         visited[level] = True
-        inner = level[level < n]
+        inner = level[level < children["true"].size]
         below = np.concatenate([children["true"][inner], children["false"][inner]])
         owner[below] = np.tile(owner[inner], 2)
         level = below
@@ -247,12 +230,12 @@ def _read_member_sets(call: Call, codes: Array) -> dict[int, Array]:
         return {}
     values = call.attr("membership_values")
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
-        raise ArtifactError("TreeEnsemble: its sets are not a tensor of numbers")
-    ends = np.flatnonzero(np.isnan(values.ravel()))
-    if ends.size != members.size:
-        raise ArtifactError("TreeEnsemble: a set is missing")
-    starts = np.concatenate([[0], ends[:-1] + 1])
+        raise call.error("its sets are not a tensor of numbers")
     flat = values.ravel()
+    ends = np.flatnonzero(np.isnan(flat))
+    if ends.size != members.size:
+        raise call.error("a set is missing")
+    starts = [0, *ends[:-1] + 1]
     return {int(m): flat[s:e] for m, s, e in zip(members, starts, ends, strict=True)}
 
 
@@ -264,47 +247,42 @@ def _sum_leaves(call: Call, x: Value, nodes: Nodes, leaves: Leaves, outputs: int
     """Return the sum of the leaves' weights, (n, outputs), or each tree's own output."""
     x, raw, compare = _build_tests(call, x, nodes)
     if leaves.column.size and (leaves.column.min() < 0 or leaves.column.max() >= outputs):
-        raise ArtifactError(
-            f"operator {call.node.op}: a leaf adds to an output that does not exist"
-        )
+        raise call.error("a leaf adds to an output that does not exist")
     if not raw.leaf[leaves.node].all():
         raise Uncovered("an inner node has a weight")
     trees = nodes.roots.size
+    owner = nodes.tree[leaves.node]
     lowest = np.full(trees, outputs, np.int64)
     highest = np.full(trees, -1, np.int64)
-    owner = nodes.tree[leaves.node]
     np.minimum.at(lowest, owner, leaves.column)
     np.maximum.at(highest, owner, leaves.column)
-    lowest = np.where(highest < 0, 0, lowest)
-    single = bool((highest <= lowest).all())
-    width = 1 if single else outputs
-    target = lowest if single else np.zeros(trees, np.int64)
+    has_single_column = bool((highest <= lowest).all())
+    width = 1 if has_single_column else outputs
+    target = np.where(highest < 0, 0, lowest) if has_single_column else np.zeros(trees, np.int64)
     if nodes.mode.size * width > 1 << 28:
-        raise ArtifactError(f"operator {call.node.op}: its leaves are too large")
+        raise call.error("its leaves are too large")
     value = np.zeros((nodes.mode.size, width), leaves.weight.dtype)
     np.add.at(value, (leaves.node, leaves.column - target[owner]), leaves.weight)
     base = np.zeros(outputs, leaves.weight.dtype)
     try:
-        trees_of = build_ensemble(
-            replace(raw, value=value), target=target, base=base, compare=compare
-        )
-        return call.op("tree_ensemble", x, **trees_of.attrs())
+        raw = replace(raw, value=value)
+        ensemble = build_ensemble(raw, target=target, base=base, compare=compare)
+        return call.op("tree_ensemble", x, **ensemble.attrs())
     except ProgramError as error:
-        raise ArtifactError(f"operator {call.node.op}: {error}") from None
+        raise call.error(str(error)) from None
 
 
 def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, str]:
     """Return the input, the nodes as tests of an Ensemble without values, and its comparison."""
     mode, split = nodes.mode, nodes.split
     inner = mode != LEAF
-    if inner.any() and (
-        nodes.feature[inner].min() < 0 or nodes.feature[inner].max() >= x.type.width
-    ):
-        raise ArtifactError(f"operator {call.node.op} tests a feature that does not exist")
+    tested = nodes.feature[inner]
+    if tested.size and (tested.min() < 0 or tested.max() >= x.type.width):
+        raise call.error("it tests a feature that does not exist")
     if np.isnan(split[inner]).any():
         raise Uncovered("a threshold is NaN")
-    # x >= t is the opposite of x < t, so the branches are swapped.
-    turned = np.isin(mode, (GTE, GT, NEQ))
+    # The branches of x >= t are those of x < t, swapped.
+    swapped = np.isin(mode, (GTE, GT, NEQ))
     below = np.isin(mode, (LT, GTE))
     reached = _find_reached(nodes)
     exact = np.isin(mode, (EQ, NEQ, MEMBER)) & reached
@@ -314,19 +292,18 @@ def _build_tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, s
         if np.isneginf(split[below & inner]).any():
             raise Uncovered("a threshold is minus infinity")
         split = np.where(below, np.nextafter(split, split.dtype.type(-np.inf)), split)
-    default_left = np.where(turned, ~nodes.tracks_true, nodes.tracks_true)
     # `!=` holds for NaN regardless of missing_value_tracks_true.
-    default_left = np.where(mode == NEQ, False, default_left)
+    default_left = (swapped ^ nodes.tracks_true) & (mode != NEQ)
     sets: dict[int, Array] = {}
     if exact.any():
-        x, sets = _build_exact_columns(call, x, nodes, exact)
+        x, sets = _build_exact_columns(call, x, nodes, exact, ordered)
         split = np.where(exact, 0, split).astype(split.dtype)
     raw = RawTrees(
         roots=nodes.roots,
         feature=nodes.feature,
         threshold=split,
-        left=np.where(turned, nodes.false, nodes.true),
-        right=np.where(turned, nodes.true, nodes.false),
+        left=np.where(swapped, nodes.false, nodes.true),
+        right=np.where(swapped, nodes.true, nodes.false),
         leaf=~inner,
         default_left=default_left & inner,
         value=np.zeros((mode.size, 0)),
@@ -345,56 +322,54 @@ def _find_reached(nodes: Nodes) -> Array:
 
 
 def _build_exact_columns(
-    call: Call, x: Value, nodes: Nodes, exact: Array
+    call: Call, x: Value, nodes: Nodes, exact: Array, ordered: Array
 ) -> tuple[Value, dict[int, Array]]:
     """Return the input and sets for tests of equality with integers; others become -1."""
     used = np.unique(nodes.feature[exact])
-    ordered = (nodes.mode != LEAF) & ~exact & _find_reached(nodes)
     if np.isin(used, nodes.feature[ordered]).any():
         raise Uncovered("a feature is tested both for order and for equality")
     sets: dict[int, Array] = {}
-    for i in np.flatnonzero(exact):
-        members = nodes.sets.get(int(i), nodes.split[i : i + 1])
-        is_integer = members[members == np.trunc(members)]
-        if is_integer.size != members.size or (members < 0).any() or (members > MAX_CATEGORY).any():
+    for i in np.flatnonzero(exact).tolist():
+        members = nodes.sets.get(i, nodes.split[i : i + 1])
+        if not ((members == np.trunc(members)) & (members >= 0) & (members <= MAX_CATEGORY)).all():
             raise Uncovered("a node tests for equality with something other than a small integer")
-        sets[int(i)] = is_integer.astype(np.int64)
-    dtype = x.type.dtype
-    whole_x = call.op("or", call.op("eq", x, call.op("trunc", x)), call.op("isnan", x))
-    columns = call.op("where", whole_x, x, call.scalar(-1, dtype))
+        sets[i] = members.astype(np.int64)
+    is_integer = call.op("or", call.op("eq", x, call.op("trunc", x)), call.op("isnan", x))
+    columns = call.op("where", is_integer, x, call.scalar(-1, x.type.dtype))
     mask = np.isin(np.arange(x.type.width), used)
     return call.op("where", call.builder.constant(mask), columns, x), sets
 
 
-def _input(call: Call) -> Value:
+def _read_input(call: Call) -> Value:
     x = call.rows(0)
     if len(x.inner) != 1:
         raise Uncovered("its input is not a table")
     return x.value if x.dtype == "float64" else call.cast(x.value, "float32")
 
 
-def _aggregate(call: Call, x: Value, how: str, outputs: int, nodes: Nodes, leaves: Leaves) -> Value:
+def _aggregate(
+    call: Call, x: Value, aggregation: str, outputs: int, nodes: Nodes, leaves: Leaves
+) -> Value:
     """Aggregate the trees by sum, average, minimum or maximum, before base_values."""
-    if how in ("SUM", "AVERAGE"):
+    if aggregation in ("SUM", "AVERAGE"):
         total = _sum_leaves(call, x, nodes, leaves, outputs)
-        if how == "SUM":
+        if aggregation == "SUM":
             return total
         return call.op("div", total, call.scalar(nodes.roots.size, total.type.dtype))
-    if how not in ("MIN", "MAX"):
-        raise ArtifactError(f"operator {call.node.op}: unknown aggregate_function {how!r}")
+    if aggregation not in ("MIN", "MAX"):
+        raise call.error(f"unknown aggregate_function {aggregation!r}")
     if outputs != 1:
-        raise Uncovered(f"{how} over trees with several outputs")
-    covered = np.zeros(nodes.mode.size, bool)
-    covered[leaves.node] = True
-    if not covered[nodes.mode == LEAF].all():
-        raise Uncovered(f"{how} over trees with leaves without a weight")
-    leaves_by_tree = Leaves(leaves.node, nodes.tree[leaves.node], leaves.weight)
-    return call.op(
-        how.lower(), _sum_leaves(call, x, nodes, leaves_by_tree, nodes.roots.size), axis=1
-    )
+        raise Uncovered(f"{aggregation} over trees with several outputs")
+    is_weighted = np.zeros(nodes.mode.size, bool)
+    is_weighted[leaves.node] = True
+    if not is_weighted[nodes.mode == LEAF].all():
+        raise Uncovered(f"{aggregation} over trees with leaves without a weight")
+    separate = Leaves(leaves.node, nodes.tree[leaves.node], leaves.weight)
+    results = _sum_leaves(call, x, nodes, separate, nodes.roots.size)
+    return call.op(aggregation.lower(), results, axis=1)
 
 
-def _based(call: Call, total: Value, base: Array) -> Value:
+def _add_base(call: Call, total: Value, base: Array) -> Value:
     if not base.size:
         return total
     if base.size != total.type.width:
@@ -402,49 +377,45 @@ def _based(call: Call, total: Value, base: Array) -> Value:
     return call.op("add", total, call.builder.constant(base.astype(total.type.dtype)))
 
 
-def _base(call: Call) -> Array:
-    wide = call.attr("base_values_as_tensor")
-    return call.vector("base_values") if wide is None else np.asarray(wide).ravel()
+def _transform_targets(call: Call, total: Value, name: str) -> Value:
+    """Apply the post_transform of a regressor; onnxruntime has only PROBIT for one target."""
+    return apply_transform(call, total, name) if total.type.width > 1 or name == "PROBIT" else total
 
 
 def convert_regressor(call: Call) -> Item:
     """Convert TreeEnsembleRegressor: float32 (n, n_targets)."""
-    x = _input(call)
+    x = _read_input(call)
     outputs = call.integer("n_targets", 1)
     if not 0 < outputs <= 1 << 16:
-        raise ArtifactError(f"operator {call.node.op} has {outputs} targets")
+        raise call.error(f"it has {outputs} targets")
     nodes, index_of = read_classic_nodes(call, x.type.dtype)
     leaves = read_classic_leaves(call, index_of, "target", x.type.dtype)
-    how = call.text("aggregate_function", "SUM")
-    total = _aggregate(call, x, how, outputs, nodes, leaves)
-    total = _based(call, total, _base(call))
-    name = post_transform(call)
-    if outputs == 1:  # onnxruntime has no other transform for one target
-        result = apply_transform(call, total, name) if name == "PROBIT" else total
-    else:
-        result = apply_transform(call, total, name)
+    aggregation = call.text("aggregate_function", "SUM")
+    total = _aggregate(call, x, aggregation, outputs, nodes, leaves)
+    total = _add_base(call, total, call.vector_or_tensor("base_values"))
+    result = _transform_targets(call, total, post_transform(call))
     return Rows(call.cast(result, "float32"), (outputs,))
 
 
 def convert_classifier(call: Call) -> tuple[Item, ...]:
     """Convert TreeEnsembleClassifier to labels (n,) and scores (n, classes)."""
-    x = _input(call)
+    x = _read_input(call)
     values = read_class_values(call, "classlabels_int64s", "classlabels_strings")
     nodes, index_of = read_classic_nodes(call, x.type.dtype)
     leaves = read_classic_leaves(call, index_of, "class", x.type.dtype)
-    base, name = _base(call), post_transform(call)
+    base, name = call.vector_or_tensor("base_values"), post_transform(call)
     used = np.unique(leaves.column)
     if len(values) < 2 or not used.size:
         raise Uncovered("it has fewer than two classes")
     if len(values) == 2:
-        if used.size == 1 and used[0] in (0, 1):
-            return _binary(call, x, nodes, leaves, base, name, values)
-        raise Uncovered("two classes with weights of their own")
+        if used.tolist() != [0]:
+            raise Uncovered("two classes, and weights of the second")
+        return _convert_binary(call, x, nodes, leaves, base, values)
     if base.size not in (0, len(values)):
         raise Uncovered(f"{base.size} base_values for {len(values)} classes")
     if not base.size and not _are_all_classes_weighted(nodes, leaves, len(values)):
         raise Uncovered("some leaves have no weight for a class")
-    scores = _based(call, _sum_leaves(call, x, nodes, leaves, len(values)), base)
+    scores = _add_base(call, _sum_leaves(call, x, nodes, leaves, len(values)), base)
     label = Choice(argmax(call, scores), values, ())
     return label, Rows(call.cast(apply_transform(call, scores, name), "float32"), (len(values),))
 
@@ -459,24 +430,19 @@ def _are_all_classes_weighted(nodes: Nodes, leaves: Leaves, classes: int) -> boo
     return bool(always.any(axis=0).all())
 
 
-def _binary(
-    call: Call, x: Value, nodes: Nodes, leaves: Leaves, base: Array, name: str, values: Array
+def _convert_binary(
+    call: Call, x: Value, nodes: Nodes, leaves: Leaves, base: Array, values: Array
 ) -> tuple[Item, ...]:
     """Convert two classes with one score, which belongs to the second class."""
-    if base.size > 1 or (base.size and leaves.column[0] == 1):
+    if base.size > 1:
         raise Uncovered("two classes with base_values of their own")
-    if not _are_all_classes_weighted(
-        nodes, Leaves(leaves.node, leaves.column * 0, leaves.weight), 1
-    ):
+    if not _are_all_classes_weighted(nodes, leaves, 1):
         raise Uncovered("some leaves have no weight")
-    positive = bool((leaves.weight >= 0).all())
-    single = Leaves(leaves.node, leaves.column * 0, leaves.weight)
-    score = _based(call, _sum_leaves(call, x, nodes, single, 1), base)
-    if leaves.column[0] == 1:
-        raise Uncovered("two classes, of which only the second has weights")
-    limit = call.scalar(0.5 if positive else 0, score.type.dtype)
+    is_positive = bool((leaves.weight >= 0).all())
+    score = _add_base(call, _sum_leaves(call, x, nodes, leaves, 1), base)
+    limit = call.scalar(0.5 if is_positive else 0, score.type.dtype)
     label = Choice(call.cast(call.op("gt", score, limit), "int64"), values, ())
-    both = expand_score(call, score, name, mixed=not positive)
+    both = expand_score(call, score, post_transform(call), mixed=not is_positive)
     return label, Rows(call.cast(both, "float32"), (2,))
 
 
@@ -485,17 +451,13 @@ def convert_ensemble(call: Call) -> Item:
     x = call.rows(0)
     if len(x.inner) != 1 or x.dtype not in ("float32", "float64"):
         raise Uncovered("its input is not a table of float32 or float64")
-    dtype = x.dtype
     outputs = call.integer("n_targets", 1)
-    how = ("AVERAGE", "SUM", "MIN", "MAX")
-    number = call.integer("aggregate_function", 1)
-    name = call.integer("post_transform", 0)
-    names = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-    if not (0 <= number < 4 and 0 <= name < 5 and 0 < outputs <= 1 << 16):
-        raise ArtifactError("TreeEnsemble: an attribute has an unknown value")
-    nodes, leaves = read_modern_nodes(call, dtype)
-    total = _aggregate(call, x.value, how[number], outputs, nodes, leaves)
-    chosen = names[name]
-    if outputs > 1 or chosen == "PROBIT":
-        total = apply_transform(call, total, chosen)
-    return Rows(total, (outputs,))
+    aggregation = call.integer("aggregate_function", 1)
+    transform = call.integer("post_transform", 0)
+    if not (0 <= aggregation < 4 and 0 <= transform < 5 and 0 < outputs <= 1 << 16):
+        raise call.error("an attribute has an unknown value")
+    nodes, leaves = read_modern_nodes(call, x.dtype)
+    name = ("AVERAGE", "SUM", "MIN", "MAX")[aggregation]
+    total = _aggregate(call, x.value, name, outputs, nodes, leaves)
+    transform_name = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")[transform]
+    return Rows(_transform_targets(call, total, transform_name), (outputs,))

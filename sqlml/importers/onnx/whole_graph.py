@@ -11,14 +11,14 @@ import numpy as np
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, build_labels
 from sqlml.importers.onnx.document import GraphNode, OnnxModel, Port, import_onnx
+from sqlml.importers.onnx.graph_items import to_strings
 from sqlml.importers.onnx.labels import (
     find_class_list,
     find_label_columns,
     find_probability_keys,
     is_score_name,
-    to_strings,
 )
-from sqlml.importers.onnx.probe import count_features, numbers, probe, split_frame
+from sqlml.importers.onnx.probe import count_features, probe, read_numbers, split_frame
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
 from sqlml.types import DTYPES, FLOATS, INTEGERS, Array
@@ -33,24 +33,24 @@ SCORES = "sqlml_scores"
 
 
 @dataclass(frozen=True, slots=True)
-class _Ends:
-    """The values to read from the graph.
+class _Endpoints:
+    """The outputs to read from the graph: one of labels, and one of scores, or several columns.
 
-    Attributes:
-        label: the output of labels, if any.
-        classes: the labels that it can have, if they are known.
-        scores: the outputs of scores, one, or a column each.
-        probable: scores with one number per class are probabilities.
+    `classes` are the possible labels, if they are known. Scores with one number per class are
+    probabilities if `are_probabilities`.
     """
 
     label: str | None
     classes: Array | None
     scores: tuple[str, ...]
-    probable: bool
+    are_probabilities: bool
+
+    @property
+    def has_texts(self) -> bool:
+        return self.classes is not None and self.classes.dtype == object
 
     @property
     def outputs(self) -> list[str]:
-        """The names of the outputs of the rewritten model."""
         scores = [*self.scores] if len(self.scores) < 2 else [SCORES]
         return [*([] if self.label is None else [LABEL]), *scores]
 
@@ -58,19 +58,13 @@ class _Ends:
 def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
     """Return the outputs of a Program whose single operator is the model.
 
-    Args:
-        model: the model.
-        frame: its columns.
-        reason: the reason why it is not imported operator by operator, for messages.
-
-    Raises:
-        UnsupportedModelError: it mixes rows, or onnxruntime rejects it.
-        MissingDependencyError: onnxruntime is not installed.
+    `reason` says why it is not imported operator by operator, for messages. A graph that mixes
+    rows, or that onnxruntime rejects, is not supported.
     """
-    ends = _find_ends(model)
-    content = _rewrite_ends(model, ends)
+    ends = _find_endpoints(model)
+    content = _rewrite_endpoints(model, ends)
     names = ends.outputs
-    ports = [part for port in model.inputs for part in _split_port(port)]
+    ports = [column for port in model.inputs for column in _split_port(port)]
     trial = probe(content, {p.name: (str(p.dtype), p.inner) for p in ports}, names)
     if "missing" in trial:
         raise MissingDependencyError(
@@ -82,19 +76,26 @@ def import_whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
             f"the ONNX model can only run as a whole ({reason}), and onnxruntime cannot run it: "
             f"{trial['error']}"
         )
-    kinds = {name: (str(d), int(w)) for name, (d, w) in trial["outputs"].items()}
-    if any(d not in DTYPES for d, _ in kinds.values()):
-        raise UnsupportedModelError(f"the ONNX model makes {kinds}, which are not numbers")
-    read = _make_reader(model, frame, content)
-    return _build_outputs(frame.builder, ends, names, {n: read(n, *kinds[n]) for n in names})
+    types = {name: (str(d), int(w)) for name, (d, w) in trial["outputs"].items()}
+    if any(d not in DTYPES for d, _ in types.values()):
+        raise UnsupportedModelError(f"the ONNX model makes {types}, which are not numbers")
+    b, operands = frame.builder, _read_operands(model, frame)
+    attrs = {
+        "model": np.frombuffer(content, np.uint8),
+        "inputs": tuple(port.name for port in ports),
+    }
+    values = [
+        b.op("onnx_graph", *operands, **attrs, output=name, dtype=dtype, width=width)
+        for name, (dtype, width) in ((name, types[name]) for name in names)
+    ]
+    return _build_outputs(b, ends, values)
 
 
 def try_graphs(program: Program) -> None:
     """Run the ONNX graphs of a Program from a file once, in a child process.
 
-    Raises:
-        UnsupportedModelError: a graph crashes onnxruntime, mixes rows, fills the memory, or returns
-            another type than the Program states.
+    A graph is rejected if it crashes onnxruntime, mixes rows, fills the memory, or returns another
+    type than the Program states.
     """
     for node in program.nodes:
         if node.op != "onnx_graph":
@@ -124,31 +125,26 @@ def _split_port(port: Port) -> list[Port]:
     ]
 
 
-def _make_reader(model: OnnxModel, frame: Frame, content: bytes) -> Any:
-    b = frame.builder
+def _read_operands(model: OnnxModel, frame: Frame) -> list[Value]:
     operands: list[Value] = []
-    for port, part in split_frame(model.inputs, frame):
+    for port, columns in split_frame(model.inputs, frame):
         if port.dtype == "string":
-            operands += map(part.strings, range(part.width))
+            operands += map(columns.strings, range(columns.width))
             continue
-        value, inner = numbers(part, port), port.inner
-        operands.append(value if inner == (part.width,) else b.op("reshape", value, shape=inner))
-    names = tuple(port_column.name for port in model.inputs for port_column in _split_port(port))
-    attrs = {"model": np.frombuffer(content, np.uint8), "inputs": names}
-
-    def read(output: str, dtype: str, columns: int) -> Value:
-        return b.op("onnx_graph", *operands, **attrs, output=output, dtype=dtype, width=columns)
-
-    return read
+        value = read_numbers(columns, port)
+        if port.inner != (columns.width,):
+            value = frame.builder.op("reshape", value, shape=port.inner)
+        operands.append(value)
+    return operands
 
 
-def _build_outputs(b: Builder, ends: _Ends, names: list[str], values: dict[str, Value]) -> Outputs:
+def _build_outputs(b: Builder, ends: _Endpoints, values: list[Value]) -> Outputs:
     outputs: dict[str, Value] = {}
-    scores = b.cast(values[names[-1]], "float64") if ends.scores else None
+    scores = b.cast(values[-1], "float64") if ends.scores else None
     if ends.label is None:
         assert scores is not None
         return Outputs({"label" if scores.type.width == 1 else "transform": scores})
-    label = values[names[0]]
+    label = values[0]
     if label.type.width != 1:
         raise UnsupportedModelError("the ONNX model makes several labels per row")
     if ends.classes is None:
@@ -162,16 +158,12 @@ def _build_outputs(b: Builder, ends: _Ends, names: list[str], values: dict[str, 
     outputs["label"] = b.cast(label, "int64")
     labels = build_labels(ends.classes.tolist())
     if scores is not None:
-        proba = scores.type.width == len(labels.values) and ends.probable
-        outputs["proba" if proba else "score"] = scores
+        is_proba = ends.are_probabilities and scores.type.width == len(labels.values)
+        outputs["proba" if is_proba else "score"] = scores
     return Outputs(outputs, labels)
 
 
-def _is_text(ends: _Ends) -> bool:
-    return ends.classes is not None and ends.classes.dtype == object
-
-
-def _find_ends(model: OnnxModel) -> _Ends:
+def _find_endpoints(model: OnnxModel) -> _Endpoints:
     """Find the labels and the scores among the outputs of the graph."""
     makers = {name: node for node in model.nodes for name in node.outputs}
     keys = find_probability_keys(model)
@@ -193,7 +185,7 @@ def _find_ends(model: OnnxModel) -> _Ends:
         classes = None
     columns = [] if classes is None else find_label_columns(scores, classes.tolist())
     first = columns or scores[:1]
-    return _Ends(
+    return _Endpoints(
         None if label is None else label.name,
         classes,
         tuple(makers[name].inputs[0] if name in keys else name for name in first),
@@ -202,7 +194,6 @@ def _find_ends(model: OnnxModel) -> _Ends:
 
 
 _LABELS = frozenset({"int64", "int32", "string", "bool"})
-"""The types of labels."""
 
 
 def _find_classes(
@@ -210,11 +201,8 @@ def _find_classes(
 ) -> Array | None:
     """Return the distinct labels that the graph chooses from, if it shows them.
 
-    Args:
-        model: the model.
-        makers: the node that computes each name.
-        label: the output of labels.
-        keys: of the probabilities, whose number is that of the choices of an ArgMax.
+    `makers` has the node that computes each name. The number of `keys` of the probabilities is
+    that of the choices of an ArgMax.
     """
     if label.dtype == "bool":
         return np.array([False, True])
@@ -223,13 +211,11 @@ def _find_classes(
         node = makers.get(node.inputs[0])
     if node is None:
         return None
-    class_values: Array | None
     if node.op in ("ArgMax", "ArgMin"):
         return None if keys is None else np.arange(keys.size)
+    class_values = find_class_list(node)
     if node.op in ("ArrayFeatureExtractor", "Gather") and node.inputs[0] in model.constants:
         class_values = model.constants[node.inputs[0]].ravel()
-    else:
-        class_values = find_class_list(node)
     if class_values is None:
         return None
     if class_values.dtype != object and label.dtype in INTEGERS:
@@ -239,22 +225,18 @@ def _find_classes(
 
 
 def _check_labels(labels: Array | None, keys: Array) -> None:
-    """Reject labels that are not keys of the probabilities, so that the file has two lists.
-
-    Raises:
-        UnsupportedModelError: there is such a label.
-    """
+    """Reject labels that are not keys of the probabilities: then the file has two lists."""
     key_set = set(keys.tolist())
-    other = [] if labels is None else [v for v in labels.tolist() if v not in key_set]
-    if other:
+    unlisted = [] if labels is None else [v for v in labels.tolist() if v not in key_set]
+    if unlisted:
         raise UnsupportedModelError(
-            f"the ONNX model predicts the label {other[0]!r}, which is not among the keys of its "
-            f"probabilities, {', '.join(map(repr, keys.tolist()[:6]))}; convert the model again "
-            "without ZipMap (options={'zipmap': False})"
+            f"the ONNX model predicts the label {unlisted[0]!r}, which is not among the keys of "
+            f"its probabilities, {', '.join(map(repr, keys.tolist()[:6]))}; convert the model "
+            "again without ZipMap (options={'zipmap': False})"
         )
 
 
-def _rewrite_ends(model: OnnxModel, ends: _Ends) -> bytes:
+def _rewrite_endpoints(model: OnnxModel, ends: _Endpoints) -> bytes:
     """Rewrite the model to have plain tensors as inputs and outputs.
 
     ZipMap is removed, strings become numbers at outputs and one column each at inputs.
@@ -264,18 +246,14 @@ def _rewrite_ends(model: OnnxModel, ends: _Ends) -> bytes:
     graph = proto.graph
     _split_texts(onnx, graph, model)
     outputs = {o.name: o for o in graph.output}
-    zipped = [n for n in graph.node if n.op_type == "ZipMap"]
-    for node in zipped:
+    for node in [n for n in graph.node if n.op_type == "ZipMap"]:
         graph.node.remove(node)
     del graph.output[:]
     if ends.label is not None:
-        flat = LABEL if not _is_text(ends) else f"{LABEL}_text"
+        flat = f"{LABEL}_text" if ends.has_texts else LABEL
         # Some graphs return labels as one row (1, n).
-        graph.initializer.append(
-            onnx.numpy_helper.from_array(np.array([-1], np.int64), f"{LABEL}_shape")
-        )
-        _append_node(onnx, graph, "Reshape", [ends.label, f"{LABEL}_shape"], flat)
-        if _is_text(ends):
+        _append_reshape(onnx, graph, ends.label, (-1,), flat)
+        if ends.has_texts:
             assert ends.classes is not None
             _append_node(
                 onnx,
@@ -312,12 +290,11 @@ def _split_texts(onnx: Any, graph: Any, model: OnnxModel) -> None:
             continue
         position = next(i for i, info in enumerate(graph.input) if info.name == port.name)
         del graph.input[position]
-        for part in columns:
-            graph.input.append(
-                helper.make_tensor_value_info(part.name, onnx.TensorProto.STRING, [None, 1])
-            )
+        names = [column.name for column in columns]
+        string = onnx.TensorProto.STRING
+        graph.input.extend(helper.make_tensor_value_info(n, string, [None, 1]) for n in names)
         joined, shape = f"sqlml_{port.name}", f"sqlml_{port.name}_shape"
-        nodes.append(helper.make_node("Concat", [p.name for p in columns], [joined], axis=1))
+        nodes.append(helper.make_node("Concat", names, [joined], axis=1))
         dims = np.array([-1, *port.inner], np.int64)
         graph.initializer.append(onnx.numpy_helper.from_array(dims, shape))
         nodes.append(helper.make_node("Reshape", [joined, shape], [port.name]))
@@ -327,13 +304,17 @@ def _split_texts(onnx: Any, graph: Any, model: OnnxModel) -> None:
 
 
 def _join_columns(onnx: Any, graph: Any, names: Sequence[str]) -> None:
-    """Concatenate outputs of one number per row to (n, k)."""
-    shape, columns = f"{SCORES}_shape", [f"{SCORES}_{i}" for i in range(len(names))]
-    dims = np.array([-1, 1], np.int64)
-    graph.initializer.append(onnx.numpy_helper.from_array(dims, shape))
+    columns = [f"{SCORES}_{i}" for i in range(len(names))]
     for name, column in zip(names, columns, strict=True):
-        _append_node(onnx, graph, "Reshape", [name, shape], column)
+        _append_reshape(onnx, graph, name, (-1, 1), column)
     _append_node(onnx, graph, "Concat", columns, SCORES, axis=1)
+
+
+def _append_reshape(onnx: Any, graph: Any, name: str, shape: tuple[int, ...], output: str) -> None:
+    shape_name = f"{output}_shape"
+    dims = np.array(shape, np.int64)
+    graph.initializer.append(onnx.numpy_helper.from_array(dims, shape_name))
+    _append_node(onnx, graph, "Reshape", [name, shape_name], output)
 
 
 def _append_node(

@@ -1,7 +1,7 @@
 """The learned values of stages, read from objects or from the tables of a saved pipeline.
 
 An attribute of a fitted object has the name of the saved column with its value, so `LEARNED` serves
-both; trees, centres and fills are saved in tables of other forms.
+both; trees, centers and fills are saved in tables of other forms.
 
 Stage.data by kind:
 
@@ -11,7 +11,7 @@ Stage.data by kind:
 * ImputerModel: surrogates, column -> number;
 * LinearRegressionModel: coefficients (F,), intercept (1,);
 * LogisticRegressionModel: coefficients (K or 1, F), intercepts (K or 1,), sparse, numClasses;
-* KMeansModel: centres (K, F);
+* KMeansModel: centers (K, F);
 * trees: nodes, a TreeNodes; weights (T,); numFeatures, numClasses.
 
 A row goes left at a numeric split if `feature <= threshold`, so NaN goes right (`ContinuousSplit`
@@ -67,11 +67,7 @@ class TreeNodes:
     trees: int
 
     def build_ensemble(self, values: Array, features: int) -> Ensemble:
-        """Build the trees with `values` (N, V) at their leaves, whose sum starts from 0.
-
-        Raises:
-            ArtifactError: Spark's fit cannot produce these trees.
-        """
+        """Build the trees with `values` (N, V) at their leaves, whose sum starts from 0."""
         raw = self._build_raw_trees(features)
         try:
             result = build_ensemble(
@@ -88,7 +84,6 @@ class TreeNodes:
 
     @property
     def categorical_columns(self) -> Array:
-        """The columns that categorical splits test."""
         return np.unique(self.feature[(self.left >= 0) & (self.categories >= 0)])
 
     def _build_raw_trees(self, features: int) -> RawTrees:
@@ -155,8 +150,8 @@ class TreeNodes:
         return sets, swapped
 
 
-def _damaged(what: str) -> ArtifactError:
-    return ArtifactError(f"the trees of the Spark model are damaged: {what}")
+def _damaged(reason: str) -> ArtifactError:
+    return ArtifactError(f"the trees of the Spark model are damaged: {reason}")
 
 
 Tables = Callable[[str], "pa.Table"]
@@ -187,14 +182,14 @@ def _read_vector(fields: Any) -> Array:
     return _expand(values, _ints(fields["indices"]), size)
 
 
-def _expand(values: Array, places: Array, size: int) -> Array:
+def _expand(values: Array, indices: Array, size: int) -> Array:
     """Return (size,) zeros with the values at their indices."""
-    if places.shape != values.shape or np.unique(places).size != places.size:
+    if indices.shape != values.shape or np.unique(indices).size != indices.size:
         raise ValueError("a sparse vector has different numbers of indices and values")
-    if places.size and not 0 <= places.min() <= places.max() < size:
+    if indices.size and not 0 <= indices.min() <= indices.max() < size:
         raise ValueError("an index of a sparse vector is out of range")
     expanded = np.zeros(size)
-    expanded[places] = values
+    expanded[indices] = values
     return expanded
 
 
@@ -212,21 +207,20 @@ def _read_matrix(fields: Any) -> tuple[Array, bool]:
     lines, length = (rows, columns) if by_row else (columns, rows)
     sparse = fields["type"] != 1
     if sparse:
-        begin, places = _ints(fields["colPtrs"]), _ints(fields["rowIndices"])
+        begin, indices = _ints(fields["colPtrs"]), _ints(fields["rowIndices"])
         if begin.shape != (lines + 1,) or begin[0] != 0 or begin[-1] != values.size:
             raise ValueError("the column offsets of a sparse matrix are wrong")
-        if lines * length > MAX_MATRIX:
+        if lines * length > MAX_SPARSE_MATRIX:
             raise ArtifactError(f"a matrix of the Spark model has {lines} times {length} numbers")
         matrix = np.zeros((lines, length))
         for i, (start, end) in enumerate(pairwise(begin.tolist())):
-            matrix[i] = _expand(values[start:end], places[start:end], length)
+            matrix[i] = _expand(values[start:end], indices[start:end], length)
     else:
         matrix = values.reshape(lines, length)
     return np.ascontiguousarray(matrix if by_row else matrix.T), sparse
 
 
-MAX_MATRIX = 1 << 27
-"""The largest matrix that is saved as sparse."""
+MAX_SPARSE_MATRIX = 1 << 27
 
 
 def _floats(values: Any) -> Array:
@@ -237,18 +231,16 @@ def _ints(values: Any) -> Array:
     return np.array(values, np.int64).reshape(-1)
 
 
-def _vectors(*names: str) -> Callable[[Get], dict[str, Any]]:
+def _read_vectors(*names: str) -> Callable[[Get], dict[str, Any]]:
     return lambda get: {name: _read_vector(get(name)) for name in names}
 
 
-def _linear(get: Get) -> dict[str, Any]:
-    return {
-        "coefficients": _read_vector(get("coefficients")),
-        "intercept": _floats([get("intercept")]),
-    }
+def _read_linear(get: Get) -> dict[str, Any]:
+    coefficients, intercept = _read_vector(get("coefficients")), _floats([get("intercept")])
+    return {"coefficients": coefficients, "intercept": intercept}
 
 
-def _logistic(get: Get) -> dict[str, Any]:
+def _read_logistic(get: Get) -> dict[str, Any]:
     coefficients, sparse = _read_matrix(get("coefficientMatrix"))
     return {
         "coefficients": coefficients,
@@ -260,13 +252,13 @@ def _logistic(get: Get) -> dict[str, Any]:
 
 LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = MappingProxyType(
     {
-        "LinearRegressionModel": _linear,
-        "LogisticRegressionModel": _logistic,
-        "MaxAbsScalerModel": _vectors("maxAbs"),
-        "MinMaxScalerModel": _vectors("originalMin", "originalMax"),
+        "LinearRegressionModel": _read_linear,
+        "LogisticRegressionModel": _read_logistic,
+        "MaxAbsScalerModel": _read_vectors("maxAbs"),
+        "MinMaxScalerModel": _read_vectors("originalMin", "originalMax"),
         "OneHotEncoderModel": lambda get: {"sizes": tuple(map(int, get("categorySizes")))},
-        "RobustScalerModel": _vectors("range", "median"),
-        "StandardScalerModel": _vectors("std", "mean"),
+        "RobustScalerModel": _read_vectors("range", "median"),
+        "StandardScalerModel": _read_vectors("std", "mean"),
         "StringIndexerModel": lambda get: {"labels": tuple(map(tuple, get("labelsArray")))},
     }
 )
@@ -274,18 +266,16 @@ LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = MappingProxyType(
 
 
 def read_saved_data(kind: str, tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    """Read `Stage.data` of a saved stage from its tables and the numbers in its metadata.
-
-    Raises:
-        ArtifactError: a table has more or fewer rows than Spark writes.
-        ValueError, KeyError, TypeError: the content differs from what Spark writes.
-    """
+    """Read `Stage.data` of a saved stage from its tables and the numbers in its metadata."""
     if kind in SINGLE_TREES:
-        return _tree(tables, numbers)
+        return _read_sizes(numbers) | {
+            "nodes": read_tree_nodes(tables("data"), 1),
+            "weights": np.ones(1),
+        }
     if kind in FORESTS:
-        return _trees(tables, numbers)
+        return _read_forest(tables, numbers)
     if kind == "KMeansModel":
-        return _k_means(tables)
+        return _read_clusters(tables)
     if kind == "ImputerModel":
         return {"surrogates": _read_row(tables)}
     if kind not in LEARNED:
@@ -298,36 +288,32 @@ def read_saved_data(kind: str, tables: Tables, numbers: Numbers) -> dict[str, An
     return data
 
 
-def _k_means(tables: Tables) -> dict[str, Any]:
+def _read_clusters(tables: Tables) -> dict[str, Any]:
     rows = sorted(tables("data").to_pylist(), key=lambda row: int(row["clusterIdx"]))
     if [row["clusterIdx"] for row in rows] != list(range(len(rows))):
         raise ValueError("the clusters are not numbered from 0")
-    return {"centres": np.array([_read_vector(row["clusterCenter"]) for row in rows], np.float64)}
+    return {"centers": np.array([_read_vector(row["clusterCenter"]) for row in rows], np.float64)}
 
 
-def _tree(tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    return _sizes(numbers) | {"nodes": read_tree_nodes(tables("data"), 1), "weights": np.ones(1)}
-
-
-def _trees(tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    about = tables("treesMetadata")
+def _read_forest(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    table = tables("treesMetadata")
     trees = check_count(numbers["numTrees"], MAX_TREES, "Spark", "trees")
-    ids, metadata, weights = (about.column(i).to_pylist() for i in range(3))
-    if about.num_rows != trees or sorted(ids) != list(range(trees)):
+    ids, metadata, weights = (table.column(i).to_pylist() for i in range(3))
+    if table.num_rows != trees or sorted(ids) != list(range(trees)):
         raise ValueError("its trees are not numbered from 0")
     for text in metadata:
         kind = json.loads(text)["class"]
         if kind not in _TREE_CLASSES:
             raise ValueError(f"one of its trees is a {kind}")
-    table = _flatten(tables("data"), "nodeData")
-    placed = _expand(_floats(weights), _ints(ids), trees)
-    return _sizes(numbers) | {"nodes": read_tree_nodes(table, trees), "weights": placed}
+    nodes = read_tree_nodes(_flatten(tables("data"), "nodeData"), trees)
+    ordered = _expand(_floats(weights), _ints(ids), trees)
+    return _read_sizes(numbers) | {"nodes": nodes, "weights": ordered}
 
 
 _TREE_CLASSES = frozenset(f"{SCALA}{PACKAGES[kind]}.{kind}" for kind in SINGLE_TREES)
 
 
-def _sizes(numbers: Numbers) -> dict[str, Any]:
+def _read_sizes(numbers: Numbers) -> dict[str, Any]:
     return {name: numbers[name] for name in ("numFeatures", "numClasses") if name in numbers}
 
 
@@ -344,11 +330,8 @@ def _flatten(table: pa.Table, struct: str) -> pa.Table:
 def read_tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
     """Read the nodes of `trees` trees as Spark saves them since 3.0.
 
-    Args:
-        table: the columns id, prediction, impurityStats, leftChild, rightChild and split, and
-        treeID if
-            there are several trees.
-        trees: the number of trees.
+    The table has the columns id, prediction, impurityStats, leftChild, rightChild and split, and
+    treeID if there are several trees.
     """
     import pyarrow as pa
 
@@ -376,8 +359,8 @@ def read_tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
         tree=tree,
         prediction=_column(table, "prediction", np.float64),
         stats=stats.reshape(ids.size, -1) if stats.size else np.zeros((ids.size, 0)),
-        left=_child(_column(table, "leftChild")),
-        right=_child(_column(table, "rightChild")),
+        left=_check_child(_column(table, "leftChild")),
+        right=_check_child(_column(table, "rightChild")),
         feature=_array(split.field("featureIndex")),
         categories=_array(split.field("numCategories")),
         split_begin=begin,
@@ -386,7 +369,7 @@ def read_tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
     )
 
 
-def _child(numbers: Array) -> Array:
+def _check_child(numbers: Array) -> Array:
     if numbers.size and numbers.min() < -1:
         raise ValueError("a node has a child with a negative number")
     return numbers

@@ -21,7 +21,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
 
-def vector_assembler(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+def vector_assembler(stage: Stage, columns: Columns) -> None:
     """Concatenate columns to a vector; NULL becomes NaN with "keep", else it is an error."""
     keep = stage.invalid("error", "keep") == "keep"
     blocks: list[Frame] = []
@@ -105,25 +105,24 @@ def string_indexer(stage: Stage, columns: Columns, needed: Collection[str]) -> N
     for (read, output), column_labels in zip(stage.columns, labels, strict=True):
         if output not in needed:
             continue
-        if not all(isinstance(v, str) for v in column_labels) or len(set(column_labels)) != len(
-            column_labels
-        ):
+        count = len(column_labels)
+        is_valid = all(isinstance(v, str) for v in column_labels)
+        if not is_valid or len(set(column_labels)) != count:
             raise stage.damaged("its labels are not distinct strings")
         column = columns.scalar(read, stage.kind)
         if not column.raw:
             raise stage.unsupported(
                 f"it reads {read!r}, which an earlier stage makes; index a column of the table"
             )
-        categories = np.empty(len(column_labels), object)
+        categories = np.empty(count, object)
         categories[:] = column_labels
         codes = b.op("encode", column.frame.strings(0), categories=categories, missing=-1)
         if keep:
-            beyond = b.constant(np.full(1, len(column_labels), np.int64))
-            unseen = b.op("lt", codes, b.constant(np.zeros(1, np.int64)))
-            codes = b.op("where", unseen, beyond, codes)
+            is_unknown = b.op("lt", codes, b.constant(np.zeros(1, np.int64)))
+            codes = b.op("where", is_unknown, b.constant(np.full(1, count, np.int64)), codes)
         else:
             codes = b.op("require_known", codes, feature=read, step=stage.kind)
-        columns.put_codes(output, codes, len(column_labels) + keep, read)
+        columns.put_codes(output, codes, count + keep, read)
 
 
 def one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
@@ -146,13 +145,13 @@ def one_hot_encoder(stage: Stage, columns: Columns, needed: Collection[str]) -> 
         if column.codes is not None and column.categories <= size:
             codes = column.codes
         else:
-            codes = _valid_codes(stage, b, column, size, keep)
+            codes = _check_codes(stage, b, column, size, keep)
         width = size + keep - stage.flag("dropLast", True)
         hot = b.op("one_hot", codes, width=width, dtype="float64")
         columns.put(vector, hot, tuple(f"{read}_{i}" for i in range(width)), vector=True)
 
 
-def _valid_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool) -> Value:
+def _check_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool) -> Value:
     """Return numbers as codes below `size`; others become `size` with "keep", else errors."""
     # Spark treats a raw NULL as NULL and NaN as another category; SQL cannot distinguish them.
     x = numbers(column.frame, stage.kind) if column.raw else column.frame.matrix()
@@ -194,57 +193,53 @@ def imputer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
         columns.put(output, filled, (read,), vector=False)
 
 
-def standard_scaler(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+def standard_scaler(stage: Stage, frame: Frame) -> Value:
     """Return (x - mean) * (1 / std)."""
     shift = stage.vector("mean") if stage.flag("withMean", False) else None
-    scale = _inverse(stage.vector("std"), 0.0) if stage.flag("withStd", True) else None
-    _scale(stage, columns, shift, scale, stage.vector("std").size)
+    scale = _invert(stage.vector("std"), 0.0) if stage.flag("withStd", True) else None
+    return _scale(stage, frame, shift, scale)
 
 
-def robust_scaler(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+def robust_scaler(stage: Stage, frame: Frame) -> Value:
     """Return (x - median) * (1 / range)."""
     shift = stage.vector("median") if stage.flag("withCentering", False) else None
-    scale = _inverse(stage.vector("range"), 0.0) if stage.flag("withScaling", True) else None
-    _scale(stage, columns, shift, scale, stage.vector("range").size)
+    scale = _invert(stage.vector("range"), 0.0) if stage.flag("withScaling", True) else None
+    return _scale(stage, frame, shift, scale)
 
 
-def max_abs_scaler(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+def max_abs_scaler(stage: Stage, frame: Frame) -> Value:
     """Return x * (1 / maxAbs); a column of zeros stays."""
-    scale = _inverse(stage.vector("maxAbs"), 1.0)
-    _scale(stage, columns, None, scale, scale.size)
+    return _scale(stage, frame, None, _invert(stage.vector("maxAbs"), 1.0))
 
 
-def min_max_scaler(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
-    """Return (x - low) * ((max - min) / (high - low)) + min; constant columns are centred."""
+def min_max_scaler(stage: Stage, frame: Frame) -> Value:
+    """Return (x - low) * ((max - min) / (high - low)) + min; constant columns are centered."""
     low, high = stage.vector("originalMin"), stage.vector("originalMax")
     least, most = stage.number("min", 0.0), stage.number("max", 1.0)
     if low.shape != high.shape:
         raise stage.damaged("it has different numbers of minima and maxima")
     span = high - low
     scale = np.divide(most - least, span, out=np.zeros_like(span), where=span != 0)
-    frame = _read_vector(stage, columns, low.size)
     b, x = frame.builder, frame.matrix()
     value = b.op("mul", b.op("sub", x, b.constant(low)), b.constant(scale))
     value = b.op("add", value, b.constant(np.full(1, least)))
-    constant = scale == 0
-    if constant.any():
+    is_constant = scale == 0
+    if is_constant.any():
         middle = b.constant(np.full(1, (least + most) / 2))
         middle = b.op("where", b.op("isnan", x), x, middle)
-        value = b.op("where", b.constant(constant[None, :]), middle, value)
-    _put_vector(stage, columns, frame, value)
+        value = b.op("where", b.constant(is_constant[None, :]), middle, value)
+    return value
 
 
-def normalizer(stage: Stage, columns: Columns, needed: Collection[str]) -> None:
+def normalizer(stage: Stage, frame: Frame) -> Value:
     """Divide x by the norm of its row, unless that is 0."""
-    frame = _read_vector(stage, columns, None)
     b, x = frame.builder, frame.matrix()
-    norm = _norm(stage, b, x, stage.number("p", 2.0))
-    nothing = b.op("eq", norm, b.constant(np.zeros(1)))
-    norm = b.op("where", nothing, b.constant(np.ones(1)), norm)
-    _put_vector(stage, columns, frame, b.op("div", x, norm))
+    norm = _compute_norm(stage, b, x, stage.number("p", 2.0))
+    is_zero = b.op("eq", norm, b.constant(np.zeros(1)))
+    return b.op("div", x, b.op("where", is_zero, b.constant(np.ones(1)), norm))
 
 
-def _norm(stage: Stage, b: Builder, x: Value, p: float) -> Value:
+def _compute_norm(stage: Stage, b: Builder, x: Value, p: float) -> Value:
     if p == 1.0:
         return b.op("sum", b.op("abs", x), axis=1)
     if p == 2.0:
@@ -254,29 +249,17 @@ def _norm(stage: Stage, b: Builder, x: Value, p: float) -> Value:
     raise stage.unsupported(f"p={p} is not covered; use 1, 2 or infinity")
 
 
-def _inverse(x: Array, instead: float) -> Array:
-    """Return 1 / x, and `instead` where x is 0."""
-    inverse: Array = np.divide(1.0, x, out=np.full_like(x, instead), where=x != 0)
+def _invert(x: Array, default: float) -> Array:
+    """Return 1 / x, and `default` where x is 0."""
+    inverse: Array = np.divide(1.0, x, out=np.full_like(x, default), where=x != 0)
     return inverse
 
 
-def _scale(
-    stage: Stage, columns: Columns, shift: Array | None, scale: Array | None, width: int
-) -> None:
-    frame = _read_vector(stage, columns, width)
+def _scale(stage: Stage, frame: Frame, shift: Array | None, scale: Array | None) -> Value:
     b, value = frame.builder, frame.matrix()
-    if shift is not None:
-        if shift.size != width:
-            raise stage.damaged(f"it shifts {shift.size} columns and scales {width}")
-        value = b.op("sub", value, b.constant(shift))
-    if scale is not None:
-        value = b.op("mul", value, b.constant(scale))
-    _put_vector(stage, columns, frame, value)
-
-
-def _read_vector(stage: Stage, columns: Columns, width: int | None) -> Frame:
-    return columns.vector(stage.text("inputCol"), stage.kind, width)
-
-
-def _put_vector(stage: Stage, columns: Columns, frame: Frame, value: Value) -> None:
-    columns.put(stage.text("outputCol"), value, frame.names, vector=True)
+    for op, factors in (("sub", shift), ("mul", scale)):
+        if factors is not None:
+            if factors.size != frame.width:
+                raise stage.damaged(f"it has {factors.size} numbers for {frame.width} columns")
+            value = b.op(op, value, b.constant(factors))
+    return value

@@ -47,19 +47,15 @@ Parts = Mapping[str, Sequence[bytes]]
 
 
 def read_tables_in_child(folders: Parts) -> dict[str, pa.Table]:
-    """Read the table of each folder in a child process.
-
-    Raises:
-        ArtifactError: one is damaged, or too large.
-    """
+    """Read the table of each folder in a child process."""
     if not folders:
         return {}
     import pyarrow as pa
 
-    about = json.dumps([[folder, len(files)] for folder, files in folders.items()]).encode()
+    counts = json.dumps([[folder, len(files)] for folder, files in folders.items()]).encode()
     files = [file for folder_files in folders.values() for file in folder_files]
     try:
-        with Child(f"{__name__}:conversation", about, *files) as child:
+        with Child(f"{__name__}:conversation", counts, *files) as child:
             content = child.first
     except ChildEnded as how:
         raise ArtifactError(
@@ -85,13 +81,13 @@ def read_tables(folders: Parts) -> dict[str, pa.Table]:
     return {folder: _join_table(files, folder) for folder, files in folders.items()}
 
 
-def conversation(about: bytes, *files: bytes) -> Generator[bytes, bytes, None]:
+def conversation(counts: bytes, *files: bytes) -> Generator[bytes, bytes, None]:
     """Yield the concatenated tables; this runs in the child process."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
     start = 0
-    for folder, count in json.loads(about):
+    for folder, count in json.loads(counts):
         table = _join_table(files[start : start + count], folder)
         start += count
         with pa.ipc.new_stream(sink, table.schema) as stream:
@@ -100,23 +96,18 @@ def conversation(about: bytes, *files: bytes) -> Generator[bytes, bytes, None]:
 
 
 def _join_table(contents: Sequence[bytes], folder: str) -> pa.Table:
-    """Return the rows of all parts.
-
-    Raises:
-        ArtifactError: there are too many.
-    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     files = [pq.ParquetFile(pa.BufferReader(part)) for part in contents]
-    about = [file.metadata for file in files]
-    for things, count, most in (
-        ("rows", sum(metadata.num_rows for metadata in about), MAX_ROWS),
-        ("pieces", sum(metadata.num_row_groups for metadata in about), MAX_NODES),
-        ("values", sum(map(_count_values, about)), MAX_CONSTANT_VALUES),
+    headers = [file.metadata for file in files]
+    for name, count, limit in (
+        ("rows", sum(header.num_rows for header in headers), MAX_ROWS),
+        ("pieces", sum(header.num_row_groups for header in headers), MAX_NODES),
+        ("values", sum(map(_count_values, headers)), MAX_CONSTANT_VALUES),
     ):
-        if count > most:
-            raise ArtifactError(f"{folder!r} of the Spark model has {count} {things}, over {most}")
+        if count > limit:
+            raise ArtifactError(f"{folder!r} of the Spark model has {count} {name}, over {limit}")
     tables = [file.read(use_threads=False) for file in files]
     rows = [table for table in tables if table.num_rows] or tables[:1]
     return pa.concat_tables(rows).combine_chunks()
@@ -132,17 +123,11 @@ def _count_values(metadata: Any) -> int:
 
 
 MAX_FILES = 100_000
-"""The largest number of files in a folder."""
-
 MAX_METADATA = 1 << 26
-"""The largest size of a stage's metadata, in bytes."""
-
 MAX_NAME = 200
 """The number of letters of a class or uid that messages may repeat."""
 
-_DEEPEST = 10
-"""The deepest nesting of pipelines."""
-
+_MAX_DEPTH = 10
 _VERSION = re.compile(r"[34]\.\d+[\w.+-]{0,40}", re.ASCII)
 
 
@@ -153,22 +138,15 @@ _TABLES = ("data", "treesMetadata")
 def read_folder(
     files: Mapping[str, bytes], tables: Callable[[Parts], dict[str, Any]] = read_tables_in_child
 ) -> SparkModel:
-    """Read the model of a folder.
+    """Read the model of a folder, given as path below it, with "/" -> content.
 
-    Args:
-        files: path below the folder, with "/" -> content. Files that Spark does not read, such as
-            hidden files and checksums, are ignored.
-        tables: reads the tables.
-
-    Raises:
-        ArtifactError: the folder is not Spark's, or is damaged, hostile or too large.
-        UnsupportedModelError: a stage that is not covered.
+    Files that Spark does not read, such as hidden files and checksums, are ignored.
     """
     import pyarrow as pa
 
     versions: list[str] = []
-    failing = "save the model again", pa.ArrowException, OSError, MemoryError
-    with report_damage("the Spark model", *failing):
+    errors = (pa.ArrowException, OSError, MemoryError)
+    with report_damage("the Spark model", "save the model again", *errors):
         folders = _find_parts(files)
         stored = {f: parts for f, parts in folders.items() if f.rpartition("/")[2] in _TABLES}
         stages = tuple(_read_stages(folders, tables(stored), "", versions, 0))
@@ -198,9 +176,9 @@ def _read_stages(
     depth: int,
 ) -> Iterator[Stage]:
     """Yield the stages below a folder, and add the versions of Spark that wrote them."""
-    about = _metadata(folders, root)
-    name, uid = str(about["class"])[:MAX_NAME], str(about["uid"])[:MAX_NAME]
-    version = about["sparkVersion"]
+    metadata = _read_metadata(folders, root)
+    name, uid = str(metadata["class"])[:MAX_NAME], str(metadata["uid"])[:MAX_NAME]
+    version = metadata["sparkVersion"]
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         raise UnsupportedModelError(
             f"Spark {str(version)[:MAX_NAME]} saved this model, and sqlml reads what Spark 3 and "
@@ -210,15 +188,18 @@ def _read_stages(
     if len(versions) > MAX_STAGES:
         raise ArtifactError(f"the pipeline has more than {MAX_STAGES} stages")
     if name in PIPELINES:
-        if depth > _DEEPEST:
-            raise ArtifactError(f"pipelines are nested more than {_DEEPEST} deep")
-        for folder in _list_stage_folders(folders, root, about["paramMap"]["stageUids"]):
+        if depth > _MAX_DEPTH:
+            raise ArtifactError(f"pipelines are nested more than {_MAX_DEPTH} deep")
+        for folder in _list_stage_folders(folders, root, metadata["paramMap"]["stageUids"]):
             yield from _read_stages(folders, tables, folder, versions, depth + 1)
         return
     kind = name.rsplit(".", 1)[-1]
     if kind not in PACKAGES or name != f"{SCALA}{PACKAGES[kind]}.{kind}":
         raise explain_not_covered(name, uid)
-    params = {**_object(about.get("defaultParamMap", {})), **_object(about["paramMap"])}
+    params = {
+        **_check_object(metadata.get("defaultParamMap", {})),
+        **_check_object(metadata["paramMap"]),
+    }
 
     def table(folder: str) -> pa.Table:
         table = tables.get(_below(root, folder))
@@ -227,26 +208,26 @@ def _read_stages(
         return table
 
     with report_damage(f"the {kind} {uid} of the Spark model", "save the model again"):
-        yield Stage(kind, uid, params, read_saved_data(kind, table, about))
+        yield Stage(kind, uid, params, read_saved_data(kind, table, metadata))
 
 
 def _below(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _check_object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError("the parameters are not an object")
     return value
 
 
-def _metadata(folders: Mapping[str, list[bytes]], folder: str) -> dict[str, Any]:
+def _read_metadata(folders: Mapping[str, list[bytes]], folder: str) -> dict[str, Any]:
     content = b"".join(folders.get(_below(folder, "metadata"), []))
     if not content:
         raise ArtifactError(f"the Spark model has no metadata in its folder {folder or '.'!r}")
     if len(content) > MAX_METADATA:
         raise ArtifactError(f"the metadata in {folder or '.'!r} has {len(content)} bytes")
-    return _object(read_json(content, strict=True))
+    return _check_object(read_json(content, strict=True))
 
 
 def _list_stage_folders(

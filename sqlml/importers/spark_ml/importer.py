@@ -18,6 +18,7 @@ from sqlml.importers.spark_ml import feature_stages, predictors
 from sqlml.importers.spark_ml.live import read_object
 from sqlml.importers.spark_ml.pipeline_stages import PACKAGES, PYTHON, Columns, SparkModel, Stage
 from sqlml.importers.untrusted_documents import MAX_FEATURES
+from sqlml.ir.builder import Value
 from sqlml.types import Labels
 
 Transform = Callable[[Stage, Columns, Collection[str]], None]
@@ -35,7 +36,7 @@ COLUMN_WISE: Mapping[str, Transform] = MappingProxyType(
 )
 """The stages that compute a column from each column that they read."""
 
-VECTOR_WISE: Mapping[str, Transform] = MappingProxyType(
+VECTOR_WISE: Mapping[str, Callable[[Stage, Frame], Value]] = MappingProxyType(
     {
         "MaxAbsScalerModel": feature_stages.max_abs_scaler,
         "MinMaxScalerModel": feature_stages.min_max_scaler,
@@ -62,7 +63,7 @@ PREDICTORS: Mapping[str, Predict] = MappingProxyType(
 
 _WIDTHS: Mapping[str, str] = MappingProxyType(
     {
-        "KMeansModel": "centres",
+        "KMeansModel": "centers",
         "LinearRegressionModel": "coefficients",
         "LogisticRegressionModel": "coefficients",
         "MaxAbsScalerModel": "maxAbs",
@@ -79,13 +80,11 @@ class Plan:
     """The stages that the outputs need.
 
     Attributes:
-        steps: the stages, each with the columns needed of it.
+        steps: the stages, each with the columns that later stages or the outputs read.
         inputs: the columns that no stage computes, in the order of their use.
-        vector: the only input, if it is a vector.
-        width: the width of that vector.
-        predictor: the last predictor.
-        naming: the IndexToString of its prediction.
-        made: the columns that the last stage computes.
+        vector, width: the only input, if it is a vector, and its width.
+        naming: the IndexToString of the predictor's prediction.
+        outputs: the columns that the last stage computes.
     """
 
     steps: tuple[tuple[Stage, frozenset[str]], ...]
@@ -98,18 +97,13 @@ class Plan:
 
 
 def make_plan(model: SparkModel) -> Plan:
-    """Find the stages that the outputs of a model need.
-
-    Raises:
-        UnsupportedModelError: it has no stages, or reads a vector of the table besides other
-        columns.
-    """
+    """Find the stages that the outputs of a model need."""
     stages = model.stages
     if not stages:
         raise UnsupportedModelError("this PipelineModel has no stages, and predicts nothing")
-    places = [i for i, stage in enumerate(stages) if stage.kind in PREDICTORS]
-    predictor = stages[places[-1]] if places else None
-    end = places[-1] if places else len(stages) - 1
+    positions = [i for i, stage in enumerate(stages) if stage.kind in PREDICTORS]
+    predictor = stages[positions[-1]] if positions else None
+    end = positions[-1] if positions else len(stages) - 1
     needed = set(_list_outputs(stages[end]))
     steps: list[tuple[Stage, frozenset[str]]] = []
     for stage in reversed(stages[: end + 1]):
@@ -149,7 +143,6 @@ def _find_naming(predictor: Stage, later: Sequence[Stage]) -> Stage | None:
 
 
 def _list_outputs(stage: Stage) -> tuple[str, ...]:
-    """Return the columns that a stage computes."""
     if stage.kind in PREDICTORS:
         columns = [stage.text(name, "") for name in _PREDICTED]
         return tuple(name for name in columns if name)
@@ -173,7 +166,6 @@ def _list_inputs(stage: Stage, needed: Collection[str]) -> tuple[str, ...]:
 
 
 def _find_width(stage: Stage) -> int:
-    """Return the number of features that a stage was fitted on."""
     if stage.kind in _WIDTHS:
         return int(stage.data[_WIDTHS[stage.kind]].shape[-1])
     if "numFeatures" in stage.data:
@@ -186,17 +178,17 @@ def _find_width(stage: Stage) -> int:
 
 def build_schema(model: SparkModel) -> Schema:
     """Return the columns of the table that a model reads; only their number for a vector."""
-    stage_plan = make_plan(model)
-    if stage_plan.vector is not None:
-        return Schema(None, stage_plan.width)
-    return Schema(stage_plan.inputs, len(stage_plan.inputs))
+    plan = make_plan(model)
+    if plan.vector is not None:
+        return Schema(None, plan.width)
+    return Schema(plan.inputs, len(plan.inputs))
 
 
 def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
     """Import all stages that the outputs need."""
-    stage_plan = make_plan(model)
-    columns = Columns(frame, stage_plan.vector)
-    for stage, needed in stage_plan.steps:
+    plan = make_plan(model)
+    columns = Columns(frame, plan.vector)
+    for stage, needed in plan.steps:
         if stage.kind == "IndexToString":
             raise stage.unsupported(
                 f"it names the values of {stage.text('inputCol')!r}, which is not the prediction "
@@ -205,15 +197,19 @@ def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
         if stage.kind in PREDICTORS:
             outputs = PREDICTORS[stage.kind](stage, columns)
             _check_columns(stage, outputs)
-            if stage is stage_plan.predictor:
-                return _name_labels(outputs, stage_plan.naming)
+            if stage is plan.predictor:
+                return _name_labels(outputs, plan.naming)
             _put_outputs(stage, columns, outputs, needed)
         elif stage.kind == "VectorAssembler":
-            feature_stages.vector_assembler(stage, columns, needed)
+            feature_stages.vector_assembler(stage, columns)
+        elif stage.kind in COLUMN_WISE:
+            COLUMN_WISE[stage.kind](stage, columns, needed)
         else:
-            transform = COLUMN_WISE.get(stage.kind) or VECTOR_WISE[stage.kind]
-            transform(stage, columns, needed)
-    return Frame.hstack(frame.builder, [columns.any(name).frame for name in stage_plan.outputs])
+            width = _find_width(stage) if stage.kind in _WIDTHS else None
+            vector = columns.vector(stage.text("inputCol"), stage.kind, width)
+            value = VECTOR_WISE[stage.kind](stage, vector)
+            columns.put(stage.text("outputCol"), value, vector.names, vector=True)
+    return Frame.hstack(frame.builder, [columns.any(name).frame for name in plan.outputs])
 
 
 def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, needed: Collection[str]) -> None:
@@ -261,7 +257,6 @@ def import_object(model: Any, frame: Frame) -> Frame | Outputs:
 
 
 def object_schema(model: Any) -> Schema:
-    """Return the columns that a fitted pyspark.ml object reads."""
     return build_schema(read_object(model, trees=False))
 
 

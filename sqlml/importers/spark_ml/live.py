@@ -33,15 +33,7 @@ if TYPE_CHECKING:
 
 
 def read_object(model: Any, *, trees: bool = True) -> SparkModel:
-    """Return the stages of a PipelineModel, or of a single fitted stage.
-
-    Args:
-        model: the object.
-        trees: fetch the nodes of trees, too.
-
-    Raises:
-        UnsupportedModelError: a stage that is not covered.
-    """
+    """Return the stages of a PipelineModel or of a single fitted stage; nodes only if `trees`."""
     from pyspark import __version__
 
     return SparkModel(tuple(_read_stages(model, trees)), f"pyspark {__version__}")
@@ -65,7 +57,7 @@ def _read_learned(kind: str, model: Any, trees: bool) -> dict[str, Any]:
     if kind in SINGLE_TREES or kind in FORESTS:
         return _read_trees(model, trees)
     if kind == "KMeansModel":
-        return {"centres": np.array(model.clusterCenters(), np.float64)}
+        return {"centers": np.array(model.clusterCenters(), np.float64)}
     if kind == "ImputerModel":
         return {"surrogates": model.surrogateDF.first().asDict()}
     return LEARNED[kind](partial(getattr, model)) if kind in LEARNED else {}
@@ -93,11 +85,7 @@ def _read_trees(model: Any, trees: bool) -> dict[str, Any]:
 
 
 def _fetch_nodes(trees: list[Any]) -> pa.Table:
-    """Return the nodes of Java's trees as the rows that Spark would save.
-
-    Raises:
-        UnsupportedModelError: this version of Spark stores them differently.
-    """
+    """Return the nodes of Java's trees as the rows that Spark would save."""
     import pyarrow as pa
     from py4j.protocol import Py4JError
 
@@ -108,23 +96,22 @@ def _fetch_nodes(trees: list[Any]) -> pa.Table:
             f"sqlml cannot read trees from this version of Spark ({type(error).__name__}); save "
             "the model with model.write().save(path), and register the folder"
         ) from error
-    split = pa.struct(
-        [
-            ("featureIndex", pa.int64()),
-            ("leftCategoriesOrThreshold", pa.list_(pa.float64())),
-            ("numCategories", pa.int64()),
-        ]
-    )
+    integer, number, numbers = pa.int64(), pa.float64(), pa.list_(pa.float64())
+    split = {
+        "featureIndex": integer,
+        "leftCategoriesOrThreshold": numbers,
+        "numCategories": integer,
+    }
     schema = pa.schema(
-        [
-            ("treeID", pa.int64()),
-            ("id", pa.int64()),
-            ("prediction", pa.float64()),
-            ("impurityStats", pa.list_(pa.float64())),
-            ("leftChild", pa.int64()),
-            ("rightChild", pa.int64()),
-            ("split", split),
-        ]
+        {
+            "treeID": integer,
+            "id": integer,
+            "prediction": number,
+            "impurityStats": numbers,
+            "leftChild": integer,
+            "rightChild": integer,
+            "split": pa.struct(split),
+        }
     )
     columns = [
         pa.Table.from_pylist([{**node, "treeID": i} for node in nodes], schema)
@@ -139,14 +126,13 @@ def _fetch_json(trees: list[Any]) -> Iterator[str]:
 
     context: Any = SparkContext._active_spark_context
     jvm = context._jvm
-    rows = getattr(
-        getattr(jvm.org.apache.spark.ml.tree.DecisionTreeModelReadWrite, "NodeData$"), "MODULE$"
-    )
+    node_data = getattr(jvm.org.apache.spark.ml.tree.DecisionTreeModelReadWrite, "NodeData$")
+    rows = getattr(node_data, "MODULE$")
     jackson = jvm.com.fasterxml.jackson
     writer = jackson.databind.ObjectMapper()
     writer.registerModule(jackson.module.scala.DefaultScalaModule())
-    shown = getattr(jackson.annotation, "JsonAutoDetect$Visibility")
-    writer.setVisibility(jackson.annotation.PropertyAccessor.GETTER, shown.NONE)
-    writer.setVisibility(jackson.annotation.PropertyAccessor.FIELD, shown.ANY)
+    visibility = getattr(jackson.annotation, "JsonAutoDetect$Visibility")
+    writer.setVisibility(jackson.annotation.PropertyAccessor.GETTER, visibility.NONE)
+    writer.setVisibility(jackson.annotation.PropertyAccessor.FIELD, visibility.ANY)
     for tree in trees:
         yield str(writer.writeValueAsString(rows.build(tree.rootNode(), 0)._1()))

@@ -21,30 +21,19 @@ from sqlml.types import Array
 SCALA = "org.apache.spark.ml."
 PYTHON = "pyspark.ml."
 
+_STAGES = {
+    "classification": "DecisionTreeClassificationModel GBTClassificationModel "
+    "LogisticRegressionModel RandomForestClassificationModel",
+    "clustering": "KMeansModel",
+    "feature": "Binarizer Bucketizer ImputerModel IndexToString MaxAbsScalerModel "
+    "MinMaxScalerModel Normalizer OneHotEncoderModel RobustScalerModel StandardScalerModel "
+    "StringIndexerModel VectorAssembler",
+    "regression": "DecisionTreeRegressionModel GBTRegressionModel LinearRegressionModel "
+    "RandomForestRegressionModel",
+}
+
 PACKAGES: Mapping[str, str] = MappingProxyType(
-    {
-        "Binarizer": "feature",
-        "Bucketizer": "feature",
-        "DecisionTreeClassificationModel": "classification",
-        "DecisionTreeRegressionModel": "regression",
-        "GBTClassificationModel": "classification",
-        "GBTRegressionModel": "regression",
-        "ImputerModel": "feature",
-        "IndexToString": "feature",
-        "KMeansModel": "clustering",
-        "LinearRegressionModel": "regression",
-        "LogisticRegressionModel": "classification",
-        "MaxAbsScalerModel": "feature",
-        "MinMaxScalerModel": "feature",
-        "Normalizer": "feature",
-        "OneHotEncoderModel": "feature",
-        "RandomForestClassificationModel": "classification",
-        "RandomForestRegressionModel": "regression",
-        "RobustScalerModel": "feature",
-        "StandardScalerModel": "feature",
-        "StringIndexerModel": "feature",
-        "VectorAssembler": "feature",
-    }
+    dict(sorted((kind, package) for package, kinds in _STAGES.items() for kind in kinds.split()))
 )
 """The package below `org.apache.spark.ml` and `pyspark.ml` of each covered stage class."""
 
@@ -63,44 +52,33 @@ MAX_STAGES = 10_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A fitted stage.
-
-    Attributes:
-        kind: its class, one of `PACKAGES`.
-        uid: Spark's name for it, for messages.
-        params: the values of its parameters by name, including defaults.
-        data: its learned values, as `contents.py` describes.
-    """
+    """A fitted stage, of a class in `PACKAGES`; `contents.py` describes its learned data."""
 
     kind: str
     uid: str
     params: Mapping[str, Any]
     data: Mapping[str, Any]
 
-    def damaged(self, what: str) -> ArtifactError:
-        """Return the error for contents that Spark does not write."""
-        return ArtifactError(f"the {self.kind} {self.uid} is damaged: {what}")
+    def damaged(self, reason: str) -> ArtifactError:
+        return ArtifactError(f"the {self.kind} {self.uid} is damaged: {reason}")
 
-    def unsupported(self, what: str) -> UnsupportedModelError:
-        """Return the error for a setting that is not covered; `what` names the fix."""
-        return UnsupportedModelError(f"{self.kind} {self.uid}: {what}")
+    def unsupported(self, reason: str) -> UnsupportedModelError:
+        """Return the error for a setting that is not covered; `reason` names the fix."""
+        return UnsupportedModelError(f"{self.kind} {self.uid}: {reason}")
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a parameter that is a text."""
         value = self.params.get(name, default)
         if not isinstance(value, str):
             raise self.damaged(f"its {name} is {value!r}, not a string")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Return a parameter that is a list of texts."""
         value = self.params.get(name)
         if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
             raise self.damaged(f"its {name} is not a list of strings")
         return tuple(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return a parameter that is true or false."""
         value = self.params.get(name, default)
         if not isinstance(value, bool):
             raise self.damaged(f"its {name} is {value!r}, not true or false")
@@ -120,16 +98,17 @@ class Stage:
         return tuple(self._number(name, v) for v in value)
 
     def _number(self, name: str, value: Any) -> float:
-        value = _WORDS.get(value, value) if isinstance(value, str) else value
+        if isinstance(value, str) and value in _NOT_FINITE:
+            value = float(value)
         if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
             raise self.damaged(f"its {name} has {value!r}, which is not a number")
         return float(value)
 
-    def count(self, name: str, most: int) -> int:
-        """Return a size among the data, from 1 to `most`."""
+    def count(self, name: str, limit: int) -> int:
+        """Return a size among the data, from 1 to `limit`."""
         value = self.data.get(name)
-        if type(value) is not int or not 0 < value <= most:
-            raise self.damaged(f"its {name} is {value!r}, not from 1 to {most}")
+        if type(value) is not int or not 0 < value <= limit:
+            raise self.damaged(f"its {name} is {value!r}, not from 1 to {limit}")
         return value
 
     def vector(self, name: str) -> Array:
@@ -150,11 +129,7 @@ class Stage:
         return tuple(zip(reads, makes, strict=True))
 
     def invalid(self, *allowed: str) -> str:
-        """Return the parameter handleInvalid, one of `allowed`.
-
-        Raises:
-            UnsupportedModelError: it is set to drop rows.
-        """
+        """Return the parameter handleInvalid, one of `allowed`; dropping rows is not among them."""
         value = self.text("handleInvalid", "error")
         if value == "skip":
             raise self.unsupported(
@@ -170,15 +145,7 @@ class Stage:
         return value
 
 
-_WORDS: Mapping[str, float] = MappingProxyType(
-    {
-        "NaN": math.nan,
-        "Infinity": math.inf,
-        "-Infinity": -math.inf,
-        "Inf": math.inf,
-        "-Inf": -math.inf,
-    }
-)
+_NOT_FINITE = frozenset(("NaN", "Infinity", "-Infinity", "Inf", "-Inf"))
 """Spark's JSON spelling of infinities and NaN."""
 
 
@@ -230,9 +197,9 @@ class Columns:
         """Start with `frame`, which is the vector column `vector`, or scalars if that is None."""
         self.builder: Builder = frame.builder
         if vector is not None:
-            self._held = {vector: Column(frame, True, True)}
+            self._by_name = {vector: Column(frame, True, True)}
         else:
-            self._held = {
+            self._by_name = {
                 name: Column(frame.select([i]), False, True) for i, name in enumerate(frame.names)
             }
 
@@ -240,32 +207,26 @@ class Columns:
         self, name: str, value: Value, names: tuple[str, ...], *, vector: bool, raw: bool = False
     ) -> None:
         """Add a column of (n, k) numbers that a stage computed."""
-        self._held[name] = Column(Frame.from_value(self.builder, value, names), vector, raw)
+        self._by_name[name] = Column(Frame.from_value(self.builder, value, names), vector, raw)
 
     def put_codes(self, name: str, codes: Value, categories: int, read: str) -> None:
         """Add a column of category codes below `categories`, from the column `read`."""
         value = self.builder.op("cast", codes, dtype="float64")
         frame = Frame.from_value(self.builder, value, (read,))
-        self._held[name] = Column(frame, False, False, codes, categories)
+        self._by_name[name] = Column(frame, False, False, codes, categories)
 
     def any(self, name: str) -> Column:
-        """Return a column of either kind."""
-        return self._held[name]
+        return self._by_name[name]
 
     def scalar(self, name: str, stage: str) -> Column:
-        """Return a column of single values."""
-        column = self._held[name]
+        column = self._by_name[name]
         if column.vector:
             raise UnsupportedModelError(f"{stage} reads the vector {name!r} as a single value")
         return column
 
     def vector(self, name: str, stage: str, width: int | None = None) -> Frame:
-        """Return a vector of finite numbers and NaN, of `width` if the stage states it.
-
-        Raises:
-            UnsupportedModelError: it has another width.
-        """
-        column = self._held[name]
+        """Return a vector of finite numbers and NaN, of `width` if the stage states it."""
+        column = self._by_name[name]
         frame = column.frame
         if not column.vector:
             raise UnsupportedModelError(
@@ -283,5 +244,5 @@ class Columns:
                 "require_finite", frame.matrix(), features=frame.names, allow_nan=True, step=stage
             )
             frame = Frame.from_value(frame.builder, checked, frame.names)
-            self._held[name] = Column(frame, True)
+            self._by_name[name] = Column(frame, True)
         return frame

@@ -24,7 +24,7 @@ from sqlml.types import Array, Labels
 def linear_regression(stage: Stage, columns: Columns) -> Outputs:
     """Import a linear regression: x . coefficients + intercept."""
     weights, bias = stage.vector("coefficients"), stage.vector("intercept")
-    x = _features(stage, columns, weights.size)
+    x = _read_features(stage, columns, weights.size)
     return Outputs({"label": columns.builder.op("linear", x, weights=weights[:, None], bias=bias)})
 
 
@@ -40,7 +40,7 @@ def logistic_regression(stage: Stage, columns: Columns) -> Outputs:
     if rows != classes and (rows, classes) != (1, 2):
         raise stage.damaged(f"it has coefficients for {rows} classes, not {classes}")
     b = columns.builder
-    x = _features(stage, columns, weights.shape[1])
+    x = _read_features(stage, columns, weights.shape[1])
     if rows > 1 and stage.data["sparse"]:
         # Spark skips the zeros of a sparse matrix, so 0 * NaN is 0 there.
         names = tuple(columns.vector(stage.text("featuresCol"), stage.kind).names)
@@ -117,29 +117,29 @@ def boosted_regressor(stage: Stage, columns: Columns) -> Outputs:
 
 
 def k_means(stage: Stage, columns: Columns) -> Outputs:
-    """Import k-means, which predicts the number of the first nearest centre.
+    """Import k-means, which predicts the number of the first nearest center.
 
     With distanceMeasure cosine a row of zeros has no distance and raises an error.
     """
-    centres: Array = stage.data["centres"]
-    if centres.ndim != 2 or not centres.size or not np.isfinite(centres).all():
-        raise stage.damaged("its centres are not a matrix of finite numbers")
-    x = _features(stage, columns, centres.shape[1])
+    centers: Array = stage.data["centers"]
+    if centers.ndim != 2 or not centers.size or not np.isfinite(centers).all():
+        raise stage.damaged("its centers are not a matrix of finite numbers")
+    x = _read_features(stage, columns, centers.shape[1])
     b = columns.builder
     measure = stage.text("distanceMeasure", "euclidean")
     if measure == "euclidean":
-        far = b.op("pairwise", x, points=centres, metric="sqeuclidean")
+        distances = b.op("pairwise", x, points=centers, metric="sqeuclidean")
     elif measure == "cosine":
-        far = _compute_cosine_distances(stage, b, x, centres)
+        distances = _compute_cosine_distances(stage, b, x, centers)
     else:
         raise stage.unsupported(f"distanceMeasure={measure!r} is not known")
-    label = argmax_label(b, b.op("neg", far))
-    return Outputs({"label": label}, component_labels(len(centres)))
+    label = argmax_label(b, b.op("neg", distances))
+    return Outputs({"label": label}, component_labels(len(centers)))
 
 
-def _compute_cosine_distances(stage: Stage, b: Builder, x: Value, centres: Array) -> Value:
+def _compute_cosine_distances(stage: Stage, b: Builder, x: Value, centers: Array) -> Value:
     """Return 1 - x.c / |c| / |x|, (n, K)."""
-    zero = np.zeros((1, centres.shape[1]))
+    zero = np.zeros((1, centers.shape[1]))
     norm = b.op("sqrt", b.op("pairwise", x, points=zero, metric="sqeuclidean"))
     x = b.op(
         "require",
@@ -148,15 +148,15 @@ def _compute_cosine_distances(stage: Stage, b: Builder, x: Value, centres: Array
         message="KMeansModel with distanceMeasure='cosine' has no distance to a row of zeros, or "
         "with NULL; filter such rows",
     )
-    lengths = np.sqrt((centres * centres).sum(axis=1))
+    lengths = np.sqrt((centers * centers).sum(axis=1))
     if not lengths.all():
-        raise stage.damaged("a centre is all zeros, so its cosine distance is undefined")
-    dot = b.op("pairwise", x, points=centres, metric="dot")
-    share = b.op("div", b.op("div", dot, b.constant(lengths)), norm)
-    return b.op("sub", b.constant(np.ones(1)), share)
+        raise stage.damaged("a center is all zeros, so its cosine distance is undefined")
+    dot = b.op("pairwise", x, points=centers, metric="dot")
+    cosine = b.op("div", b.op("div", dot, b.constant(lengths)), norm)
+    return b.op("sub", b.constant(np.ones(1)), cosine)
 
 
-def _features(stage: Stage, columns: Columns, width: int) -> Value:
+def _read_features(stage: Stage, columns: Columns, width: int) -> Value:
     name = stage.text("featuresCol", "features")
     return columns.vector(name, stage.kind, width).matrix()
 
@@ -187,15 +187,15 @@ def _prepare_tree_features(stage: Stage, columns: Columns) -> Value:
     """Return the features; numbers that are not integers become NaN in category columns."""
     nodes: TreeNodes = stage.data["nodes"]
     width = stage.count("numFeatures", MAX_FEATURES)
-    x = _features(stage, columns, width)
+    x = _read_features(stage, columns, width)
     b = columns.builder
     integer_columns = _find_integer_columns(b, x)
     if all(integer_columns[j] for j in nodes.categorical_columns.tolist() if j < width):
         return x
-    coded = np.isin(np.arange(width), nodes.categorical_columns)[None, :]
-    is_whole = b.op("eq", x, b.op("trunc", x))
-    is_integer = b.op("or", is_whole, b.constant(~coded))
-    return b.op("where", is_integer, x, b.constant(np.full(1, math.nan)))
+    is_category = np.isin(np.arange(width), nodes.categorical_columns)[None, :]
+    is_integer = b.op("eq", x, b.op("trunc", x))
+    is_valid = b.op("or", is_integer, b.constant(~is_category))
+    return b.op("where", is_valid, x, b.constant(np.full(1, math.nan)))
 
 
 def _find_integer_columns(b: Builder, x: Value) -> list[bool]:
@@ -203,9 +203,9 @@ def _find_integer_columns(b: Builder, x: Value) -> list[bool]:
     node = b.node(x)
     inputs = [b.value(i) for i in node.inputs]
     if node.op == "concat":
-        return [columns for part in inputs for columns in _find_integer_columns(b, part)]
-    codes = node.op == "one_hot" or (node.op == "cast" and inputs[0].type.dtype == "int64")
-    return [codes] * x.type.width
+        return [flag for source in inputs for flag in _find_integer_columns(b, source)]
+    are_codes = node.op == "one_hot" or (node.op == "cast" and inputs[0].type.dtype == "int64")
+    return [are_codes] * x.type.width
 
 
 def _sum(b: Builder, x: Value, nodes: TreeNodes, values: Array) -> Value:

@@ -17,8 +17,7 @@ import numpy as np
 from sqlml.errors import ProgramError
 from sqlml.importers.frame import Frame
 from sqlml.importers.row_tensors import Rows, Uncovered
-from sqlml.importers.torch.aten_layers import ACTIVATIONS, LAYERS
-from sqlml.importers.torch.aten_layout import DROPOUTS, LAYOUT
+from sqlml.importers.torch.aten_rules import ACTIVATIONS, DROPOUTS, LAYERS, LAYOUT
 from sqlml.importers.torch.tensors import (
     Arguments,
     Maker,
@@ -38,10 +37,6 @@ def _unary(op: str) -> Rule:
     return lambda m, a: m.unary(op, rows(a, "self"))
 
 
-def _numeric(op: str) -> Rule:
-    return lambda m, a: m.op(op, rows(a, "self"))
-
-
 def _binary(op: str) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
         other: Operand = a["other"]
@@ -52,15 +47,8 @@ def _binary(op: str) -> Rule:
     return rule
 
 
-def _compare(op: str) -> Rule:
-    return lambda m, a: m.elementwise(op, a["self"], a["other"])
-
-
 def _logical(op: str) -> Rule:
-    def rule(m: Maker, a: Arguments) -> Rows:
-        return m.elementwise(op, _truth(m, a["self"]), _truth(m, a["other"]))
-
-    return rule
+    return lambda m, a: m.elementwise(op, _truth(m, a["self"]), _truth(m, a["other"]))
 
 
 def _bitwise(op: str) -> Rule:
@@ -72,10 +60,10 @@ def _bitwise(op: str) -> Rule:
     return rule
 
 
-def _truth(m: Maker, x: Operand) -> Operand:
-    if isinstance(x, Rows) and x.dtype != "bool":
-        return m.elementwise("ne", x, 0)
-    return np.asarray(x).astype(bool) if not isinstance(x, Rows) else x
+def _truth(m: Maker, x: Operand) -> Any:
+    if isinstance(x, Rows):
+        return x if x.dtype == "bool" else m.elementwise("ne", x, 0)
+    return np.asarray(x).astype(bool)
 
 
 def _divide(m: Maker, a: Arguments) -> Rows:
@@ -87,8 +75,8 @@ def _divide(m: Maker, a: Arguments) -> Rows:
 
 
 def _reverse_subtract(m: Maker, a: Arguments) -> Rows:
-    turned = {"self": a["other"], "other": a["self"], "alpha": a.get("alpha", 1)}
-    return cast(Rows, _binary("sub")(m, turned))
+    swapped = {"self": a["other"], "other": a["self"], "alpha": a.get("alpha", 1)}
+    return cast(Rows, _binary("sub")(m, swapped))
 
 
 def _power(m: Maker, a: Arguments) -> Rows:
@@ -145,18 +133,15 @@ def _sign(m: Maker, a: Arguments) -> Rows:
     return m.elementwise("sub", m.cast(above, x.dtype), m.cast(below, x.dtype))
 
 
-def _not(m: Maker, a: Arguments) -> Rows:
-    return m.op("not", cast(Rows, _truth(m, rows(a, "self"))))
-
-
+_WHERE_OVERLOADS = ("self", "ScalarOther", "ScalarSelf", "Scalar")
 _FLOAT = (
     "exp log log1p expm1 sqrt sigmoid tanh exp2 log2 log10 sin cos tan sinh cosh trunc floor ceil "
     "isnan"
 ).split()
-_OF_EITHER: Mapping[str, Rule] = MappingProxyType(
+_WITH_SCALARS: Mapping[str, Rule] = MappingProxyType(
     {
         **{name: _binary(name) for name in ("add", "sub", "mul")},
-        **{name: _compare(name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+        **{name: _binary(name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
         "div": _divide,
         "true_divide": _divide,
         "rsub": _reverse_subtract,
@@ -170,18 +155,17 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.asin.default": _unary("arcsin"),
         "aten.acos.default": _unary("arccos"),
         "aten.atan.default": _unary("arctan"),
-        **{f"aten.{name}.default": _numeric(name) for name in ("neg", "abs")},
-        **{f"aten.{name}.Tensor": rule for name, rule in _OF_EITHER.items()},
-        **{f"aten.{name}.Scalar": rule for name, rule in _OF_EITHER.items()},
+        "aten.neg.default": lambda m, a: m.op("neg", rows(a, "self")),
+        "aten.abs.default": lambda m, a: m.op("abs", rows(a, "self")),
+        **{f"aten.{name}.Tensor": rule for name, rule in _WITH_SCALARS.items()},
+        **{f"aten.{name}.Scalar": rule for name, rule in _WITH_SCALARS.items()},
         "aten.maximum.default": _binary("maximum"),
         "aten.minimum.default": _binary("minimum"),
         "aten.logical_and.default": _logical("and"),
         "aten.logical_or.default": _logical("or"),
-        "aten.bitwise_and.Tensor": _bitwise("and"),
-        "aten.bitwise_or.Tensor": _bitwise("or"),
-        "aten.__and__.Tensor": _bitwise("and"),
-        "aten.__or__.Tensor": _bitwise("or"),
-        "aten.logical_not.default": _not,
+        **{f"aten.{name}.Tensor": _bitwise("and") for name in ("bitwise_and", "__and__")},
+        **{f"aten.{name}.Tensor": _bitwise("or") for name in ("bitwise_or", "__or__")},
+        "aten.logical_not.default": lambda m, a: m.op("not", _truth(m, rows(a, "self"))),
         "aten.sign.default": _sign,
         "aten.square.default": lambda m, a: m.elementwise("mul", rows(a, "self"), rows(a, "self")),
         "aten.pow.Tensor_Scalar": _power,
@@ -192,10 +176,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.amax.default": _reduce("max"),
         "aten.amin.default": _reduce("min"),
         "aten.argmax.default": _reduce("argmax"),
-        "aten.where.self": _where,
-        "aten.where.ScalarOther": _where,
-        "aten.where.ScalarSelf": _where,
-        "aten.where.Scalar": _where,
+        **{f"aten.where.{overload}": _where for overload in _WHERE_OVERLOADS},
         **ACTIVATIONS,
         **LAYERS,
         **LAYOUT,
@@ -204,16 +185,14 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 
 
 def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
-    """Convert a graph over the columns of `frame` to (n, k).
-
-    Raises:
-        Uncovered: an operator that the IR does not have, or one across rows.
-    """
+    """Convert a graph over the columns of `frame` to (n, k)."""
     maker = Maker(frame.builder)
     values: dict[str, Any] = dict(graph.constants)
     for tensor, value in read_inputs(graph, frame):
         values[tensor.name] = Rows(value, tensor.shape[1:])
-    uses = Counter(name for call in graph.calls for name in _reads(list(call.arguments.values())))
+    uses = Counter(
+        name for call in graph.calls for name in _list_references(list(call.arguments.values()))
+    )
     uses[graph.output] += 1
     makers = {result: call for call in graph.calls for result in call.results}
     for call in graph.calls:
@@ -221,7 +200,7 @@ def convert_graph(graph: ExportedModule, frame: Frame) -> Value:
         rule = RULES.get(name)
         if rule is None:
             raise Uncovered(f"operator {call.target}")
-        arguments = {k: _fill(v, values) for k, v in call.arguments.items()}
+        arguments = {k: _resolve(v, values) for k, v in call.arguments.items()}
         try:
             outcome = rule(maker, arguments)
         except (ProgramError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -245,12 +224,9 @@ def read_inputs(graph: ExportedModule, frame: Frame) -> Iterator[tuple[Input, Va
         is_integer = tensor.dtype in ("int8", "int16", "int32", "int64", "bool")
         value = columns.matrix("float64" if is_integer else cast(DType, tensor.dtype))
         if is_integer:
+            step = f"a module that reads {tensor.dtype}"
             value = frame.builder.op(
-                "require_finite",
-                value,
-                features=columns.names,
-                allow_nan=False,
-                step=f"a module that reads {tensor.dtype}",
+                "require_finite", value, features=columns.names, allow_nan=False, step=step
             )
             value = frame.builder.op("cast", value, dtype=tensor.dtype)
         yield tensor, value
@@ -261,7 +237,7 @@ def _find_functional_name(call: Call, uses: Counter[str], makers: dict[str, Call
 
     This is equivalent if no other operator reads the overwritten memory under any name.
     """
-    if not _in_place(call):
+    if not _is_in_place(call):
         return call.target
     target = _find_first_tensor(call)
     while target is not None and uses[target] == 1 and target in makers:
@@ -278,27 +254,25 @@ def overwrites_dropout(graph: ExportedModule) -> bool:
     torch's own decomposition of a disabled dropout makes a copy (2.13), and so changes the result
     of such a module.
     """
-    # The representative of all names that share the memory of a name.
-    owner: dict[str, str] = {}
-    # The representatives whose memory a dropout shares.
-    shared: set[str] = set()
+    owner: dict[str, str] = {}  # the representative of all names that share memory
+    shared: set[str] = set()  # representatives whose memory a dropout shares
     for call in graph.calls:
         target = _find_first_tensor(call)
-        if target is None or not (call.target in LAYOUT or _in_place(call)):
+        if target is None or not (call.target in LAYOUT or _is_in_place(call)):
             continue
-        aliases = owner.get(target, target)
-        if _in_place(call) and aliases in shared:
+        representative = owner.get(target, target)
+        if _is_in_place(call) and representative in shared:
             return True
         if call.target in DROPOUTS:
-            shared.add(aliases)
-        owner.update(dict.fromkeys(call.results, aliases))
+            shared.add(representative)
+        owner.update(dict.fromkeys(call.results, representative))
     return False
 
 
-def _in_place(call: Call) -> bool:
+def _is_in_place(call: Call) -> bool:
     operator = call.target.split(".")[1] if call.target.count(".") == 2 else ""
-    dunder = operator.startswith("__")
-    return operator.endswith("_") and not dunder and call.target not in RULES
+    is_special = operator.startswith("__")
+    return operator.endswith("_") and not is_special and call.target not in RULES
 
 
 def _find_first_tensor(call: Call) -> str | None:
@@ -306,17 +280,17 @@ def _find_first_tensor(call: Call) -> str | None:
     return target.name if isinstance(target, Ref) else None
 
 
-def _reads(arguments: list[Any]) -> Iterator[str]:
+def _list_references(arguments: list[Any]) -> Iterator[str]:
     for value in arguments:
         if isinstance(value, Ref):
             yield value.name
         elif isinstance(value, list):
-            yield from _reads(value)
+            yield from _list_references(value)
 
 
-def _fill(value: Any, values: dict[str, Any]) -> Any:
+def _resolve(value: Any, values: dict[str, Any]) -> Any:
     if isinstance(value, Ref):
         return values.get(value.name)  # None if no rule computes it
     if isinstance(value, list):
-        return [_fill(v, values) for v in value]
+        return [_resolve(v, values) for v in value]
     return value

@@ -38,15 +38,9 @@ ROWS = 5
 
 
 def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
-    """Run the module of an archive on a few rows, together and one by one.
+    """Run the module of an archive on a few rows, and reject it if rows depend on each other.
 
-    Args:
-        archive: the saved module.
-        attrs: the dtype and width that the operator `torch_module` will have.
-
-    Raises:
-        UnsupportedModelError: rows depend on each other, or it calls an operator that sqlml
-        rejects. SqlmlError: scoring raises it.
+    `attrs` are the dtype and width that the operator `torch_module` will have.
     """
     run = make_runner(archive, attrs)
     import torch
@@ -59,9 +53,8 @@ def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
     with torch.inference_mode():
         together = run(*batch).numpy().astype(np.float64)
         alone = [run(*[t[i : i + 1] for t in batch]).numpy() for i in range(ROWS)]
-    apart = np.concatenate(alone).astype(np.float64)
-    close = np.isclose(together, apart, rtol=1e-3, atol=1e-4, equal_nan=True)
-    if not close.all():
+    separate = np.concatenate(alone).astype(np.float64)
+    if not np.isclose(together, separate, rtol=1e-3, atol=1e-4, equal_nan=True).all():
         raise UnsupportedModelError(
             "the torch module's numbers for a row depend on the other rows, and SQL scores rows "
             "in batches of any size; remove what mixes rows, or what is random"
@@ -69,14 +62,10 @@ def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
 
 
 def check_rows_in_child(archive: bytes, attrs: Mapping[str, Any]) -> None:
-    """Run `check_rows` in a child process, because a hostile module may crash torch.
-
-    Raises:
-        UnsupportedModelError, SqlmlError: like `check_rows`, or if the child process ends.
-    """
-    about = json.dumps({"dtype": str(attrs["dtype"]), "width": int(attrs["width"])}).encode()
+    """Run `check_rows` in a child process, because a hostile module may crash torch."""
+    request = json.dumps({"dtype": str(attrs["dtype"]), "width": int(attrs["width"])}).encode()
     try:
-        with Child(f"{__name__}:conversation", about, archive):
+        with Child(f"{__name__}:conversation", request, archive):
             return
     except ChildEnded as how:
         raise UnsupportedModelError(f"a process that tries the torch module {how}") from None
@@ -86,9 +75,9 @@ def check_rows_in_child(archive: bytes, attrs: Mapping[str, Any]) -> None:
         ) from None
 
 
-def conversation(about: bytes, archive: bytes) -> Generator[bytes, bytes, None]:
+def conversation(request: bytes, archive: bytes) -> Generator[bytes, bytes, None]:
     """Yield once if all is well; this runs in the child process."""
-    check_rows(archive, json.loads(about))
+    check_rows(archive, json.loads(request))
     yield b""
 
 
@@ -110,7 +99,6 @@ def module_schema(model: Any) -> Schema:
 
 
 def program_schema(model: Any) -> Schema:
-    """Return the columns that an exported program reads."""
     return file_schema(_save_archive(model))
 
 
@@ -120,11 +108,7 @@ def file_schema(model: ExportedModule) -> Schema:
 
 
 def import_module(model: Any, frame: Frame) -> Outputs:
-    """Export a torch.nn.Module for the number of columns, and import the exported program.
-
-    Raises:
-        UnsupportedModelError: torch.export cannot trace it; the message has the reason.
-    """
+    """Export a torch.nn.Module for the number of columns, and import the exported program."""
     import torch
 
     if isinstance(model, torch.jit.ScriptModule):
@@ -135,18 +119,19 @@ def import_module(model: Any, frame: Frame) -> Outputs:
     dtype = numbers[0].dtype if numbers else torch.float32
     if dtype not in (torch.float32, torch.float64):
         raise UnsupportedModelError(f"a module of {dtype} is not covered; convert it with .float()")
-    restless = next((m for m in model.modules() if m.training and _differs_in_training(m)), None)
-    if restless is not None:
+    random_layer = next(
+        (m for m in model.modules() if m.training and _differs_in_training(m)), None
+    )
+    if random_layer is not None:
         raise UnsupportedModelError(
-            f"the module is in training mode, where {type(restless).__name__} makes a row's "
+            f"the module is in training mode, where {type(random_layer).__name__} makes a row's "
             "prediction depend on chance or on the other rows; call its eval() first"
         )
     try:
-        still = copy.deepcopy(model).eval().cpu()
+        module = copy.deepcopy(model).eval().cpu()
         example = torch.zeros(3, frame.width, dtype=dtype)
-        rows = torch.export.Dim("rows", min=1)
-        signature = ({0: rows},)
-        exported = torch.export.export(still, (example,), dynamic_shapes=signature, strict=False)
+        shapes = ({0: torch.export.Dim("rows", min=1)},)
+        exported = torch.export.export(module, (example,), dynamic_shapes=shapes, strict=False)
     except Exception as error:  # tracing runs the code of the module
         raise UnsupportedModelError(
             f"torch.export cannot trace this {type(model).__name__} for {frame.width} columns "
@@ -164,17 +149,13 @@ def _differs_in_training(layer: Any) -> bool:
     if isinstance(layer, modules.batchnorm._NormBase):
         return bool(layer.track_running_stats)
     rates = [getattr(layer, name, 0.0) for name in ("p", "dropout")]
-    drops = any(isinstance(rate, float) and rate > 0 for rate in rates)
-    of_torch = type(layer).__module__.startswith("torch.nn.")
-    return of_torch and (drops or isinstance(layer, modules.RReLU))
+    is_random = any(isinstance(rate, float) and rate > 0 for rate in rates)
+    is_random |= isinstance(layer, modules.RReLU)
+    return is_random and type(layer).__module__.startswith("torch.nn.")
 
 
 def import_program(model: Any, frame: Frame) -> Outputs:
-    """Import a torch.export.ExportedProgram.
-
-    Raises:
-        UnsupportedModelError: its rows depend on each other, or torch cannot save or run it.
-    """
+    """Import a torch.export.ExportedProgram."""
     archive = _save_archive(model)
     _check_width(archive, frame)
     try:
@@ -187,11 +168,7 @@ def import_program(model: Any, frame: Frame) -> Outputs:
 
 
 def import_file(model: ExportedModule, frame: Frame) -> Outputs:
-    """Import a file of torch.export.save as operators of the IR, or as a whole module.
-
-    Raises:
-        UnsupportedModelError: its rows depend on each other, or torch cannot run it.
-    """
+    """Import a file of torch.export.save as operators of the IR, or as a whole module."""
     _check_width(model, frame)
     return _import_archive(model, frame, check_rows_in_child)
 
@@ -243,12 +220,7 @@ Check = Callable[[bytes, Mapping[str, Any]], None]
 
 
 def _import_whole(model: ExportedModule, frame: Frame, check: Check) -> Value:
-    """Return the whole module as one operator, after a trial that rows are independent.
-
-    Raises:
-        UnsupportedModelError: its rows depend on each other, or it calls an operator that sqlml
-        rejects.
-    """
+    """Return the whole module as one operator, after a trial that rows are independent."""
     if not model.width:
         raise UnsupportedModelError("the torch module returns no number for a row")
     dtype = {"bool": "bool", "float64": "float64"}.get(model.dtype)
@@ -266,18 +238,10 @@ FILE = "torch.export file"
 """The name in the registry of a model that was read from a file."""
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
-    {
-        MODULE: import_module,
-        PROGRAM: import_program,
-        FILE: import_file,
-    }
+    {MODULE: import_module, PROGRAM: import_program, FILE: import_file}
 )
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {
-        MODULE: module_schema,
-        PROGRAM: program_schema,
-        FILE: file_schema,
-    }
+    {MODULE: module_schema, PROGRAM: program_schema, FILE: file_schema}
 )
 FAMILIES: frozenset[str] = frozenset((MODULE,))
 """The classes whose subclasses have the same importer, because users write their own."""

@@ -7,7 +7,6 @@ torch promotes by kind: a number or a tensor without axes adapts to a tensor of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +20,6 @@ Tensor = Rows | Array
 Operand = Rows | Array | int | float | bool
 
 Arguments = Mapping[str, Any]
-"""The arguments of an aten operator, by name."""
 
 
 def find_kind(dtype: str) -> int:
@@ -33,23 +31,21 @@ def promote(operands: list[Operand]) -> DType:
     """Return the dtype in which torch computes with `operands`, tensors or numbers."""
     strong: list[str] = []
     weak: list[str] = []
-    numbers = [0]
+    number_kind = 0
     for x in operands:
         if isinstance(x, Rows):
             strong.append(x.dtype)
         elif isinstance(x, np.ndarray):
             (strong if x.ndim else weak).append(x.dtype.name)
         else:
-            numbers.append(0 if isinstance(x, bool) else 1 if isinstance(x, int) else 2)
-    result = ""
-    for group in (strong, weak):
-        for dtype in group:
-            higher = not result or find_kind(dtype) > find_kind(result)
-            same = bool(result) and find_kind(dtype) == find_kind(result) and group is strong
-            if higher or (same and np.dtype(dtype).itemsize > np.dtype(result).itemsize):
-                result = dtype
-    if not result or find_kind(result) < max(numbers):
-        result = {0: "bool", 1: "int64", 2: "float32"}[max(numbers)]
+            number_kind = max(number_kind, [bool, int, float].index(type(x)))
+    # The first of the largest dtypes of the highest kind; tensors without axes only raise the kind.
+    result = max(strong, key=lambda d: (find_kind(d), np.dtype(d).itemsize), default="")
+    for dtype in weak:
+        if not result or find_kind(dtype) > find_kind(result):
+            result = dtype
+    if not result or find_kind(result) < number_kind:
+        result = ("bool", "int64", "float32")[number_kind]
     if result not in ("bool", "int8", "int16", "int32", "int64", "float32", "float64"):
         raise Uncovered(f"numbers of dtype {result}")
     return cast(DType, result)
@@ -72,22 +68,22 @@ class Maker:
     def elementwise(self, op: str, *operands: Operand, dtype: DType | None = None) -> Rows:
         """Apply `op` to operands that are promoted to one dtype, or cast to `dtype`."""
         dtype = dtype or promote(list(operands))
-        return self._aligned(op, [self._as(x, dtype) for x in operands])
+        return self._apply(op, [self._convert(x, dtype) for x in operands])
 
     def where(self, condition: Rows, yes: Operand, no: Operand) -> Rows:
         """Choose `yes` where the condition holds, else `no`; either may be a constant."""
         dtype = promote([yes, no])
         chosen = self.cast(condition, "bool")
-        return self._aligned("where", [chosen, self._as(yes, dtype), self._as(no, dtype)])
+        return self._apply("where", [chosen, self._convert(yes, dtype), self._convert(no, dtype)])
 
-    def _as(self, x: Operand, dtype: DType) -> Rows | Array:
+    def _convert(self, x: Operand, dtype: DType) -> Rows | Array:
         if isinstance(x, Rows):
             return self.cast(x, dtype)
         with np.errstate(all="ignore"):
-            cast: Array = np.asarray(x).astype(numpy_dtype(dtype))
-        return cast
+            converted: Array = np.asarray(x).astype(numpy_dtype(dtype))
+        return converted
 
-    def _aligned(self, op: str, operands: list[Rows | Array]) -> Rows:
+    def _apply(self, op: str, operands: list[Rows | Array]) -> Rows:
         values, inner = row_tensors.align(self.b, operands)
         return Rows(self.b.op(op, *values), inner)
 
@@ -101,12 +97,11 @@ class Maker:
 
     def reduce(self, op: str, x: Rows, axes: list[int], keep: bool = True) -> Rows:
         """Reduce column axes, which stay with length 1 or are dropped."""
-        make = partial(_last_axis, self.b, op)
-        return row_tensors.reduce_axes(self.b, x, axes, make, keep=keep)
 
+        def reduce_last(value: Value, axis: int) -> Value:
+            return self.b.op(op, value, axis=axis)
 
-def _last_axis(b: Builder, op: str, value: Value, axis: int) -> Value:
-    return b.op(op, value, axis=axis)
+        return row_tensors.reduce_axes(self.b, x, axes, reduce_last, keep=keep)
 
 
 def resolve_axis(dim: Any, rank: int) -> int:

@@ -38,18 +38,16 @@ def add_complement(b: Builder, second: Value) -> Value:
 
 
 def constant_like(b: Builder, number: float, like: Value) -> Value:
-    """Return a constant of the dtype of another value."""
     return b.constant(np.array([number], like.type.dtype))
 
 
 def dnn_schema(model: Any) -> Schema:
-    """Return the columns of the network's module."""
     return module_schema(_find_dnn_module(model))
 
 
 def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
     """Import DNNClassifier, which predicts the first class with the largest probability."""
-    scores = _scores(model, frame)
+    scores = _import_dnn_module(model, frame)
     proba = (sigmoid if scores.type.width == 1 else softmax)(frame.builder, scores)
     label = argmax_label(frame.builder, proba)
     return Outputs({"label": label, "proba": proba}, build_labels(two_or_more_classes(model)))
@@ -57,10 +55,10 @@ def import_dnn_classifier(model: Any, frame: Frame) -> Outputs:
 
 def import_dnn_regressor(model: Any, frame: Frame) -> Outputs:
     """Import DNNRegressor, which predicts the result of the module."""
-    return Outputs({"label": _scores(model, frame)})
+    return Outputs({"label": _import_dnn_module(model, frame)})
 
 
-def _scores(model: Any, frame: Frame) -> Value:
+def _import_dnn_module(model: Any, frame: Frame) -> Value:
     return import_module(_find_dnn_module(model), frame).values["label"]
 
 
@@ -71,16 +69,15 @@ def _find_dnn_module(model: Any) -> Any:
 
 
 def schema(model: Any) -> Schema:
-    """Return the columns of the net's module."""
     return module_schema(_find_module(model))
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
     """Import NeuralNetClassifier: probabilities (n, classes); the largest is the label."""
-    proba = _probabilities(model, frame)
+    proba = _apply_net(model, frame)
     if proba.type.width < 2:
         raise UnsupportedModelError(
-            f"{type(model).__name__} tells classes by their places among the module's outputs, "
+            f"{type(model).__name__} tells classes by their positions among the module's outputs, "
             "and this module has one output; use NeuralNetBinaryClassifier"
         )
     label = argmax_label(frame.builder, proba)
@@ -88,11 +85,11 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def import_binary_classifier(model: Any, frame: Frame) -> Outputs:
-    """Import NeuralNetBinaryClassifier: 1 where the probability is above its threshold."""
-    proba = _probabilities(model, frame)
+    """Import NeuralNetBinaryClassifier: 1 if the probability is above its threshold."""
+    proba = _apply_net(model, frame)
     if proba.type.width != 2:
         raise UnsupportedModelError(
-            f"the criterion of this {type(model).__name__} makes no two probabilities of the "
+            f"the criterion of this {type(model).__name__} does not make two probabilities of the "
             "module's output; covered criteria: BCEWithLogitsLoss, BCELoss"
         )
     second = frame.builder.op("select", proba, indices=np.array([1]))
@@ -105,40 +102,28 @@ def import_binary_classifier(model: Any, frame: Frame) -> Outputs:
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
     """Import NeuralNetRegressor, which predicts the result of the module, (n, targets)."""
-    return Outputs({"label": _apply_nonlinearity(model, frame, _find_nonlinearity(model))})
+    return Outputs({"label": _apply_net(model, frame)})
 
 
-def _probabilities(model: Any, frame: Frame) -> Value:
-    return _apply_nonlinearity(model, frame, _find_nonlinearity(model))
-
-
-def _apply_nonlinearity(
-    model: Any, frame: Frame, nonlinearity: Callable[[Builder, Value], Value]
-) -> Value:
+def _apply_net(model: Any, frame: Frame) -> Value:
+    """Return the module's output after skorch's nonlinearity."""
+    nonlinearity = _find_nonlinearity(model)
     value = import_module(_find_module(model), frame).values["label"]
-    return nonlinearity(frame.builder, value)
+    return value if nonlinearity is None else nonlinearity(frame.builder, value)
 
 
 def _find_module(model: Any) -> Any:
-    """Return the trained module in evaluation mode.
-
-    Raises:
-        UnsupportedModelError: the net is not fitted, or has several modules.
-    """
+    """Return the single trained module in evaluation mode."""
     if not getattr(model, "initialized_", False) or not hasattr(model, "module_"):
         raise explain_unfitted(model)
     return copy.deepcopy(model.module_).eval()
 
 
-def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value]:
-    """Return the function that skorch applies to the module's output.
-
-    Raises:
-        UnsupportedModelError: the user's own function.
-    """
+def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value] | None:
+    """Return the function that skorch applies to the module's output; reject the user's own."""
     setting = model.predict_nonlinearity
     if setting is None:
-        return _identity
+        return None
     if setting != "auto":
         raise UnsupportedModelError(
             f"predict_nonlinearity of this {type(model).__name__} is a function of Python, which "
@@ -146,11 +131,7 @@ def _find_nonlinearity(model: Any) -> Callable[[Builder, Value], Value]:
         )
     criterion = type(getattr(model.criterion_, "_orig_mod", model.criterion_))
     names = [f"{c.__module__}.{c.__qualname__}" for c in criterion.__mro__]
-    return next((NONLINEARITIES[name] for name in names if name in NONLINEARITIES), _identity)
-
-
-def _identity(b: Builder, x: Value) -> Value:
-    return x
+    return next((NONLINEARITIES[name] for name in names if name in NONLINEARITIES), None)
 
 
 NONLINEARITIES: Mapping[str, Callable[[Builder, Value], Value]] = MappingProxyType(

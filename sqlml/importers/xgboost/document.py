@@ -113,12 +113,7 @@ class XGBoostModel:
 
 
 def read_document(document: Any) -> XGBoostModel:
-    """Check a parsed JSON or UBJSON document.
-
-    Raises:
-        ArtifactError: damaged, or not a model of XGBoost.
-        UnsupportedModelError: an unknown kind of booster.
-    """
+    """Check a parsed JSON or UBJSON document."""
     with report_damage("the XGBoost model", "save it again with save_model"):
         with np.errstate(all="ignore"):  # numbers beyond float32 become infinite, as in XGBoost
             return _read(document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,18 +78,14 @@ class Forest:
         Dart scales each tree. Its `inplace_predict`, which the estimators use, adds the base
         margin to a tree and subtracts it again before it scales, which rounds twice. This does
         the same, so that margins are equal bit for bit.
-
-        Raises:
-            ArtifactError: child or feature numbers do not form trees.
         """
         raw, value = self.nodes, self.nodes.value
         if self.drop is not None:
             sizes = np.diff(np.append(raw.roots, raw.feature.size))
             if inplace:
-                has_vectors = value.shape[1] > 1
-                offset = (
-                    base[None, :] if has_vectors else np.repeat(base[self.group], sizes)[:, None]
-                )
+                offset = base[None, :]
+                if value.shape[1] == 1:
+                    offset = np.repeat(base[self.group], sizes)[:, None]
                 value = (value + offset) - offset
             value = value * np.repeat(self.drop, sizes)[:, None]
         raw = replace(raw, roots=raw.roots[:trees], value=value)
@@ -109,27 +106,22 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
     if "left_children" not in entry:
         return entry
     sets = [entry.get(name) for name in _SETS]
-    if all(isinstance(part, list | np.ndarray) and not len(part) for part in sets):
+    if all(isinstance(members, list | np.ndarray) and not len(members) for members in sets):
         for name in _SETS[1:]:
             del entry[name]
     numbers = {**_NUMBERS, "base_weights": "float32", "leaf_weights": "float32"}
     with np.errstate(all="ignore"):
-        try:
-            width = _read_leaf_width(entry)
-            for name in _STATISTICS if width == 1 else ():
-                _check_statistic(entry, name, 1)
-            if width == 1:
+        with suppress(*_NO_ARRAY):
+            if _read_leaf_width(entry) == 1:
+                for name in _STATISTICS:
+                    _check_statistic(entry, name, 1)
                 entry["base_weights"] = _CHECKED
                 entry.pop("leaf_weights", None)
                 numbers |= dict.fromkeys(_STATISTICS, "float32")
-        except _NO_ARRAY:
-            pass
         for name in numbers.keys() & entry.keys():
-            try:
-                if entry[name] is not _CHECKED:
+            if entry[name] is not _CHECKED:
+                with suppress(*_NO_ARRAY):
                     entry[name] = _to_array(entry[name], numbers[name])
-            except _NO_ARRAY:
-                continue
     return entry
 
 
@@ -178,14 +170,7 @@ def _to_array(values: Any, dtype: str) -> Array:
 
 
 def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int) -> Forest:
-    """Read the `model` entry of a gbtree document.
-
-    The arrays are removed from the trees of the document, so that memory holds them once.
-
-    Raises:
-        ArtifactError: arrays of one tree differ in length, or numbers are out of range.
-        KeyError, TypeError, ValueError: an entry is missing or of another type.
-    """
+    """Read the `model` entry of a gbtree document, and remove its arrays to save memory."""
     trees = _read_trees(model)
     count = len(trees)
     sizes = np.array([len(t["left_children"]) for t in trees], np.int64)
@@ -295,9 +280,7 @@ def _read_groups_and_weights(
 def _check_features(trees: Sequence[Mapping[str, Any]], nodes: RawTrees, features: int) -> None:
     deleted = np.add.reduceat(nodes.feature == _DELETED, nodes.roots) if trees else nodes.roots
     if [int(tree["tree_param"].get("num_deleted", 0)) for tree in trees] != deleted.tolist():
-        raise ArtifactError(
-            "a tree of the XGBoost model has more or fewer nodes deleted than stated"
-        )
+        raise ArtifactError("an XGBoost tree has more or fewer nodes deleted than stated")
     if (~nodes.leaf & ((nodes.feature < 0) | (nodes.feature >= features))).any():
         raise ArtifactError(f"a tree of the XGBoost model reads beyond its {features} features")
 

@@ -38,31 +38,20 @@ from sqlml.importers.xgboost.forest import compact
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 
-_EXP = Objective("regression", "exp", "log")
-_SOFTMAX = Objective("multiclass", "softmax")
+_IDENTITY = (
+    "reg:squarederror reg:linear reg:squaredlogerror reg:pseudohubererror reg:absoluteerror "
+    "reg:quantileerror rank:pairwise rank:ndcg rank:map binary:logitraw"
+).split()
+_EXPONENTIAL = "reg:gamma reg:tweedie count:poisson survival:cox survival:aft".split()
 
 OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
     {
-        "reg:squarederror": REGRESSION,
-        "reg:linear": REGRESSION,
-        "reg:squaredlogerror": REGRESSION,
-        "reg:pseudohubererror": REGRESSION,
-        "reg:absoluteerror": REGRESSION,
-        "reg:quantileerror": REGRESSION,
+        **dict.fromkeys(_IDENTITY, REGRESSION),
         "reg:logistic": Objective("regression", "sigmoid", "logit"),
-        "reg:gamma": _EXP,
-        "reg:tweedie": _EXP,
-        "count:poisson": _EXP,
-        "survival:cox": _EXP,
-        "survival:aft": _EXP,
-        "rank:pairwise": REGRESSION,
-        "rank:ndcg": REGRESSION,
-        "rank:map": REGRESSION,
+        **dict.fromkeys(_EXPONENTIAL, Objective("regression", "exp", "log")),
         "binary:logistic": Objective("binary", "sigmoid", "logit"),
-        "binary:logitraw": REGRESSION,
         "binary:hinge": Objective("binary", "step"),
-        "multi:softmax": _SOFTMAX,
-        "multi:softprob": _SOFTMAX,
+        **dict.fromkeys(("multi:softmax", "multi:softprob"), Objective("multiclass", "softmax")),
     }
 )
 """The objectives that are covered. Source: XGBoost src/objective."""
@@ -74,24 +63,20 @@ Margins are compared instead of probabilities, so labels do not depend on the la
 
 
 def schema(model: Any) -> Schema:
-    """Return the columns of an estimator or Booster."""
     booster = _get_booster(model)
     names = booster.feature_names
-    if names is not None:
-        return Schema(tuple(str(n) for n in names), len(names))
-    return build_schema(None, _number_columns(int(booster.num_features())))
+    names = None if names is None else tuple(map(str, names))
+    return _build_schema(names, int(booster.num_features()) if names is None else len(names))
 
 
 def file_schema(model: XGBoostModel) -> Schema:
-    """Return the columns of a model file."""
-    if model.names is not None:
-        return Schema(model.names, model.features)
-    return build_schema(None, _number_columns(model.features))
+    return _build_schema(model.names, model.features)
 
 
-def _number_columns(count: int) -> tuple[str, ...]:
-    """Return the names that XGBoost's dumps and plots use for columns without names."""
-    return tuple(f"f{i}" for i in range(count))
+def _build_schema(names: tuple[str, ...] | None, count: int) -> Schema:
+    """Return the columns; those without names have the names of XGBoost's dumps and plots."""
+    numbered = tuple(f"f{i}" for i in range(count))
+    return build_schema(None, numbered) if names is None else Schema(names, count)
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
@@ -261,11 +246,7 @@ def _read_columns(model: XGBoostModel, frame: Frame, missing: float, finite: boo
 
 
 def _match_enum(frame: Frame, i: int, stored: StoredNames) -> Array:
-    """Return the categories of a column with names outside ASCII, which the user must declare.
-
-    Raises:
-        UnsupportedModelError: they are not declared, or are not those of the model.
-    """
+    """Return the categories of a column with names outside ASCII, which the user must declare."""
     name = frame.names[i]
     match = _ENUM.fullmatch(frame.declared.get(name, "").strip())
     if match is None:

@@ -1,1 +1,1 @@
-"""Costs measured on this machine, in place of those that sqlml ships."""
+"""Measure costs on this machine, to be used instead of those that sqlml ships."""

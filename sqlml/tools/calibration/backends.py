@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,21 +30,17 @@ PADDED = 1.2
 """Cost of a node of a grown tree, relative to full trees: some triples lack a child."""
 
 
-def backend_costs() -> dict[str, float]:
-    """Nanoseconds by name, of each backend that is installed.
-
-    Takes about a second of measuring, besides loading libraries and, the first time, compiling
-    kernels.
-    """
-    found = _native()
+def measure_backends() -> dict[str, float]:
+    """Return the costs of each installed backend in nanoseconds, by name."""
+    costs = _measure_native()
     for library, backend, device, owner in (
         ("onnxruntime", "onnxruntime", "cpu", "onnxruntime"),
         ("torch", "torch", "cpu", "torch"),
         ("torch", "torch", "cuda", "cuda"),
     ):
         if is_installed(library) and (device == "cpu" or is_available(device)):
-            found |= _backend(backend, device, owner)
-    return found
+            costs |= _measure_library(backend, device, owner)
+    return costs
 
 
 def perfect_trees(
@@ -62,18 +58,18 @@ def perfect_trees(
             left[level], right[level] = level + 1, level + (1 << (depth - 1 - d))
         level = np.stack([level + 1, level + (1 << (depth - 1 - d))], axis=1).ravel()
 
-    def of_all_trees(child: Array) -> Array:
+    def repeat(child: Array) -> Array:
         tree = np.arange(trees)[:, None]
-        moved = np.where(child >= 0, child + tree * size, child - tree * leaves)
-        return moved.astype(np.int32).ravel()
+        shifted = np.where(child >= 0, child + tree * size, child - tree * leaves)
+        return shifted.astype(np.int32).ravel()
 
     count = trees * size
     return Ensemble(
         roots=(np.arange(trees) * size).astype(np.int32),
         feature=rng.integers(columns, size=count).astype(np.int32),
         threshold=np.linspace(-1, 1, thresholds)[rng.integers(thresholds, size=count)].astype("f4"),
-        left=of_all_trees(left),
-        right=of_all_trees(right),
+        left=repeat(left),
+        right=repeat(right),
         default_left=np.zeros(count, bool),
         leaf_values=rng.normal(size=(trees * leaves, values)),
         target=np.zeros(trees, np.int32),
@@ -82,98 +78,110 @@ def perfect_trees(
     )
 
 
-def _native() -> dict[str, float]:
-    from sqlml.backends.native.trees.binned import binned  # numba is loaded only here
-    from sqlml.backends.native.trees.cursor_forest import cursor_forest
-    from sqlml.backends.native.trees.descent_forest import descent_forest
-    from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
+class _TreeTimer:
+    """Measures the native tree kernels on perfect trees, in nanoseconds per row."""
 
-    tables = {n: _batch(ROWS, n).astype(np.float32) for n in (4, COLUMNS, WIDE)}
-    few, many = 100, 400  # bins of one byte, and of two
+    def __init__(self) -> None:
+        self.tables = {n: _make_rows(ROWS, n).astype(np.float32) for n in (4, COLUMNS, WIDE)}
 
-    def cursor(depth: int, thresholds: int, columns: int = COLUMNS, trees: int = TREES) -> float:
-        e = perfect_trees(depth, trees, columns, thresholds)
-        x = tables[columns]
-        tests = binned(e)
+    def cursor(
+        self, depth: int, thresholds: int, columns: int = COLUMNS, trees: int = TREES
+    ) -> float:
+        from sqlml.backends.native.trees.binned import binned  # numba is loaded only here
+        from sqlml.backends.native.trees.cursor_forest import cursor_forest
+
+        ensemble, x = perfect_trees(depth, trees, columns, thresholds), self.tables[columns]
+        tests = binned(ensemble)
         assert tests is not None
-        return _time(cursor_forest(e, tests, x.dtype), x)
+        return _time(cursor_forest(ensemble, tests, x.dtype), x)
 
-    def descent(depth: int, values: int = 1, columns: int = COLUMNS) -> float:
-        e = perfect_trees(depth, DEEP_TREES, columns, many, values)
-        x = tables[columns]
-        tests = binned(e)
+    def descent(self, depth: int, values: int = 1, columns: int = COLUMNS) -> float:
+        from sqlml.backends.native.trees.binned import binned
+        from sqlml.backends.native.trees.descent_forest import descent_forest
+
+        ensemble = perfect_trees(depth, DEEP_TREES, columns, WIDE_BINS, values)
+        x, tests = self.tables[columns], binned(ensemble)
         assert tests is not None
-        cut = np.full(DEEP_TREES, 5)
-        return _time(descent_forest(e, tests, cut, x.dtype), x)
+        return _time(descent_forest(ensemble, tests, np.full(DEEP_TREES, 5), x.dtype), x)
 
-    def lockstep(depth: int, columns: int = COLUMNS, rows: int = 32, trees: int = TREES) -> float:
-        e = perfect_trees(depth, trees, columns, few)
-        x = tables[columns]
-        return _time(lockstep_forest(e, x.dtype), x[:rows])
+    def lockstep(
+        self, depth: int, columns: int = COLUMNS, rows: int = 32, trees: int = TREES
+    ) -> float:
+        from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
 
-    node = PADDED * (cursor(6, few) - cursor(3, few)) / (TREES * 56)
-    # Low trees have as many thresholds in each column as tall ones only where trees are many.
-    tall_and_low = cursor(6, many, 4, SHORT_TREES) - cursor(3, many, 4, SHORT_TREES)
-    short = PADDED * tall_and_low / (SHORT_TREES * 56)
-    bin_ = (cursor(6, few) - cursor(6, few, 4)) / (COLUMNS - 4)
-    a_tree = (cursor(3, few) - TREES * 7 * node - COLUMNS * bin_) / TREES
-    # Rows are looked at every 4 levels, so 6 levels below the cut cost as much as 8.
+        ensemble, x = perfect_trees(depth, trees, columns, BINS), self.tables[columns]
+        return _time(lockstep_forest(ensemble, x.dtype), x[:rows])
+
+
+DEEP_TREES, SHORT_TREES, WIDE_TREES = 16, 512, 1024
+
+BINS, WIDE_BINS = 100, 400
+"""Thresholds per column that need bins of one byte, and of two."""
+
+
+def _measure_native() -> dict[str, float]:
+    timer = _TreeTimer()
+    cursor, descent, lockstep = timer.cursor, timer.descent, timer.lockstep
+    node = PADDED * (cursor(6, BINS) - cursor(3, BINS)) / (TREES * 56)
+    # Low trees have as many thresholds in each column as tall ones only if there are many trees.
+    tall, low = (cursor(depth, WIDE_BINS, 4, SHORT_TREES) for depth in (6, 3))
+    short = PADDED * (tall - low) / (SHORT_TREES * 56)
+    bin_cost = (cursor(6, BINS) - cursor(6, BINS, 4)) / (COLUMNS - 4)
+    tree = (cursor(3, BINS) - TREES * 7 * node - COLUMNS * bin_cost) / TREES
+    # The kernel counts its rows every 4 levels, so 6 levels below the cut cost as much as 8.
     step = (descent(11) - descent(9)) / (DEEP_TREES * 4)
+    wide_step = (descent(11, columns=WIDE) - descent(9, columns=WIDE)) / (DEEP_TREES * 4)
     leaf = (descent(9, 3) - descent(9)) / (DEEP_TREES * 2)
-    above = DEEP_TREES * 31 * short + COLUMNS * bin_
+    above = DEEP_TREES * 31 * short + COLUMNS * bin_cost
     enter = (descent(9) - above) / DEEP_TREES - 4 * step - leaf
     pair_step = (lockstep(8) - lockstep(3)) / (TREES * 5)
-    # So many rows go down in turned blocks, where trees are not too few for the columns.
+    # So many rows go down in transposed blocks, unless there are too few trees for the columns.
     top, wide_top = (lockstep(4, n, ROWS, SHORT_TREES) for n in (COLUMNS, WIDE))
-    turned_number = (wide_top - top) / (WIDE - COLUMNS)
-    wide_turned = lockstep(8, WIDE, ROWS, SHORT_TREES) - wide_top
-    # So many trees test every column, be they short or tall.
-    far = cursor(6, few, WIDE, WIDE_TREES) - cursor(3, few, WIDE, WIDE_TREES)
+    transposed = (wide_top - top) / (WIDE - COLUMNS)
+    wide_transposed_step = lockstep(8, WIDE, ROWS, SHORT_TREES) - wide_top
+    # So many trees test every column, whether they are short or tall.
+    far = cursor(6, BINS, WIDE, WIDE_TREES) - cursor(3, BINS, WIDE, WIDE_TREES)
     return {
         "native.node": node,
         "native.far_node": PADDED * far / (WIDE_TREES * 56),
-        "native.wide_step": (descent(11, columns=WIDE) - descent(9, columns=WIDE))
-        / (DEEP_TREES * 4),
+        "native.wide_step": wide_step,
         "native.wide_pair_step": (lockstep(8, WIDE, ROWS) - lockstep(3, WIDE, ROWS)) / (TREES * 5),
         "native.short_node": short,
-        # It compares bytes, but the pages of real forests lie in the second-level cache.
+        # It compares bytes, but the pages of real forests are in the second-level cache.
         "native.paged_node": (node + short) / 2,
-        "native.bin": bin_,
-        "native.tree": a_tree / 4,
-        "native.cursor_leaf": a_tree * 3 / 4,
+        "native.bin": bin_cost,
+        "native.tree": tree / 4,
+        "native.cursor_leaf": tree * 3 / 4,
         "native.step": step,
         "native.leaf": leaf,
         "native.descent": enter,
         "native.pair_step": pair_step,
         "native.pair": lockstep(3) / TREES - 3 * pair_step,
-        "native.top": (top - COLUMNS * turned_number) / SHORT_TREES - leaf,
-        "native.turned_number": turned_number,
-        "native.wide_turned_step": wide_turned / (SHORT_TREES * 4),
-        **_numbers("native", "cpu", "native"),
+        "native.top": (top - COLUMNS * transposed) / SHORT_TREES - leaf,
+        "native.turned_number": transposed,
+        "native.wide_turned_step": wide_transposed_step / (SHORT_TREES * 4),
+        **_measure_numbers("native", "cpu", "native"),
     }
 
 
-DEEP_TREES, SHORT_TREES, WIDE_TREES = 16, 512, 1024
-
-
-def _backend(backend: str, device: str, owner: str) -> dict[str, float]:
+def _measure_library(backend: str, device: str, owner: str) -> dict[str, float]:
     strategy = "traverse" if backend == "onnxruntime" else "tt"
     b = Builder()
     trees = perfect_trees(6, TREES, COLUMNS, 100)
-    made = b.op("tree_ensemble", b.input("x", "float32", COLUMNS), **trees.attrs())
-    run = _compiled(b.build({"score": made}), backend, strategy, device)
-    x = _batch(ROWS if device == "cpu" else 32 * ROWS, COLUMNS).astype(np.float32)
-    found = {f"{owner}.step": _time(run, x) / (TREES * 6), **_numbers(backend, device, owner)}
+    score = b.op("tree_ensemble", b.input("x", "float32", COLUMNS), **trees.attrs())
+    run = _compile(b.build({"score": score}), backend, strategy, device)
+    x = _make_rows(ROWS if device == "cpu" else 32 * ROWS, COLUMNS).astype(np.float32)
+    costs = {f"{owner}.step": _time(run, x) / (TREES * 6)}
     if device == "cuda":
-        found[f"{owner}.byte"] = _byte(backend, device)
-    return found
+        costs[f"{owner}.byte"] = _measure_byte(backend, device)
+    return {**costs, **_measure_numbers(backend, device, owner)}
 
 
-def _numbers(backend: str, device: str, owner: str) -> dict[str, float]:
+def _measure_numbers(backend: str, device: str, owner: str) -> dict[str, float]:
     """Return the costs of a call, a number and a product."""
     strategy = "traverse" if backend != "torch" else "tt"
 
-    def run(width: int, outputs: int, rows: int, steps: int) -> float:
+    def measure(width: int, outputs: int, rows: int, steps: int) -> float:
         b = Builder()
         value = b.input("x", "float64", width)
         if outputs:
@@ -184,38 +192,30 @@ def _numbers(backend: str, device: str, owner: str) -> dict[str, float]:
         for _ in range(steps):
             value = b.op("sigmoid", value)
         program = b.build({"score": value})
-        return _time(_compiled(program, backend, strategy, device), _batch(rows, width)) * rows
+        run = _compile(program, backend, strategy, device)
+        return _time(run, _make_rows(rows, width)) * rows
 
     rows = ROWS if device == "cpu" else 64 * ROWS
-    call = (run(1, 0, 1, 9) - run(1, 0, 1, 1)) / 8
-    number = (run(32, 0, rows, 5) - run(32, 0, rows, 1)) / (4 * 32 * rows)
-    product = (run(128, 128, rows, 0) - run(128, 16, rows, 0)) / (rows * 128 * 112)
+    call = (measure(1, 0, 1, 9) - measure(1, 0, 1, 1)) / 8
+    number = (measure(32, 0, rows, 5) - measure(32, 0, rows, 1)) / (4 * 32 * rows)
+    product = (measure(128, 128, rows, 0) - measure(128, 16, rows, 0)) / (rows * 128 * 112)
     return {f"{owner}.call": call, f"{owner}.number": number, f"{owner}.product": product}
 
 
-def _byte(backend: str, device: str) -> float:
+def _measure_byte(backend: str, device: str) -> float:
     """Return the cost of copying a byte to the device and back."""
     b = Builder()
-    run = _compiled(
-        b.build({"score": b.op("cast", b.input("x", "float64", 64), dtype="float32")}),
-        backend,
-        "tt",
-        device,
-    )
-    return _time(run, _batch(64 * ROWS, 64)) / (64 * 12)
+    program = b.build({"score": b.op("cast", b.input("x", "float64", 64), dtype="float32")})
+    return _time(_compile(program, backend, "tt", device), _make_rows(64 * ROWS, 64)) / (64 * 12)
 
 
-def _compiled(program: Program, backend: str, strategy: str, device: str) -> Callable[[Array], Any]:
+def _compile(program: Program, backend: str, strategy: str, device: str) -> Callable[[Array], Any]:
     compiled: Compiled = compile_core(program, Choice(backend, strategy, device, "calibration"))
     (name,) = program.inputs
-
-    def run(x: Array) -> Mapping[str, Array]:
-        return compiled.run({name: x})
-
-    return run
+    return lambda x: compiled.run({name: x})
 
 
-def _batch(rows: int, columns: int) -> Array:
+def _make_rows(rows: int, columns: int) -> Array:
     return np.random.default_rng(1).uniform(-1, 1, size=(rows, columns))
 
 

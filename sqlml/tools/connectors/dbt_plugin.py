@@ -36,7 +36,7 @@ class Plugin(BasePlugin):
         self.session = attach(conn, allow_pickle=self.allow_pickle)
 
 
-_of_dbt = LocalEnvironment.initialize_cursor.__func__
+_initialize_dbt_cursor = LocalEnvironment.initialize_cursor.__func__
 
 
 def _initialize_cursor(
@@ -49,4 +49,4 @@ def _initialize_cursor(
     for plugin in (plugins or {}).values():
         if isinstance(plugin, Plugin):
             cursor = plugin.session.cursor()
-    return _of_dbt(cls, creds, cursor, plugins, registered_df or {})
+    return _initialize_dbt_cursor(cls, creds, cursor, plugins, registered_df or {})

@@ -9,10 +9,10 @@ MACROS = Path(__file__).with_name("dbt_macros.sql")
 
 
 def add_macros(project: Path) -> Path:
-    """Write `macros/sqlml.sql`, or write it anew; returns where it is.
+    """Write `macros/sqlml.sql` and return its path.
 
     Raises:
-        OSError: the folder is no project of dbt, cannot be written, or has another file there.
+        OSError: the folder is not a dbt project, cannot be written, or has another such file.
     """
     if not (project / "dbt_project.yml").is_file():
         raise FileNotFoundError(f"no dbt_project.yml in {project.resolve()}")

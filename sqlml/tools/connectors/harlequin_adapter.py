@@ -6,8 +6,8 @@ DuckDB, on a Session; the catalog shows models above the schemas.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -37,8 +37,7 @@ from sqlml.session.session import Session
 from sqlml.terminal import escape_controls
 from sqlml.tools.shell.completion import FUNCTIONS, KEYWORDS
 
-MODELS = "models"
-"""Label of a database's models."""
+MODELS_LABEL = "models"
 
 ALLOW_PICKLE = FlagOption(
     name="allow-pickle", description="Let CREATE MODEL read pickles, which execute code."
@@ -57,21 +56,20 @@ class SqlmlAdapter(DuckDbAdapter):
 
     def connect(self) -> SqlmlConnection:
         """Open the database as harlequin's own adapter does, its init script included."""
-        made = super().connect()
-        return SqlmlConnection(attach(made.conn, allow_pickle=self.allow_pickle), made.init_message)
+        connection = super().connect()
+        session = attach(connection.conn, allow_pickle=self.allow_pickle)
+        return SqlmlConnection(session, connection.init_message)
 
 
 class SqlmlCursor(DuckDbCursor):
     """The result of a query, which may raise errors of sqlml."""
 
     def fetchall(self) -> Any:
-        """Return all rows as an Arrow table."""
-        with _told():
+        with _harlequin_errors():
             return super().fetchall()
 
     def fetchone(self) -> Any:
-        """Return the first row."""
-        with _told():
+        with _harlequin_errors():
             return super().fetchone()
 
 
@@ -84,9 +82,9 @@ class SqlmlConnection(DuckDbConnection):
 
     def execute(self, query: str) -> SqlmlCursor | None:
         """Run a statement; return None if it has no rows."""
-        with _told():
-            made = super().execute(query)
-        return None if made is None else SqlmlCursor(self, made.relation)
+        with _harlequin_errors():
+            cursor = super().execute(query)
+        return None if cursor is None else SqlmlCursor(self, cursor.relation)
 
     def validate_sql(self, text: str) -> str:
         """Return the text, or an empty text if it is not a statement."""
@@ -94,12 +92,8 @@ class SqlmlConnection(DuckDbConnection):
             statements = parse(text)
         except SqlmlError:
             return ""
-        queries = [one.sql for one in statements if isinstance(one, Query)]
-        if all(
-            super(SqlmlConnection, self).validate_sql(replace_table_forms(sql)) for sql in queries
-        ):
-            return text
-        return ""
+        queries = [replace_table_forms(s.sql) for s in statements if isinstance(s, Query)]
+        return text if all(map(super().validate_sql, queries)) else ""
 
     def get_catalog(self) -> Catalog:
         """Return the databases; the models of each stand above its schemas."""
@@ -110,11 +104,11 @@ class SqlmlConnection(DuckDbConnection):
         self, term: str, kind: CatalogSearchKind = "all"
     ) -> list[CatalogSearchResult]:
         """Find entries with the term in their name; models are among the relations."""
-        found = super().search_catalog(term, kind)
+        results = super().search_catalog(term, kind)
         if kind == "columns":
-            return found
-        return found + [
-            CatalogSearchResult(model, (database.label, MODELS))
+            return results
+        return results + [
+            CatalogSearchResult(model, (database.label, MODELS_LABEL))
             for database in self.get_catalog().items
             for model in self.models(database.label)
             if term.lower() in model.label.lower()
@@ -122,62 +116,60 @@ class SqlmlConnection(DuckDbConnection):
 
     def get_completions(self) -> list[HarlequinCompletion]:
         """Return completions: DuckDB's and sqlml's words, and the names of the models."""
-        made = super().get_completions()
-        made += [HarlequinCompletion(name, "model fn", name, 500, None) for name in FUNCTIONS]
-        made += [HarlequinCompletion(word, "kw", word.lower(), 1000, None) for word in KEYWORDS]
-        for (database,) in self._get_databases():
-            for item in self.models(str(database)):
-                made.append(HarlequinCompletion(item.label, "model", item.query_name, 500, None))
-        return made
+        return [
+            *super().get_completions(),
+            *(HarlequinCompletion(name, "model fn", name, 500, None) for name in FUNCTIONS),
+            *(HarlequinCompletion(word, "kw", word.lower(), 1000, None) for word in KEYWORDS),
+            *(
+                HarlequinCompletion(item.label, "model", item.query_name, 500, None)
+                for (database,) in self._get_databases()
+                for item in self.models(str(database))
+            ),
+        ]
 
     def models(self, database: str) -> list[ModelItem]:
-        """Return the models of a database; empty where they cannot be read."""
+        """Return the models of a database; empty if they cannot be read."""
         with suppress(duckdb.Error, SqlmlError):
-            own = self.session.cursor()
-            (current,) = own.execute("SELECT system.main.current_database()").fetchall()[0]
-            listed = own.execute(f"SHOW MODELS FROM {DUCKDB.quote_name(database)}").fetchall()
-            within = None if database == current else database
-            return [ModelItem.of(str(row[0]), within, self) for row in listed]
+            cursor = self.session.cursor()
+            ((current,),) = cursor.execute("SELECT system.main.current_database()").fetchall()
+            models = cursor.execute(f"SHOW MODELS FROM {DUCKDB.quote_name(database)}").fetchall()
+            qualifier = None if database == current else database
+            return [ModelItem.from_name(str(row[0]), qualifier, self) for row in models]
         return []
 
 
-class _told:
+@contextmanager
+def _harlequin_errors() -> Iterator[None]:
     """Raise sqlml's errors as harlequin's, which it shows instead of exiting."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _: object, error: object, __: object) -> None:
-        if isinstance(error, SqlmlError):
-            title = f"{type(error).__name__}: sqlml could not run the statement."
-            raise HarlequinQueryError(escape_controls(str(error)), title) from error
+    try:
+        yield
+    except SqlmlError as error:
+        title = f"{type(error).__name__}: sqlml could not run the statement."
+        raise HarlequinQueryError(escape_controls(str(error)), title) from error
 
 
 def describe(item: ModelItem, driver: HarlequinDriver) -> None:
-    """Put DESCRIBE MODEL into a new tab."""
     driver.insert_text_in_new_buffer(f"DESCRIBE MODEL {item.qualified_identifier}")
 
 
 def show_create(item: ModelItem, driver: HarlequinDriver) -> None:
-    """Put SHOW CREATE MODEL into a new tab."""
     driver.insert_text_in_new_buffer(f"SHOW CREATE MODEL {item.qualified_identifier}")
 
 
 def score(item: ModelItem, driver: HarlequinDriver) -> None:
-    """Put a query that calls the model into a new tab."""
     driver.insert_text_in_new_buffer(f"SELECT *, predict({item.query_name}, *)\nFROM ")
 
 
 def drop(item: ModelItem, driver: HarlequinDriver) -> None:
     """Drop the model after the user has confirmed."""
 
-    def dropping() -> None:
+    def drop_model() -> None:
         if item.connection is not None:
             item.connection.execute(f"DROP MODEL {item.qualified_identifier}")
             driver.notify(f"Dropped model {item.label}")
             driver.refresh_catalog()
 
-    driver.confirm_and_execute(dropping)
+    driver.confirm_and_execute(drop_model)
 
 
 @dataclass
@@ -194,12 +186,12 @@ class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
     reference: str = ""
 
     @classmethod
-    def of(cls, name: str, database: str | None, connection: SqlmlConnection) -> ModelItem:
+    def from_name(cls, name: str, database: str | None, connection: SqlmlConnection) -> ModelItem:
         """Return the catalog item of a model; a database of None is the current one."""
-        parts = [name] if database is None else [database, name]
-        reference = ".".join(parts)
+        names = [name] if database is None else [database, name]
+        reference = ".".join(names)
         return cls(
-            qualified_identifier=".".join(map(DUCKDB.quote_name, parts)),
+            qualified_identifier=".".join(map(DUCKDB.quote_name, names)),
             query_name=DUCKDB.quote_string(reference),
             label=escape_controls(name),
             type_label="m",
@@ -213,11 +205,11 @@ class ModelItem(InteractiveCatalogItem[SqlmlConnection]):
         if self.connection is None:
             return []
         with suppress(duckdb.Error, SqlmlError):
-            told = self.connection.session.cursor().model(self.reference)
-            return [self._column(name, kind) for name, kind in told.inputs.items()]
+            description = self.connection.session.cursor().model(self.reference)
+            return [self._make_column(name, kind) for name, kind in description.inputs.items()]
         return []
 
-    def _column(self, name: str, kind: str) -> CatalogItem:
+    def _make_column(self, name: str, kind: str) -> CatalogItem:
         quoted = DUCKDB.quote_name(name)
         return CatalogItem(
             qualified_identifier=f"{self.qualified_identifier}.{quoted}",
@@ -239,5 +231,5 @@ class DatabaseItem(DatabaseCatalogItem):
         models = self.connection.models(self.label)
         if not models:
             return schemas
-        name = f"{self.qualified_identifier}.{MODELS}"
-        return [CatalogItem(name, name, MODELS, "", list(models)), *schemas]
+        name = f"{self.qualified_identifier}.{MODELS_LABEL}"
+        return [CatalogItem(name, name, MODELS_LABEL, "", list(models)), *schemas]

@@ -16,7 +16,7 @@ from sqlml.open_session import attach, connect
 from sqlml.session.relation import Relation, unwrap
 from sqlml.session.session import Session
 from sqlml.terminal import escape_controls
-from sqlml.tools.shell.shell import answered, pieces, progress_bar
+from sqlml.tools.shell.shell import progress_bar, run_sql, split_pieces
 
 
 @magics_class
@@ -42,57 +42,54 @@ class SqlmlMagics(Magics):
         `%sqlml shop.duckdb` opens a database for the cells that follow, `%sqlml` shows the session.
         Frames of Python are tables: `FROM my_frame`.
         """
-        given = parse_argstring(self.sqlml, line)
-        if given.database is not None:
-            self._session = self._opened(given.database)
+        arguments = parse_argstring(self.sqlml, line)
+        if arguments.database is not None:
+            self._session = self._open_session(arguments.database)
         session = self._session = self._session or connect()
         if cell is None:
             return session
         result: Any = None
-        parts = list(pieces(cell))
-        for piece in parts:
+        statements = list(split_pieces(cell))
+        for statement in statements:
             try:
-                result = self._ran(session, piece.text)
+                result = self._run_statement(session, statement.text)
             except (SqlmlError, duckdb.Error) as error:
-                if len(parts) > 1:
-                    error.add_note(f"in line {piece.line} of the cell")
-                raise _shortened(error) from None
-        if given.out is not None:
-            self.shell.user_ns[given.out] = result
+                if len(statements) > 1:
+                    error.add_note(f"in line {statement.line} of the cell")
+                raise _hide_trace(error) from None
+        if arguments.out is not None:
+            self.shell.user_ns[arguments.out] = result
             return None
         return result
 
-    def _opened(self, database: str) -> Session:
+    def _open_session(self, database: str) -> Session:
         """Return a session on the variable of this name, or else on a file."""
-        held = unwrap_connection(self.shell.user_ns.get(database))
-        if held is None:
+        connection = unwrap_connection(self.shell.user_ns.get(database))
+        if connection is None:
             return connect(database)
         try:
-            made: Session = attach(held)
-            return made
+            session: Session = attach(connection)
+            return session
         except (TypeError, SqlmlError) as error:
             raise UsageError(f"{database}: {error}") from None
 
-    def _ran(self, session: Session, sql: str) -> Any:
-        """Run a statement; return its relation, or None after printing what was done."""
+    def _run_statement(self, session: Session, sql: str) -> Any:
+        """Run a statement; return its relation, or None after printing its effect."""
         with progress_bar(session, sql):
-            found = answered(session, sql, partial(self._run, session))
-        if not isinstance(found, str):
-            return Relation(unwrap(found), session.connection.interrupt)
-        if found:
-            print(found)
+            result = run_sql(session, sql, partial(self._run_in_scope, session))
+        if not isinstance(result, str):
+            return Relation(unwrap(result), session.connection.interrupt)
+        if result:
+            print(result)
         return None
 
-    def _run(self, session: Session, sql: str) -> Any:
+    def _run_in_scope(self, session: Session, sql: str) -> Any:
         """Run a statement with the user's names in scope, where DuckDB finds data frames."""
         return eval("__sqlml__()", self.shell.user_ns, {"__sqlml__": partial(session.sql, sql)})
 
 
-def _shortened(error: Exception) -> Exception:
-    """Return an error that IPython shows by its message alone.
-
-    The trace would lead through IPython and sqlml, and never to the user's SQL.
-    """
+def _hide_trace(error: Exception) -> Exception:
+    """Make IPython show the message alone: the trace leads through sqlml, not the user's SQL."""
     text = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
     lines = [escape_controls(text)]
     vars(error)["_render_traceback_"] = lambda: lines  # where IPython looks for it

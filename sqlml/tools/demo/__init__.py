@@ -1,8 +1,4 @@
 """`sqlml demo`: three models score the flights of New York City, next to their own libraries.
 
-`job.py` fits, scores and compares the models; `models.py` defines them.
+`job.py` has everything: the data, the models, the comparison and the timing.
 """
-
-from sqlml.tools.demo.job import run
-
-__all__ = ["run"]

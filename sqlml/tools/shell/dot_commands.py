@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin, fold_in_sql
@@ -16,6 +16,8 @@ from sqlml.tools.shell.output_modes import MODES
 
 if TYPE_CHECKING:
     from sqlml.tools.shell.shell import Shell
+
+Arguments = Sequence[str]
 
 
 class UsageError(Exception):
@@ -32,18 +34,11 @@ class Leave(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A dot command.
-
-    Attributes:
-        usage: its arguments, as `.help` writes them.
-        about: what it does.
-        run: does it, given the arguments.
-        least, most: how many arguments it takes.
-    """
+    """A dot command of `least` to `most` arguments. `.help` shows its usage and purpose."""
 
     usage: str
     about: str
-    run: Callable[[Shell, Sequence[str]], None]
+    run: Callable[[Shell, Arguments], None]
     least: int = 0
     most: int = 0
 
@@ -55,39 +50,35 @@ def run_command(shell: Shell, line: str) -> None:
         UsageError: it does not exist, or has other arguments.
         Leave: it is `.exit`.
     """
+    # Quotes hold words together, and a backslash is a plain character.
+    lexer = shlex.shlex(line.rstrip(";"), posix=True, punctuation_chars=False)
+    lexer.escape, lexer.commenters, lexer.whitespace_split = "", "", True
     try:
-        word, *given = _words(line.rstrip(";"))
+        word, *arguments = lexer
     except ValueError as error:
         raise UsageError(f"{line.split()[0]}: {str(error).lower()}") from None
-    name = _OTHER_WORDS.get(word.lower(), word.removeprefix("."))
-    if word == "\\d" and given:
+    name = _SYNONYMS.get(word.lower(), word.removeprefix("."))
+    if word == "\\d" and arguments:
         name = "describe"
     command = COMMANDS.get(name)
     if command is None:
         near = closest(name, list(COMMANDS))
         hint = f"did you mean .{near}?" if near else ".help lists all"
         raise UsageError(f"unknown command {word}; {hint}")
-    if not command.least <= len(given) <= command.most:
+    if not command.least <= len(arguments) <= command.most:
         raise UsageError(f"usage: .{name} {command.usage}".rstrip())
-    command.run(shell, given)
+    command.run(shell, arguments)
 
 
-def _words(line: str) -> list[str]:
-    """Split a line into words; quotes hold words together, and a backslash is a plain character."""
-    made = shlex.shlex(line, posix=True, punctuation_chars=False)
-    made.escape, made.commenters, made.whitespace_split = "", "", True
-    return list(made)
-
-
-def _help(shell: Shell, given: Sequence[str]) -> None:
+def _help(shell: Shell, _: Arguments) -> None:
     width = max(len(f".{name} {command.usage}") for name, command in COMMANDS.items())
     for name, command in COMMANDS.items():
-        shell.say(f"{f'.{name} {command.usage}':<{width}}  {command.about}")
-    shell.say("\nAll else is SQL, and ends with a semicolon.")
+        shell.print_message(f"{f'.{name} {command.usage}':<{width}}  {command.about}")
+    shell.print_message("\nAll else is SQL, and ends with a semicolon.")
 
 
-def _tables(shell: Shell, given: Sequence[str]) -> None:
-    where, values = _like("name", given)
+def _tables(shell: Shell, arguments: Arguments) -> None:
+    condition = _write_name_condition(arguments)
     shell.write(
         shell.session.sql(
             "SELECT name, kind, rows, database, schema FROM ("
@@ -95,108 +86,112 @@ def _tables(shell: Shell, given: Sequence[str]) -> None:
             "schema_name AS schema, estimated_size AS rows FROM system.main.duckdb_tables() "
             "UNION ALL SELECT view_name, 'view', database_name, schema_name, NULL "
             "FROM system.main.duckdb_views() WHERE NOT internal) "
-            f"WHERE schema <> 'sqlml' AND {where} ORDER BY database, schema, name",
-            params=values,
+            f"WHERE schema <> 'sqlml' AND {condition} ORDER BY database, schema, name",
+            params=list(arguments),
         )
     )
 
 
-def _like(column: str, given: Sequence[str]) -> tuple[str, list[str]]:
-    """Return a condition for names that match a pattern, ignoring case."""
-    if not given:
-        return "true", []
-    return f"{builtin('~~')}({fold_in_sql(column)}, {fold_in_sql('?')})", [given[0]]
+def _write_name_condition(arguments: Arguments) -> str:
+    """Return a condition for a `name` that matches the pattern if there is one, ignoring case."""
+    if not arguments:
+        return "true"
+    return f"{builtin('~~')}({fold_in_sql('name')}, {fold_in_sql('?')})"
 
 
-def _models(shell: Shell, given: Sequence[str]) -> None:
-    like = f" LIKE {DUCKDB.quote_string(given[0])}" if given else ""
-    shell.statement("SHOW MODELS" + like)
+def _models(shell: Shell, arguments: Arguments) -> None:
+    like = f" LIKE {DUCKDB.quote_string(arguments[0])}" if arguments else ""
+    shell.run_statement("SHOW MODELS" + like)
 
 
-def _schema(shell: Shell, given: Sequence[str]) -> None:
-    where, values = _like("name", given)
-    found = shell.session.sql(
+def _schema(shell: Shell, arguments: Arguments) -> None:
+    condition = _write_name_condition(arguments)
+    statements = shell.session.sql(
         "SELECT sql FROM ("
         "SELECT schema_name, table_name AS name, sql FROM system.main.duckdb_tables() "
         "UNION ALL SELECT schema_name, view_name, sql FROM system.main.duckdb_views() "
         "WHERE NOT internal UNION ALL "
         "SELECT schema_name, index_name, sql FROM system.main.duckdb_indexes()) "
-        f"WHERE schema_name <> 'sqlml' AND sql IS NOT NULL AND {where} ORDER BY name",
-        params=values,
+        f"WHERE schema_name <> 'sqlml' AND sql IS NOT NULL AND {condition} ORDER BY name",
+        params=list(arguments),
     ).fetchall()
-    for (sql,) in found:
+    for (sql,) in statements:
         print(sql, file=shell.out)
 
 
-def _describe(shell: Shell, given: Sequence[str]) -> None:
-    name = DUCKDB.quote_name(given[0])
-    known = shell.session.sql(
+def _describe(shell: Shell, arguments: Arguments) -> None:
+    name = DUCKDB.quote_name(arguments[0])
+    columns = shell.session.sql(
         "SELECT 1 FROM system.main.duckdb_columns() "
         f"WHERE {fold_in_sql('table_name')} = {fold_in_sql('?')}",
-        params=[given[0]],
+        params=list(arguments),
     ).fetchall()
-    shell.statement(f"DESCRIBE {name}" if known else f"DESCRIBE MODEL {name}")
+    shell.run_statement(f"DESCRIBE {name}" if columns else f"DESCRIBE MODEL {name}")
 
 
-def _mode(shell: Shell, given: Sequence[str]) -> None:
-    if not given:
-        shell.say(f"{shell.display.mode}; modes: {', '.join(MODES)}")
+def _mode(shell: Shell, arguments: Arguments) -> None:
+    if not arguments:
+        shell.print_message(f"{shell.display.mode}; modes: {', '.join(MODES)}")
         return
-    name = {"duckbox": "box", "table": "box", "tsv": "tabs"}.get(given[0], given[0])
+    (word,) = arguments
+    name = {"duckbox": "box", "table": "box", "tsv": "tabs"}.get(word, word)
     if name not in MODES:
-        raise UsageError(f"unknown mode {given[0]}; modes: {', '.join(MODES)}")
-    shell.change(mode=name)
+        raise UsageError(f"unknown mode {word}; modes: {', '.join(MODES)}")
+    shell.change_display(mode=name)
 
 
-def _switch(setting: str, word: str) -> Callable[[Shell, Sequence[str]], None]:
+def _make_switch(setting: str, about: str, name: str = "") -> Command:
     """Return a command that turns a setting on or off, or toggles it without an argument."""
+    name = name or setting
 
-    def run(shell: Shell, given: Sequence[str]) -> None:
+    def run(shell: Shell, arguments: Arguments) -> None:
         is_on = not getattr(shell.display, setting)
-        if given:
-            if given[0] not in ("on", "off"):
-                raise UsageError(f"usage: .{word} on|off")
-            is_on = given[0] == "on"
-        shell.change(**{setting: is_on})
-        if not given:
-            shell.say(f"{word} is {'on' if is_on else 'off'}")
+        if arguments:
+            if arguments[0] not in ("on", "off"):
+                raise UsageError(f"usage: .{name} on|off")
+            is_on = arguments[0] == "on"
+        shell.change_display(**{setting: is_on})
+        if not arguments:
+            shell.print_message(f"{name} is {'on' if is_on else 'off'}")
 
-    return run
-
-
-def _null(shell: Shell, given: Sequence[str]) -> None:
-    shell.change(null=given[0])
+    return Command("on|off", about, run, 0, 1)
 
 
-def _read(shell: Shell, given: Sequence[str]) -> None:
+def _null(shell: Shell, arguments: Arguments) -> None:
+    shell.change_display(null=arguments[0])
+
+
+def _read(shell: Shell, arguments: Arguments) -> None:
     try:
-        text = Path(given[0]).read_text(encoding="utf-8")
+        text = Path(arguments[0]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {given[0]}: {_reason(error)}") from None
-    shell.run_all(text, given[0])
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot read {arguments[0]}: {reason}") from None
+    shell.run_all(text, arguments[0])
 
 
-def _once(shell: Shell, given: Sequence[str]) -> None:
+def open_output(path: str) -> TextIO:
+    """Open a file for results, in UTF-8 and with line ends as written."""
+    return open(path, "w", encoding="utf-8", newline="")
+
+
+def _once(shell: Shell, arguments: Arguments) -> None:
     if shell.once is not None:
         shell.once.close()
     try:
-        shell.once = open(given[0], "w", encoding="utf-8", newline="")
+        shell.once = open_output(arguments[0])
     except OSError as error:
-        raise UsageError(f"cannot write {given[0]}: {_reason(error)}") from None
+        raise UsageError(f"cannot write {arguments[0]}: {error.strerror or error}") from None
 
 
-def _output(shell: Shell, given: Sequence[str]) -> None:
+def _output(shell: Shell, arguments: Arguments) -> None:
     try:
-        shell.redirect(given[0] if given else None)
+        shell.redirect(arguments[0] if arguments else None)
     except OSError as error:
-        raise UsageError(f"cannot write {given[0]}: {_reason(error)}") from None
+        raise UsageError(f"cannot write {arguments[0]}: {error.strerror or error}") from None
 
 
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _databases(shell: Shell, given: Sequence[str]) -> None:
+def _databases(shell: Shell, _: Arguments) -> None:
     shell.write(
         shell.session.sql(
             "SELECT database_name AS name, coalesce(path, 'memory') AS file "
@@ -205,28 +200,22 @@ def _databases(shell: Shell, given: Sequence[str]) -> None:
     )
 
 
-def _open(shell: Shell, given: Sequence[str]) -> None:
-    shell.open(given[0] if given else ":memory:")
+def _open(shell: Shell, arguments: Arguments) -> None:
+    shell.open(arguments[0] if arguments else ":memory:")
 
 
-def _exit(shell: Shell, given: Sequence[str]) -> None:
-    if given and not given[0].isdecimal():
+def _exit(_: Shell, arguments: Arguments) -> None:
+    if arguments and not arguments[0].isdecimal():
         raise UsageError("usage: .exit [STATUS]")
-    raise Leave(int(given[0]) if given else 0)
+    raise Leave(int(arguments[0]) if arguments else 0)
 
 
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
-        "databases": Command(
-            "", "list the databases that are attached, and their files", _databases
-        ),
-        "describe": Command(
-            "NAME", "show the columns of a table, or what a model is", _describe, 1, 1
-        ),
+        "databases": Command("", "list the attached databases, and their files", _databases),
+        "describe": Command("NAME", "show the columns of a table, or a model", _describe, 1, 1),
         "exit": Command("[STATUS]", "leave (also .quit, exit, Ctrl-D)", _exit, 0, 1),
-        "headers": Command(
-            "on|off", "write names of columns or not", _switch("header", "headers"), 0, 1
-        ),
+        "headers": _make_switch("header", "write names of columns or not", "headers"),
         "help": Command("", "show this text", _help, 0, 1),
         "mode": Command("[MODE]", f"write results as {', '.join(MODES)}", _mode, 0, 1),
         "models": Command("[PATTERN]", "list models, all or those like a pattern", _models, 0, 1),
@@ -234,25 +223,18 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "once": Command("FILE", "write the next result to a file", _once, 1, 1),
         "open": Command("[FILE]", "leave this database and open another", _open, 0, 1),
         "output": Command("[FILE]", "write results to a file, or here again", _output, 0, 1),
-        "pager": Command(
-            "on|off", "show what does not fit in a pager or not", _switch("pager", "pager"), 0, 1
-        ),
-        "quit": Command("", "leave", _exit, 0, 0),
+        "pager": _make_switch("pager", "show what does not fit in a pager or not"),
+        "quit": Command("", "leave", _exit),
         "read": Command("FILE", "run the statements and commands of a file", _read, 1, 1),
-        "schema": Command(
-            "[PATTERN]", "show the CREATE statements of tables and views", _schema, 0, 1
-        ),
+        "schema": Command("[PATTERN]", "show CREATE statements of tables and views", _schema, 0, 1),
         "tables": Command(
-            "[PATTERN]", "list tables and views, all or those like a pattern", _tables, 0, 1
+            "[PATTERN]", "list tables and views, or those like a pattern", _tables, 0, 1
         ),
-        "timer": Command(
-            "on|off", "tell how long each statement takes or not", _switch("timer", "timer"), 0, 1
-        ),
+        "timer": _make_switch("timer", "tell how long each statement takes or not"),
     }
 )
-"""Dot commands by name."""
 
-_OTHER_WORDS = MappingProxyType(
+_SYNONYMS = MappingProxyType(
     {
         "exit": "exit",
         "quit": "exit",

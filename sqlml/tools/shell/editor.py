@@ -23,37 +23,32 @@ class ModelSqlLexer(SqlLexer):  # type: ignore[misc]  # Pygments has no types
 
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
         """Yield positions, kinds and texts of a statement's tokens."""
-        for place, kind, word in super().get_tokens_unprocessed(text):
+        for position, kind, word in super().get_tokens_unprocessed(text):
             if kind in Name or kind in Keyword:
                 if word.lower() in FUNCTIONS:
                     kind = Name.Function
                 elif word.upper() in KEYWORDS:
                     kind = Keyword
-            yield place, kind, word
+            yield position, kind, word
 
 
-def editor(shell: Shell, kept: Path) -> Callable[[], str]:
-    """Return the prompt that asks for a statement.
-
-    Args:
-        kept: the file of earlier statements; its folder is made. Where that cannot be, they are
-            known for this session only.
-    """
+def make_editor(shell: Shell, history: Path) -> Callable[[], str]:
+    """Return a function that reads a statement, with completion and the history of a file."""
     completer = ModelCompleter(shell.session)
     session: PromptSession[str] = PromptSession(
         message=FIRST,
         prompt_continuation=NEXT,
         multiline=True,
-        history=_history(kept),
+        history=_open_history(history),
         completer=completer,
         complete_while_typing=True,
         lexer=PygmentsLexer(ModelSqlLexer),
-        key_bindings=_keys(),
+        key_bindings=_bind_keys(),
         reserve_space_for_menu=6,
     )
 
     def ask() -> str:
-        completer.session = shell.session  # .open leads to another
+        completer.session = shell.session  # .open replaces it
         completer.forget()
         while True:
             text = session.prompt()
@@ -63,16 +58,17 @@ def editor(shell: Shell, kept: Path) -> Callable[[], str]:
     return ask
 
 
-def _history(kept: Path) -> History:
+def _open_history(file: Path) -> History:
+    """Return the history of a private file, or of this session only if it cannot be created."""
     try:
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kept.touch(mode=0o600)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()
-    return FileHistory(str(kept))
+    return FileHistory(str(file))
 
 
-def _keys() -> KeyBindings:
+def _bind_keys() -> KeyBindings:
     """Run a complete statement on Enter, or start a new line in the middle of one."""
     keys = KeyBindings()
 

@@ -16,6 +16,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from types import MappingProxyType
 from typing import Any, TextIO
@@ -31,11 +32,11 @@ class Display:
     """The settings for writing results.
 
     Attributes:
-        mode: a name in `output_modes.MODES`.
-        header: whether names of columns are written, in the modes that can leave them out.
-        null: what stands for NULL, where the mode has no word of its own for it.
-        timer: whether each statement's seconds are told.
-        pager: whether a result that a terminal cannot show at once goes to a pager.
+        mode: a name in `MODES`.
+        header: write names of columns, in the modes that can leave them out.
+        null: the text for NULL, in the modes that have no word for it.
+        timer: print the seconds that each statement took.
+        pager: show a result that does not fit a terminal in a pager.
     """
 
     mode: str = "box"
@@ -45,63 +46,48 @@ class Display:
     pager: bool = True
 
 
-MOST_ROWS = 10_000
+MAX_PAGER_ROWS = 10_000
 """Maximum rows for a pager; DuckDB's own limit for a box."""
 
-FEW_ROWS = 40
+MAX_SCREEN_ROWS = 40
 """Maximum rows of a box without a pager."""
 
-_WIDE = 1_000_000
-"""A width in characters that no box reaches."""
+_UNLIMITED_WIDTH = 1_000_000
 
 
-def box(relation: Relation, most_rows: int, width: int) -> str:
-    """Return DuckDB's box of a relation, with middle rows and columns left out if there are too
-    many.
-    """
-    made = StringIO()
-    with redirect_stdout(made):
-        relation.show(max_rows=most_rows, max_width=width)
-    return made.getvalue().rstrip("\n") + "\n"
-
-
-def drawn(relation: Relation, pages: bool) -> str:
-    """Return the box of a result: all of it for a pager, otherwise what fits the screen."""
-    if pages and pager_of() is not None:
-        return box(relation, MOST_ROWS, _WIDE)
-    return box(relation, FEW_ROWS, shutil.get_terminal_size().columns)
+def draw_box(relation: Relation, pages: bool) -> str:
+    """Return DuckDB's box of a result: all of it for a pager, otherwise as much as fits."""
+    rows, width = MAX_SCREEN_ROWS, shutil.get_terminal_size().columns
+    if pages and find_pager() is not None:
+        rows, width = MAX_PAGER_ROWS, _UNLIMITED_WIDTH
+    box = StringIO()
+    with redirect_stdout(box):
+        relation.show(max_rows=rows, max_width=width)
+    return box.getvalue().rstrip("\n") + "\n"
 
 
 def show(text: str, pages: bool, out: TextIO) -> None:
-    """Write a text to a terminal, by the pager if it does not fit.
+    """Write a text to a terminal, in the pager if it does not fit.
 
-    It is escaped here, too, since a pager writes to the terminal itself.
+    Control characters are escaped here, too, because a pager writes to the terminal itself.
     """
     text = escape_controls(text)
     columns, lines = shutil.get_terminal_size()
-    pager = pager_of() if pages and not _fits(text, columns, lines) else None
+    rows = text.splitlines()
+    fits = len(rows) < lines and max(map(len, rows), default=0) <= columns
+    pager = find_pager() if pages and not fits else None
     if pager is None:
         out.write(text)
-    else:
-        page(pager, text)
-
-
-def _fits(text: str, columns: int, lines: int) -> bool:
-    rows = text.splitlines()
-    return len(rows) < lines and max(map(len, rows), default=0) <= columns
-
-
-def pager_of() -> list[str] | None:
-    """Return the command of the user's pager (SQLML_PAGER, PAGER, or less), or None."""
-    words = shlex.split(os.environ.get("SQLML_PAGER") or os.environ.get("PAGER") or "less")
-    return words if words and shutil.which(words[0]) else None
-
-
-def page(pager: list[str], text: str) -> None:
-    """Show a text in a pager until the user leaves it."""
+        return
     options = {"LESS": "-SRFX"}  # long lines are scrolled, not folded
     with suppress(KeyboardInterrupt):
         subprocess.run(pager, input=text, text=True, env={**options, **os.environ}, check=False)
+
+
+def find_pager() -> list[str] | None:
+    """Return the command of the user's pager (SQLML_PAGER, PAGER, or less), or None."""
+    words = shlex.split(os.environ.get("SQLML_PAGER") or os.environ.get("PAGER") or "less")
+    return words if words and shutil.which(words[0]) else None
 
 
 _PLAIN_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?!ANALYZE\b|\()", re.IGNORECASE)
@@ -109,139 +95,119 @@ _PLAIN_EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?!ANALYZE\b|\()", re.IGNORECASE)
 _ROWS = "Estimated Cardinality"
 
 
-def as_json(sql: str) -> str | None:
+def write_json_explain(sql: str) -> str | None:
     """Return the EXPLAIN for the plan as JSON; None for EXPLAIN ANALYZE and with options."""
-    found = _PLAIN_EXPLAIN.match(sql)
-    return None if found is None else "EXPLAIN (FORMAT json) " + sql[found.end() :]
+    match = _PLAIN_EXPLAIN.match(sql)
+    return None if match is None else "EXPLAIN (FORMAT json) " + sql[match.end() :]
 
 
-def plan_tree(plan: str, width: int) -> str:
+def draw_plan(plan: str, width: int) -> str:
     """Draw a JSON plan as a tree, each operator above its inputs, in lines of at most `width`."""
-    return "".join(f"{line}\n" for node in json.loads(plan) for line in _lines(node, "", width))
+    return "".join(f"{line}\n" for node in json.loads(plan) for line in _draw_node(node, "", width))
 
 
-def folded_lines(text: str, width: int) -> str:
-    """Wrap the long lines of a text below the value column of a model plan."""
-    return "\n".join(
-        folded
-        for line in text.splitlines()
-        for folded in textwrap.wrap(line, max(width, 40), subsequent_indent=" " * 20) or [""]
-    )
+def wrap_model_plan(text: str, width: int) -> str:
+    """Wrap the long lines of a model plan below its value column."""
+    wrap = partial(textwrap.wrap, width=max(width, 40), subsequent_indent=" " * 20)
+    return "\n".join(wrapped for line in text.splitlines() for wrapped in wrap(line) or [""])
 
 
-def _lines(node: Any, indent: str, width: int) -> Iterator[str]:
+def _draw_node(node: Any, indent: str, width: int) -> Iterator[str]:
     children = node["children"]
-    about = dict(node["extra_info"])
-    rows = about.pop(_ROWS, None)
-    told = [f"{key}: {_text(value)}" for key, value in about.items() if value not in ("", [])]
+    properties = dict(node["extra_info"])
+    rows = properties.pop(_ROWS, None)
+    texts = [
+        f"{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for key, value in properties.items()
+        if value not in ("", [])
+    ]
     if rows is not None:
-        told.append(f"~{int(rows):,} rows" if rows != "1" else "~1 row")
-    begin = indent + node["name"].strip().replace("_", " ").title()
-    follow = indent + ("│   " if children else "    ")
-    yield begin[:width]
-    for text in told:
+        texts.append(f"~{int(rows):,} rows" if rows != "1" else "~1 row")
+    yield (indent + node["name"].strip().replace("_", " ").title())[:width]
+    inner = indent + ("│   " if children else "    ")
+    for text in texts:
         yield from textwrap.wrap(
             text,
-            max(width, len(follow) + 20),
-            initial_indent=follow,
-            subsequent_indent=follow + "  ",
+            max(width, len(inner) + 20),
+            initial_indent=inner,
+            subsequent_indent=inner + "  ",
         )
-    for place, child in enumerate(children):
-        is_last = place == len(children) - 1
+    for index, child in enumerate(children):
+        is_last = index == len(children) - 1
         deeper = indent if len(children) == 1 else indent + ("    " if is_last else "│   ")
-        first, *others = _lines(child, deeper, width)
+        first, *others = _draw_node(child, deeper, width)
         if len(children) > 1:
             first = indent + ("└── " if is_last else "├── ") + first[len(deeper) :]
         yield first
         yield from others
 
 
-def _text(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-BATCH = 2048
-"""Number of rows to fetch at a time."""
-
+_BATCH_ROWS = 2048
 Row = Sequence[str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A way to write results.
-
-    Attributes:
-        about: what `.help` says of it.
-        write: writes a relation's rows to a file.
-    """
+    """A way to write a relation's rows to a file, with its description for `.help`."""
 
     about: str
     write: Callable[[Relation, Display, TextIO], None]
 
 
-def texts(relation: Relation) -> Iterator[Row]:
+def fetch_texts(relation: Relation) -> Iterator[Row]:
     """Yield the rows of a relation as texts of the engine; None for NULL."""
-    return _rows(relation.project("CAST(COLUMNS(*) AS VARCHAR)"))
+    return _fetch(relation.project("CAST(COLUMNS(*) AS VARCHAR)"))
 
 
-def _rows(relation: Relation) -> Iterator[Row]:
-    for batch in relation.batches(BATCH):
+def _fetch(relation: Relation) -> Iterator[Row]:
+    for batch in relation.batches(_BATCH_ROWS):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _csv(relation: Relation, display: Display, out: TextIO) -> None:
+def _write_separated(
+    relation: Relation,
+    display: Display,
+    out: TextIO,
+    separator: str,
+    quote: Callable[[str], str] = str,
+) -> None:
     if display.header:
-        out.write(",".join(map(_field, relation.columns)) + "\n")
-    for row in texts(relation):
-        out.write(",".join(display.null if v is None else _field(v) for v in row) + "\n")
+        out.write(separator.join(map(quote, relation.columns)) + "\n")
+    for row in fetch_texts(relation):
+        out.write(separator.join(display.null if v is None else quote(v) for v in row) + "\n")
 
 
-def _field(text: str) -> str:
+def _quote_csv(text: str) -> str:
     """Write a CSV field (RFC 4180); an empty text is quoted, unlike NULL."""
     if text and not any(c in text for c in '",\r\n') and text == text.strip():
         return text
     return '"' + text.replace('"', '""') + '"'
 
 
-def _tabs(relation: Relation, display: Display, out: TextIO) -> None:
-    _separated(relation, display, out, "\t")
+def _write_json(relation: Relation, display: Display, out: TextIO) -> None:
+    separator = "["
+    for line in _encode_objects(relation):
+        out.write(separator + line)
+        separator = ",\n"
+    out.write("[]\n" if separator == "[" else "]\n")
 
 
-def _list(relation: Relation, display: Display, out: TextIO) -> None:
-    _separated(relation, display, out, "|")
-
-
-def _separated(relation: Relation, display: Display, out: TextIO, by: str) -> None:
-    if display.header:
-        out.write(by.join(relation.columns) + "\n")
-    for row in texts(relation):
-        out.write(by.join(display.null if v is None else v for v in row) + "\n")
-
-
-def _json(relation: Relation, display: Display, out: TextIO) -> None:
-    before = "["
-    for line in _objects(relation):
-        out.write(before + line)
-        before = ",\n"
-    out.write("[]\n" if before == "[" else "]\n")
-
-
-def _jsonlines(relation: Relation, display: Display, out: TextIO) -> None:
-    for line in _objects(relation):
+def _write_json_lines(relation: Relation, display: Display, out: TextIO) -> None:
+    for line in _encode_objects(relation):
         out.write(line + "\n")
 
 
-def _objects(relation: Relation) -> Iterator[str]:
+def _encode_objects(relation: Relation) -> Iterator[str]:
     """Write the rows as JSON objects: numbers in the engine's digits, NaN and infinity as texts."""
     names = [json.dumps(name, ensure_ascii=False) + ":" for name in relation.columns]
     numbers = _are_numbers(relation)
     encoded = relation.project(
         f"CAST(COLUMNS(*) AS VARCHAR), CAST({builtin('to_json')}(COLUMNS(*)) AS VARCHAR)"
     )
-    for row in _rows(encoded):
+    for row in _fetch(encoded):
         plain, quoted = row[: len(names)], row[len(names) :]
         values = (
-            "null" if p is None else p if is_number and p not in _NO_NUMBERS else _valid(str(q))
+            "null" if p is None else p if is_number and p not in _NO_NUMBERS else _quote_nan(str(q))
             for p, q, is_number in zip(plain, quoted, numbers, strict=True)
         )
         yield "{" + ",".join(map(str.__add__, names, values)) + "}"
@@ -250,56 +216,53 @@ def _objects(relation: Relation) -> Iterator[str]:
 _NO_NUMBERS = ("nan", "inf", "-inf")
 
 
-def _valid(text: str) -> str:
-    """Return a value as DuckDB's JSON, with NaN and infinity as texts."""
+def _quote_nan(text: str) -> str:
+    """Return a value in DuckDB's JSON, with NaN and infinity as texts."""
     if "NaN" not in text and "Infinity" not in text:
         return text
     return json.dumps(json.loads(text, parse_constant=str), ensure_ascii=False)
 
 
-def _line(relation: Relation, display: Display, out: TextIO) -> None:
-    names = list(relation.columns)
-    width = max(map(_width, names))
-    for place, row in enumerate(texts(relation)):
-        if place:
+def _write_lines(relation: Relation, display: Display, out: TextIO) -> None:
+    width = max(map(_measure, relation.columns))
+    names = [" " * (width - _measure(name)) + name for name in relation.columns]
+    for index, row in enumerate(fetch_texts(relation)):
+        if index:
             out.write("\n")
         for name, value in zip(names, row, strict=True):
-            shown = display.null if value is None else value
-            out.write(" " * (width - _width(name)) + f"{name} = {shown}\n")
+            out.write(f"{name} = {display.null if value is None else value}\n")
 
 
-def _markdown(relation: Relation, display: Display, out: TextIO) -> None:
-    def cell(value: str | None) -> str:
-        shown = display.null if value is None else value
-        return shown.replace("\\", "\\\\").replace("|", "\\|").replace("\n", "<br>")
+def _write_markdown(relation: Relation, display: Display, out: TextIO) -> None:
+    def escape(value: str | None) -> str:
+        text = display.null if value is None else value
+        return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", "<br>")
 
-    rows = [[cell(v) for v in row] for row in (relation.columns, *texts(relation))]
-    widths, right = _widths(rows), _are_numbers(relation)
-    widths = [max(3, width) for width in widths]
+    rows = [[escape(v) for v in row] for row in (relation.columns, *fetch_texts(relation))]
+    right = _are_numbers(relation)
+    widths = [max(3, width) for width in _measure_columns(rows)]
     rule = [
         "-" * (width - 1) + ":" if is_right else "-" * width
         for width, is_right in zip(widths, right, strict=True)
     ]
-    lines = [" | ".join(_padded(row, widths, right)) for row in rows]
+    lines = [" | ".join(_pad(row, widths, right)) for row in rows]
     lines.insert(1, " | ".join(rule))
     out.writelines(f"| {line} |\n" for line in lines)
 
 
-def _box(relation: Relation, display: Display, out: TextIO) -> None:
+def _write_box(relation: Relation, display: Display, out: TextIO) -> None:
     """Write a box of all rows, unlike the box that fits a terminal."""
-    shown = (["NULL" if v is None else v.replace("\n", "\\n") for v in r] for r in texts(relation))
-    rows = [list(relation.columns), *shown]
-    widths, right = _widths(rows), _are_numbers(relation)
+    rows = [list(relation.columns)]
+    for row in fetch_texts(relation):
+        rows.append(["NULL" if v is None else v.replace("\n", "\\n") for v in row])
+    widths, right = _measure_columns(rows), _are_numbers(relation)
 
     def rule(left: str, middle: str, end: str) -> str:
         return left + middle.join("─" * (width + 2) for width in widths) + end + "\n"
 
-    out.write(rule("┌", "┬", "┐"))
-    for place, row in enumerate(rows):
-        out.write("│ " + " │ ".join(_padded(row, widths, right)) + " │\n")
-        if place == 0:
-            out.write(rule("├", "┼", "┤"))
-    out.write(rule("└", "┴", "┘"))
+    lines = ["│ " + " │ ".join(_pad(row, widths, right)) + " │\n" for row in rows]
+    lines.insert(1, rule("├", "┼", "┤"))
+    out.writelines([rule("┌", "┬", "┐"), *lines, rule("└", "┴", "┘")])
 
 
 def _are_numbers(relation: Relation) -> list[bool]:
@@ -311,17 +274,17 @@ _NUMBER = re.compile(
 )
 
 
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(_width, column)) for column in zip(*rows, strict=True)]
+def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(_measure, column)) for column in zip(*rows, strict=True)]
 
 
-def _padded(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
+def _pad(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> Iterator[str]:
     for text, width, is_right in zip(row, widths, right, strict=True):
-        gap = " " * (width - _width(text))
+        gap = " " * (width - _measure(text))
         yield gap + text if is_right else text + gap
 
 
-def _width(text: str) -> int:
+def _measure(text: str) -> int:
     """Return the number of terminal columns that a text needs."""
     if text.isascii():
         return len(text)
@@ -330,14 +293,16 @@ def _width(text: str) -> int:
 
 MODES: Mapping[str, Mode] = MappingProxyType(
     {
-        "box": Mode("a table with lines around its cells", _box),
-        "csv": Mode("comma-separated values", _csv),
-        "json": Mode("an array of objects", _json),
-        "jsonlines": Mode("an object in each line", _jsonlines),
-        "line": Mode("a value in each line", _line),
-        "list": Mode("values between |", _list),
-        "markdown": Mode("a table of Markdown", _markdown),
-        "tabs": Mode("values between tabs", _tabs),
+        "box": Mode("a table with lines around its cells", _write_box),
+        "csv": Mode(
+            "comma-separated values", partial(_write_separated, separator=",", quote=_quote_csv)
+        ),
+        "json": Mode("an array of objects", _write_json),
+        "jsonlines": Mode("an object in each line", _write_json_lines),
+        "line": Mode("a value in each line", _write_lines),
+        "list": Mode("values between |", partial(_write_separated, separator="|")),
+        "markdown": Mode("a table of Markdown", _write_markdown),
+        "tabs": Mode("values between tabs", partial(_write_separated, separator="\t")),
     }
 )
 """Modes by the names for `.mode` and for the options of `sqlml`."""

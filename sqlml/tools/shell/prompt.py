@@ -18,7 +18,7 @@ from sqlml import __version__
 from sqlml.tools.shell.dot_commands import Leave
 from sqlml.tools.shell.shell import FIRST, NEXT, Shell, is_command, is_complete
 
-Ask = Callable[[], str]
+Reader = Callable[[], str]
 """Reads a statement; raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
 
 
@@ -26,10 +26,10 @@ def prompt(shell: Shell) -> int:
     """Run what is typed until the user leaves; return the exit status."""
     print(f"sqlml {__version__} on DuckDB {duckdb.__version__}")
     print("Statements end with a semicolon; .help lists commands; Ctrl-D leaves.")
-    ask = _editor(shell)
+    read = _choose_reader(shell)
     while True:
         try:
-            text = ask()
+            text = read()
         except EOFError:
             return 0
         except KeyboardInterrupt:
@@ -40,7 +40,7 @@ def prompt(shell: Shell) -> int:
             return leave.status
 
 
-def history_file() -> Path:
+def _find_history_file() -> Path:
     """Return the history file: SQLML_HISTORY, or a file in the state folder (XDG_STATE_HOME)."""
     named = os.environ.get("SQLML_HISTORY")
     if named:
@@ -49,18 +49,18 @@ def history_file() -> Path:
     return Path(state) / "sqlml" / "history"
 
 
-def _editor(shell: Shell) -> Ask:
+def _choose_reader(shell: Shell) -> Reader:
     try:
-        from sqlml.tools.shell.editor import editor
+        from sqlml.tools.shell.editor import make_editor
     except ImportError as error:
         if error.name is None or error.name.partition(".")[0] not in ("prompt_toolkit", "pygments"):
             raise
-        print("History, completion and colours: pip install 'sqlml[cli]'", file=sys.stderr)
-        return _plain
-    return editor(shell, history_file())
+        print("History, completion and colors: pip install 'sqlml[cli]'", file=sys.stderr)
+        return _read_plain
+    return make_editor(shell, _find_history_file())
 
 
-def _plain() -> str:
+def _read_plain() -> str:
     """Read a statement with `input`, line by line."""
     with suppress(ImportError):
         import_module("readline")  # from now on `input` edits lines

@@ -26,21 +26,20 @@ from sqlml.planner.syntax.statement_text import text_of
 from sqlml.session.relation import Relation, unwrap
 from sqlml.session.session import Session
 from sqlml.tools.shell import output_modes
-from sqlml.tools.shell.dot_commands import UsageError, run_command
-from sqlml.tools.shell.output_modes import MODES, Display, as_json, folded_lines, plan_tree
+from sqlml.tools.shell.dot_commands import UsageError, open_output, run_command
+from sqlml.tools.shell.output_modes import MODES, Display
 
 
-def answered(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
-    """The relation of a statement that has rows; of another one a text, which may be empty.
+def run_sql(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
+    """Return the relation of a statement with rows; a text, which may be empty, of another one.
 
-    Args:
-        run: runs a statement, as `session.sql` does.
+    `run` runs a statement, as `session.sql` does.
     """
     relation = run(sql)
     if relation is None or relation.columns == ["Success"]:
         rows = () if relation is None else relation.fetchall()
-        if not rows:  # the engine's answer to what has no result
-            return _done(sql)
+        if not rows:  # the engine's answer to a statement without a result
+            return _describe_change(sql)
     if relation.columns == ["Count"] and _changes_rows(session, sql):
         counts = [count for (count,) in relation.fetchall()]
         return "".join(f"{n:,} {'row' if n == 1 else 'rows'}" for n in counts)
@@ -48,27 +47,27 @@ def answered(session: Session, sql: str, run: Callable[[str], Any]) -> Any:
 
 
 def _changes_rows(session: Session, sql: str) -> bool:
-    """Return whether a statement's result is the number of changed rows."""
     if "returning" in sql.lower():
         return False
     try:
-        (found,) = session.connection.extract_statements(sql)
+        (statement,) = session.connection.extract_statements(sql)
     except (duckdb.Error, ValueError):
         return False
-    return duckdb.ExpectedResultType.CHANGED_ROWS in found.expected_result_type
+    return duckdb.ExpectedResultType.CHANGED_ROWS in statement.expected_result_type
 
 
-def _done(sql: str) -> str:
-    """Describe what a statement about a model has done; empty for other statements."""
-    made = text_of(sql).statements
-    if len(made) != 1 or not isinstance(made[0], statements.OfModel):
+def _describe_change(sql: str) -> str:
+    """Describe the effect of a statement about a model; empty for other statements."""
+    parsed = text_of(sql).statements
+    if len(parsed) != 1 or not isinstance(parsed[0], statements.OfModel):
         return ""
-    what = _DONE.get(type(made[0]))
-    may_be_idle = getattr(made[0], "if_exists", False) or getattr(made[0], "if_not_exists", False)
-    return "" if what is None or may_be_idle else f"{what} model {made[0].name.name}"
+    (statement,) = parsed
+    verb = _VERBS.get(type(statement))
+    may_be_idle = any(getattr(statement, name, False) for name in ("if_exists", "if_not_exists"))
+    return "" if verb is None or may_be_idle else f"{verb} model {parsed[0].name.name}"
 
 
-_DONE = {
+_VERBS = {
     statements.CreateModel: "created",
     statements.AlterModel: "changed",
     statements.DropModel: "dropped",
@@ -78,8 +77,6 @@ _DONE = {
 
 
 FIRST, NEXT = "sqlml> ", "   ..> "
-"""Prompts for the first line of a statement, and for the others."""
-
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 """Matches a line; `splitlines` would also split at other characters, such as a form feed."""
 
@@ -94,32 +91,32 @@ class Piece(NamedTuple):
     line: int
 
 
-def pieces(text: str) -> Iterator[Piece]:
-    """Statements, and dot commands, each a line of its own.
+def split_pieces(text: str) -> Iterator[Piece]:
+    """Yield statements, and dot commands, each of which has its own line.
 
-    >>> [tuple(piece) for piece in pieces("SELECT 1;\\n.mode csv\\nSELECT\\n.5")]
+    >>> [tuple(piece) for piece in split_pieces("SELECT 1;\\n.mode csv\\nSELECT\\n.5")]
     [('SELECT 1', 1), ('.mode csv', 2), ('SELECT\\n.5', 3)]
 
     Raises:
-        ParseError: what follows the last semicolon has no tokens.
+        ParseError: the rest after the last semicolon has no tokens.
     """
-    waiting, first = "", 1
+    pending, first = "", 1
     for number, line in enumerate(_LINE.findall(text), 1):
-        if not waiting.strip() and is_command(line):
+        if not pending.strip() and is_command(line):
             yield Piece(line.strip(), number)
-            waiting = ""
+            pending = ""
             continue
-        if not waiting:
+        if not pending:
             first = number
-        waiting += line
-        if ";" in line and is_complete(waiting):
-            yield from _statements(waiting, first)
-            waiting = ""
-    if waiting.strip():
-        yield from _statements(waiting, first)
+        pending += line
+        if ";" in line and is_complete(pending):
+            yield from _split_statements(pending, first)
+            pending = ""
+    if pending.strip():
+        yield from _split_statements(pending, first)
 
 
-def _statements(text: str, first: int) -> Iterator[Piece]:
+def _split_statements(text: str, first: int) -> Iterator[Piece]:
     """Yield the statements of a text that begins in line `first`."""
     for piece in split_tokens(text, "duckdb"):
         start = piece.tokens[0].start
@@ -147,7 +144,7 @@ def is_complete(text: str) -> bool:
 PATIENCE = 2.0
 """Seconds before the progress bar of a query appears."""
 
-_LOOK = 0.2
+_INTERVAL = 0.2
 """Seconds between two updates of the progress."""
 
 
@@ -155,47 +152,46 @@ _LOOK = 0.2
 def progress_bar(session: Any, sql: str) -> Iterator[None]:
     """Draw the progress of a query while the block runs.
 
-    Nothing is drawn without tqdm (the extras `cli` and `notebook`), where nobody sees it, or for
-    statements about models: training draws a bar of its own.
+    Nothing is drawn without tqdm (the extras `cli` and `notebook`), if nobody sees it, or for
+    statements about models: training draws its own bar.
     """
     try:
         from tqdm import tqdm
     except ImportError:
         yield
         return
-    others = [s for s in text_of(sql).statements if not isinstance(s, Query)]
     stream = watched_stream()
-    if others or stream is None:
+    if stream is None or not all(isinstance(s, Query) for s in text_of(sql).statements):
         yield
         return
     done = threading.Event()
-    watching = threading.Thread(
-        target=_watch, args=(session.connection, done, partial(tqdm, file=stream)), daemon=True
+    thread = threading.Thread(
+        target=_draw_progress,
+        args=(session.connection, done, partial(tqdm, file=stream)),
+        daemon=True,
     )
-    watching.start()
+    thread.start()
     try:
         yield
     finally:
         done.set()
-        watching.join()
+        thread.join()
 
 
-def _watch(connection: duckdb.DuckDBPyConnection, done: threading.Event, make_bar: Any) -> None:
+def _draw_progress(
+    connection: duckdb.DuckDBPyConnection, done: threading.Event, make_bar: Any
+) -> None:
     if done.wait(PATIENCE):
         return
     shape = "{percentage:3.0f}% |{bar}| {elapsed}"
     with make_bar(total=100.0, leave=False, bar_format=shape) as bar:
-        while not done.wait(_LOOK):
-            bar.n = max(bar.n, min(100.0, _percentage(connection)))
+        while not done.wait(_INTERVAL):
+            try:
+                percentage = float(connection.query_progress())
+            except (duckdb.Error, TypeError):
+                percentage = 0.0  # unknown
+            bar.n = max(bar.n, min(100.0, percentage))
             bar.refresh()
-
-
-def _percentage(connection: duckdb.DuckDBPyConnection) -> float:
-    """Return the engine's progress in percent; 0 if unknown."""
-    try:
-        return max(0.0, float(connection.query_progress()))
-    except (duckdb.Error, TypeError):
-        return 0.0
 
 
 INTERRUPTED = 130
@@ -205,13 +201,11 @@ INTERRUPTED = 130
 class Shell:
     """Runs statements and dot commands, and writes their results.
 
-    Args:
-        session: what statements run on; `.open` replaces it.
-        display: how results are written.
-        connect: opens a database file.
-        out: where results go.
-        is_watched: a person sees the output in a terminal: it is fitted to the screen, and each
-            statement is answered.
+    Attributes:
+        session: runs the statements; `.open` replaces it.
+        is_watched: a person sees the output in a terminal: results are fitted to the screen, and
+            each statement is answered.
+        out, once: the target of results, and that of the next result only.
     """
 
     def __init__(
@@ -227,17 +221,14 @@ class Shell:
         self.is_watched = is_watched
         self.out = out
         self.once: TextIO | None = None
-        self._usual = out
+        self._standard_out = out
         self._connect = connect
 
     def run(self, text: str, file: str = "") -> int:
-        """Run each statement and dot command of a text, and write what they give.
+        """Run each statement and dot command of a text, and write the results.
 
-        Args:
-            file: where the text stands; errors name it, and the line.
-
-        Returns:
-            The exit status: 0, 1 after an error, which ends the text, 130 after Ctrl-C.
+        The exit status is 0, 1 after an error, which ends the text, or 130 after Ctrl-C. Errors
+        name the `file` of the text and the line.
 
         Raises:
             Leave: a dot command asks to leave.
@@ -245,78 +236,80 @@ class Shell:
         """
         try:
             self.run_all(text, file)
-        except UsageError as error:
-            print("\n".join([f"sqlml: {error}", *_places(error)]), file=sys.stderr)
-            return 1
         except BrokenPipeError:
             raise
-        except (SqlmlError, duckdb.Error, OSError, RuntimeError, KeyboardInterrupt) as error:
+        except (
+            UsageError,
+            SqlmlError,
+            duckdb.Error,
+            OSError,
+            RuntimeError,
+            KeyboardInterrupt,
+        ) as error:
             if _is_interruption(error):
                 print("Interrupted", file=sys.stderr)
                 return INTERRUPTED
             if type(error) is RuntimeError:
                 raise
-            told = f"{type(error).__name__}: {error}"
-            print("\n".join([told, *_places(error)]), file=sys.stderr)
+            source = "sqlml" if isinstance(error, UsageError) else type(error).__name__
+            locations = getattr(error, "__notes__", [])
+            print("\n".join([f"{source}: {error}", *locations]), file=sys.stderr)
             return 1
         return 0
 
     def run_all(self, text: str, file: str = "") -> None:
         """Run each statement of a text; raise the first error, with a note on its file and line."""
-        for piece in pieces(text):
+        for piece in split_pieces(text):
             try:
                 if is_command(piece.text):
                     run_command(self, piece.text)
                 else:
-                    self.statement(piece.text)
+                    self.run_statement(piece.text)
             except (UsageError, SqlmlError, duckdb.Error, OSError, RuntimeError) as error:
                 if file:
                     error.add_note(f"in {file}, line {piece.line}")
                 raise
 
-    def statement(self, sql: str) -> None:
+    def run_statement(self, sql: str) -> None:
         """Run one statement and write its result, if it has one."""
-        began = time.perf_counter()
-        text = self._ran(sql)
-        seconds = time.perf_counter() - began  # without those that a person spends in the pager
+        begin = time.perf_counter()
+        with self._progress(sql):
+            result = run_sql(self.session, sql, self.session.sql)
+        if not isinstance(result, str):
+            text = self._write_result(result, sql)
+        else:
+            text = f"{result}\n" if self.is_watched and result else ""
+        seconds = time.perf_counter() - begin  # without those that a person spends in the pager
         self._show(text)
         if self.display.timer:
-            self.say(f"{seconds:.3f} s")
-
-    def _ran(self, sql: str) -> str:
-        """Return the text for the terminal about a statement; empty if everything is written
-        already.
-        """
-        with self._progress(sql):
-            found = answered(self.session, sql, self.session.sql)
-        return self._answer(found) if isinstance(found, str) else self._result(found, sql)
+            self.print_message(f"{seconds:.3f} s")
 
     def write(self, relation: Any) -> None:
         """Write a result in the mode and to the target that the user has set."""
-        self._show(self._result(relation))
+        self._show(self._write_result(relation))
 
-    def _result(self, relation: Any, sql: str = "") -> str:
-        """Return the text for the terminal of a result; a result with another target is written."""
+    def _write_result(self, relation: Any, sql: str = "") -> str:
+        """Write a result to its target; return the text instead if that is the terminal."""
         out, self.once = self.once or self.out, None
         relation = Relation(unwrap(relation), self.session.connection.interrupt)
-        is_shown = self.is_watched and out is self._usual
+        is_shown = self.is_watched and out is self._standard_out
         try:
             if relation.columns == ["explain_key", "explain_value"]:
                 with self._progress(sql):
-                    found = relation.fetchall()
+                    plans = relation.fetchall()
                 if is_shown:
-                    return self._plans(found, sql)
-                out.write("".join(f"{text}\n" for _, text in found))
+                    return self._fit_plans([text for _, text in plans], sql)
+                out.write("".join(f"{text}\n" for _, text in plans))
             elif is_shown and self.display.mode == "box":
                 with self._progress(sql):
-                    return output_modes.drawn(relation, self.display.pager)
+                    return output_modes.draw_box(relation, self.display.pager)
             else:
                 with nullcontext() if is_shown else self._progress(sql):
                     MODES[self.display.mode].write(relation, self.display, out)
             out.flush()
             return ""
         finally:
-            if out not in (self.out, self._usual):
+            if out not in (self.out, self._standard_out):
                 out.close()
 
     def _progress(self, sql: str) -> AbstractContextManager[None]:
@@ -324,65 +317,52 @@ class Shell:
 
     def _show(self, text: str) -> None:
         if text:
-            output_modes.show(text, self.display.pager, self._usual)
+            output_modes.show(text, self.display.pager, self._standard_out)
 
-    def _plans(self, found: Sequence[tuple[str, str]], sql: str) -> str:
-        """Return the texts of EXPLAIN, with the engine's plan as a tree if the screen is too
-        narrow.
-        """
+    def _fit_plans(self, plans: Sequence[str], sql: str) -> str:
+        """Return the texts of EXPLAIN; if the screen is too narrow, the engine's is a tree."""
         width = shutil.get_terminal_size().columns
-        again = as_json(sql)
-        made = []
-        for place, (_, text) in enumerate(found):
-            if max(map(len, text.splitlines()), default=0) > width and again is not None:
-                last = place == len(found) - 1
-                text = (
-                    plan_tree(self.session.sql(again).fetchall()[-1][1], width)
-                    if last
-                    else folded_lines(text, width)
-                )
-            made.append(f"{text}\n")
-        return "".join(made)
+        json_query = output_modes.write_json_explain(sql)
+        fitted = []
+        for index, text in enumerate(plans):
+            if json_query is not None and max(map(len, text.splitlines()), default=0) > width:
+                if index == len(plans) - 1:
+                    plan = self.session.sql(json_query).fetchall()[-1][1]
+                    text = output_modes.draw_plan(plan, width)
+                else:
+                    text = output_modes.wrap_model_plan(text, width)
+            fitted.append(f"{text}\n")
+        return "".join(fitted)
 
-    def say(self, text: str) -> None:
-        """Print a message to the terminal, or to standard error where results are piped."""
-        print(text, file=self._usual if self.is_watched else sys.stderr)
+    def print_message(self, text: str) -> None:
+        """Print a message to the terminal, or to standard error if results are piped."""
+        print(text, file=self._standard_out if self.is_watched else sys.stderr)
 
-    def _answer(self, text: str) -> str:
-        return f"{text}\n" if self.is_watched and text else ""
-
-    def change(self, **settings: Any) -> None:
-        """Change how results are written."""
+    def change_display(self, **settings: Any) -> None:
         self.display = replace(self.display, **settings)
 
     def redirect(self, path: str | None) -> None:
         """Write results to a file from now on; None restores the first target."""
-        made = self._usual if path is None else open(path, "w", encoding="utf-8", newline="")
-        if self.out is not self._usual:
+        out = self._standard_out if path is None else open_output(path)
+        if self.out is not self._standard_out:
             self.out.close()
-        self.out = made
+        self.out = out
 
     def open(self, database: str) -> None:
-        """Close this database and open another."""
-        made = self._connect(database)  # if that fails, this one stays open
+        """Close this database and open another; if that fails, this one stays open."""
+        session = self._connect(database)
         self.session.close()
-        self.session = made
+        self.session = session
 
     def close(self) -> None:
-        """Close the session and the files that results went to."""
         self.redirect(None)
         if self.once is not None:
             self.once.close()
         self.session.close()
 
 
-def _places(error: BaseException) -> list[str]:
-    """Return the files and lines in which a text failed, the innermost first."""
-    return getattr(error, "__notes__", [])
-
-
 def _is_interruption(error: BaseException) -> bool:
-    """Raise KeyboardInterrupt for a Ctrl-C, whatever error the engine wraps it in."""
+    """Return whether a Ctrl-C caused an error, in whatever error the engine wraps it."""
     if isinstance(error, KeyboardInterrupt | duckdb.InterruptException):
         return True
     text = str(error)

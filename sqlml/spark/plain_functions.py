@@ -1,9 +1,9 @@
-"""Plans of Spark queries, and the functions of one model each for plain `spark.sql`.
+"""Functions of one model each for plain `spark.sql`, such as `predict_churn(tenure, plan)`.
 
-`PlainFunctions` makes functions such as `predict_churn(tenure, plan)`. They are temporary functions
-of Spark whose bodies are the planner's SQL for a call, so that Spark prunes columns through them
-and shares evaluations as in every query. Their parameters are the features of the model's default
-version, in order and by name.
+They are temporary functions of Spark whose bodies are the planner's SQL for a call, so that Spark
+prunes columns through them and shares evaluations as in every query. Their parameters are the
+features of the model's default version, in order and by name. `SparkQueries` plans the calls, like
+those of all queries of a session.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class SparkQueries(PlanCache):
     def runnable(self, sql: str) -> str:
         """Return a query that may call models as SQL that Spark runs."""
         plan = self.plan(sql, None)
-        return sql if plan is None else self.ready(plan)
+        return sql if plan is None else self.register(plan)
 
-    def ready(self, plan: Plan) -> str:
+    def register(self, plan: Plan) -> str:
         """Register the functions of a plan, each by its own name, and return its SQL."""
         register_functions(self._engine, plan, self._catalog.program)
         return plan.sql
 
 
-MOST = 100
+MAX_MODELS = 100
 """Maximum number of models for which a new session makes functions, since it reads each of them."""
 
 _TYPES = {"number": "DOUBLE", "string": "VARCHAR", "datetime": "TIMESTAMP", "any": "VARCHAR"}
@@ -68,7 +68,7 @@ _open_sessions: Counter[str] = Counter()
 
 
 class PlainFunctions:
-    """The functions that one session makes of the models in the directory `place`.
+    """The functions that one session makes of the models in its directory.
 
     While a session is open, sessions on other directories do not replace its functions.
     """
@@ -79,33 +79,33 @@ class PlainFunctions:
         catalog: Catalog,
         lookup: Lookup,
         queries: SparkQueries,
-        place: str,
+        directory: str,
     ) -> None:
         self._engine = engine
         self._catalog = catalog
         self._lookup = lookup
         self._queries = queries
-        self._place = place
+        self._directory = directory
 
     def make_all(self) -> None:
         """Make the functions of a new session's models, unless there are too many."""
         names = self._catalog.names()
-        _open_sessions[self._place] += 1
-        for name in names if len(names) <= MOST else ():
-            self._make_or_drop(name, names)
+        _open_sessions[self._directory] += 1
+        for name in names if len(names) <= MAX_MODELS else ():
+            self._update(name, names)
 
     def refresh(self, name: str) -> None:
         """Update the functions of a model and of its rivals to the current default versions."""
         names = self._catalog.names()
-        self._make_or_drop(name, names)
-        for other in rivals(name, names):
-            self._make_or_drop(other, names)
+        self._update(name, names)
+        for other in find_rivals(name, names):
+            self._update(other, names)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let other sessions replace the functions, since this session is closed."""
-        _open_sessions[self._place] -= 1
+        _open_sessions[self._directory] -= 1
 
-    def _make_or_drop(self, name: str, names: Sequence[str]) -> None:
+    def _update(self, name: str, names: Sequence[str]) -> None:
         try:
             model = self._lookup.model(name)
         except UnknownModelError:
@@ -117,29 +117,29 @@ class PlainFunctions:
             self._make(model, names)
 
     def _make(self, model: Model, names: Sequence[str]) -> None:
-        """Make the functions of a model's default version, or drop them where that is impossible.
+        """Make the functions of a model's default version, or drop those that it cannot have.
 
         A model that reads lists or maps has none. If two of the models `names` would share a
         function name, neither gets the function. Functions of the user, or of a session on another
         directory, are not replaced.
         """
         taken = {f"{f}_{fold(n)}" for n in names if fold(n) != fold(model.name) for f in OUTPUTS_OF}
-        nested = any(f.kind in NESTED for f in model.features)
+        is_nested = any(f.kind in NESTED for f in model.features)
         for function in OUTPUTS_OF:
-            is_made = False
-            if fold(f"{function}_{model.name}") not in taken and not nested:
+            exists = False
+            if fold(f"{function}_{model.name}") not in taken and not is_nested:
                 with suppress(SqlmlError):  # The error is raised when a query calls the model.
-                    is_made = self._make_one(function, model)
-            if not is_made:
+                    exists = self._create(function, model)
+            if not exists:
                 self._drop(function, model.name)
 
     def _drop(self, function: str, name: str) -> None:
         self._engine.drop_function(f"{function}_{name}", self._owner(name))
 
     def _owner(self, model: str) -> str:
-        return json.dumps({"sqlml": self._place, "model": fold(model)})
+        return json.dumps({"sqlml": self._directory, "model": fold(model)})
 
-    def _make_one(self, function: str, model: Model) -> bool:
+    def _create(self, function: str, model: Model) -> bool:
         if not any(output in model.program.outputs for output in OUTPUTS_OF[function]):
             return False
         kinds = {f.name: SPARK.type(_TYPES[f.kind]) for f in model.features}
@@ -148,13 +148,13 @@ class PlainFunctions:
         call = f"{function}({SPARK.quote_string(model.name)}{', *' if kinds else ''})"
         plan = self._queries.plan(f"SELECT {call} FROM {source}")
         assert plan is not None
-        self._queries.ready(plan)
+        self._queries.register(plan)
         (planned_call,) = plan.calls
         parameters = ", ".join(f"{SPARK.quote_name(n)} {kind}" for n, kind in kinds.items())
         signature = f"({parameters}) RETURNS {SPARK.type(planned_call.type)}"
         name, owner = f"{function}_{model.name}", self._owner(model.name)
         if not self._engine.make_function(
-            name, signature, planned_call.sql, owner, partial(_replaces, owner)
+            name, signature, planned_call.sql, owner, partial(_may_replace, owner)
         ):
             warnings.warn(
                 f"{name}(...) is not available in plain queries: another function has that name, "
@@ -165,10 +165,10 @@ class PlainFunctions:
         return True
 
 
-def rivals(name: str, names: Sequence[str]) -> list[str]:
+def find_rivals(name: str, names: Sequence[str]) -> list[str]:
     """Return the other models of `names` with a function that has the name of one of `name`.
 
-    >>> rivals("m", ["m", "proba_m", "x"]), rivals("score_a", ["a", "b"])
+    >>> find_rivals("m", ["m", "proba_m", "x"]), find_rivals("score_a", ["a", "b"])
     (['proba_m'], ['a'])
     """
     functions = {f"{f}_{fold(name)}" for f in OUTPUTS_OF}
@@ -176,7 +176,7 @@ def rivals(name: str, names: Sequence[str]) -> list[str]:
     return [n for n in others if any(f"{f}_{fold(n)}" in functions for f in OUTPUTS_OF)]
 
 
-def _replaces(owner: str, existing: str) -> bool:
+def _may_replace(owner: str, existing: str) -> bool:
     """Return whether a function of `owner` may replace one of the owner `existing`."""
     if existing == owner:
         return True

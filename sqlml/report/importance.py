@@ -1,0 +1,236 @@
+"""Sections about the columns that matter, and about columns that differ from the training data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlml.dialects import DUCKDB
+from sqlml.errors import BindError, SqlmlError
+from sqlml.report import charts
+from sqlml.report.parts import (
+    Note,
+    Part,
+    Plot,
+    Section,
+    clip,
+    make_distinct,
+    make_table,
+    note_left_out,
+)
+from sqlml.report.subject import MAX_TARGETS, Subject, write_sample_condition
+
+_MAX_COLUMNS = 20
+_MAX_FEATURES = 4096
+_BACKGROUND = 25
+"""Number of background rows for models that are neither sums of trees nor linear."""
+
+_MAX_PREDICTIONS = 2_000_000
+"""Maximum number of predictions for contributions by comparison; it limits the number of rows."""
+
+_ORDERS = 64
+"""Minimum number of pairs of column orders that explain uses."""
+
+
+def measure_importance(subject: Subject) -> Section:
+    """Show the contributions of columns to the sample and the library's importances."""
+    parts = [*_explain_sample(subject), *_show_library_importance(subject)]
+    lead = "A contribution is what a column adds to the score of a row, or takes away."
+    return Section("importance", "Which columns matter", lead, tuple(parts))
+
+
+def _explain_sample(subject: Subject) -> list[Part]:
+    if not subject.count:
+        return [Note("The data has no rows to explain.")]
+    features = list(subject.model.program.inputs)
+    if len(features) > _MAX_FEATURES:
+        why = (
+            f"Contributions are computed for models of up to {_MAX_FEATURES:,} columns; "
+            "explain('m', *) has them for others."
+        )
+        return [Note(why)]
+    try:
+        return _explain_rows(subject, subject.sample_count, "")
+    except SqlmlError:
+        pass  # The model is neither a sum of trees nor linear, so it needs background rows.
+    rows = _MAX_PREDICTIONS // (2 * _ORDERS * max(len(features), 1))
+    background = f", background := (SELECT * FROM {subject.sample} LIMIT {_BACKGROUND})"
+    try:
+        return _explain_rows(subject, max(1, min(subject.sample_count, rows, 200)), background)
+    except SqlmlError as error:
+        return [Note(f"The model cannot be explained: {error.message}")]
+
+
+def _explain_rows(subject: Subject, rows: int, background: str) -> list[Part]:
+    """Plot the contributions to the first targets in some rows of the sample."""
+    if subject.targets == 1:
+        call = f"explain({subject.quoted}, *{background})"
+        return [_plot_contributions(subject, call, rows, "")]
+    parts = [
+        _plot_contributions(
+            subject,
+            DUCKDB.at(f"explain({subject.quoted}, *{background})", target + 1),
+            rows,
+            f"{name}: ",
+        )
+        for target, name in enumerate(subject.target_names[:MAX_TARGETS])
+    ]
+    note = note_left_out(subject.targets - MAX_TARGETS, "more targets")
+    return [*parts, *([Note(note)] if note else [])]
+
+
+def _plot_contributions(subject: Subject, call: str, rows: int, prefix: str) -> Part:
+    """Plot the range of each column's contributions, which `call` returns."""
+    features = list(subject.model.program.inputs)
+    summary = _summarize_contributions(subject, call, rows, len(features))
+    if not summary or not summary[0]["size"]:
+        return Note(f"{prefix}No column makes a difference in these rows.")
+    shown = summary[:_MAX_COLUMNS]
+    names = make_distinct([clip(features[row["k"] - 1], 40) for row in shown])
+    sample = "all rows" if rows == subject.count else f"{rows:,} of {subject.count:,} rows"
+    explanation = (
+        f"Of {sample}: the line holds 80% of a column's contributions, the point is their median."
+    )
+    if "background" in call:
+        count = min(_BACKGROUND, subject.sample_count)
+        explanation += f" Estimated beside {count} rows of the data."
+    if subject.task == "classes":
+        explanation += " Of each row the score of the predicted class is explained."
+    ranges = [
+        (name, row["low"], row["middle"], row["high"])
+        for name, row in zip(names, shown, strict=True)
+    ]
+    return Plot(
+        f"{prefix}Contributions",
+        explanation,
+        charts.draw_intervals(ranges, "Contribution to the score", zero=True),
+        "For each column the range of its contributions",
+        make_table(
+            f"{prefix}Contributions",
+            ("Column", "Mean size", "10%", "Median", "90%"),
+            [[name, row["size"], *r] for row, (name, *r) in zip(shown, ranges, strict=True)],
+            note_left_out(len(features) - len(shown), "columns that matter less"),
+        ),
+    )
+
+
+def _summarize_contributions(
+    subject: Subject, call: str, rows: int, features: int
+) -> list[dict[str, Any]]:
+    """Return the mean size and quantiles of the contributions of each column k, from 1 on."""
+    query = (
+        f"SELECT {DUCKDB.call('map_values', call)} AS c FROM "
+        f"(SELECT * FROM {subject.sample} LIMIT {rows}) AS sqlml_sample"
+    )
+    subject.tables.session.plan(query)  # fails before an open transaction is affected
+    with subject.tables.store_briefly("contributions", query) as table:
+        numbers = ", ".join(f"({k})" for k in range(1, features + 1))
+        summary = subject.query_tables(
+            f"""
+            SELECT k, avg(abs(v)) AS size, quantile(v, 0.1) AS low,
+                quantile(v, 0.5) AS middle, quantile(v, 0.9) AS high
+            FROM (
+                SELECT k, array_extract(c, k) AS v
+                FROM {table} CROSS JOIN (VALUES {numbers}) AS numbers(k)
+            ) AS each_column
+            WHERE v IS NOT NULL AND isfinite(v) GROUP BY k
+            """
+        )
+    return sorted(summary, key=lambda row: (-row["size"], row["k"]))
+
+
+def _show_library_importance(subject: Subject) -> list[Part]:
+    """Return the importances that the library stores, if any."""
+    try:
+        rows = subject.query_models(f"FROM ml_feature_importance(MODEL {subject.quoted})")
+    except SqlmlError as error:
+        return [Note(f"No importance is kept in the model: {error.message}.")]
+    importances = [row for row in rows if row["importance"] is not None]
+    if not importances:
+        return []
+    shown = importances[:_MAX_COLUMNS]
+    names = make_distinct([clip(str(row["feature"]), 40) for row in shown])
+    columns, keys = ["Column", "Importance"], ["importance"]
+    if any(row["importance_weight"] is not None for row in shown):
+        columns, keys = [*columns, "Splits"], [*keys, "importance_weight"]
+    bars = [(name, float(row["importance"])) for name, row in zip(names, shown, strict=True)]
+    cells = [[name, *(row[key] for key in keys)] for name, row in zip(names, shown, strict=True)]
+    note = note_left_out(len(importances) - len(shown), "columns that matter less")
+    return [
+        Plot(
+            "Importance in training",
+            f"As {subject.model.origin.library.split()[0]} measures it, whatever the data is; of "
+            "linear models the sizes of the weights.",
+            charts.draw_bars(bars, "Importance"),
+            "A bar for each column",
+            make_table("Importance in training", columns, cells, note),
+        )
+    ]
+
+
+_MAX_VALUES = 50_000_000
+"""Maximum number of values to compare; it limits the number of rows."""
+
+
+def measure_drift(subject: Subject) -> Section:
+    """Compare the columns of the data with those of the training data (ml_validate_data_skew)."""
+    return Section("drift", "Drift since training", "", (_compare_with_training(subject),))
+
+
+def _compare_with_training(subject: Subject) -> Part:
+    if subject.facts is None:
+        return Note(
+            "sqlml did not train this model and does not know its training rows. If you have "
+            "them, ml_validate_data_drift compares two tables."
+        )
+    if not subject.count:
+        return Note("The data has no rows.")
+    limit = _MAX_VALUES // max(len(subject.facts.features), 1)
+    condition = write_sample_condition(subject.count, limit)
+    try:
+        drifts = subject.query_models(
+            f"FROM ml_validate_data_skew(MODEL {subject.quoted}, "
+            f"(SELECT * FROM {subject.rows}{condition}))"
+        )
+    except BindError as error:
+        return Note(f"The rows cannot be compared with those of the training: {error.message}.")
+    drifts = [row for row in drifts if row["value"] is not None or row["is_anomaly"]]
+    if not drifts:
+        return Note("No column has values both in training and here.")
+    drifts.sort(key=lambda row: -(row["value"] or 0))
+    return _plot_drift(drifts, f" Of an even sample of {limit:,} rows." if condition else "")
+
+
+def _plot_drift(drifts: list[dict[str, Any]], sample: str) -> Part:
+    shown = drifts[:_MAX_COLUMNS]
+    flagged = sum(row["is_anomaly"] for row in drifts)
+    names = make_distinct([clip(str(row["input"]), 40) for row in shown])
+    threshold = max(row["threshold"] for row in shown)
+    bars = [(name, float(row["value"] or 0)) for name, row in zip(names, shown, strict=True)]
+    cells = [
+        [
+            name,
+            row["value"],
+            row["psi"],
+            row["kolmogorov_smirnov"],
+            f"{row['null_share_base'] or 0:.1%}",
+            f"{row['null_share_study'] or 0:.1%}",
+            "differs" if row["is_anomaly"] else "",
+        ]
+        for name, row in zip(names, shown, strict=True)
+    ]
+    counted = f"{flagged:,} of {len(drifts):,} columns" if flagged else "No column"
+    return Plot(
+        "Columns that differ most",
+        f"{counted} {'differ' if flagged > 1 else 'differs'} by more than the threshold: a "
+        f"Jensen-Shannon divergence above {threshold:g}, or shares of NULL that lie as far "
+        f"apart.{sample}",
+        charts.draw_bars(bars, "Jensen-Shannon divergence", rule=threshold),
+        "A bar for each column: its divergence from the training",
+        make_table(
+            "Drift",
+            ("Column", "Divergence", "PSI", "KS", "NULL then", "NULL now", ""),
+            cells,
+            note_left_out(len(drifts) - len(shown), "columns that differ less"),
+            none="",
+        ),
+    )
