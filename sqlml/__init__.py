@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sqlml import errors
-    from sqlml.importers.sql_steps.importer import register_step
+    from sqlml.importers.expressions.sql_steps import register_step
     from sqlml.open_session import attach, connect
     from sqlml.scorer.scorer import Scorer, compile
     from sqlml.session.session import Session
@@ -50,7 +50,7 @@ _MODULES = {
     "compile": "sqlml.scorer.scorer",
     "connect": "sqlml.open_session",
     "errors": "sqlml.errors",
-    "register_step": "sqlml.importers.sql_steps.importer",
+    "register_step": "sqlml.importers.expressions.sql_steps",
 }
 """Name -> the module that defines it."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -43,14 +42,8 @@ REGRESSION = Objective("regression", "identity")
 def find_objective(
     objectives: Mapping[str, Objective], name: str, description: str = "objective"
 ) -> Objective:
-    """Return the row of an objective.
-
-    Args:
-        objectives: the table of a library.
-        description: the library and its word for an objective, for the message.
-
-    Raises:
-        UnsupportedModelError: the table has no such row.
+    """Return the row of an objective in a library's table; `description` is the library's word for
+    it.
     """
     if name not in objectives:
         raise UnsupportedModelError(
@@ -70,11 +63,8 @@ def check_width(frame: Frame, features: int, library: str) -> None:
 
 
 def build_schema(names: tuple[str, ...] | None, numbered: tuple[str, ...]) -> Schema:
-    """Return the columns of a model.
-
-    Args:
-        names: as the model states them; None if it was fitted without names.
-        numbered: what the library calls columns without names, for example f0, f1, ...
+    """Return the columns of a model that were named in training, or else `numbered`, the names that
+    the library gives them.
     """
     if names is None or names == numbered:
         return Schema(None, len(numbered), numbered)
@@ -86,30 +76,22 @@ def apply_link(b: Builder, link: Link, margin: Value) -> Value:
     return _LINKS[link](b, margin)
 
 
-def _exceed_zero(b: Builder, margin: Value) -> Value:
-    dtype = margin.type.dtype
-    return b.op("cast", b.op("gt", margin, _constant(b, 0.0, margin)), dtype=dtype)
-
-
 def _exponentiate_second(b: Builder, margin: Value) -> Value:
     """Return the mean, and the variance, of which the second margin is half the logarithm."""
     mean = b.op("select", margin, indices=np.array([0], np.int64))
     deviation = b.op("select", margin, indices=np.array([1], np.int64))
-    variance = b.op("exp", b.op("mul", deviation, _constant(b, 2.0, margin)))
-    return b.op("concat", mean, variance)
+    return b.op("concat", mean, b.op("exp", b.op("mul", deviation, _constant(b, 2.0, margin))))
 
 
-_LINKS: Mapping[Link, Callable[[Builder, Value], Value]] = MappingProxyType(
-    {
-        "identity": lambda b, margin: margin,
-        "exp": lambda b, margin: b.op("exp", margin),
-        "log1p_exp": lambda b, margin: b.op("log1p", b.op("exp", margin)),
-        "sigmoid": lambda b, margin: b.op("sigmoid", margin),
-        "softmax": lambda b, margin: b.op("softmax", margin, sum_dtype="float64"),
-        "step": _exceed_zero,
-        "variance": _exponentiate_second,
-    }
-)
+_LINKS: Mapping[Link, Callable[[Builder, Value], Value]] = {
+    "identity": lambda b, margin: margin,
+    "exp": lambda b, margin: b.op("exp", margin),
+    "log1p_exp": lambda b, margin: b.op("log1p", b.op("exp", margin)),
+    "sigmoid": lambda b, margin: b.op("sigmoid", margin),
+    "softmax": lambda b, margin: b.op("softmax", margin, sum_dtype="float64"),
+    "step": lambda b, x: b.cast(b.op("gt", x, _constant(b, 0.0, x)), x.type.dtype),
+    "variance": _exponentiate_second,
+}
 
 
 def import_regression(b: Builder, link: Link, margin: Value) -> Outputs:
@@ -122,11 +104,9 @@ def import_binary(
 ) -> Outputs:
     """Return the outputs of a classifier with one margin per row.
 
-    Args:
-        label: 0 or 1, int64 (n, 1), from `label_above`.
-        positive: the probability of the second class, (n, 1).
-        labels: two of them; or one, if all training rows had the same class. There are no
-            probabilities then, because the second column would have no label.
+    `label` is from `label_above`, and `positive` the probability of the second class, (n, 1). If
+    all training rows had the same class there are no probabilities, because the second column would
+    have no label.
     """
     if len(labels) == 1:
         return Outputs({"label": label, "score": margin}, labels)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property, reduce
-from types import MappingProxyType
 
 import numpy as np
 
@@ -35,8 +34,7 @@ class Moment:
     def days(self) -> Value:
         """Whole days since 1970-01-01."""
         # A quotient alone may be rounded up to the next day; the remainder is exact.
-        start = self._op("sub", self.microseconds, self.of_day)
-        return self._op("div", start, float(DAY))
+        return self._op("div", self._op("sub", self.microseconds, self.of_day), float(DAY))
 
     @cached_property
     def of_day(self) -> Value:
@@ -80,7 +78,6 @@ class Moment:
 
     @cached_property
     def month(self) -> Value:
-        """The month, from 1 to 12."""
         shift = self._op("where", self._op("ge", self._month_from_march, 10.0), -9.0, 3.0)
         return self._op("add", self._month_from_march, shift)
 
@@ -92,7 +89,6 @@ class Moment:
 
     @cached_property
     def quarter(self) -> Value:
-        """The quarter, from 1 to 4."""
         return self._floor_divide(self._op("add", self.month, 2.0), 3)
 
     @cached_property
@@ -123,7 +119,6 @@ class Moment:
 
     @cached_property
     def iso_year(self) -> Value:
-        """The year of the ISO week."""
         return self._thursday.year
 
     @cached_property
@@ -133,12 +128,10 @@ class Moment:
 
     @cached_property
     def hour(self) -> Value:
-        """The hour, from 0 to 23."""
         return self._floor_divide(self.of_day, HOUR)
 
     @cached_property
     def minute(self) -> Value:
-        """The minute, from 0 to 59."""
         return self._floor_divide(self._op("mod", self.of_day, float(HOUR)), MINUTE)
 
     @cached_property
@@ -206,8 +199,7 @@ class Moment:
 
     def _count_days(self, years: Value) -> Value:
         """Return the days of a number of years that begin in March."""
-        days = self._op("mul", years, 365.0)
-        days = self._op("add", days, self._floor_divide(years, 4))
+        days = self._op("add", self._op("mul", years, 365.0), self._floor_divide(years, 4))
         days = self._op("sub", days, self._floor_divide(years, 100))
         return self._op("add", days, self._floor_divide(years, 400))
 
@@ -222,29 +214,27 @@ class Moment:
         return self.builder.op(name, *inputs)
 
 
-PARTS: Mapping[str, Callable[[Moment], Value]] = MappingProxyType(
-    {
-        "day": lambda m: m.day,
-        "dayofmonth": lambda m: m.day,
-        "dayofweek": lambda m: m.weekday_from_sunday,
-        "dayofyear": lambda m: m.day_of_year,
-        "dow": lambda m: m.weekday_from_sunday,
-        "doy": lambda m: m.day_of_year,
-        "epoch": lambda m: m.seconds,
-        "epoch_us": lambda m: m.microseconds,
-        "hour": lambda m: m.hour,
-        "isodow": lambda m: m.iso_weekday,
-        "isoyear": lambda m: m.iso_year,
-        "microsecond": lambda m: m.of_minute,
-        "millisecond": lambda m: m.milliseconds_of_minute,
-        "minute": lambda m: m.minute,
-        "month": lambda m: m.month,
-        "quarter": lambda m: m.quarter,
-        "second": lambda m: m.second,
-        "week": lambda m: m.week,
-        "weekday": lambda m: m.weekday_from_sunday,
-        "weekofyear": lambda m: m.week,
-        "year": lambda m: m.year,
-    }
-)
+PARTS: Mapping[str, Callable[[Moment], Value]] = {
+    "day": lambda m: m.day,
+    "dayofmonth": lambda m: m.day,
+    "dayofweek": lambda m: m.weekday_from_sunday,
+    "dayofyear": lambda m: m.day_of_year,
+    "dow": lambda m: m.weekday_from_sunday,
+    "doy": lambda m: m.day_of_year,
+    "epoch": lambda m: m.seconds,
+    "epoch_us": lambda m: m.microseconds,
+    "hour": lambda m: m.hour,
+    "isodow": lambda m: m.iso_weekday,
+    "isoyear": lambda m: m.iso_year,
+    "microsecond": lambda m: m.of_minute,
+    "millisecond": lambda m: m.milliseconds_of_minute,
+    "minute": lambda m: m.minute,
+    "month": lambda m: m.month,
+    "quarter": lambda m: m.quarter,
+    "second": lambda m: m.second,
+    "week": lambda m: m.week,
+    "weekday": lambda m: m.weekday_from_sunday,
+    "weekofyear": lambda m: m.week,
+    "year": lambda m: m.year,
+}
 """DuckDB's functions of dates, by name."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,18 +44,20 @@ class ColumnOutputs:
     unseen: Array | None
     missing: Array | None
 
+    def table(self, outputs: slice, default: Array) -> Array:
+        """Return the outputs for the categories, the missing and the unseen one, (k + 2, n).
+
+        `default` (outputs,) takes the place of errors.
+        """
+        others = [default if row is None else row for row in (self.missing, self.unseen)]
+        return np.concatenate([self.of_categories, others])[:, outputs]
+
 
 def apply_encoder(model: Any, frame: Frame, categories: Mapping[Any, Array]) -> Frame:
     """Encode the columns of a frame like a fitted encoder; others stay as they are.
 
-    Args:
-        model: the encoder.
-        frame: all columns.
-        categories: the categories of each column in training without NULL, objects for strings,
-            else float64.
-
-    Raises:
-        UnsupportedModelError: an output depends on several columns.
+    `categories` are those of each column in training without NULL, objects for strings, else
+    float64.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about unknown categories, which are passed on purpose
@@ -67,46 +69,42 @@ def _apply_encoder(model: Any, frame: Frame, training_categories: Mapping[Any, A
         raise UnsupportedModelError(
             f"{type(model).__name__} was fitted on an array; fit it on a frame with named columns"
         )
+    import pandas as pd
+
+    # A row of training categories, with zeros in the other columns.
     names = [str(name) for name in model.feature_names_in_]
-    base = _make_base_row(model, training_categories)
-    first = model.transform(base)
-    outputs = [str(name) for name in first.columns]
+    first = {name: categories[:1].tolist() for name, categories in training_categories.items()}
+    base = pd.DataFrame({name: first.get(name, [0.0]) for name in model.feature_names_in_})
+    encoded_base = model.transform(base)
+    outputs = [str(name) for name in encoded_base.columns]
     column_outputs = {
         name: _probe_column(model, base, name, categories)
         for name, categories in training_categories.items()
     }
-    constant = first.to_numpy(np.float64)[0]
+    constant = encoded_base.to_numpy(np.float64)[0]
     owners = _find_owners(model, names, outputs, column_outputs)
-    b = frame.builder
     codes: dict[str, Value] = {}
     blocks: list[Frame] = []
-    position = 0
-    while position < len(outputs):
-        owner, start = owners[position], position
-        position += 1
+    for owner, group in groupby(range(len(outputs)), key=owners.__getitem__):
+        positions = list(group)
         if owner is None:
-            blocks.append(frame.select([names.index(outputs[start])]))
+            blocks += [frame.select([names.index(outputs[position])]) for position in positions]
             continue
-        while position < len(outputs) and owners[position] == owner:
-            position += 1
+        chosen = slice(positions[0], positions[-1] + 1)
         column, i = column_outputs[owner], names.index(owner)
-        value = _encode_one_hot(model, frame, i, column, slice(start, position))
+        value = _encode_one_hot(model, frame, i, column, chosen)
         if value is None:
             if owner not in codes:
                 codes[owner] = _encode_column(model, frame, i, column)
-            value = _look_up(b, column, codes[owner], constant, slice(start, position))
-        blocks.append(Frame.from_value(b, value, tuple(outputs[start:position])))
-    return Frame.hstack(b, blocks)
+            value = _look_up(frame.builder, column.table(chosen, constant), codes[owner])
+        blocks.append(Frame.from_value(frame.builder, value, outputs[chosen]))
+    return Frame.hstack(frame.builder, blocks)
 
 
 def _find_owners(
     model: Any, names: list[str], outputs: list[str], column_outputs: Mapping[str, ColumnOutputs]
 ) -> list[str | None]:
-    """Return the column that each output depends on; None for one that is not encoded.
-
-    Raises:
-        UnsupportedModelError: an output depends on several columns.
-    """
+    """Return the column that each output depends on; None for one that is not encoded."""
     moved = {name: _find_dependent(column) for name, column in column_outputs.items()}
     owners: list[str | None] = []
     for position, output in enumerate(outputs):
@@ -123,32 +121,20 @@ def _find_owners(
     return owners
 
 
-def _look_up(
-    b: Builder, column: ColumnOutputs, codes: Value, constant: Array, places: slice
-) -> Value:
-    """Look up outputs in a table of the categories, the missing and the unseen one."""
-    others = [constant if part is None else part for part in (column.missing, column.unseen)]
-    table = np.concatenate(
-        [column.of_categories[:, places], *(part[None, places] for part in others)]
-    )
+def _look_up(b: Builder, table: Array, codes: Value) -> Value:
     if table.shape[1] == 1:
         return b.op("take", table[:, 0].copy(), codes)
     return b.op("reshape", b.op("take", table, codes), shape=(table.shape[1],))
 
 
 def _encode_one_hot(
-    model: Any, frame: Frame, i: int, column: ColumnOutputs, places: slice
+    model: Any, frame: Frame, i: int, column: ColumnOutputs, outputs: slice
 ) -> Value | None:
     """Return outputs that are 1 for one category and 0 for the others without a table, or None.
 
     A table would have a number for each category and output.
     """
-    rows = [column.of_categories[:, places]]
-    rows += [
-        np.zeros((1, rows[0].shape[1])) if part is None else part[None, places]
-        for part in (column.missing, column.unseen)
-    ]
-    table = np.concatenate(rows)
+    table = column.table(outputs, np.zeros(column.of_categories.shape[1]))
     count, width = len(column.categories), table.shape[1]
     ones = table == 1
     is_hot = (ones | (table == 0)).all() and (ones.sum(axis=0) == 1).all()
@@ -158,19 +144,8 @@ def _encode_one_hot(
     codes = _encode_column(model, frame, i, column, unseen=bool(ones[count + 1].any()))
     width_of_codes = count if category_of.max() < count else count + 2
     hot = b.op("one_hot", codes, width=width_of_codes, dtype="float64")
-    return (
-        hot
-        if np.array_equal(category_of, np.arange(width_of_codes))
-        else b.op("select", hot, indices=category_of)
-    )
-
-
-def _make_base_row(model: Any, training_categories: Mapping[Any, Array]) -> pd.DataFrame:
-    """Return a row of training categories, with zeros in the other columns."""
-    import pandas as pd
-
-    first = {name: categories[:1].tolist() for name, categories in training_categories.items()}
-    return pd.DataFrame({name: first.get(name, [0.0]) for name in model.feature_names_in_})
+    is_in_order = np.array_equal(category_of, np.arange(width_of_codes))
+    return hot if is_in_order else b.op("select", hot, indices=category_of)
 
 
 def _probe_column(model: Any, base: pd.DataFrame, name: Any, categories: Array) -> ColumnOutputs:
@@ -184,11 +159,7 @@ def _probe_column(model: Any, base: pd.DataFrame, name: Any, categories: Array) 
 
 
 def _encode_rows(model: Any, base: pd.DataFrame, name: Any, values: Array) -> Array:
-    """Encode rows that differ in one column, (rows, outputs) float64.
-
-    Raises:
-        UnsupportedModelError: the outputs are random, or not numbers.
-    """
+    """Encode rows that differ in one column, (rows, outputs) float64."""
     rows = base.iloc[[0] * len(values)].reset_index(drop=True)
     rows[name] = values
     try:
@@ -226,14 +197,9 @@ def _encode_value(model: Any, base: pd.DataFrame, name: Any, value: Any) -> Arra
 
 def _find_dependent(column: ColumnOutputs) -> Array:
     """Return whether each output depends on a column, bool (outputs,)."""
-    rows = [
-        column.of_categories,
-        *(part[None] for part in (column.unseen, column.missing) if part is not None),
-    ]
-    values = np.concatenate(rows)
-    alike = (values == values[:1]) | (np.isnan(values) & np.isnan(values[:1]))
-    moves: Array = ~alike.all(axis=0)
-    return moves
+    values = column.table(slice(None), column.of_categories[0])
+    is_same = (values == values[:1]) | (np.isnan(values) & np.isnan(values[:1]))
+    return np.asarray(~is_same.all(axis=0))
 
 
 def _encode_column(
@@ -241,14 +207,9 @@ def _encode_column(
 ) -> Value:
     """Return column `i` as indices into the table of categories, the missing and the unseen one.
 
-    Args:
-        model: the encoder.
-        frame: all columns.
-        i: the column.
-        column: the outputs of the encoder for the column.
-        unseen: give the unseen category an index; otherwise it may be -1.
+    Without `unseen`, the index of the unseen category may be -1.
     """
-    b: Builder = frame.builder
+    b = frame.builder
     count, step = len(column.categories), type(model).__name__
     x = frame.strings(i) if column.categories.dtype == object else frame.numbers(i)
     codes = b.op("encode", x, categories=column.categories, missing=count)
@@ -263,29 +224,18 @@ def _encode_column(
 
 
 def import_encoder(model: Any, frame: Frame) -> Frame:
-    """Import a fitted encoder.
-
-    Raises:
-        UnsupportedModelError: not fitted, or an output depends on several columns.
-    """
+    """Import a fitted encoder."""
     if not getattr(model, "_dim", None):
         raise explain_unfitted(model)
     return apply_encoder(model, frame, {name: _read_categories(model, name) for name in model.cols})
 
 
 def _read_categories(model: Any, name: Any) -> Array:
-    """Return the categories of a column in training, without NULL.
-
-    Raises:
-        UnsupportedModelError: dates or other types.
-    """
-    inner = getattr(model, "ordinal_encoder", None) or model
-    mapping = inner.mapping
-    if isinstance(mapping, Mapping):
-        values_in_training = mapping[name].index
-    else:
-        values_in_training = next(part["mapping"] for part in mapping if part["col"] == name).index
-    values = [value for value in values_in_training if not (value is None or value != value)]
+    """Return the categories of a column in training, without NULL."""
+    mapping = (getattr(model, "ordinal_encoder", None) or model).mapping
+    if not isinstance(mapping, Mapping):
+        mapping = {entry["col"]: entry["mapping"] for entry in mapping}
+    values = [value for value in mapping[name].index if not (value is None or value != value)]
     if not values:
         raise UnsupportedModelError(f"column {name!r} of {type(model).__name__} has no categories")
     return to_category_array(values, str(name))
@@ -300,6 +250,6 @@ _CLASSES = (
     "sum_coding.SumEncoder target_encoder.TargetEncoder woe.WOEEncoder"
 )
 
-IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame]] = MappingProxyType(
-    {f"category_encoders.{path}": import_encoder for path in _CLASSES.split()}
-)
+IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame]] = {
+    f"category_encoders.{path}": import_encoder for path in _CLASSES.split()
+}

@@ -1,12 +1,13 @@
-"""Import feature_engine's encoders, imputers, cappers, selectors, and steps for dates.
+"""Import feature_engine: encoders, imputers, cappers, selectors, and steps for numbers and dates.
 
-Its steps for numbers are in `feature_engine_numbers.py`.
+Errors are the same as there: for missing or infinite values, unless the step is set to ignore them,
+and for numbers outside the domain of a function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,46 +15,330 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.calendar_parts import Moment
 from sqlml.importers.category_encoders import apply_encoder
-from sqlml.importers.feature_engine_numbers import (
-    change_columns,
-    check_fitted,
-    find_column,
-    import_cyclical,
-    import_discretiser,
-    import_math_features,
-    import_relative_features,
-    import_transformer,
-    import_tree_discretiser,
+from sqlml.importers.frame import (
+    Composite,
+    Frame,
+    Leaf,
+    Outputs,
+    Recurse,
+    index_by_class,
+    to_category_array,
 )
-from sqlml.importers.frame import Frame, Outputs, Recurse, to_category_array
 from sqlml.importers.model_checks import explain_unfitted
+from sqlml.importers.sklearn.preprocessing.numeric_transforms import box_cox, yeo_johnson
 from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array
+
+
+def _check_fitted(model: Any, *attributes: str) -> None:
+    """Raise UnsupportedModelError unless the object has the attributes that `fit` sets."""
+    if not all(hasattr(model, name) for name in attributes):
+        raise explain_unfitted(model)
+
+
+def _find_column(frame: Frame, name: str) -> int:
+    """Return the number of a column."""
+    if name not in frame.names:
+        raise UnsupportedModelError(f"column {name!r} is not among those that this step gets")
+    return frame.names.index(name)
+
+
+def _change_columns(
+    frame: Frame, chosen: Iterable[Any], change: Callable[[Value, str], Value]
+) -> Frame:
+    """Apply `change` to each chosen column and its name; others stay as they are."""
+    b, names = frame.builder, set(map(str, chosen))
+    blocks = [
+        Frame.from_value(b, change(frame.numbers(i), name), (name,))
+        if name in names
+        else frame.select([i])
+        for i, name in enumerate(frame.names)
+    ]
+    return Frame.hstack(b, blocks)
+
+
+def _append_columns(
+    frame: Frame, columns: Iterable[tuple[str, Value]], dropped: Iterable[Any] = ()
+) -> Frame:
+    """Append columns to those of a frame that are not dropped."""
+    b, names = frame.builder, set(map(str, dropped))
+    remaining = frame.select([i for i, name in enumerate(frame.names) if name not in names])
+    added = [Frame.from_value(b, value, (name,)) for name, value in columns]
+    return Frame.hstack(b, [remaining, *added])
+
+
+def import_transformer(model: Any, frame: Frame) -> Frame:
+    """Apply the function of the transformer's class to each column of `variables_`."""
+    _check_fitted(model, "variables_")
+
+    def change(x: Value, name: str) -> Value:
+        return _transform(
+            frame.builder, _require_finite(frame.builder, x, model, name), model, name
+        )
+
+    return _change_columns(frame, model.variables_, change)
+
+
+def _require_finite(b: Builder, x: Value, model: Any, *names: str, feature: str = "") -> Value:
+    """Raise an error while scoring if a number of the columns `names` is missing or infinite."""
+    step = type(model).__name__ + (feature and f" ({feature})")
+    return b.op("require_finite", x, features=names, step=step, allow_nan=False)
+
+
+def _require(b: Builder, x: Value, is_valid: Value, model: Any, name: str, what: str) -> Value:
+    message = (
+        f"column {name!r} has {what}, which {type(model).__name__} does not take; filter such rows"
+    )
+    return b.op("require", x, is_valid, message=message)
+
+
+def _transform(b: Builder, x: Value, model: Any, name: str) -> Value:
+    match type(model).__name__:
+        case "LogTransformer":
+            x = _require_positive(b, x, model, name)
+            return b.op("log10" if model.base == "10" else "log", x)
+        case "LogCpTransformer":
+            x = b.op("add", x, _find_parameter(model.C_, name))
+            x = _require_positive(b, x, model, name, " with C added")
+            return b.op("log" if model.base == "e" else "log10", x)
+        case "PowerTransformer":
+            return b.op("pow", x, float(model.exp))
+        case "ReciprocalTransformer":
+            x = _require(b, x, b.op("ne", x, 0.0), model, name, "0")
+            return b.op("div", np.ones(1), x)
+        case "ArcsinTransformer":
+            is_inside = b.op("and", b.op("ge", x, 0.0), b.op("le", x, 1.0))
+            x = _require(b, x, is_inside, model, name, "a number outside of 0 to 1")
+            return b.op("arcsin", b.op("sqrt", x))
+        case "ArcSinhTransformer":
+            x = b.op("div", b.op("sub", x, float(model.loc)), float(model.scale))
+            return b.op("arcsinh", x)
+        case "BoxCoxTransformer":
+            x = _require_positive(b, x, model, name)
+            return box_cox(b, x, np.array([float(model.lambda_dict_[name])]))
+        case "YeoJohnsonTransformer":
+            return yeo_johnson(b, x, np.array([float(model.lambda_dict_[name])]))
+    x = b.op("sub", x, _find_parameter(model.mean_, name))  # MeanNormalizationScaler
+    return b.op("div", x, _find_parameter(model.range_, name))
+
+
+def _require_positive(b: Builder, x: Value, model: Any, name: str, detail: str = "") -> Value:
+    what = f"a number that is not above 0{detail}"
+    return _require(b, x, b.op("gt", x, 0.0), model, name, what)
+
+
+def _find_parameter(parameter: Any, name: str) -> float:
+    """Return a parameter that is one number for all columns, or one per column."""
+    is_number = isinstance(parameter, int | float | np.number)
+    return float(parameter if is_number else parameter[name])
+
+
+def import_discretiser(model: Any, frame: Frame) -> Frame:
+    """Replace each column of `binner_dict_` by the number of its interval, like pandas.cut."""
+    _check_fitted(model, "binner_dict_")
+    if model.return_boundaries:
+        raise _explain_texts(model, "return_boundaries=False")
+    b = frame.builder
+    refuses = getattr(model, "errors", "ignore") == "raise"
+
+    def change(x: Value, name: str) -> Value:
+        x = _require_finite(b, x, model, name)
+        interval = _find_interval(b, x, np.asarray(model.binner_dict_[name], np.float64))
+        if not refuses:
+            return interval
+        is_inside = b.op("not", b.op("isnan", interval))
+        return _require(b, interval, is_inside, model, name, "a number outside of all intervals")
+
+    return _change_columns(frame, model.variables_, change)
+
+
+def _find_interval(b: Builder, x: Value, edges: Array) -> Value:
+    """Return the index of the interval (a, b] of each number, NaN outside; the first includes a."""
+    offsets = np.array([0, edges.size], np.int64)
+    below = b.op("search_sorted", x, edges=edges, offsets=offsets, side="left")
+    below = b.op("where", b.op("eq", x, float(edges[0])), np.ones(1, np.int64), below)
+    is_below = b.op("eq", below, np.zeros(1, np.int64))
+    is_above = b.op("eq", below, np.array([edges.size], np.int64))
+    outside = b.op("or", is_below, is_above)
+    return b.op("where", outside, np.nan, b.op("sub", b.op("cast", below, dtype="float64"), 1.0))
+
+
+def import_tree_discretiser(model: Any, frame: Frame, recurse: Recurse) -> Frame:
+    """Replace each column of `binner_dict_` by its tree's prediction, or by its interval."""
+    _check_fitted(model, "binner_dict_")
+    if model.bin_output == "boundaries":
+        raise _explain_texts(model, "bin_output='prediction'")
+    b = frame.builder
+
+    def change(x: Value, name: str) -> Value:
+        x, tree = _require_finite(b, x, model, name), model.binner_dict_[name]
+        if model.bin_output != "prediction":
+            return _find_interval(b, x, np.asarray(tree, np.float64))
+        outputs = recurse(tree, Frame.from_value(b, x, (name,)))
+        assert isinstance(outputs, Outputs)
+        if model.regression:
+            prediction = outputs.values["label"]
+        else:
+            prediction = b.op("select", outputs.values["proba"], indices=np.array([1], np.int64))
+        prediction = b.cast(prediction, "float64")
+        if model.precision is None:
+            return prediction
+        scale = float(10 ** int(model.precision))  # like numpy.round
+        return b.op("div", b.op("rint", b.op("mul", prediction, scale)), scale)
+
+    return _change_columns(frame, model.variables_, change)
+
+
+def _explain_texts(model: Any, instead: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{type(model).__name__} makes texts of intervals, which is not covered; fit it with "
+        f"{instead}"
+    )
+
+
+def import_cyclical(model: Any, frame: Frame) -> Frame:
+    """Append sine and cosine of each column of `variables_`, whose period is its maximum."""
+    _check_fitted(model, "max_values_")
+    b, columns = frame.builder, list[tuple[str, Value]]()
+    for name in map(str, model.variables_):
+        x = _require_finite(b, frame.numbers(_find_column(frame, name)), model, name)
+        angle = b.op("mul", x, 2.0 * math.pi / float(model.max_values_[name]))
+        columns += [(f"{name}_sin", b.op("sin", angle)), (f"{name}_cos", b.op("cos", angle))]
+    return _append_columns(frame, columns, model.variables_ if model.drop_original else ())
+
+
+def import_relative_features(model: Any, frame: Frame) -> Frame:
+    """Combine each variable with each reference by addition, division, and so on."""
+    _check_fitted(model, "feature_names_in_")
+    b, columns = frame.builder, list[tuple[str, Value]]()
+    _check_functions("RelativeFeatures", model.func, _RELATIVE_OPERATORS)
+    names = [*dict.fromkeys(map(str, [*model.variables, *model.reference]))]
+    x = {name: frame.numbers(_find_column(frame, name)) for name in names}
+    if model.missing_values == "raise":
+        x = {name: _require_finite(b, value, model, name) for name, value in x.items()}
+    for function in model.func:
+        for reference in map(str, model.reference):
+            for name in map(str, model.variables):
+                divisor = x[reference]
+                value = b.op(_RELATIVE_OPERATORS[function], x[name], divisor)
+                if function in _DIVISIONS and model.fill_value is None:
+                    value = _require(b, value, b.op("ne", divisor, 0.0), model, reference, "0")
+                elif function in _DIVISIONS:
+                    is_zero = b.op("eq", divisor, 0.0)
+                    value = b.op("where", is_zero, float(model.fill_value), value)
+                columns.append((f"{name}_{function}_{reference}", value))
+    return _append_columns(frame, columns, names if model.drop_original else ())
+
+
+def _check_functions(step: str, functions: Iterable[str], covered: Mapping[str, Any]) -> None:
+    unknown = [name for name in functions if name not in covered]
+    if unknown:
+        raise UnsupportedModelError(
+            f"{step} computes {unknown[0]!r}, which is not covered; covered: {', '.join(covered)}"
+        )
+
+
+_RELATIVE_OPERATORS: Mapping[str, str] = {
+    **{name: name for name in ("add", "sub", "mul", "div", "mod", "pow")},
+    "truediv": "div",
+}
+_DIVISIONS = frozenset({"div", "truediv", "mod"})
+
+
+def import_math_features(model: Any, frame: Frame) -> Frame:
+    """Aggregate the columns of `variables` by row: sums, means, and others."""
+    _check_fitted(model, "feature_names_in_")
+    b = frame.builder
+    functions = model.func if isinstance(model.func, list) else [model.func]
+    _check_functions("MathFeatures", functions, _ROW_AGGREGATES)
+    names = [*map(str, model.variables)]
+    x = b.concat([frame.numbers(_find_column(frame, name)) for name in names])
+    if model.missing_values == "raise":
+        x = _require_finite(b, x, model, *names)
+    new = model.new_variables_names or [f"{f}_{'_'.join(names)}" for f in functions]
+    row = _Row(b, x)
+    columns = [(str(name), _ROW_AGGREGATES[f](row)) for name, f in zip(new, functions, strict=True)]
+    return _append_columns(frame, columns, names if model.drop_original else ())
+
+
+class _Row:
+    """Aggregates of the numbers in a row, without missing ones."""
+
+    def __init__(self, b: Builder, x: Value) -> None:
+        self.b, self.x = b, x
+        self.is_missing = b.op("isnan", x)
+        self.is_known = b.op("cast", b.op("not", self.is_missing), dtype="float64")
+        self.count = b.op("sum", self.is_known, axis=1)
+
+    def filled(self, value: float) -> Value:
+        """Return the numbers, with `value` for missing ones."""
+        return self.b.op("where", self.is_missing, value, self.x)
+
+    def where_known(self, value: Value, least: int = 1) -> Value:
+        """Return NaN where fewer than `least` numbers are present."""
+        return self.b.op("where", self.b.op("lt", self.count, float(least)), np.nan, value)
+
+    def sum(self) -> Value:
+        """Return the sum; 0 without numbers."""
+        return self.b.op("sum", self.filled(0.0), axis=1)
+
+    def mean(self) -> Value:
+        return self.where_known(self.b.op("div", self.sum(), self.count))
+
+    def product(self) -> Value:
+        """Return the product; 1 without numbers."""
+        b, filled = self.b, self.filled(1.0)
+        result = b.op("select", filled, indices=np.array([0], np.int64))
+        for i in range(1, self.x.type.width):
+            result = b.op("mul", result, b.op("select", filled, indices=np.array([i], np.int64)))
+        return result
+
+    def extreme(self, op: str) -> Value:
+        filled = self.filled(math.inf if op == "min" else -math.inf)
+        return self.where_known(self.b.op(op, filled, axis=1))
+
+    def variance(self) -> Value:
+        """Return the sample variance."""
+        b = self.b
+        away = b.op("sub", self.filled(0.0), self.mean())
+        total = b.op("sum", b.op("mul", b.op("square", away), self.is_known), axis=1)
+        return self.where_known(b.op("div", total, b.op("sub", self.count, 1.0)), 2)
+
+
+_ROW_AGGREGATES: Mapping[str, Callable[[_Row], Value]] = {
+    "sum": _Row.sum,
+    "mean": _Row.mean,
+    "prod": _Row.product,
+    "min": lambda row: row.extreme("min"),
+    "max": lambda row: row.extreme("max"),
+    "var": _Row.variance,
+    "std": lambda row: row.b.op("sqrt", row.variance()),
+}
 
 
 def import_encoder(model: Any, frame: Frame) -> Frame:
     """Encode each column of `variables_` by its table in `encoder_dict_`."""
-    check_fitted(model, "encoder_dict_")
-    categories = {
-        name: to_category_array(list(table), str(name))
-        for name, table in model.encoder_dict_.items()
-    }
+    _check_fitted(model, "encoder_dict_")
+    tables = model.encoder_dict_.items()
+    categories = {name: to_category_array(list(table), str(name)) for name, table in tables}
     return apply_encoder(model, frame, categories)
 
 
 def import_imputer(model: Any, frame: Frame) -> Frame:
     """Replace missing values of each column of `imputer_dict_` by its number."""
-    check_fitted(model, "imputer_dict_")
+    _check_fitted(model, "imputer_dict_")
+    numbers = {str(name): number for name, number in model.imputer_dict_.items()}
     b = frame.builder
+    return _change_columns(frame, numbers, lambda x, name: _fill_number(b, x, numbers[name]))
 
-    def fill(x: Value, value: float) -> Value:
-        return b.op("where", b.op("isnan", x), value, x)
 
-    return change_columns(frame, {str(n): float(v) for n, v in model.imputer_dict_.items()}, fill)
+def _fill_number(b: Builder, x: Value, number: Any) -> Value:
+    return b.op("where", b.op("isnan", x), float(number), x)
 
 
 def import_categorical_imputer(model: Any, frame: Frame) -> Frame:
     """Replace missing values of each column of `imputer_dict_` by its text."""
-    check_fitted(model, "imputer_dict_")
+    _check_fitted(model, "imputer_dict_")
     b, blocks = frame.builder, []
     for i, name in enumerate(frame.names):
         value = model.imputer_dict_.get(name)
@@ -62,24 +347,18 @@ def import_categorical_imputer(model: Any, frame: Frame) -> Frame:
         elif isinstance(value, str):
             blocks.append(Frame.from_value(b, b.op("fill", frame.strings(i), value=value), (name,)))
         else:
-            x = frame.numbers(i)
-            blocks.append(
-                Frame.from_value(b, b.op("where", b.op("isnan", x), float(value), x), (name,))
-            )
+            blocks.append(Frame.from_value(b, _fill_number(b, frame.numbers(i), value), (name,)))
     return Frame.hstack(b, blocks)
 
 
 def import_missing_indicator(model: Any, frame: Frame) -> Frame:
     """Append a column of 0 and 1 for each column of `variables_`."""
-    check_fitted(model, "variables_")
-    b = frame.builder
-    blocks = [frame]
+    _check_fitted(model, "variables_")
+    b, columns = frame.builder, list[tuple[str, Value]]()
     for name in map(str, model.variables_):
-        is_missing = b.op(
-            "cast", b.op("isnan", frame.numbers(find_column(frame, name))), dtype="float64"
-        )
-        blocks.append(Frame.from_value(b, is_missing, (f"{name}_na",)))
-    return Frame.hstack(b, blocks)
+        is_missing = b.op("isnan", frame.numbers(_find_column(frame, name)))
+        columns.append((f"{name}_na", b.cast(is_missing, "float64")))
+    return _append_columns(frame, columns)
 
 
 def import_capper(model: Any, frame: Frame) -> Frame:
@@ -87,40 +366,29 @@ def import_capper(model: Any, frame: Frame) -> Frame:
 
     Missing values are errors, as in feature_engine, unless it is set to ignore them.
     """
-    check_fitted(model, "right_tail_caps_", "left_tail_caps_")
+    _check_fitted(model, "right_tail_caps_", "left_tail_caps_")
     if getattr(model, "add_indicators", False):
         raise UnsupportedModelError(
             f"add_indicators of {type(model).__name__} is not covered; fit it without"
         )
-    b, step, refuses = frame.builder, type(model).__name__, model.missing_values == "raise"
-    most, least = model.right_tail_caps_, model.left_tail_caps_
+    b = frame.builder
 
     def cap(x: Value, name: str) -> Value:
-        if refuses:
-            x = b.op("require_finite", x, features=(name,), step=step, allow_nan=False)
-        if name in most:
-            x = b.op("where", b.op("gt", x, float(most[name])), float(most[name]), x)
-        if name in least:
-            x = b.op("where", b.op("lt", x, float(least[name])), float(least[name]), x)
+        if model.missing_values == "raise":
+            x = _require_finite(b, x, model, name)
+        for beyond, caps in (("gt", model.right_tail_caps_), ("lt", model.left_tail_caps_)):
+            if name in caps:
+                x = b.op("where", b.op(beyond, x, float(caps[name])), float(caps[name]), x)
         return x
 
-    return change_columns(frame, {str(name): str(name) for name in model.variables_}, cap)
+    return _change_columns(frame, model.variables_, cap)
 
 
 def import_selector(model: Any, frame: Frame) -> Frame:
     """Return the columns that are not in `features_to_drop_`."""
-    check_fitted(model, "features_to_drop_")
+    _check_fitted(model, "features_to_drop_")
     dropped = {str(name) for name in model.features_to_drop_}
     return frame.select([i for i, name in enumerate(frame.names) if name not in dropped])
-
-
-def _paths(package: str, names: str) -> list[str]:
-    return [f"feature_engine.{package}.{name}" for name in names.split()]
-
-
-COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = MappingProxyType(
-    {"feature_engine.discretisation.decision_tree.DecisionTreeDiscretiser": import_tree_discretiser}
-)
 
 
 Part = Callable[[Builder, Moment], Value]
@@ -135,78 +403,59 @@ def import_datetime_features(model: Any, frame: Frame) -> Frame:
     For missing dates, feature_engine returns what comparisons with NaT give: 0, but 1 for weekend
     and 2 for semester. For week and days_in_month missing dates are errors, as there.
     """
-    _fitted(model, "variables_", "features_to_extract_")
+    _check_fitted(model, "variables_", "features_to_extract_")
     if model.variables == "index":
         raise UnsupportedModelError(
             "DatetimeFeatures reads the index of the frame, and rows in SQL have none; fit it on a "
             "column"
         )
-    blocks = [_keep_others(model, frame, model.variables_)]
+    b, columns = frame.builder, list[tuple[str, Value]]()
     for variable in map(str, model.variables_):
         moment = _read_moment(model, frame, variable)
         for feature in model.features_to_extract_:
-            value = _FEATURES[feature](frame.builder, moment)
+            value = _FEATURES[feature](b, moment)
             if feature in _NOT_FOR_MISSING:
-                value = _require_finite(
-                    frame.builder, value, variable, f"DatetimeFeatures ({feature})"
-                )
-            blocks.append(Frame.from_value(frame.builder, value, (f"{variable}_{feature}",)))
-    return Frame.hstack(frame.builder, blocks)
+                value = _require_finite(b, value, model, variable, feature=feature)
+            columns.append((f"{variable}_{feature}", value))
+    return _append_columns(frame, columns, model.variables_ if model.drop_original else ())
 
 
 def import_datetime_subtraction(model: Any, frame: Frame) -> Frame:
     """Subtract each of `reference_` from each of `variables_`, in `output_unit`."""
-    _fitted(model, "variables_", "reference_")
+    _check_fitted(model, "variables_", "reference_")
     b = frame.builder
     dates = [*map(str, model.variables_), *map(str, model.reference_)]
     moments = {name: _read_moment(model, frame, name) for name in dates}
     # numpy divides nanoseconds as floats.
     unit = np.timedelta64(1, model.output_unit).astype("timedelta64[ns]").astype(np.float64)
-    blocks = [_keep_others(model, frame, dates)]
-    names = [f"{v}_sub_{r}" for r in model.reference_ for v in model.variables_]
     pairs = [(v, r) for r in map(str, model.reference_) for v in map(str, model.variables_)]
-    for name, (variable, reference) in zip(model.new_variables_names or names, pairs, strict=True):
-        a, c = moments[variable].microseconds, moments[reference].microseconds
-        nanoseconds = b.op("mul", b.op("sub", a, c), 1_000.0)
-        blocks.append(Frame.from_value(b, b.op("div", nanoseconds, float(unit)), (str(name),)))
-    return Frame.hstack(b, blocks)
+    names = model.new_variables_names or [f"{v}_sub_{r}" for v, r in pairs]
+    columns = []
+    for name, (variable, reference) in zip(names, pairs, strict=True):
+        start, end = moments[reference].microseconds, moments[variable].microseconds
+        nanoseconds = b.op("mul", b.op("sub", end, start), 1_000.0)
+        columns.append((str(name), b.op("div", nanoseconds, float(unit))))
+    return _append_columns(frame, columns, dates if model.drop_original else ())
 
 
 def import_datetime_ordinal(model: Any, frame: Frame) -> Frame:
     """Append the number of the day of each of `variables_`."""
-    _fitted(model, "variables_")
-    b = frame.builder
+    _check_fitted(model, "variables_")
+    b, columns = frame.builder, list[tuple[str, Value]]()
     start = getattr(model, "start_date_ordinal_", None)
     shift = _UNIX_ORDINAL if start is None else _UNIX_ORDINAL - int(start) + 1
-    blocks = [_keep_others(model, frame, model.variables_)]
     for variable in map(str, model.variables_):
-        ordinal = b.op("add", _read_moment(model, frame, variable).days, float(shift))
-        blocks.append(Frame.from_value(b, ordinal, (f"{variable}_ordinal",)))
-    return Frame.hstack(b, blocks)
+        days = _read_moment(model, frame, variable).days
+        columns.append((f"{variable}_ordinal", b.op("add", days, float(shift))))
+    return _append_columns(frame, columns, model.variables_ if model.drop_original else ())
 
 
 def _read_moment(model: Any, frame: Frame, name: str) -> Moment:
     """Return a column of dates; missing ones are errors if the step rejects them."""
-    if name not in frame.names:
-        raise UnsupportedModelError(f"column {name!r} is not among those that this step gets")
-    moments = frame.moments(frame.names.index(name))
+    moments = frame.moments(_find_column(frame, name))
     if model.missing_values == "raise":
-        moments = _require_finite(frame.builder, moments, name, type(model).__name__)
+        moments = _require_finite(frame.builder, moments, model, name)
     return Moment(frame.builder, moments)
-
-
-def _require_finite(b: Builder, value: Value, name: str, step: str) -> Value:
-    return b.op("require_finite", value, features=(name,), step=step, allow_nan=False)
-
-
-def _keep_others(model: Any, frame: Frame, dates: Any) -> Frame:
-    dropped = set(map(str, dates)) if model.drop_original else set()
-    return frame.select([i for i, name in enumerate(frame.names) if name not in dropped])
-
-
-def _fitted(model: Any, *attributes: str) -> None:
-    if not all(hasattr(model, name) for name in attributes):
-        raise explain_unfitted(model)
 
 
 def _to_flag(condition: Callable[[Moment], Value]) -> Part:
@@ -220,100 +469,80 @@ def _both_flag(b: Builder, first: Value, second: Value) -> Value:
 _NOT_FOR_MISSING = frozenset({"week", "days_in_month"})
 """The features that feature_engine converts to integers, which pandas rejects for NaT."""
 
-_FEATURES: Mapping[str, Part] = MappingProxyType(
-    {
-        "month": lambda b, m: m.month,
-        "quarter": lambda b, m: m.quarter,
-        "semester": lambda b, m: b.op("where", b.op("le", m.month, 6.0), 1.0, 2.0),
-        "year": lambda b, m: m.year,
-        "week": lambda b, m: m.week,
-        "day_of_week": lambda b, m: m.weekday,
-        "day_of_month": lambda b, m: m.day,
-        "day_of_year": lambda b, m: m.day_of_year,
-        "weekend": lambda b, m: b.op("where", b.op("le", m.weekday, 4.0), 0.0, 1.0),
-        "month_start": _to_flag(lambda m: m.is_month_start),
-        "month_end": _to_flag(lambda m: m.is_month_end),
-        "quarter_start": lambda b, m: _both_flag(b, m.is_month_start, m.is_month(1, 4, 7, 10)),
-        "quarter_end": lambda b, m: _both_flag(b, m.is_month_end, m.is_month(3, 6, 9, 12)),
-        "year_start": lambda b, m: _both_flag(b, m.is_month_start, m.is_month(1)),
-        "year_end": lambda b, m: _both_flag(b, m.is_month_end, m.is_month(12)),
-        "leap_year": _to_flag(lambda m: m.is_leap_year),
-        "days_in_month": lambda b, m: m.days_in_month,
-        "hour": lambda b, m: m.hour,
-        "minute": lambda b, m: m.minute,
-        "second": lambda b, m: m.second,
-    }
-)
+_FEATURES: Mapping[str, Part] = {
+    "month": lambda b, m: m.month,
+    "quarter": lambda b, m: m.quarter,
+    "semester": lambda b, m: b.op("where", b.op("le", m.month, 6.0), 1.0, 2.0),
+    "year": lambda b, m: m.year,
+    "week": lambda b, m: m.week,
+    "day_of_week": lambda b, m: m.weekday,
+    "day_of_month": lambda b, m: m.day,
+    "day_of_year": lambda b, m: m.day_of_year,
+    "weekend": lambda b, m: b.op("where", b.op("le", m.weekday, 4.0), 0.0, 1.0),
+    "month_start": _to_flag(lambda m: m.is_month_start),
+    "month_end": _to_flag(lambda m: m.is_month_end),
+    "quarter_start": lambda b, m: _both_flag(b, m.is_month_start, m.is_month(1, 4, 7, 10)),
+    "quarter_end": lambda b, m: _both_flag(b, m.is_month_end, m.is_month(3, 6, 9, 12)),
+    "year_start": lambda b, m: _both_flag(b, m.is_month_start, m.is_month(1)),
+    "year_end": lambda b, m: _both_flag(b, m.is_month_end, m.is_month(12)),
+    "leap_year": _to_flag(lambda m: m.is_leap_year),
+    "days_in_month": lambda b, m: m.days_in_month,
+    "hour": lambda b, m: m.hour,
+    "minute": lambda b, m: m.minute,
+    "second": lambda b, m: m.second,
+}
 
 
-IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame]] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            _paths(
-                "encoding",
-                "count_frequency.CountFrequencyEncoder decision_tree.DecisionTreeEncoder "
-                "mean_encoding.MeanEncoder one_hot.OneHotEncoder ordinal.OrdinalEncoder "
-                "woe.WoEEncoder",
-            ),
-            import_encoder,
-        ),
-        **dict.fromkeys(
-            _paths(
-                "imputation",
-                "arbitrary_number.ArbitraryNumberImputer end_tail.EndTailImputer "
-                "mean_median.MeanMedianImputer",
-            ),
-            import_imputer,
-        ),
-        "feature_engine.imputation.categorical.CategoricalImputer": import_categorical_imputer,
-        "feature_engine.imputation.missing_indicator.AddMissingIndicator": import_missing_indicator,
-        **dict.fromkeys(
-            _paths(
-                "transformation",
-                "arcsin.ArcsinTransformer arcsinh.ArcSinhTransformer boxcox.BoxCoxTransformer "
-                "log.LogTransformer log.LogCpTransformer power.PowerTransformer "
-                "reciprocal.ReciprocalTransformer yeojohnson.YeoJohnsonTransformer",
-            ),
-            import_transformer,
-        ),
-        "feature_engine.scaling.mean_normalization.MeanNormalizationScaler": import_transformer,
-        **dict.fromkeys(
-            _paths(
-                "discretisation",
-                "arbitrary.ArbitraryDiscretiser equal_frequency.EqualFrequencyDiscretiser "
-                "equal_width.EqualWidthDiscretiser geometric_width.GeometricWidthDiscretiser",
-            ),
-            import_discretiser,
-        ),
-        "feature_engine.creation.cyclical_features.CyclicalFeatures": import_cyclical,
-        "feature_engine.creation.math_features.MathFeatures": import_math_features,
-        "feature_engine.creation.relative_features.RelativeFeatures": import_relative_features,
-        **dict.fromkeys(
-            _paths("outliers", "artbitrary.ArbitraryOutlierCapper winsorizer.Winsorizer"),
-            import_capper,
-        ),
-        **dict.fromkeys(
-            _paths(
-                "selection",
-                "drop_constant_features.DropConstantFeatures "
-                "drop_correlated_features.DropCorrelatedFeatures "
-                "drop_duplicate_features.DropDuplicateFeatures drop_features.DropFeatures "
-                "drop_psi_features.DropHighPSIFeatures information_value.SelectByInformationValue "
-                "mrmr.MRMR probe_feature_selection.ProbeFeatureSelection "
-                "recursive_feature_addition.RecursiveFeatureAddition "
-                "recursive_feature_elimination.RecursiveFeatureElimination "
-                "shuffle_features.SelectByShuffling "
-                "single_feature_performance.SelectBySingleFeaturePerformance "
-                "smart_correlation_selection.SmartCorrelatedSelection "
-                "target_mean_selection.SelectByTargetMeanPerformance",
-            ),
-            import_selector,
-        ),
-        "feature_engine.datetime.datetime.DatetimeFeatures": import_datetime_features,
-        "feature_engine.datetime.datetime_ordinal.DatetimeOrdinal": import_datetime_ordinal,
-        **dict.fromkeys(
-            _paths("datetime", "datetime_subtraction.DatetimeSubtraction"),
-            import_datetime_subtraction,
-        ),
-    }
-)
+_CLASSES: Mapping[Leaf, str] = {
+    import_encoder: (
+        "encoding.count_frequency.CountFrequencyEncoder "
+        "encoding.decision_tree.DecisionTreeEncoder encoding.mean_encoding.MeanEncoder "
+        "encoding.one_hot.OneHotEncoder encoding.ordinal.OrdinalEncoder encoding.woe.WoEEncoder"
+    ),
+    import_imputer: (
+        "imputation.arbitrary_number.ArbitraryNumberImputer imputation.end_tail.EndTailImputer "
+        "imputation.mean_median.MeanMedianImputer"
+    ),
+    import_categorical_imputer: "imputation.categorical.CategoricalImputer",
+    import_missing_indicator: "imputation.missing_indicator.AddMissingIndicator",
+    import_transformer: (
+        "scaling.mean_normalization.MeanNormalizationScaler "
+        "transformation.arcsin.ArcsinTransformer transformation.arcsinh.ArcSinhTransformer "
+        "transformation.boxcox.BoxCoxTransformer transformation.log.LogCpTransformer "
+        "LogTransformer transformation.power.PowerTransformer "
+        "transformation.reciprocal.ReciprocalTransformer "
+        "transformation.yeojohnson.YeoJohnsonTransformer"
+    ),
+    import_discretiser: (
+        "discretisation.arbitrary.ArbitraryDiscretiser "
+        "discretisation.equal_frequency.EqualFrequencyDiscretiser "
+        "discretisation.equal_width.EqualWidthDiscretiser "
+        "discretisation.geometric_width.GeometricWidthDiscretiser"
+    ),
+    import_cyclical: "creation.cyclical_features.CyclicalFeatures",
+    import_math_features: "creation.math_features.MathFeatures",
+    import_relative_features: "creation.relative_features.RelativeFeatures",
+    import_capper: "outliers.artbitrary.ArbitraryOutlierCapper outliers.winsorizer.Winsorizer",
+    import_selector: (
+        "selection.drop_constant_features.DropConstantFeatures "
+        "selection.drop_correlated_features.DropCorrelatedFeatures "
+        "selection.drop_duplicate_features.DropDuplicateFeatures "
+        "selection.drop_features.DropFeatures selection.drop_psi_features.DropHighPSIFeatures "
+        "selection.information_value.SelectByInformationValue selection.mrmr.MRMR "
+        "selection.probe_feature_selection.ProbeFeatureSelection "
+        "selection.recursive_feature_addition.RecursiveFeatureAddition "
+        "selection.recursive_feature_elimination.RecursiveFeatureElimination "
+        "selection.shuffle_features.SelectByShuffling "
+        "selection.single_feature_performance.SelectBySingleFeaturePerformance "
+        "selection.smart_correlation_selection.SmartCorrelatedSelection "
+        "selection.target_mean_selection.SelectByTargetMeanPerformance"
+    ),
+    import_datetime_features: "datetime.datetime.DatetimeFeatures",
+    import_datetime_ordinal: "datetime.datetime_ordinal.DatetimeOrdinal",
+    import_datetime_subtraction: "datetime.datetime_subtraction.DatetimeSubtraction",
+}
+
+IMPORTERS: Mapping[str, Leaf] = index_by_class("feature_engine", _CLASSES)
+COMPOSITES: Mapping[str, Composite] = {
+    "feature_engine.discretisation.decision_tree.DecisionTreeDiscretiser": import_tree_discretiser
+}

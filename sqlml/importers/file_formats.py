@@ -12,7 +12,6 @@ import pickle
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import (
@@ -56,20 +55,13 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
     """Read the model in a file.
 
     Args:
-        content: the whole file.
-        format: AUTO or one of `READERS`, in any case; AUTO detects the format.
-        path: of the file, for messages.
+        format: AUTO, which detects the format, or one of `READERS`, in any case.
+        path: for messages.
         allow_pickle: the caller trusts the file to run code.
-
-    Returns:
-        XGBoostModel, CatBoostModel, LightGBMModel, OnnxModel, Exported, a Program, or the object
-        that a skops file or a pickle holds.
 
     Raises:
         ArtifactError: damaged, hostile, too large, or of another format.
         UntrustedArtifactError: a pickle without `allow_pickle`.
-        UnsupportedModelError: a model that is not covered.
-        ConfigError: unknown format.
     """
     format_name = format.upper()
     if format_name == FOLDER_FORMAT:
@@ -105,11 +97,7 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
 
 
 def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
-    """Check that a file either is data or is trusted by the user.
-
-    Raises:
-        UntrustedArtifactError: an untrusted pickle, which would execute code.
-    """
+    """Raise UntrustedArtifactError for an untrusted pickle, which would execute code."""
     if format.upper() == "PICKLE" and not allow_pickle:
         raise UntrustedArtifactError(
             f"{path} is a pickle, and reading it would execute the code that it contains; save "
@@ -120,11 +108,7 @@ def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
 
 
 def detect_format(content: bytes, path: str) -> str:
-    """Detect the format of a file by its first bytes; the result is an option of FORMAT.
-
-    Raises:
-        ArtifactError: no format matches.
-    """
+    """Detect the format of a file by its first bytes; the result is an option of FORMAT."""
     if content.startswith(store.MAGIC):
         return "SQLML"
     head = content[:64].lstrip(_BLANK)
@@ -262,27 +246,20 @@ FOLDER_FORMAT = "SPARK"
 
 
 def read_folder(files: Mapping[str, bytes], path: str) -> SparkModel:
-    """Read the model in a folder, whose files are given by their paths below it.
-
-    Raises:
-        ArtifactError: damaged, hostile, or of another format.
-        UnsupportedModelError: a model that is not covered.
-    """
+    """Read the model in a folder, whose files are given by their paths below it."""
     try:
         return read_spark(files)
     except (ArtifactError, UnsupportedModelError) as error:
         raise type(error)(f"{path}: {error}") from error
 
 
-READERS: Mapping[str, Callable[[bytes], Any]] = MappingProxyType(
-    {
-        "CATBOOST": _read_catboost,
-        "LIGHTGBM": _read_lightgbm,
-        "ONNX": read_onnx,
-        "PICKLE": _read_pickle,
-        "SKOPS": read_skops,
-        "SQLML": read_stored,
-        "TORCH": read_exported,
-        "XGBOOST": _read_xgboost,
-    }
-)
+READERS: Mapping[str, Callable[[bytes], Any]] = {
+    "CATBOOST": _read_catboost,
+    "LIGHTGBM": _read_lightgbm,
+    "ONNX": read_onnx,
+    "PICKLE": _read_pickle,
+    "SKOPS": read_skops,
+    "SQLML": read_stored,
+    "TORCH": read_exported,
+    "XGBOOST": _read_xgboost,
+}

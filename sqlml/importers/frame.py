@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -14,6 +15,8 @@ from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.ir.builder import Builder, Value
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import DATETIME, Array, DType, LabelKind, Labels, label_sets
+
+C = TypeVar("C")
 
 Rows = Literal["dense", "wide", "sparse"]
 """The kinds of rows that a step reads: see `Frame.matrix`."""
@@ -94,30 +97,16 @@ class Frame:
         widths = [1 if isinstance(b, RawColumn) else b.type.width for b in self.blocks]
         first = np.cumsum([0, *widths])
         blocks: list[RawColumn | Value] = []
-        run: list[int] = []
-        current = -1
-
-        def flush() -> None:
-            block = self.blocks[current]
-            if run and isinstance(block, Value):
-                has_all = run == list(range(block.type.width))
-                if not has_all:
-                    block = self.builder.op("select", block, indices=np.array(run, np.int64))
-                blocks.append(block)
-            run.clear()
-
-        for i in indices:
-            b = int(np.searchsorted(first, i, "right")) - 1
-            j = int(i - first[b])
-            block = self.blocks[b]
-            if b != current or isinstance(block, RawColumn):
-                flush()
-                current = b
+        block_of = np.searchsorted(first, np.asarray(indices, np.int64), "right") - 1
+        for number, group in groupby(zip(block_of.tolist(), indices, strict=True), itemgetter(0)):
+            block = self.blocks[number]
+            columns = [int(i - first[number]) for _, i in group]
             if isinstance(block, RawColumn):
-                blocks.append(block)
-            else:
-                run.append(j)
-        flush()
+                blocks += [block] * len(columns)
+                continue
+            if columns != list(range(block.type.width)):
+                block = self.builder.op("select", block, indices=np.array(columns, np.int64))
+            blocks.append(block)
         names = tuple(self.names[i] for i in indices)
         return Frame(self.builder, tuple(blocks), names, self.sparse, self.declared)
 
@@ -129,15 +118,8 @@ class Frame:
     def matrix(self, dtype: DType = "float64", rows: Rows = "dense") -> Value:
         """Return all columns as one (n, width) value of numbers.
 
-        Args:
-            dtype: of the numbers.
-            rows: "dense" for a step that reads every column: sparse rows become dense, if they
-                are not too wide. "wide" is the same for trees, which read few columns, so there
-                is no limit. "sparse" leaves sparse rows as they are.
-
-        Raises:
-            UnsupportedModelError: an earlier step read a column as strings, or sparse rows have
-                more than MAX_DENSE columns.
+        Sparse rows become dense, up to MAX_DENSE columns; without a limit if `rows` is "wide", for
+        trees, which read few columns. "sparse" leaves them as they are.
         """
         value = self.builder.concat([self._number(block, dtype) for block in self.blocks])
         if not value.type.sparse or rows == "sparse":
@@ -152,11 +134,7 @@ class Frame:
         return self.builder.op("densify", value, fill=0.0)
 
     def to_value(self) -> Value:
-        """Return all columns as one (n, width) value: strings if all of them are, else numbers.
-
-        Raises:
-            UnsupportedModelError: some columns are strings and others numbers.
-        """
+        """Return all columns as one (n, width) value: strings if all of them are, else numbers."""
         strings = [b for b in self.blocks if isinstance(b, Value) and b.type.dtype == "string"]
         if not strings:
             return self.matrix()
@@ -174,16 +152,16 @@ class Frame:
 
     def makes_strings(self, i: int) -> bool:
         """Return whether column `i` is the strings of an earlier step."""
-        (block,) = self.select([i]).blocks
+        block = self._block(i)
         return not isinstance(block, RawColumn) and block.type.dtype == "string"
 
-    def strings(self, i: int) -> Value:
-        """Return column `i` as (n, 1) strings.
-
-        Raises:
-            UnsupportedModelError: the column holds numbers.
-        """
+    def _block(self, i: int) -> RawColumn | Value:
         (block,) = self.select([i]).blocks
+        return block
+
+    def strings(self, i: int) -> Value:
+        """Return column `i` as (n, 1) strings."""
+        block = self._block(i)
         if isinstance(block, RawColumn):
             return self._input(block, "string")
         if block.type.dtype != "string":
@@ -194,29 +172,19 @@ class Frame:
         return block
 
     def moments(self, i: int) -> Value:
-        """Return column `i`, of dates or timestamps, as (n, 1) microseconds since 1970, float64.
-
-        Raises:
-            UnsupportedModelError: an earlier step has changed the column.
-        """
-        (block,) = self.select([i]).blocks
-        if isinstance(block, RawColumn):
-            return self._input(block, "float64", DATETIME)
-        raise UnsupportedModelError(
-            f"column {self.names[i]!r} is used as dates, but an earlier step has changed it"
-        )
+        """Return column `i`, of dates or timestamps, as (n, 1) microseconds since 1970, float64."""
+        return self._unchanged_input(i, "dates", "float64", DATETIME)
 
     def nested(self, i: int, dtype: DType) -> Value:
-        """Return column `i` as (n, 1) lists, maps or lists of pairs.
+        """Return column `i` as (n, 1) lists, maps or lists of pairs."""
+        return self._unchanged_input(i, f"a {dtype}", dtype)
 
-        Raises:
-            UnsupportedModelError: an earlier step has changed the column.
-        """
-        (block,) = self.select([i]).blocks
+    def _unchanged_input(self, i: int, use: str, dtype: DType, kind: str | None = None) -> Value:
+        block = self._block(i)
         if isinstance(block, RawColumn):
-            return self._input(block, dtype)
+            return self._input(block, dtype, kind)
         raise UnsupportedModelError(
-            f"column {self.names[i]!r} is used as a {dtype}, but an earlier step has changed it"
+            f"column {self.names[i]!r} is used as {use}, but an earlier step has changed it"
         )
 
     def _number(self, block: RawColumn | Value, dtype: DType) -> Value:
@@ -240,15 +208,13 @@ class Frame:
             ) from None
 
 
-_USES: Mapping[str | None, str] = MappingProxyType(
-    {
-        "string": "strings",
-        DATETIME: "dates",
-        "list": "a list",
-        "map": "a map",
-        "pairs": "a list of pairs",
-    }
-)
+_USES: Mapping[str | None, str] = {
+    "string": "strings",
+    DATETIME: "dates",
+    "list": "a list",
+    "map": "a map",
+    "pairs": "a list of pairs",
+}
 
 
 class Outputs:
@@ -268,11 +234,7 @@ class Outputs:
 
     @property
     def labels(self) -> Labels | None:
-        """The labels of a classifier's single target; None for a regressor.
-
-        Raises:
-            UnsupportedModelError: a classifier of several targets.
-        """
+        """The labels of a classifier's single target; None for a regressor."""
         if len(self.label_sets) > 1:
             raise UnsupportedModelError(
                 f"a classifier of {len(self.label_sets)} targets at once is used where one target "
@@ -281,8 +243,30 @@ class Outputs:
         return self.label_sets[0] if self.label_sets else None
 
 
-Recurse = Callable[[Any, Frame], Frame | Outputs]
-"""A function that imports a part of a composite object on the columns that it reads."""
+Leaf = Callable[[Any, Frame], Frame | Outputs]
+"""An importer: a fitted object and the columns that it reads -> its columns or outputs."""
+Recurse = Leaf
+"""A function that imports a part of a composite object."""
+Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
+"""An importer of an object that contains others, which it passes to Recurse."""
+
+
+def expand_paths(text: str) -> Iterator[str]:
+    """Yield the paths in a text, in which a name without a module is in that of the one before."""
+    module = ""
+    for path in text.split():
+        module, _, name = path.rpartition(".") if "." in path else (module, "", path)
+        yield f"{module}.{name}"
+
+
+def index_by_class(package: str, classes: Mapping[C, str]) -> dict[str, C]:
+    """Return class path -> value from a table of value -> paths below a package, to be expanded."""
+    return {
+        f"{package}.{path}": value
+        for value, paths in classes.items()
+        for path in expand_paths(paths)
+    }
+
 
 ANY_COUNT = -1
 """The column count of an object that accepts any number of columns."""
@@ -325,7 +309,7 @@ class Schema:
             if array is None or int(array[2]) > MAX_ROW_VALUES:
                 columns[name] = kind
             else:
-                columns.update((f"{name}_{i}", array[1]) for i in range(int(array[2])))
+                columns |= {f"{name}_{i}": array[1] for i in range(int(array[2]))}
         return columns
 
 
@@ -342,11 +326,7 @@ _KINDS: tuple[tuple[type, LabelKind], ...] = (
 
 
 def build_labels(classes: Sequence[Any]) -> Labels:
-    """Return the Labels of a `classes_` array: strings, integers, booleans or floats.
-
-    Raises:
-        UnsupportedModelError: labels of mixed or other types.
-    """
+    """Return the Labels of a `classes_` array: strings, integers, booleans or floats."""
     values = [c.item() if isinstance(c, np.generic) else c for c in classes]
     for python, kind in _KINDS:
         if all(type(v) is python for v in values):
@@ -361,15 +341,8 @@ def build_labels(classes: Sequence[Any]) -> Labels:
     )
 
 
-C = TypeVar("C")
-
-
 def to_category_array(values: Sequence[Any], column: str) -> Array:
-    """Return categories for `encode`: objects for strings, float64 for numbers and booleans.
-
-    Raises:
-        UnsupportedModelError: dates, intervals or a mixture.
-    """
+    """Return categories for `encode`: objects for strings, float64 for numbers and booleans."""
     items = [v.item() if isinstance(v, np.generic) else v for v in values]
     if items and all(isinstance(v, str) for v in items):
         return np.array(items, object)
@@ -392,26 +365,15 @@ def encode_columns(
 ) -> Value:
     """Return the `chosen` columns side by side, (n, k) of `dtype`.
 
-    Args:
-        frame: all columns.
-        chosen: the numbers of the columns.
-        categorical: the categories of each categorical column.
-        codes: returns the codes (n, 1) of a frame's column with the given categories.
-        dtype: of the codes, and of the other columns, which are numbers.
+    Columns in `categorical` are replaced by their codes; the others are numbers.
     """
     blocks: list[Value] = []
-    run: list[int] = []  # adjacent columns of numbers
-    for i in chosen:
-        if i not in categorical:
-            run.append(i)
-            continue
-        if run:
-            blocks.append(frame.select(run).matrix(dtype))
-            run = []
-        blocks.append(codes(frame, i, categorical[i]))
-    if run or not blocks:
-        blocks.append(frame.select(run).matrix(dtype))
-    return frame.builder.concat(blocks)
+    for is_categorical, run in groupby(chosen, categorical.__contains__):
+        if is_categorical:
+            blocks += [codes(frame, i, categorical[i]) for i in run]
+        else:
+            blocks.append(frame.select(list(run)).matrix(dtype))
+    return frame.builder.concat(blocks or [frame.select([]).matrix(dtype)])
 
 
 def encode_categories(

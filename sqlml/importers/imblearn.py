@@ -6,7 +6,6 @@ Its ensembles are scikit-learn's, fitted on samples of the rows, and predict lik
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.importers.frame import Frame, Outputs, Recurse, Schema
@@ -38,16 +37,12 @@ def import_ensemble(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outpu
     return recurse(convert_class(model, base), frame)
 
 
-COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = MappingProxyType(
-    {
-        "imblearn.ensemble._bagging.BalancedBaggingClassifier": import_ensemble,
-        "imblearn.ensemble._easy_ensemble.EasyEnsembleClassifier": import_ensemble,
-        "imblearn.ensemble._forest.BalancedRandomForestClassifier": import_ensemble,
-        "imblearn.ensemble._weight_boosting.RUSBoostClassifier": import_ensemble,
-        "imblearn.pipeline.Pipeline": import_pipeline,
-    }
-)
+COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = {
+    "imblearn.ensemble._bagging.BalancedBaggingClassifier": import_ensemble,
+    "imblearn.ensemble._easy_ensemble.EasyEnsembleClassifier": import_ensemble,
+    "imblearn.ensemble._forest.BalancedRandomForestClassifier": import_ensemble,
+    "imblearn.ensemble._weight_boosting.RUSBoostClassifier": import_ensemble,
+    "imblearn.pipeline.Pipeline": import_pipeline,
+}
 
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {"imblearn.pipeline.Pipeline": pipeline_schema}
-)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {"imblearn.pipeline.Pipeline": pipeline_schema}

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
@@ -37,51 +36,38 @@ INSTEAD = (
 """The advice for an object of that class."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flavour:
-    """A library's part of a saved model: the key of its path, and its FORMAT."""
-
-    path: str
-    format: Callable[[Mapping[str, Any]], str]
-
-
-def _by_suffix(format: str) -> Callable[[Mapping[str, Any]], str]:
-    """Return the FORMAT of a library, unless the suffix says that an object was pickled."""
-
-    def find_format(flavour: Mapping[str, Any]) -> str:
-        path = flavour.get("data", flavour.get("pickled_model"))
-        if not isinstance(path, str):  # YAML aliases can expand to texts of any length
-            return format
-        if path.endswith(".skops"):
-            return "SKOPS"
-        return "PICKLE" if path.endswith((".pkl", ".pickle", ".joblib")) else format
-
-    return find_format
+FLAVOURS: Mapping[str, tuple[str, str]] = {
+    "xgboost": ("data", "XGBOOST"),
+    "lightgbm": ("data", "LIGHTGBM"),
+    "catboost": ("data", "CATBOOST"),
+    "sklearn": ("pickled_model", "PICKLE"),
+    "onnx": ("data", "ONNX"),
+    "spark": ("model_data", "SPARK"),
+}
+"""The flavours that are read, in order of preference, with the key of their path and their FORMAT.
+"""
 
 
-FLAVOURS: Mapping[str, Flavour] = MappingProxyType(
-    {
-        "xgboost": Flavour("data", _by_suffix("XGBOOST")),
-        "lightgbm": Flavour("data", _by_suffix("LIGHTGBM")),
-        "catboost": Flavour("data", lambda flavour: "CATBOOST"),
-        "sklearn": Flavour("pickled_model", _by_suffix("PICKLE")),
-        "onnx": Flavour("data", lambda flavour: "ONNX"),
-        "spark": Flavour("model_data", lambda flavour: "SPARK"),
-    }
-)
-"""The flavours that are read, in order of preference."""
+def _find_format(flavour: str, entry: Mapping[str, Any]) -> str:
+    """Return the FORMAT of a flavour, unless the suffix says that an object was pickled."""
+    _, format = FLAVOURS[flavour]
+    path = entry.get("data", entry.get("pickled_model"))
+    if flavour not in ("xgboost", "lightgbm", "sklearn") or not isinstance(path, str):
+        return format
+    if path.endswith(".skops"):
+        return "SKOPS"
+    return "PICKLE" if path.endswith((".pkl", ".pickle", ".joblib")) else format
 
-TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "boolean": "BOOLEAN",
-        "integer": "INTEGER",
-        "long": "BIGINT",
-        "float": "FLOAT",
-        "double": "DOUBLE",
-        "string": "VARCHAR",
-        "datetime": "TIMESTAMP",
-    }
-)
+
+TYPES: Mapping[str, str] = {
+    "boolean": "BOOLEAN",
+    "integer": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "VARCHAR",
+    "datetime": "TIMESTAMP",
+}
 """The SQL types of the columns of a signature."""
 
 
@@ -98,29 +84,21 @@ class SavedModel:
 
 
 def read_mlmodel(document: bytes, folder: str) -> SavedModel:
-    """Read the text of an `MLmodel` file.
-
-    Args:
-        document: the text.
-        folder: the path of the folder, for messages.
-
-    Raises:
-        ArtifactError: damaged or hostile.
-        UnsupportedModelError: none of its flavours is read.
-        MissingDependencyError: PyYAML is not installed.
-    """
+    """Read the text of an `MLmodel` file; `folder` is its path, for messages."""
     content = _parse_yaml(document, folder)
     flavours = content.get("flavors")
     if not isinstance(flavours, Mapping):
         raise ArtifactError(f"{folder}/{DOCUMENT} names no flavors; save the model again")
-    for name, flavour in FLAVOURS.items():
+    for name, (key, _) in FLAVOURS.items():
         entry = flavours.get(name)
-        if isinstance(entry, Mapping) and isinstance(entry.get(flavour.path), str):
-            path = entry[flavour.path]
+        # YAML aliases can expand to texts of any length, so only a text is a path.
+        if isinstance(entry, Mapping) and isinstance(entry.get(key), str):
+            path = entry[key]
             segments = set(re.split(r"[/\\]", path))
             if {"", ".", ".."} & segments or any(c in path for c in ":*?["):
                 raise ArtifactError(f"{folder}/{DOCUMENT} names {path!r}, which is not below it")
-            return SavedModel(path, flavour.format(entry), _read_columns(content.get("signature")))
+            columns = _read_columns(content.get("signature"))
+            return SavedModel(path, _find_format(name, entry), columns)
     have = ", ".join(sorted(map(str, flavours)))
     raise UnsupportedModelError(
         f"{folder} has a model of the flavors {have}; sqlml reads {', '.join(FLAVOURS)}. Save a "
@@ -163,4 +141,4 @@ def _read_columns(signature: Any) -> Mapping[str, str] | None:
         columns = {str(column["name"]): TYPES[column["type"]] for column in inputs}
     except (KeyError, TypeError, ValueError, RecursionError):
         return None
-    return MappingProxyType(columns) if columns else None
+    return columns or None

@@ -34,12 +34,7 @@ def has_fitted_attributes(model: Any) -> bool:
 
 
 def check_model(program: Program) -> None:
-    """Check that a Program from a file has the inputs and outputs of a model and can be run.
-
-    Raises:
-        UnsupportedModelError: it is only a part of a model, or a foreign graph in it fails.
-        SqlmlError: scoring a foreign graph raises it.
-    """
+    """Check that a Program from a file has the inputs and outputs of a model and can be run."""
     query_ops = [node.op for node in program.nodes if node.op in NEVER_STORED]
     if query_ops:
         raise UnsupportedModelError(f"operator {query_ops[0]} belongs to a query, not to a model")
@@ -58,13 +53,8 @@ def check_model(program: Program) -> None:
 def try_foreign(program: Program) -> None:
     """Run the ONNX graphs and torch modules of a Program once, if their runtimes are installed.
 
-    Each runs in a child process, because a hostile graph may crash or hang native code, or fill
-    the memory.
-
-    Raises:
-        UnsupportedModelError: a graph crashes its runtime, mixes rows, fills the memory, or
-            returns another type than the Program states.
-        SqlmlError: scoring raises it.
+    Each runs in a child process, because a hostile graph may crash or hang native code, or fill the
+    memory.
     """
     try_graphs(program)
     for node in program.nodes:
@@ -89,13 +79,9 @@ REQUESTS = re.compile(r"set_\w+_request|__metadata_request__\w+")
 
 
 def to_known_class(model: Any, is_known: Callable[[str], bool]) -> Any:
-    """Convert an object of a subclass to the nearest class with an importer.
+    """Convert an object of a subclass to the nearest class that is known by its path.
 
     Subclasses that override anything that predictions may depend on stay as they are.
-
-    Args:
-        model: any object.
-        is_known: returns whether a class, given by its path, has an importer.
     """
     classes = type(model).__mro__
     paths = [f"{c.__module__}.{c.__qualname__}" for c in classes]

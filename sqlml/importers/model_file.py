@@ -49,15 +49,8 @@ def read_file(
 ) -> ModelFile:
     """Read a model file, or a folder of Spark or MLflow, as the engine's settings allow.
 
-    Args:
-        path: of a file or folder, or a URI that MLflow resolves (`models:/name/1`).
-        host: the engine's file system.
-        format: AUTO, or a format of `file_formats.READERS`.
-        sha256: the digest that the file must have, if the user pins one.
-        allow_pickle: the user trusts the file to run code.
-
-    Raises:
-        ArtifactError, UntrustedArtifactError, UnsupportedModelError, ConfigError.
+    `path` may be a URI that MLflow resolves (`models:/name/1`). `sha256` is the digest that the
+    file must have, if the user pins one. `allow_pickle`: the user trusts the file to run code.
     """
     if URI.fullmatch(path):
         path = _resolve_uri(host, path)
@@ -71,7 +64,9 @@ def read_file(
     if not matches and format.upper() in ("AUTO", FOLDER_FORMAT):
         files = _read_spark_folder(host, path)
         if files is not None:
-            digest = _compute_digest(files)
+            lines = (f"{hashlib.sha256(files[n]).hexdigest()}  {n}\n" for n in sorted(files))
+            names_and_digests = "".join(lines).encode("utf-8", "surrogateescape")
+            digest = hashlib.sha256(names_and_digests).hexdigest()
             _check_digest(path, sha256, digest)
             return ModelFile(read_folder(files, path), b"", path, FOLDER_FORMAT, digest)
     content = _read_content(host, path, matches)
@@ -84,11 +79,7 @@ def read_file(
 def import_file(
     file: ModelFile, inputs: Sequence[str] | Mapping[str, str] | None = None
 ) -> Imported:
-    """Import the model of a file; MLflow's signature names the columns of a model without names.
-
-    Raises:
-        UnsupportedModelError, ConfigError: like `import_model`.
-    """
+    """Import the model of a file; MLflow's signature names the columns of a model without names."""
     imported = import_model(file.model, inputs)
     if imported.named or file.columns is None:
         return imported
@@ -96,12 +87,7 @@ def import_file(
 
 
 def _resolve_uri(host: Files, uri: str) -> str:
-    """Return the local folder of an MLflow URI, after a download if necessary.
-
-    Raises:
-        MissingDependencyError: MLflow is not installed.
-        ArtifactError: the engine has no external access, or MLflow does not find the URI.
-    """
+    """Return the local folder of an MLflow URI, after a download if necessary."""
     host.read_file(os.curdir)  # raises if the engine may not access files at all
     try:
         from mlflow.artifacts import download_artifacts
@@ -133,11 +119,7 @@ def _check_store(uri: str) -> None:
 
 
 def _join_inside(folder: str, name: str) -> str:
-    """Return the path of a file in a folder that is not trusted.
-
-    Raises:
-        ArtifactError: a link leads out of the folder.
-    """
+    """Return the path of a file in a folder that is not trusted."""
     path = os.path.join(folder, name)
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise ArtifactError(
@@ -185,11 +167,6 @@ def _read_spark_folder(host: Files, path: str) -> dict[str, bytes] | None:
         if any(c in name for c in "*?[") or not name.isprintable():
             raise ArtifactError(f"{name!r} is empty or contains a wildcard (* ? [); rename it")
     return {name: host.file_content(os.path.join(folder, name)) for name in parts}
-
-
-def _compute_digest(files: Mapping[str, bytes]) -> str:
-    lines = (f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
-    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _read_content(host: Files, path: str, files: Sequence[tuple[str, int]]) -> bytes:

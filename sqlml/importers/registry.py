@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import PurePath
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
 from sqlml.importers import category_encoders, feature_engine, imblearn, statsmodels
 from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.document import CatBoostModel
-from sqlml.importers.frame import ANY_COUNT, Frame, Gaps, Outputs, Recurse, Schema
+from sqlml.importers.expressions.sql_steps import find_registered, sql_step
+from sqlml.importers.frame import ANY_COUNT, Composite, Frame, Gaps, Leaf, Outputs, Recurse, Schema
 from sqlml.importers.lightgbm import importer as lightgbm
 from sqlml.importers.lightgbm.document import LightGBMModel
 from sqlml.importers.mlflow_folder import INSTEAD, PYFUNC
@@ -31,7 +33,6 @@ from sqlml.importers.sklearn.estimator_table import UNSUPPORTED
 from sqlml.importers.sklearn.meta.compose import dict_separator
 from sqlml.importers.spark_ml import importer as spark_ml
 from sqlml.importers.spark_ml.pipeline_stages import PYTHON, SparkModel, explain_not_covered
-from sqlml.importers.sql_steps.importer import find_registered, sql_step
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.importers.torch import importer as torch
 from sqlml.importers.torch import wrapped_modules
@@ -43,55 +44,46 @@ from sqlml.ir.program import Program
 from sqlml.ir.torch_archive import ExportedModule
 from sqlml.types import DATETIME, Feature, Kind, fold
 
-Leaf = Callable[[Any, Frame], Frame | Outputs]
-"""A fitted object and the columns that it reads -> its columns or outputs."""
-Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
-"""Like Leaf, for an object that contains others, which it passes to Recurse."""
-
-IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
-    {
-        **sklearn.IMPORTERS,
-        **xgboost.IMPORTERS,
-        **lightgbm.IMPORTERS,
-        **catboost.IMPORTERS,
-        **onnx.IMPORTERS,
-        **torch.IMPORTERS,
-        **wrapped_modules.IMPORTERS,
-        **spark_ml.IMPORTERS,
-        **statsmodels.IMPORTERS,
-        **category_encoders.IMPORTERS,
-        **feature_engine.IMPORTERS,
-    }
-)
-COMPOSITES: Mapping[str, Composite] = MappingProxyType(
-    {**sklearn.COMPOSITES, **imblearn.COMPOSITES, **feature_engine.COMPOSITES}
-)
-SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {
-        **sklearn.SCHEMAS,
-        **xgboost.SCHEMAS,
-        **lightgbm.SCHEMAS,
-        **catboost.SCHEMAS,
-        **onnx.SCHEMAS,
-        **torch.SCHEMAS,
-        **wrapped_modules.SCHEMAS,
-        **spark_ml.SCHEMAS,
-        **imblearn.SCHEMAS,
-        **statsmodels.SCHEMAS,
-    }
-)
+IMPORTERS: Mapping[str, Leaf] = {
+    **sklearn.IMPORTERS,
+    **xgboost.IMPORTERS,
+    **lightgbm.IMPORTERS,
+    **catboost.IMPORTERS,
+    **onnx.IMPORTERS,
+    **torch.IMPORTERS,
+    **wrapped_modules.IMPORTERS,
+    **spark_ml.IMPORTERS,
+    **statsmodels.IMPORTERS,
+    **category_encoders.IMPORTERS,
+    **feature_engine.IMPORTERS,
+}
+COMPOSITES: Mapping[str, Composite] = {
+    **sklearn.COMPOSITES,
+    **imblearn.COMPOSITES,
+    **feature_engine.COMPOSITES,
+}
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = {
+    **sklearn.SCHEMAS,
+    **xgboost.SCHEMAS,
+    **lightgbm.SCHEMAS,
+    **catboost.SCHEMAS,
+    **onnx.SCHEMAS,
+    **torch.SCHEMAS,
+    **wrapped_modules.SCHEMAS,
+    **spark_ml.SCHEMAS,
+    **imblearn.SCHEMAS,
+    **statsmodels.SCHEMAS,
+}
 """Functions that find the columns of models without scikit-learn's feature_names_in_."""
-NAMES: Mapping[type, str] = MappingProxyType(
-    {
-        XGBoostModel: xgboost.FILE,
-        LightGBMModel: lightgbm.FILE,
-        CatBoostModel: catboost.FILE,
-        OnnxModel: onnx.FILE,
-        ExportedModule: torch.FILE,
-        SparkModel: spark_ml.FOLDER,
-        Program: "sqlml program",
-    }
-)
+NAMES: Mapping[type, str] = {
+    XGBoostModel: xgboost.FILE,
+    LightGBMModel: lightgbm.FILE,
+    CatBoostModel: catboost.FILE,
+    OnnxModel: onnx.FILE,
+    ExportedModule: torch.FILE,
+    SparkModel: spark_ml.FOLDER,
+    Program: "sqlml program",
+}
 """The names in `IMPORTERS` of sqlml's own classes. Databases store them, so classes may move."""
 
 
@@ -119,12 +111,10 @@ class Imported:
 
 
 def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = None) -> Imported:
-    """Import a fitted object.
+    """Import an object of a known class, a Program or a StoredModel.
 
-    Args:
-        model: an object of a class in `IMPORTERS` or `COMPOSITES`, a Program or a StoredModel.
-        inputs: names of the columns in training order, or name -> SQL type; needed in SQL when
-            the object was fitted without names and its library has no default names.
+    `inputs` are the names of the columns in training order, or name -> SQL type; needed in SQL when
+    the object was fitted without names and its library has no default names.
 
     Raises:
         UnsupportedModelError: unfitted, of another class, or with a parameter that is not covered.
@@ -141,10 +131,10 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     schema = _find_schema(model, path)
     if inputs is not None and path in torch.FAMILIES:
         schema = Schema(None, ANY_COUNT)  # the first layer only suggests a count
+    declared: Mapping[str, str] = {}
     if isinstance(inputs, Mapping):
-        inputs = schema.expand_arrays(inputs)
+        declared = inputs = schema.expand_arrays(inputs)
     names = _choose_names(schema, inputs)
-    declared = inputs if isinstance(inputs, Mapping) else {}
     builder = Builder()
     classes: set[str] = set()
     outputs = _make_converter(classes)(model, Frame.raw(builder, names, declared))
@@ -158,24 +148,14 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     features = tuple(Feature(n, inputs_read.get(n, "any")) for n in names)
     if isinstance(inputs, Mapping):
         _check_kinds(features, inputs)
-    named = schema.names is not None or inputs is not None
-    return Imported(
-        program,
-        features,
-        path,
-        _describe_libraries(model, classes),
-        named,
-        _find_gaps(model, path, classes),
-        not named and schema.default_names is not None,
-    )
+    is_named = schema.names is not None or inputs is not None
+    is_numbered = not is_named and schema.default_names is not None
+    library, gaps = _describe_libraries(model, classes), _find_gaps(model, path, classes)
+    return Imported(program, features, path, library, is_named, gaps, is_numbered)
 
 
 def import_onto(model: Any, frame: Frame) -> Frame | Outputs:
-    """Apply a fitted object to the columns of a frame.
-
-    Raises:
-        UnsupportedModelError: unfitted, of another class, or with a parameter that is not covered.
-    """
+    """Apply a fitted object to the columns of a frame."""
     return _make_converter(set())(model, frame)
 
 
@@ -290,9 +270,9 @@ def _find_package(model: Any) -> str:
 
 
 _DISTRIBUTIONS = {
-    "imblearn": ("imbalanced-learn",),
-    "sklearn": ("scikit-learn",),
-    "xgboost": ("xgboost-cpu",),
+    "imblearn": "imbalanced-learn",
+    "sklearn": "scikit-learn",
+    "xgboost": "xgboost-cpu",
 }
 """The distributions of packages that PyPI has under another name."""
 
@@ -307,11 +287,9 @@ def library_version(model: Any) -> str:
 
 def _find_installed_version(package: str) -> str:
     """Return a package with its version, or its name alone if it is not installed."""
-    for name in (package, *_DISTRIBUTIONS.get(package, ())):
-        try:
+    for name in (package, _DISTRIBUTIONS.get(package, package)):
+        with suppress(metadata.PackageNotFoundError):
             return f"{package} {metadata.version(name)}"
-        except metadata.PackageNotFoundError:
-            continue
     return package
 
 
@@ -323,17 +301,13 @@ def _describe_libraries(model: Any, classes: Set[str]) -> str:
 
 
 def sklearn_schema(model: Any) -> Schema:
-    """Return the columns of an object that follows scikit-learn's conventions.
-
-    Raises:
-        UnsupportedModelError: it does not state how many columns it was fitted on.
-    """
+    """Return the columns of an object that follows scikit-learn's conventions."""
     schema = Schema.from_model(model)
-    if schema is None and find_registered(model):
+    if schema is not None:
+        return schema
+    if find_registered(model):
         return Schema(None, ANY_COUNT)
-    if schema is None:
-        raise explain_missing_columns(model)
-    return schema
+    raise explain_missing_columns(model)
 
 
 def _make_converter(classes: set[str]) -> Recurse:
@@ -445,41 +419,37 @@ def _choose_names(
 
 
 def _check_names(names: tuple[str, ...]) -> None:
-    folded = [fold(n) for n in names]
-    with_nul = next((n for n in names if "\0" in n), None)
-    if with_nul is not None:
-        raise ConfigError(f"invalid feature name {with_nul!r}: it contains a NUL character")
-    if len(set(folded)) != len(folded):
-        duplicate = next(n for n in names if folded.count(fold(n)) > 1)
-        raise ConfigError(
-            f"two features are called {duplicate!r} when upper and lower case are the same, as in "
-            "SQL; rename them with inputs="
-        )
+    counts = Counter(map(fold, names))
+    for name in names:
+        if "\0" in name:
+            raise ConfigError(f"invalid feature name {name!r}: it contains a NUL character")
+        if counts[fold(name)] > 1:
+            raise ConfigError(
+                f"two features are called {name!r} when upper and lower case are the same, as in "
+                "SQL; rename them with inputs="
+            )
 
 
 _NUMBERS = (
     "BOOLEAN BOOL TINYINT SMALLINT INTEGER INT BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT "
     "UHUGEINT FLOAT REAL FLOAT4 DOUBLE FLOAT8 DECIMAL NUMERIC"
 ).split()
-_KINDS_OF_TYPE: Mapping[str, tuple[Kind, ...]] = MappingProxyType(
-    {
-        **dict.fromkeys(_NUMBERS, ("number",)),
-        **dict.fromkeys("VARCHAR TEXT STRING CHAR ENUM".split(), ("string",)),
-        **dict.fromkeys(("DATE", "TIMESTAMP", "DATETIME"), (DATETIME,)),
-        **dict.fromkeys(("MAP", "STRUCT"), ("map",)),
-        "JSON": ("list", "map", "pairs"),
-        "]": ("list", "pairs"),
-    }
-)
+_KINDS_OF_TYPE: Mapping[str, tuple[Kind, ...]] = {
+    **dict.fromkeys(_NUMBERS, ("number",)),
+    **dict.fromkeys("VARCHAR TEXT STRING CHAR ENUM".split(), ("string",)),
+    **dict.fromkeys(("DATE", "TIMESTAMP", "DATETIME"), (DATETIME,)),
+    **dict.fromkeys(("MAP", "STRUCT"), ("map",)),
+    "JSON": ("list", "map", "pairs"),
+    "]": ("list", "pairs"),
+}
 """SQL type, or its end for lists -> the kinds of features that a column of it can be."""
 
 
 def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> None:
     for feature in features:
         declared = inputs[feature.name].upper().strip()
-        kinds = _KINDS_OF_TYPE.get(
-            "]" if declared.endswith("]") else declared.split("(")[0].strip()
-        )
+        type_name = "]" if declared.endswith("]") else declared.split("(")[0].strip()
+        kinds = _KINDS_OF_TYPE.get(type_name)
         if kinds is None:
             raise ConfigError(
                 f"input {feature.name!r} has type {inputs[feature.name]!r}; features are numeric "
@@ -493,13 +463,11 @@ def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> No
             )
 
 
-_KIND_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "number": "a number",
-        "string": "a string",
-        DATETIME: "a date or timestamp",
-        "list": "a list (VARCHAR[], BIGINT[], ...)",
-        "map": "a map (MAP(VARCHAR, DOUBLE), STRUCT(...))",
-        "pairs": "a list of pairs (STRUCT(name VARCHAR, value DOUBLE)[])",
-    }
-)
+_KIND_NAMES: Mapping[str, str] = {
+    "number": "a number",
+    "string": "a string",
+    DATETIME: "a date or timestamp",
+    "list": "a list (VARCHAR[], BIGINT[], ...)",
+    "map": "a map (MAP(VARCHAR, DOUBLE), STRUCT(...))",
+    "pairs": "a list of pairs (STRUCT(name VARCHAR, value DOUBLE)[])",
+}

@@ -78,11 +78,7 @@ def apply_to_columns(b: Builder, x: Rows, change: Callable[[Array], Array]) -> R
 
 
 def fill_shape(shape: Sequence[int], width: int) -> tuple[int, ...]:
-    """Return the inner shape of `width` numbers per row, in which one length may be -1.
-
-    Raises:
-        Uncovered: rows would not stay rows.
-    """
+    """Return the inner shape of `width` numbers per row, in which one length may be -1."""
     stated = math.prod(d for d in shape if d != -1)
     rest = width // stated if stated > 0 else 0
     inner = tuple(rest if d == -1 else d for d in shape)
@@ -100,12 +96,7 @@ def joined(b: Builder, parts: Sequence[Rows], axis: int) -> Rows:
 
 
 def align(b: Builder, operands: Sequence[Rows | Array]) -> tuple[list[Value], tuple[int, ...]]:
-    """Broadcast the operands of an elementwise operator; return them and their inner shape.
-
-    Raises:
-        Uncovered: none has rows, ranks differ, or a constant has a row axis longer than 1.
-        ValueError: shapes do not fit, or the result is too wide.
-    """
+    """Broadcast the operands of an elementwise operator; return them and their inner shape."""
     ranks = {x.rank for x in operands if isinstance(x, Rows)}
     if len(ranks) != 1:
         raise Uncovered(
@@ -138,31 +129,17 @@ def _spread(b: Builder, x: Rows | Array, inner: tuple[int, ...]) -> Value:
 
 
 def reduce_axes(
-    b: Builder,
-    x: Rows,
-    axes: Collection[int],
-    make: Callable[[Value, int], Value],
-    *,
-    keep: bool,
+    b: Builder, x: Rows, axes: Collection[int], make: Callable[[Value, int], Value], *, keep: bool
 ) -> Rows:
-    """Reduce x over axes of the graph other than the rows.
+    """Reduce x over axes of the graph other than the rows; `keep` keeps them with length 1.
 
-    Args:
-        b: the builder.
-        x: the tensor.
-        axes: the axes to reduce.
-        make: reduces the last axis, whose number is its second argument, of a value (n, reduced)
-            or (n, rest, reduced) to length 1.
-        keep: keep the reduced axes with length 1.
-
-    Raises:
-        Uncovered: there is nothing to reduce.
+    `make` reduces the last axis, whose number is its second argument, of a value (n, reduced) or
+    (n, rest, reduced) to length 1.
     """
     rest = [a for a in range(1, x.rank) if a not in axes]
     lengths = tuple(x.shape[a] for a in rest)
-    transposed = apply_to_columns(
-        b, x, lambda grid: grid.transpose([0, *rest, *sorted(axes)])
-    ).value
+    order = [0, *rest, *sorted(axes)]
+    transposed = apply_to_columns(b, x, lambda grid: grid.transpose(order)).value
     count, width = math.prod(lengths), math.prod(x.shape[a] for a in axes)
     if not width:
         raise Uncovered("it reduces nothing")
@@ -171,16 +148,13 @@ def reduce_axes(
     else:
         result = make(b.op("reshape", transposed, shape=(count, width)), 2)
         result = b.op("reshape", result, shape=(count,))
-    kept_lengths = tuple(1 if a in axes else x.shape[a] for a in range(1, x.rank))
-    return Rows(result, kept_lengths if keep else lengths)
+    if keep:
+        lengths = tuple(1 if a in axes else x.shape[a] for a in range(1, x.rank))
+    return Rows(result, lengths)
 
 
 def multiply(b: Builder, x: Rows, weights: Array, bias: Array | None = None) -> Rows:
-    """Return x (n, k) @ weights (k, w) + bias (w,), all of one dtype.
-
-    Raises:
-        Uncovered: other shapes, differing dtypes, or numbers other than float32 and float64.
-    """
+    """Return x (n, k) @ weights (k, w) + bias (w,), all of float32 or of float64."""
     if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
         raise Uncovered(f"it multiplies {x.dtype} and {weights.dtype}")
     if x.rank != 2 or weights.ndim != 2:

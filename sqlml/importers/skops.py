@@ -19,60 +19,35 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, MissingDependencyError, UntrustedArtifactError
+from sqlml.importers.frame import expand_paths
 from sqlml.ir.damaged_file import READING_ERRORS, ZIP_ERRORS
 from sqlml.limits import MAX_ARTIFACT_BYTES
 
-HARMLESS = frozenset(
-    (
-        "sklearn.tree._tree.Tree",
-        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-        "sklearn.neighbors._ball_tree.BallTree",
-        "sklearn.neighbors._kd_tree.KDTree",
-        "sklearn.metrics._dist_metrics.ChebyshevDistance64",
-        "sklearn.metrics._dist_metrics.EuclideanDistance64",
-        "sklearn.metrics._dist_metrics.ManhattanDistance64",
-        "sklearn.metrics._dist_metrics.MinkowskiDistance64",
-        # parts of estimators in Python, which have only attributes
-        "numpy.dtype",
-        "scipy.interpolate._bsplines.BSpline",
-        "sklearn.calibration._CalibratedClassifier",
-        "sklearn.calibration._SigmoidCalibration",
-        "sklearn.cluster._bisect_k_means._BisectingTree",
-        "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace",
-        "sklearn.gaussian_process.kernels.CompoundKernel",
-        "sklearn.gaussian_process.kernels.ConstantKernel",
-        "sklearn.gaussian_process.kernels.DotProduct",
-        "sklearn.gaussian_process.kernels.ExpSineSquared",
-        "sklearn.gaussian_process.kernels.Exponentiation",
-        "sklearn.gaussian_process.kernels.Matern",
-        "sklearn.gaussian_process.kernels.Product",
-        "sklearn.gaussian_process.kernels.RBF",
-        "sklearn.gaussian_process.kernels.RationalQuadratic",
-        "sklearn.gaussian_process.kernels.Sum",
-        "sklearn.gaussian_process.kernels.WhiteKernel",
-        "sklearn.impute._iterative.IterativeImputer",
-        "sklearn.impute._iterative._ImputerTriplet",
-        "sklearn.metrics._scorer._PassthroughScorer",
-        "sklearn.model_selection._split.KFold",
-        "sklearn.model_selection._split.StratifiedKFold",
-        "sklearn.multiclass._ConstantPredictor",
-        "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
-        "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
-        "sklearn.utils._bunch.Bunch",
-        # functions that estimators were fitted with
-        "numpy.max",
-        "numpy.mean",
-        "numpy.min",
-        "numpy.sum",
-        "scipy._lib.array_api_compat.numpy._aliases.asarray",
-        "sklearn.cluster._kmeans._kmeans_single_elkan",
-        "sklearn.cluster._kmeans._kmeans_single_lloyd",
-        "sklearn.feature_selection._univariate_selection.chi2",
-        "sklearn.feature_selection._univariate_selection.f_classif",
-        "sklearn.feature_selection._univariate_selection.f_regression",
-        "sklearn.feature_selection._univariate_selection.r_regression",
-    )
+_HARMLESS_PATHS = (
+    "sklearn.tree._tree.Tree "
+    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor "
+    "sklearn.neighbors._ball_tree.BallTree sklearn.neighbors._kd_tree.KDTree "
+    "sklearn.metrics._dist_metrics.ChebyshevDistance64 EuclideanDistance64 "
+    "ManhattanDistance64 MinkowskiDistance64 "
+    # parts of estimators in Python, which have only attributes
+    "numpy.dtype scipy.interpolate._bsplines.BSpline "
+    "sklearn.calibration._CalibratedClassifier _SigmoidCalibration "
+    "sklearn.cluster._bisect_k_means._BisectingTree "
+    "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace "
+    "sklearn.gaussian_process.kernels.CompoundKernel ConstantKernel DotProduct "
+    "ExpSineSquared Exponentiation Matern Product RBF RationalQuadratic Sum "
+    "WhiteKernel sklearn.impute._iterative.IterativeImputer _ImputerTriplet "
+    "sklearn.metrics._scorer._PassthroughScorer sklearn.model_selection._split.KFold "
+    "StratifiedKFold sklearn.multiclass._ConstantPredictor "
+    "sklearn.neural_network._stochastic_optimizers.AdamOptimizer SGDOptimizer "
+    "sklearn.utils._bunch.Bunch "
+    # functions that estimators were fitted with
+    "numpy.max mean min sum scipy._lib.array_api_compat.numpy._aliases.asarray "
+    "sklearn.cluster._kmeans._kmeans_single_elkan _kmeans_single_lloyd "
+    "sklearn.feature_selection._univariate_selection.chi2 f_classif f_regression "
+    "r_regression "
 )
+HARMLESS = frozenset(expand_paths(_HARMLESS_PATHS))
 
 FREE_BYTES = 64 << 20
 MAX_RATIO = 200
@@ -82,13 +57,8 @@ MAX_RATIO = 200
 def read_skops(content: bytes, is_trusted: bool = False) -> Any:
     """Read the object in a skops file.
 
-    Args:
-        is_trusted: the caller trusts types of any library in the file, which may run code.
-
-    Raises:
-        UntrustedArtifactError: the file contains untrusted types; the message names them.
-        ArtifactError: damaged, hostile, too large, or of another format.
-        MissingDependencyError: skops is not installed.
+    With `is_trusted`, the caller trusts types of any library in the file, which may run code;
+    otherwise raises UntrustedArtifactError, which names them.
     """
     check_archive(content)
     try:
@@ -124,11 +94,7 @@ def _load(content: bytes, trusted: Sequence[str]) -> Any:
 
     skops checks types, not contents, and scikit-learn's Tree trusts its arguments: it reads class
     counts past the end of their array, and the length of an array that has none. A forged file
-    would crash the process.
-
-    Raises:
-        ArtifactError: a tree is inconsistent.
-        Exception: any exception of the classes in the file.
+    would crash the process. The classes in the file may raise any exception.
     """
     from skops.io._audit import audit_tree, get_tree
     from skops.io._utils import read_schema
@@ -182,11 +148,7 @@ def _check_tree(arguments: Any, state: Any) -> None:
 
 
 def check_archive(content: bytes) -> zipfile.ZipFile:
-    """Open the zip archive in `content` after checking the size that it unpacks to.
-
-    Raises:
-        ArtifactError: not an archive, cut off, or a decompression bomb.
-    """
+    """Open the zip archive in `content` after checking the size that it unpacks to."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(content))
         sizes = [entry.file_size for entry in archive.infolist()]

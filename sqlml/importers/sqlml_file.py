@@ -32,18 +32,12 @@ class StoredModel:
     features: tuple[Feature, ...]
     source: str
     library: str
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    small_models: Mapping[str, tuple[Program, str]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    options: Mapping[str, Any] = field(default_factory=dict)
+    small_models: Mapping[str, tuple[Program, str]] = field(default_factory=dict)
 
 
 def read_stored(content: bytes) -> Program | StoredModel:
-    """Read the model in a file; the result is a Program if the file has no description.
-
-    Raises:
-        ArtifactError: the file is damaged, hostile, or of a later version.
-    """
+    """Read the model in a file; the result is a Program if the file has no description."""
     program = store.loads(content)
     description = store.read_description(content)
     if description is None:
@@ -92,7 +86,7 @@ def _read_description(program: Program, description: Mapping[str, Any]) -> Store
             raise TypeError("the facts about a small model are not text")
         small_program = store.loads(base64.b64decode(entry["program"], validate=True))
         small_models[kind] = small_program, entry["facts"]
-    return StoredModel(program, features, source, library, MappingProxyType(options), small_models)
+    return StoredModel(program, features, source, library, options, small_models)
 
 
 def _read_features(program: Program, entries: Any) -> tuple[Feature, ...]:

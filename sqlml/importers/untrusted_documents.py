@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from io import StringIO
 from itertools import chain
 from typing import Any
@@ -36,7 +36,6 @@ def check_count(number: Any, limit: int, library: str, counted: str) -> int:
     3
 
     Raises:
-        ArtifactError: negative, or more than `limit`.
         ValueError, TypeError: not an integer.
     """
     if isinstance(number, str) and not number.isascii() or "_" in str(number):
@@ -53,10 +52,8 @@ def read_json(content: bytes, hook: Hook | None = None, *, strict: bool = False)
     A single character outside ASCII would make Python store the whole text with two or four bytes
     per character. Therefore such characters become JSON escapes while the text is decoded.
 
-    Args:
-        content: the document.
-        hook: called with each object; its result replaces the object.
-        strict: reject NaN and Infinity, which are not JSON.
+    `hook` is called with each object, and its result replaces the object. `strict` rejects NaN and
+    Infinity, which are not JSON.
 
     >>> read_json('{"name": "größe"}'.encode())
     {'name': 'größe'}
@@ -105,9 +102,6 @@ def read_ubjson(content: bytes | bytearray, hook: Hook | None = None) -> Any:
 
     >>> read_ubjson(b"{U" + b"\\x01" + b"a" + b"[$U#U\\x02" + b"\\x05\\x06" + b"}")
     {'a': array([5, 6], dtype=uint8)}
-
-    Raises:
-        ArtifactError: `content` is cut off, too deeply nested, or not UBJSON.
     """
     reader = _UbjsonReader(content, hook)
     value = reader.read_value(reader.take(1), 0)
@@ -116,25 +110,11 @@ def read_ubjson(content: bytes | bytearray, hook: Hook | None = None) -> Any:
     return value
 
 
-_SCALARS = {
-    b"i": struct.Struct(">b"),
-    b"U": struct.Struct(">B"),
-    b"I": struct.Struct(">h"),
-    b"l": struct.Struct(">i"),
-    b"L": struct.Struct(">q"),
-    b"d": struct.Struct(">f"),
-    b"D": struct.Struct(">d"),
-}
+_NUMBERS = {b"i": "b", b"U": "B", b"I": "h", b"l": "i", b"L": "q", b"d": "f", b"D": "d"}
+"""The markers of numbers, with their types in the notation of `struct` and numpy."""
+_SCALARS = {marker: struct.Struct(f">{code}") for marker, code in _NUMBERS.items()}
+_ARRAYS = {marker: np.dtype(f">{code}") for marker, code in _NUMBERS.items()}
 _LENGTHS = frozenset((b"i", b"U", b"I", b"l", b"L"))
-_ARRAYS: Mapping[bytes, np.dtype[Any]] = {
-    b"i": np.dtype(">i1"),
-    b"U": np.dtype(">u1"),
-    b"I": np.dtype(">i2"),
-    b"l": np.dtype(">i4"),
-    b"L": np.dtype(">i8"),
-    b"d": np.dtype(">f4"),
-    b"D": np.dtype(">f8"),
-}
 _LITERALS = {b"Z": None, b"T": True, b"F": False}
 
 

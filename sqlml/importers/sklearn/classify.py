@@ -17,9 +17,9 @@ Tie = Literal["gt", "ge"]
 """The class of a score that equals the threshold: the first ("gt") or the second ("ge")."""
 
 
-def binary_label(builder: Builder, score: Value, tie: Tie = "gt", threshold: float = 0.0) -> Value:
+def binary_label(b: Builder, score: Value, tie: Tie = "gt", threshold: float = 0.0) -> Value:
     """Return class numbers (n, k) of scores (n, k): 1 above the threshold, else 0."""
-    return builder.op("cast", builder.op(tie, score, threshold), dtype="int64")
+    return b.op("cast", b.op(tie, score, threshold), dtype="int64")
 
 
 def outlier_outputs(label: Value, score: Value, samples: Value) -> Outputs:
@@ -27,61 +27,59 @@ def outlier_outputs(label: Value, score: Value, samples: Value) -> Outputs:
     return Outputs({"label": label, "score": score, "samples": samples}, Labels("int64", (-1, 1)))
 
 
-def score_label(builder: Builder, score: Value, tie: Tie = "gt") -> Value:
+def score_label(b: Builder, score: Value, tie: Tie = "gt") -> Value:
     """Return class numbers (n, 1) from scores of the second class (n, 1) or of all (n, K)."""
-    one = score.type.width == 1
-    return binary_label(builder, score, tie) if one else argmax_label(builder, score)
+    is_binary = score.type.width == 1
+    return binary_label(b, score, tie) if is_binary else argmax_label(b, score)
 
 
-def argmax_label(builder: Builder, scores: Value) -> Value:
+def argmax_label(b: Builder, scores: Value) -> Value:
     """Return class numbers (n, 1) from scores or probabilities (n, K); the first of equal ones."""
-    return builder.op("argmax", scores, axis=1)
+    return b.op("argmax", scores, axis=1)
 
 
-def argmax_labels(builder: Builder, scores: Value, sizes: Sequence[int]) -> Value:
+def argmax_labels(b: Builder, scores: Value, sizes: Sequence[int]) -> Value:
     """Return class numbers (n, targets) from the scores of several targets side by side."""
-    return builder.concat([argmax_label(builder, v) for v in split_targets(builder, scores, sizes)])
+    return b.concat([argmax_label(b, v) for v in split_targets(b, scores, sizes)])
 
 
-def split_targets(builder: Builder, values: Value, sizes: Sequence[int]) -> list[Value]:
+def split_targets(b: Builder, values: Value, sizes: Sequence[int]) -> list[Value]:
     """Split the columns of several targets side by side into (n, size) for each target."""
     if len(sizes) == 1:
         return [values]
     return [
-        builder.op("select", values, indices=np.arange(end - size, end))
+        b.op("select", values, indices=np.arange(end - size, end))
         for size, end in zip(sizes, np.cumsum(sizes), strict=True)
     ]
 
 
-def add_complement(builder: Builder, positive: Value) -> Value:
+def add_complement(b: Builder, positive: Value) -> Value:
     """Return (n, 2) probabilities 1 - p and p from (n, 1) probabilities p of the second class."""
-    negative = builder.op("sub", 1.0, positive)
-    return builder.op("concat", negative, positive)
+    return b.op("concat", b.op("sub", 1.0, positive), positive)
 
 
-def score_proba(builder: Builder, score: Value) -> Value:
+def score_proba(b: Builder, score: Value) -> Value:
     """Return the sigmoid of (n, 1) scores of the second class, or the softmax of (n, K) scores."""
     if score.type.width == 1:
-        return add_complement(builder, builder.op("sigmoid", score))
-    return builder.op("softmax", score, sum_dtype="float64")
+        return add_complement(b, b.op("sigmoid", score))
+    return b.op("softmax", score, sum_dtype="float64")
 
 
-def collapse_two_scores(builder: Builder, scores: Value) -> Value:
+def collapse_two_scores(b: Builder, scores: Value) -> Value:
     """Return scores as decision_function does: with two classes their difference, (n, 1)."""
     if scores.type.width != 2:
         return scores
-    first, second = (builder.op("select", scores, indices=np.array([i])) for i in (0, 1))
-    return builder.op("sub", second, first)
+    first, second = (b.op("select", scores, indices=np.array([i])) for i in (0, 1))
+    return b.op("sub", second, first)
 
 
-def normalise(builder: Builder, proba: Value) -> Value:
+def normalise(b: Builder, proba: Value) -> Value:
     """Divide one-vs-rest probabilities (n, K) by their sum; rows of zeros become uniform."""
     classes = proba.type.width
-    total = builder.op("sum", proba, axis=1)
-    nothing = builder.op("eq", total, 0.0)
-    proba = builder.op("where", nothing, 1.0, proba)
-    total = builder.op("where", nothing, float(classes), total)
-    return builder.op("div", proba, total)
+    total = b.op("sum", proba, axis=1)
+    is_zero = b.op("eq", total, 0.0)
+    proba = b.op("where", is_zero, 1.0, proba)
+    return b.op("div", proba, b.op("where", is_zero, float(classes), total))
 
 
 def class_lists(model: Any) -> list[list[Any]]:
@@ -91,11 +89,7 @@ def class_lists(model: Any) -> list[list[Any]]:
 
 
 def class_list(model: Any) -> list[Any]:
-    """Return the `classes_` of a classifier with one target.
-
-    Raises:
-        UnsupportedModelError: it predicts several targets.
-    """
+    """Return the `classes_` of a classifier with one target."""
     classes = model.classes_
     if isinstance(classes, list) or np.ndim(classes) != 1:
         raise UnsupportedModelError(
@@ -106,11 +100,7 @@ def class_list(model: Any) -> list[Any]:
 
 
 def two_or_more_classes(model: Any) -> list[Any]:
-    """Return the `classes_` of a classifier with one target.
-
-    Raises:
-        UnsupportedModelError: it predicts several targets, or was fitted on a single class.
-    """
+    """Return the `classes_` of a classifier with one target."""
     classes = class_list(model)
     if len(classes) < 2:
         raise UnsupportedModelError(
@@ -119,27 +109,21 @@ def two_or_more_classes(model: Any) -> list[Any]:
     return classes
 
 
-def ovr_decision(builder: Builder, predictions: Value, confidences: Value, n_classes: int) -> Value:
+def ovr_decision(b: Builder, predictions: Value, confidences: Value, n_classes: int) -> Value:
     """Return scores (n, K): votes of the pairs, and their confidences s as s / (3 * (|s| + 1)).
 
     `_ovr_decision_function` in scikit-learn's `utils/multiclass.py`: sums of confidences in
     (-1/3, 1/3) decide between equal votes. Pairs are in the order (0, 1), (0, 2), ..., (1, 2).
-
-    Args:
-        predictions: (n, K * (K - 1) / 2), 0 or false for the first class of a pair, 1 for the
-            second.
-        confidences: (n, K * (K - 1) / 2) float64, positive for the second class of a pair.
+    `predictions` are 0 or false for the first class of a pair, and 1 for the second; `confidences`
+    are positive for the second.
     """
     signs = pair_signs(n_classes)
-    if predictions.type.dtype != "float64":
-        predictions = builder.op("cast", predictions, dtype="float64")
+    predictions = b.cast(predictions, "float64")
     # Of the first class's pairs each counts 1 - p, of the second's p: integers, so exact.
-    firsts = (signs < 0).sum(axis=0).astype(np.float64)
-    votes = builder.linear(predictions, signs, firsts)
-    total = builder.linear(confidences, signs)
-    size = builder.op("add", builder.op("abs", total), 1.0)
-    size = builder.op("mul", size, 3.0)
-    return builder.op("add", votes, builder.op("div", total, size))
+    votes = b.linear(predictions, signs, (signs < 0).sum(axis=0).astype(np.float64))
+    total = b.linear(confidences, signs)
+    size = b.op("mul", b.op("add", b.op("abs", total), 1.0), 3.0)
+    return b.op("add", votes, b.op("div", total, size))
 
 
 def pair_signs(n_classes: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

@@ -8,7 +8,6 @@ multiplying by a power of two is exact. DBSCAN and its relatives have no predict
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -25,78 +24,76 @@ def component_labels(count: int) -> Labels:
     return Labels("int64", tuple(range(count)))
 
 
-def euclidean(builder: Builder, x: Value, centres: Array) -> Value:
+def euclidean(b: Builder, x: Value, centres: Array) -> Value:
     """Return distances (n, K) of rows (n, F) to centres (K, F), like `euclidean_distances`."""
-    squared = builder.op("add", builder.linear(x, -2.0 * centres.T), _norm(builder, x))
-    squared = builder.op("add", squared, squared_norms(centres))
-    return builder.op("sqrt", builder.op("maximum", squared, 0.0))
+    squared = b.op("add", b.linear(x, -2.0 * centres.T), _norm(b, x))
+    squared = b.op("add", squared, squared_norms(centres))
+    return b.op("sqrt", b.op("maximum", squared, 0.0))
 
 
-def assign_nearest(builder: Builder, x: Value, centres: Array) -> Value:
+def assign_nearest(b: Builder, x: Value, centres: Array) -> Value:
     """Return the number (n, 1) of the nearest centre, like `pairwise_distances_argmin`.
 
     The sum includes |x|^2, so that centres tie for a row far away from all of them. The first
     centre wins.
     """
-    squared = builder.op("add", _norm(builder, x), builder.linear(x, -2.0 * centres.T))
-    squared = builder.op("add", squared, squared_norms(centres))
-    return _smallest(builder, builder.op("maximum", squared, 0.0))
+    squared = b.op("add", _norm(b, x), b.linear(x, -2.0 * centres.T))
+    squared = b.op("add", squared, squared_norms(centres))
+    return _find_smallest(b, b.op("maximum", squared, 0.0))
 
 
-def assign_like_k_means(builder: Builder, x: Value, centres: Array) -> Value:
+def assign_like_k_means(b: Builder, x: Value, centres: Array) -> Value:
     """Return the number (n, 1) of the nearest centre, like KMeans, which omits |x|^2."""
-    return _smallest(builder, relative_distances(builder, x, centres))
+    return _find_smallest(b, relative_distances(b, x, centres))
 
 
-def relative_distances(builder: Builder, x: Value, centres: Array) -> Value:
+def relative_distances(b: Builder, x: Value, centres: Array) -> Value:
     """Return |c|^2 - 2 x.c, (n, K)."""
-    return builder.linear(x, -2.0 * centres.T, squared_norms(centres))
+    return b.linear(x, -2.0 * centres.T, squared_norms(centres))
 
 
 def squared_norms(centres: Array) -> Array:
     """Return |c|^2 of each centre, (K,)."""
-    norms: Array = np.einsum("kf,kf->k", centres, centres)
-    return norms
+    return np.asarray(np.einsum("kf,kf->k", centres, centres))
 
 
-def _norm(builder: Builder, x: Value) -> Value:
-    return builder.op("sum", builder.op("square", x), axis=1)
+def _norm(b: Builder, x: Value) -> Value:
+    return b.op("sum", b.op("square", x), axis=1)
 
 
-def _smallest(builder: Builder, squared: Value) -> Value:
-    return builder.op("argmax", builder.op("neg", squared), axis=1)
+def _find_smallest(b: Builder, squared: Value) -> Value:
+    return b.op("argmax", b.op("neg", squared), axis=1)
 
 
-_REDUCTIONS: Mapping[Callable[..., Any], str] = MappingProxyType(
-    {np.max: "max", np.amax: "max", np.min: "min", np.amin: "min", np.sum: "sum"}
-)
+_REDUCTIONS: Mapping[Callable[..., Any], str] = {
+    np.max: "max",
+    np.amax: "max",
+    np.min: "min",
+    np.amin: "min",
+    np.sum: "sum",
+}
 
 
 def feature_agglomeration(model: Any, frame: Frame) -> Frame:
-    """Pool the columns of each cluster into their mean, maximum, minimum or sum.
-
-    Raises:
-        UnsupportedModelError: another `pooling_func`.
-    """
+    """Pool the columns of each cluster into their mean, maximum, minimum or sum."""
     check(model, "labels_")
-    x, builder = numbers(frame, "FeatureAgglomeration"), frame.builder
+    x, b = numbers(frame, "FeatureAgglomeration"), frame.builder
     labels = np.asarray(model.labels_).astype(np.int64)
     if model.pooling_func == np.mean:
         sizes = np.bincount(labels).astype(np.float64)
-        total = builder.linear(x, labels[:, None] == np.arange(sizes.size))
-        return Frame.from_value(builder, builder.op("div", total, sizes))
+        total = b.linear(x, labels[:, None] == np.arange(sizes.size))
+        return Frame.from_value(b, b.op("div", total, sizes))
     if model.pooling_func not in _REDUCTIONS:
         name = getattr(model.pooling_func, "__name__", repr(model.pooling_func))
         raise UnsupportedModelError(
             f"FeatureAgglomeration pools with the Python function {name}, which cannot run inside "
             "SQL; use pooling_func=np.mean, np.max, np.min or np.sum"
         )
-    reduce = _REDUCTIONS[model.pooling_func]
-    pooled = [
-        builder.op(reduce, builder.op("select", x, indices=np.flatnonzero(labels == k)), axis=1)
-        for k in np.unique(labels)
+    groups = [
+        b.op("select", x, indices=np.flatnonzero(labels == label)) for label in np.unique(labels)
     ]
-    return Frame.from_value(builder, builder.concat(pooled))
+    pooled = [b.op(_REDUCTIONS[model.pooling_func], group, axis=1) for group in groups]
+    return Frame.from_value(b, b.concat(pooled))
 
 
 def k_means(model: Any, frame: Frame) -> Outputs:
@@ -108,11 +105,7 @@ def k_means(model: Any, frame: Frame) -> Outputs:
 
 
 def nearest_centre(model: Any, frame: Frame) -> Outputs:
-    """Return the nearest centre for MeanShift and AffinityPropagation.
-
-    Raises:
-        UnsupportedModelError: AffinityPropagation of precomputed similarities.
-    """
+    """Return the nearest centre for MeanShift and AffinityPropagation."""
     check(model, "labels_")
     if getattr(model, "affinity", "") == "precomputed":
         raise UnsupportedModelError(
@@ -121,24 +114,24 @@ def nearest_centre(model: Any, frame: Frame) -> Outputs:
         )
     check(model, "cluster_centers_")
     x, centres = _read_centres(model, frame)
-    builder = frame.builder
+    b = frame.builder
     if not len(centres):  # it did not converge: every row is labelled -1
-        none = builder.linear(x, np.zeros((x.type.width, 1)))
-        return Outputs({"label": builder.op("argmax", none, axis=1)}, Labels("int64", (-1,)))
-    return Outputs({"label": assign_nearest(builder, x, centres)}, component_labels(len(centres)))
+        none = b.linear(x, np.zeros((x.type.width, 1)))
+        return Outputs({"label": b.op("argmax", none, axis=1)}, Labels("int64", (-1,)))
+    return Outputs({"label": assign_nearest(b, x, centres)}, component_labels(len(centres)))
 
 
 def birch(model: Any, frame: Frame) -> Outputs:
     """Return the label of the nearest subcluster; `transform` has the distances to all of them."""
     check(model, "subcluster_centers_", "subcluster_labels_")
     x = numbers(frame, "Birch")
-    builder, centres = frame.builder, np.asarray(model.subcluster_centers_, np.float64)
+    b, centres = frame.builder, np.asarray(model.subcluster_centers_, np.float64)
     labels, indices = np.unique(np.asarray(model.subcluster_labels_), return_inverse=True)
-    label = assign_nearest(builder, x, centres)
+    label = assign_nearest(b, x, centres)
     if not np.array_equal(indices, np.arange(indices.size)):
-        label = builder.op("take", indices.ravel().astype(np.int64), label)
-        label = builder.op("reshape", label, shape=(1,))
-    values = {"label": label, "transform": euclidean(builder, x, centres)}
+        label = b.op("take", indices.ravel().astype(np.int64), label)
+        label = b.op("reshape", label, shape=(1,))
+    values = {"label": label, "transform": euclidean(b, x, centres)}
     return Outputs(values, Labels("int64", tuple(int(v) for v in labels)))
 
 
@@ -149,14 +142,16 @@ def bisecting_k_means(model: Any, frame: Frame) -> Outputs:
     """
     check(model, "cluster_centers_", "_bisecting_tree")
     x, centres = _read_centres(model, frame, "sparse")
-    builder = frame.builder
+    b = frame.builder
     pairs, path, target = _bisections(model, len(centres))
-    if len(pairs):
-        right = _nearer_is_right(builder, x, pairs)
-        score = builder.linear(right, path, target)
-    else:
-        score = relative_distances(builder, x, centres)
-    return _with_distances(builder, x, centres, builder.op("argmax", score, axis=1))
+    score = relative_distances(b, x, centres)
+    if len(pairs):  # ties between the centres of a pair go left
+        distances = relative_distances(b, x, pairs.reshape(-1, pairs.shape[2]))
+        left, right = (
+            b.op("select", distances, indices=np.arange(side, 2 * len(pairs), 2)) for side in (0, 1)
+        )
+        score = b.linear(b.cast(b.op("lt", right, left), "float64"), path, target)
+    return _with_distances(b, x, centres, b.op("argmax", score, axis=1))
 
 
 def _bisections(model: Any, clusters: int) -> tuple[Array, Array, Array]:
@@ -184,22 +179,13 @@ def _bisections(model: Any, clusters: int) -> tuple[Array, Array, Array]:
     return np.asarray(pairs, np.float64), path, target
 
 
-def _nearer_is_right(builder: Builder, x: Value, pairs: Array) -> Value:
-    """Return 1.0 where the right centre of a pair is nearer, else 0.0, (n, M); ties go left."""
-    both = relative_distances(builder, x, pairs.reshape(-1, pairs.shape[2]))
-    left, right = (
-        builder.op("select", both, indices=np.arange(side, 2 * len(pairs), 2)) for side in (0, 1)
-    )
-    return builder.op("cast", builder.op("lt", right, left), dtype="float64")
-
-
-def _with_distances(builder: Builder, x: Value, centres: Array, label: Value) -> Outputs:
+def _with_distances(b: Builder, x: Value, centres: Array, label: Value) -> Outputs:
     """Return the label, and the distances unless very wide sparse rows would become dense."""
     values = {"label": label}
     if x.type.sparse and x.type.width <= MAX_DENSE:
-        x = builder.op("densify", x, fill=0.0)
+        x = b.op("densify", x, fill=0.0)
     if not x.type.sparse:
-        values["transform"] = euclidean(builder, x, centres)
+        values["transform"] = euclidean(b, x, centres)
     return Outputs(values, component_labels(len(centres)))
 
 

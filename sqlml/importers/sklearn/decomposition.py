@@ -88,31 +88,26 @@ def sparse_pca(model: Any, frame: Frame) -> Frame:
 
 
 def sparse_coding(model: Any, frame: Frame) -> Frame:
-    """Return x @ dictionary, shrunk towards 0 by the threshold: SparseCoder and dictionaries.
-
-    Raises:
-        UnsupportedModelError: the algorithm searches for the code of each row.
-    """
-    if hasattr(model, "dictionary"):
-        check(model)
-        dictionary = dense(model.dictionary)
-    else:
-        check(model, "components_")
-        dictionary = dense(model.components_)
+    """Return x @ dictionary, shrunk towards 0 by the threshold: SparseCoder and dictionaries."""
+    attribute = "dictionary" if hasattr(model, "dictionary") else "components_"
+    check(model, attribute)
     if model.transform_algorithm != "threshold":
         raise UnsupportedModelError(
             f"{type(model).__name__}(transform_algorithm={model.transform_algorithm!r}) searches "
             "for the code of each row by iteration; use transform_algorithm='threshold'"
         )
-    builder = frame.builder
-    cover = builder.linear(numbers(frame, type(model).__name__), dictionary.T)
-    size = builder.op("sub", builder.op("abs", cover), _alpha(model))
-    code = builder.op("mul", builder.op("sign", cover), builder.op("maximum", size, 0.0))
+    b = frame.builder
+    dictionary = dense(getattr(model, attribute))
+    alpha = model.transform_alpha
+    alpha = float(getattr(model, "alpha", 1.0) if alpha is None else alpha)
+    cover = b.linear(numbers(frame, type(model).__name__), dictionary.T)
+    size = b.op("sub", b.op("abs", cover), alpha)
+    code = b.op("mul", b.op("sign", cover), b.op("maximum", size, 0.0))
     if model.positive_code:
-        code = builder.op("maximum", code, 0.0)
+        code = b.op("maximum", code, 0.0)
     if model.split_sign:
-        below = builder.op("neg", builder.op("minimum", code, 0.0))
-        code = builder.op("concat", builder.op("maximum", code, 0.0), below)
+        below = b.op("neg", b.op("minimum", code, 0.0))
+        code = b.op("concat", b.op("maximum", code, 0.0), below)
     return _frame(model, frame, code)
 
 
@@ -122,35 +117,36 @@ def pls(model: Any, frame: Frame) -> Outputs:
     `coef_` includes the scale, so predict only centres; transform centres and scales.
     """
     check(model, "coef_", "intercept_", "x_rotations_", "_x_mean", "_x_std")
-    builder = frame.builder
-    centred = _centred(builder, numbers(frame, type(model).__name__), model._x_mean)
+    b = frame.builder
+    centred = _centred(b, numbers(frame, type(model).__name__), model._x_mean)
     weights = np.asarray(model.coef_).T
     bias = np.broadcast_to(model.intercept_, weights.shape[1:])
-    scores = _scores(builder, centred, model._x_std, model.x_rotations_)
-    return Outputs({"label": builder.linear(centred, weights, bias), "transform": scores})
+    scores = _scores(b, centred, model._x_std, model.x_rotations_)
+    return Outputs({"label": b.linear(centred, weights, bias), "transform": scores})
 
 
 def pls_svd(model: Any, frame: Frame) -> Frame:
     """Return (x - mean) / deviation @ x_weights_."""
     check(model, "x_weights_", "_x_mean", "_x_std")
     centred = _centred(frame.builder, numbers(frame, "PLSSVD"), model._x_mean)
-    scores = _scores(frame.builder, centred, model._x_std, model.x_weights_)
-    return _frame(model, frame, scores)
+    return _frame(model, frame, _scores(frame.builder, centred, model._x_std, model.x_weights_))
 
 
-def _scores(builder: Builder, centred: Value, deviation: Any, rotations: Any) -> Value:
-    scaled = builder.op("div", centred, np.asarray(deviation, np.float64))
-    return builder.linear(scaled, rotations)
+def _scores(b: Builder, centred: Value, deviation: Any, rotations: Any) -> Value:
+    return b.linear(b.op("div", centred, np.asarray(deviation, np.float64)), rotations)
 
 
 def _with_density(model: Any, frame: Frame, x: Value, value: Value) -> Outputs:
+    values = {"transform": value}
     # score_samples takes dense rows only.
-    offered = hasattr(model, "score_samples") and not (frame.sparse or x.type.sparse)
-    density = _log_density(model, frame.builder, x) if offered else None
-    return Outputs({"transform": value, **({} if density is None else {"samples": density})})
+    if hasattr(model, "score_samples") and not (frame.sparse or x.type.sparse):
+        density = _log_density(model, frame.builder, x)
+        if density is not None:
+            values["samples"] = density
+    return Outputs(values)
 
 
-def _log_density(model: Any, builder: Builder, x: Value) -> Value | None:
+def _log_density(model: Any, b: Builder, x: Value) -> Value | None:
     """Return the log-density (n, 1) of x (n, F) under a normal distribution.
 
     -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2. Return None if the
@@ -167,25 +163,16 @@ def _log_density(model: Any, builder: Builder, x: Value) -> Value | None:
         return None
     if not np.isfinite(precision).all():
         return None
-    centred = _centred(builder, x, model.mean_)
-    turned = builder.linear(centred, precision)
-    distance = builder.op("sum", builder.op("mul", centred, turned), axis=1)
+    centred = _centred(b, x, model.mean_)
+    distance = b.op("sum", b.op("mul", centred, b.linear(centred, precision)), axis=1)
     sign, log_det = np.linalg.slogdet(precision)
     log_det = float(log_det) if sign > 0 else -np.inf
     offset = 0.5 * (len(precision) * math.log(2 * math.pi) - log_det)
-    halved = builder.op("mul", distance, -0.5)
-    return builder.op("sub", halved, offset)
+    return b.op("sub", b.op("mul", distance, -0.5), offset)
 
 
-def _alpha(model: Any) -> float:
-    alpha = model.transform_alpha
-    if alpha is None:
-        alpha = getattr(model, "alpha", 1.0)
-    return float(alpha)
-
-
-def _centred(builder: Builder, x: Value, mean: Any) -> Value:
-    return builder.op("sub", x, np.asarray(mean, np.float64))
+def _centred(b: Builder, x: Value, mean: Any) -> Value:
+    return b.op("sub", x, np.asarray(mean, np.float64))
 
 
 def _frame(model: Any, frame: Frame, value: Value) -> Frame:

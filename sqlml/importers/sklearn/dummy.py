@@ -15,11 +15,7 @@ from sqlml.types import Array
 
 
 def dummy_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return one class and its probabilities for every row.
-
-    Raises:
-        UnsupportedModelError: a strategy that draws at random.
-    """
+    """Return one class and its probabilities for every row."""
     check(model, "class_prior_", "classes_", "n_outputs_")
     if model.strategy == "uniform":
         raise _random(model)
@@ -27,13 +23,10 @@ def dummy_classifier(model: Any, frame: Frame) -> Outputs:
     probas = [_probabilities(model, t, np.asarray(known)) for t, known in enumerate(lists)]
     # The label is the likeliest class; of strategy "constant" too, whose class is certain.
     numbers = [int(np.argmax(proba)) for proba in probas]
-    return Outputs(
-        {
-            "label": repeat_rows(frame, np.array(numbers, np.int64)),
-            "proba": repeat_rows(frame, np.concatenate(probas)),
-        },
-        tuple(build_labels(known) for known in lists),
-    )
+    label = repeat_rows(frame, np.array(numbers, np.int64))
+    proba = repeat_rows(frame, np.concatenate(probas))
+    labels = tuple(build_labels(known) for known in lists)
+    return Outputs({"label": label, "proba": proba}, labels)
 
 
 def dummy_regressor(model: Any, frame: Frame) -> Outputs:
@@ -43,30 +36,24 @@ def dummy_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def class_probabilities(model: Any) -> Array:
-    """Return the (K,) probabilities that a DummyClassifier of one target predicts.
-
-    Raises:
-        UnsupportedModelError: not fitted, several targets, or drawn at random.
-    """
+    """Return the (K,) probabilities that a DummyClassifier of one target predicts."""
     check(model, "class_prior_", "classes_", "n_outputs_")
     check_single_output(model, int(model.n_outputs_))
     return _probabilities(model, 0, np.asarray(model.classes_))
 
 
 def _probabilities(model: Any, target: int, classes: Array) -> Array:
-    one = int(model.n_outputs_) == 1
-    prior = np.asarray(model.class_prior_ if one else model.class_prior_[target], np.float64)
-    if model.strategy == "prior":
-        return prior
-    if model.strategy == "uniform":
-        uniform: Array = np.ones(prior.size) / prior.size
-        return uniform
-    if model.strategy == "most_frequent":
-        certain: Array = np.eye(prior.size)[int(prior.argmax())]
-        return certain
-    if model.strategy == "constant":
-        chosen = classes == np.ravel(model.constant)[target]
-        return np.asarray(chosen, np.float64)
+    is_single = int(model.n_outputs_) == 1
+    prior = np.asarray(model.class_prior_ if is_single else model.class_prior_[target], np.float64)
+    match model.strategy:
+        case "prior":
+            return prior
+        case "uniform":
+            return np.asarray(np.ones(prior.size) / prior.size)
+        case "most_frequent":
+            return np.asarray(np.eye(prior.size)[int(prior.argmax())])
+        case "constant":
+            return np.asarray(classes == np.ravel(model.constant)[target], np.float64)
     raise _random(model)
 
 

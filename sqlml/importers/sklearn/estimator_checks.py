@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.resources import files
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import UnsupportedModelError
@@ -25,11 +24,7 @@ def numbers(
     """Return the frame as (n, width) finite numbers, like scikit-learn's `check_array`.
 
     The check looks at the values in `dtype`, so values that overflow float32 are rejected too.
-
-    Args:
-        step: the estimator's name, for errors while scoring.
-        allow_nan: accept NaN (`ensure_all_finite="allow-nan"`).
-        rows: the layout of rows that the estimator accepts, as in `Frame.matrix`.
+    `step` is the estimator's name for errors while scoring; `rows` is as in `Frame.matrix`.
     """
     if frame.has_sparse_rows:
         return _check_blocks(frame, step, allow_nan, dtype).matrix(dtype, rows)
@@ -57,35 +52,32 @@ def check_bounds(
 
 def _check_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Frame:
     """Check each block of the frame separately; of sparse rows only the stored values."""
-    builder = frame.builder
+    b = frame.builder
     blocks: list[Value] = []
     start = 0
     for block in frame.blocks:
         width = 1 if isinstance(block, RawColumn) else block.type.width
-        names = frame.names[start : start + width]
-        part = Frame(builder, (block,), names)
+        part = Frame(b, (block,), frame.names[start : start + width])
         value = part.matrix(dtype, "sparse")
         if not value.type.sparse:
             value = check_bounds(part, value, step, allow_nan=allow_nan)
         elif not allow_nan:
-            feature = names[0] if names else ""
-            value = builder.op("require_finite_stored", value, feature=feature, step=step)
+            feature = "".join(part.names[:1])
+            value = b.op("require_finite_stored", value, feature=feature, step=step)
         blocks.append(value)
         start += width
-    return Frame(builder, tuple(blocks), frame.names, frame.sparse)
+    return Frame(b, tuple(blocks), frame.names, frame.sparse)
 
 
 def stored_dtype(frame: Frame) -> DType:
     """Return float32 if all columns are float32, because scikit-learn then computes in it."""
-    kinds = {b.type.dtype for b in frame.blocks if isinstance(b, Value)}
-    all_values = len(frame.blocks) == sum(isinstance(b, Value) for b in frame.blocks)
-    return "float32" if all_values and frame.has_sparse_rows and kinds == {"float32"} else "float64"
+    is_single = all(isinstance(b, Value) and b.type.dtype == "float32" for b in frame.blocks)
+    return "float32" if is_single and frame.has_sparse_rows else "float64"
 
 
-_TEXT = (files(__package__) / "parameters.txt").read_text("utf-8")
-
-PARAMETERS: Mapping[str, str] = MappingProxyType(
-    dict(line.split(": ", 1) for line in _TEXT.splitlines())
+PARAMETERS: Mapping[str, str] = dict(
+    line.split(": ", 1)
+    for line in (files(__package__) / "parameters.txt").read_text("utf-8").splitlines()
 )
 """Class path -> the names of the constructor parameters that we know, separated by blanks.
 
@@ -100,37 +92,41 @@ def path_of(model: Any) -> str:
 
 
 def check(model: Any, *attributes: str) -> None:
-    """Reject `model` unless it has the fitted `attributes` and only known parameters.
-
-    Raises:
-        UnsupportedModelError: not fitted, or fitted by a version of scikit-learn with other
-            parameters or attributes.
-    """
-    cls = type(model)
-    known = set(PARAMETERS[path_of(model)].split())
-    unknown = sorted(set(model.get_params(deep=False)) - known)
+    """Reject `model` unless it has the fitted `attributes` and only known parameters."""
+    name = type(model).__name__
+    unknown = sorted(set(model.get_params(deep=False)) - set(PARAMETERS[path_of(model)].split()))
     if unknown:
         raise UnsupportedModelError(
-            f"{cls.__name__} has parameter {', '.join(map(repr, unknown))}, which sqlml does not "
+            f"{name} has parameter {', '.join(map(repr, unknown))}, which sqlml does not "
             "know: it comes from another version of scikit-learn; fit it with the version in "
             "constraints.txt or update sqlml"
         )
-    missing = [name for name in attributes if not hasattr(model, name)]
+    missing = [attribute for attribute in attributes if not hasattr(model, attribute)]
     if missing and not has_fitted_attributes(model):
         raise explain_unfitted(model)
     if missing:
         raise UnsupportedModelError(
-            f"{cls.__name__} lacks {', '.join(missing)}: it is only partly fitted, or comes from "
+            f"{name} lacks {', '.join(missing)}: it is only partly fitted, or comes from "
             "another version of scikit-learn; fit it again with the version in constraints.txt"
         )
 
 
-def check_single_output(model: Any, outputs: int) -> None:
-    """Reject a model that predicts several targets.
+def explain_option(model: Any, option: str, advice: str = "") -> UnsupportedModelError:
+    """Return the error for a value of a constructor parameter that has no operators."""
+    call = f"{type(model).__name__}({option}={getattr(model, option)!r})"
+    return UnsupportedModelError(f"{call} is not known to sqlml{advice and '; use '}{advice}")
 
-    Raises:
-        UnsupportedModelError: `outputs` is not 1.
-    """
+
+def explain_function(model: Any, use: str, advice: str) -> UnsupportedModelError:
+    """Return the error for a Python function as part of an estimator."""
+    return UnsupportedModelError(
+        f"{type(model).__name__} has a Python function as its {use}, which cannot run inside SQL; "
+        f"use {advice}"
+    )
+
+
+def check_single_output(model: Any, outputs: int) -> None:
+    """Reject a model that predicts several targets."""
     if outputs != 1:
         raise UnsupportedModelError(
             f"{type(model).__name__} predicts {outputs} targets at once, where one is expected; "

@@ -7,8 +7,7 @@ others contain a list, a map or a list of pairs (`types.NESTED`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, MAX_DENSE, Frame, RawColumn, Schema, Sparse
 from sqlml.importers.model_checks import explain_unfitted
-from sqlml.importers.sklearn.estimator_checks import check, numbers, stored_dtype
+from sqlml.importers.sklearn.estimator_checks import check, explain_option, numbers, stored_dtype
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.sparse_rows import pack_items
 from sqlml.ir.operators.text import MAX_N
@@ -56,15 +55,8 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
 def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
     """Count signed tokens in the columns of their hashes: (n, n_features) sparse."""
     check(model)
-    dtype = exact_dtype(model)
-    value = frame.builder.op(
-        "hash_tokens",
-        _document(model, frame),
-        **_analyzer(model, frame),
-        dtype=dtype,
-        width=int(model.n_features),
-        alternate_sign=bool(model.alternate_sign),
-    )
+    attrs = {**_analyzer(model, frame), **_hash_attrs(model), "dtype": _exact_dtype(model)}
+    value = frame.builder.op("hash_tokens", _document(model, frame), **attrs)
     if model.binary:
         value = frame.builder.op("map_stored", value, function="one")
     if model.norm is not None:
@@ -77,22 +69,11 @@ def one_text(model: Any) -> Schema:
     return Schema((COLUMN,), 1)
 
 
-def whole_text(step: str, features: tuple[str, ...]) -> dict[str, Any]:
-    """Return the attributes of an analyzer that uses a text as a whole."""
-    return {
-        "analyzer": "whole",
-        "lowercase": False,
-        "accents": "",
-        "pattern": "",
-        "stop_words": np.array([], object),
-        "min_n": 1,
-        "max_n": 1,
-        "features": features,
-        "step": step,
-    }
+def _hash_attrs(model: Any) -> dict[str, Any]:
+    return {"width": int(model.n_features), "alternate_sign": bool(model.alternate_sign)}
 
 
-def exact_dtype(model: Any) -> DType:
+def _exact_dtype(model: Any) -> DType:
     """Return the dtype of the counts; integers stay float64, to which the next step converts."""
     dtype = np.dtype(model.dtype)
     if dtype == np.float32:
@@ -120,16 +101,10 @@ def _check_vocabulary(model: Any, *attributes: str) -> None:
 
 
 def _counts(model: Any, frame: Frame) -> Value:
-    dtype = exact_dtype(model)
+    dtype = _exact_dtype(model)
     words, ends = pack_words(_vocabulary(model))
-    value = frame.builder.op(
-        "count_tokens",
-        _document(model, frame),
-        **_analyzer(model, frame),
-        dtype=dtype,
-        words=words,
-        ends=ends,
-    )
+    attrs = {**_analyzer(model, frame), "dtype": dtype, "words": words, "ends": ends}
+    value = frame.builder.op("count_tokens", _document(model, frame), **attrs)
     if model.binary:
         value = frame.builder.op("map_stored", value, function="one")
     return value
@@ -166,11 +141,7 @@ def _document(model: Any, frame: Frame) -> Value:
 
 
 def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
-    """Return the attributes that say how texts are split.
-
-    Raises:
-        UnsupportedModelError: a Python function of the user's, or an n-gram range without meaning.
-    """
+    """Return the attributes that say how texts are split."""
     name = type(model).__name__
     for part in ("analyzer", "tokenizer", "preprocessor", "strip_accents"):
         function = getattr(model, part)
@@ -185,13 +156,13 @@ def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
         raise UnsupportedModelError(
             f"{name}(ngram_range={model.ngram_range!r}): n-gram sizes go from 1 to {MAX_N}"
         )
-    word = model.analyzer == "word"
-    stop_words = sorted(model.get_stop_words() or ()) if word else []
+    is_word = model.analyzer == "word"
+    stop_words = sorted(model.get_stop_words() or ()) if is_word else []
     return {
         "analyzer": str(model.analyzer),
         "lowercase": bool(model.lowercase),
         "accents": model.strip_accents or "",
-        "pattern": str(model.token_pattern) if word else "",
+        "pattern": str(model.token_pattern) if is_word else "",
         "stop_words": np.array(stop_words, object),
         "min_n": least,
         "max_n": most,
@@ -202,14 +173,13 @@ def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
 
 def _norm(model: Any) -> str:
     if model.norm not in ("l1", "l2"):
-        raise UnsupportedModelError(f"{type(model).__name__}(norm={model.norm!r}) is not covered")
+        raise explain_option(model, "norm")
     return str(model.norm)
 
 
-def _weight_counts(model: Any, builder: Builder, value: Value, feature: str) -> Value:
-    """Weight counts like TfidfTransformer."""
+def _weight_counts(model: Any, b: Builder, value: Value, feature: str) -> Value:
     if model.sublinear_tf:
-        value = builder.op("map_stored", value, function="sublinear")
+        value = b.op("map_stored", value, function="sublinear")
     if hasattr(model, "idf_"):
         idf = np.asarray(model.idf_)
         if idf.shape != (value.type.width,):
@@ -217,13 +187,11 @@ def _weight_counts(model: Any, builder: Builder, value: Value, feature: str) -> 
                 f"{type(model).__name__} has {idf.size} weights for {value.type.width} words"
             )
         factors = idf if idf.dtype == np.float32 else idf.astype(np.float64)
-        value = builder.op("scale_stored", value, factors=factors)
+        value = b.op("scale_stored", value, factors=factors)
     if model.norm is not None:
         if model.sublinear_tf:  # the logarithm of a negative count is NaN, and normalize looks
-            value = builder.op(
-                "require_finite_stored", value, feature=feature, step="TfidfTransformer"
-            )
-        value = builder.op("normalise_stored", value, norm=_norm(model))
+            value = b.op("require_finite_stored", value, feature=feature, step="TfidfTransformer")
+        value = b.op("normalise_stored", value, norm=_norm(model))
     return value
 
 
@@ -232,7 +200,7 @@ LABELS = "labels"
 ITEMS = "items"
 """Name of the column that FeatureHasher reads, unless `inputs` names another."""
 
-_FORM: Mapping[str, DType] = MappingProxyType({"dict": "map", "pair": "pairs", "string": "list"})
+_FORM: Mapping[str, DType] = {"dict": "map", "pair": "pairs", "string": "list"}
 
 
 def one_list(model: Any) -> Schema:
@@ -246,11 +214,7 @@ def hashed_columns(model: Any) -> Schema:
 
 
 def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
-    """Return 1 in the column of each class that a row's list contains; ignore other labels.
-
-    Raises:
-        UnsupportedModelError: not fitted, no classes, or classes that are not single values.
-    """
+    """Return 1 in the column of each class that a row's list contains; ignore other labels."""
     check(model, "classes_")
     classes = [c.item() if isinstance(c, np.generic) else c for c in model.classes_]
     if not classes:
@@ -262,15 +226,8 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
                 "use strings or numbers"
             )
     words, ends = pack_items(classes)
-    value = frame.builder.op(
-        "has_items",
-        _column(frame, "list", "MultiLabelBinarizer"),
-        kind="list",
-        dtype="float64",
-        feature=frame.names[0],
-        step="MultiLabelBinarizer",
-        words=words,
-        ends=ends,
+    value = _nested_op(
+        "has_items", frame, "list", "MultiLabelBinarizer", dtype="float64", words=words, ends=ends
     )
     if not model.sparse_output and len(classes) <= MAX_DENSE:
         value = frame.builder.op("densify", value, fill=0.0)
@@ -279,77 +236,71 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
 
 
 def feature_hasher(model: Any, frame: Frame) -> Frame:
-    """Put the weights of a row's names into the columns of their hashes.
-
-    Raises:
-        UnsupportedModelError: a dtype that rounds the weights.
-    """
+    """Put the weights of a row's names into the columns of their hashes."""
     check(model)
     form = _FORM.get(model.input_type)
     if form is None:
-        raise UnsupportedModelError(f"FeatureHasher(input_type={model.input_type!r}) is unknown")
-    rows_of_strings = form == "list" and not (
-        frame.width == 1 and isinstance(frame.blocks[0], RawColumn)
-    )
-    value = _hashed_strings(model, frame) if rows_of_strings else _hashed(model, frame, form)
+        raise explain_option(model, "input_type")
+    is_list_column = frame.width == 1 and isinstance(frame.blocks[0], RawColumn)
+    if form == "list" and not is_list_column:
+        value = _hash_strings(model, frame)
+    else:
+        value = _hash_items(model, frame, form)
     names = ("hashed",) * value.type.width
     return Frame.from_value(frame.builder, value, names, True)
 
 
-def _hashed(model: Any, frame: Frame, form: DType) -> Value:
-    dtype = exact_dtype(model)
+def _hash_items(model: Any, frame: Frame, form: DType) -> Value:
+    dtype = _exact_dtype(model)
     if form != "list" and np.dtype(model.dtype).kind in "iu":
         raise UnsupportedModelError(
             f"FeatureHasher(dtype={np.dtype(model.dtype).name}) rounds the weights; use float64"
         )
-    return frame.builder.op(
-        "hash_items",
-        _column(frame, form, "FeatureHasher"),
-        kind=form,
-        dtype=dtype,
-        feature=frame.names[0],
-        step="FeatureHasher",
-        width=int(model.n_features),
-        alternate_sign=bool(model.alternate_sign),
-    )
+    return _nested_op("hash_items", frame, form, "FeatureHasher", dtype=dtype, **_hash_attrs(model))
 
 
-def _hashed_strings(model: Any, frame: Frame) -> Value:
-    """Return rows of as many strings as there are columns, like a matrix of strings."""
+def _hash_strings(model: Any, frame: Frame) -> Value:
+    """Hash rows of as many strings as there are columns, like a matrix of strings."""
     return frame.builder.op(
         "hash_tokens",
         *[frame.strings(i) for i in range(frame.width)],
-        **whole_text("FeatureHasher", frame.names),
-        dtype=exact_dtype(model),
-        width=int(model.n_features),
-        alternate_sign=bool(model.alternate_sign),
+        analyzer="whole",
+        lowercase=False,
+        accents="",
+        pattern="",
+        stop_words=np.array([], object),
+        min_n=1,
+        max_n=1,
+        features=frame.names,
+        step="FeatureHasher",
+        dtype=_exact_dtype(model),
+        **_hash_attrs(model),
     )
 
 
-def _column(frame: Frame, form: DType, step: str) -> Value:
+def _nested_op(name: str, frame: Frame, form: DType, step: str, **attrs: Any) -> Value:
+    """Apply an operator to the only column of a frame, of lists, maps or pairs."""
     if frame.width != 1:
         raise UnsupportedModelError(
             f"{step} reads one column of lists or maps, not {frame.width}; give it only its own "
             "column, as in ColumnTransformer([('i', step, 'items')])"
         )
-    return frame.nested(0, form)
+    column, feature = frame.nested(0, form), frame.names[0]
+    return frame.builder.op(name, column, kind=form, feature=feature, step=step, **attrs)
 
 
 def dict_vectorizer(model: Any, frame: Frame) -> Frame:
     """Return a column per number and per known string value, in the vocabulary's order.
 
     A NULL number is NaN, as None is in the source; a NULL or unknown string has no column.
-
-    Raises:
-        UnsupportedModelError: not fitted, a key with both numbers and strings, or a dtype that
-            rounds.
     """
     check(model, "feature_names_", "vocabulary_")
-    if np.dtype(model.dtype) not in (np.dtype(np.float32), np.dtype(np.float64)):
+    fitted_dtype = np.dtype(model.dtype)
+    if fitted_dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise UnsupportedModelError(
-            f"DictVectorizer(dtype={np.dtype(model.dtype).name}) rounds numbers; use float64"
+            f"DictVectorizer(dtype={fitted_dtype.name}) rounds numbers; use float64"
         )
-    dtype: DType = "float32" if np.dtype(model.dtype) == np.float32 else "float64"
+    dtype: DType = "float32" if fitted_dtype == np.float32 else "float64"
     keys = _keys(model)
     columns = {name: i for i, name in enumerate(frame.names)}
     if frame.width != len(keys):
@@ -357,27 +308,27 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
             f"DictVectorizer reads the keys {', '.join(keys)}; give it these columns"
         )
     parts: list[Value] = []
-    places: list[int] = []
-    builder = frame.builder
-    for (key, values), i in zip(keys.items(), range(frame.width), strict=True):
+    positions: list[int] = []
+    b = frame.builder
+    for i, (key, values) in enumerate(keys.items()):
         i = columns.get(key, i)
         if values is None:
             parts.append(frame.numbers(i, dtype))
-            places.append(int(model.vocabulary_[key]))
+            positions.append(int(model.vocabulary_[key]))
             continue
         words = np.array([value for value, _ in values], object)
-        codes = builder.op("encode", frame.strings(i), categories=words, missing=-1)
-        parts.append(builder.op("one_hot", codes, width=len(values), dtype=dtype))
-        places += [place for _, place in values]
-    value = builder.concat(parts)
-    order = np.argsort(np.array(places, np.int64), kind="stable").astype(np.int64)
+        codes = b.op("encode", frame.strings(i), categories=words, missing=-1)
+        parts.append(b.op("one_hot", codes, width=len(values), dtype=dtype))
+        positions += [position for _, position in values]
+    value = b.concat(parts)
+    order = np.argsort(np.array(positions, np.int64), kind="stable").astype(np.int64)
     if not np.array_equal(order, np.arange(order.size)):
-        value = builder.op("select", value, indices=order)
+        value = b.op("select", value, indices=order)
     names = [str(n) for n in model.feature_names_]
     sparse: Sparse = bool(model.sparse)
     if sparse and None in keys.values():
         sparse = "with zeros"
-    return Frame.from_value(builder, value, names, sparse)
+    return Frame.from_value(b, value, names, sparse)
 
 
 def dict_schema(model: Any) -> Schema:
@@ -393,30 +344,21 @@ def _keys(model: Any) -> dict[str, list[tuple[str, int]] | None]:
     A name with the separator is a key and a value; the key ends at the first separator.
     """
     keys: dict[str, list[tuple[str, int]] | None] = {}
-    for key, value, place in _split(model):
-        if value is None:
-            if key in keys:
-                raise _mixed(key)
-            keys[key] = None
-            continue
-        values = keys.setdefault(key, [])
-        if values is None:
-            raise _mixed(key)
-        values.append((value, place))
-    return keys
-
-
-def _split(model: Any) -> Iterator[tuple[str, str | None, int]]:
-    for name, place in sorted(model.vocabulary_.items(), key=lambda item: item[1]):
+    for name, position in sorted(model.vocabulary_.items(), key=lambda item: item[1]):
         if not isinstance(name, str):
             raise UnsupportedModelError(
                 f"DictVectorizer was fitted on the key {name!r}; a column's name is a string"
             )
         key, separator, value = name.partition(model.separator)
-        yield key, value if separator else None, int(place)
-
-
-def _mixed(key: str) -> UnsupportedModelError:
-    return UnsupportedModelError(
-        f"DictVectorizer saw numbers and strings under the key {key!r}; a column holds one kind"
-    )
+        if key in keys and (keys[key] is None or not separator):
+            raise UnsupportedModelError(
+                f"DictVectorizer saw numbers and strings under the key {key!r}; a column holds one "
+                "kind"
+            )
+        if separator:
+            values = keys.setdefault(key, [])
+            assert values is not None
+            values.append((value, int(position)))
+        else:
+            keys[key] = None
+    return keys

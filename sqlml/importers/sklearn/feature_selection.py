@@ -6,7 +6,6 @@ columns that the selector drops.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,12 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, RawColumn, Recurse
 from sqlml.importers.sklearn.estimator_checks import check, numbers
-from sqlml.types import Array
 
 _HOLDERS = ("steps", "transformers", "best_estimator_")
 """Attributes of an estimator whose parts decide themselves what a column is."""
 
 
-_FITTED = MappingProxyType(
-    {"VarianceThreshold": "variances_", "SequentialFeatureSelector": "support_"}
-)
+_FITTED = {"VarianceThreshold": "variances_", "SequentialFeatureSelector": "support_"}
 """Class -> an attribute that it has once it is fitted; `scores_` where it is not named."""
 
 
@@ -39,9 +35,7 @@ def from_model(model: Any, frame: Frame) -> Frame:
     decides whether such a column may contain NULL.
     """
     check(model, "estimator_")
-    inner = model.estimator_
-    takes_strings = any(hasattr(inner, name) for name in _HOLDERS)
-    return _select(model, frame, raw=takes_strings)
+    return _select(model, frame, raw=any(hasattr(model.estimator_, name) for name in _HOLDERS))
 
 
 def recursive(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -70,18 +64,11 @@ def _select(model: Any, frame: Frame, *, raw: bool = False) -> Frame:
         return chosen
     if raw and all(isinstance(block, RawColumn) for block in chosen.blocks):
         return chosen
-    read = _columns_to_read(frame, selected)
+    # The columns of earlier steps have been read already, so they are checked too.
+    widths = [1 if isinstance(block, RawColumn) else block.type.width for block in frame.blocks]
+    is_read = np.repeat([not isinstance(block, RawColumn) for block in frame.blocks], widths)
+    is_read[selected] = True
+    read = np.flatnonzero(is_read).tolist()
     value = numbers(frame.select(read), name, rows="sparse")
     checked = Frame(frame.builder, (value,), tuple(frame.names[i] for i in read), frame.sparse)
     return checked.select([read.index(int(i)) for i in selected])
-
-
-def _columns_to_read(frame: Frame, selected: Array) -> list[int]:
-    """Return the kept columns and all columns of earlier steps, which have been read already."""
-    is_computed = [
-        not isinstance(block, RawColumn)
-        for block in frame.blocks
-        for _ in range(1 if isinstance(block, RawColumn) else block.type.width)
-    ]
-    chosen = set(selected.tolist())
-    return [i for i in range(frame.width) if is_computed[i] or i in chosen]

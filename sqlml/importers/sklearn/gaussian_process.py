@@ -8,8 +8,6 @@ Laplace approximation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,65 +30,95 @@ Term = Value | float
 """Values that depend on the rows, or one number for all of them."""
 
 
-def covariance(builder: Builder, kernel: Any, x: Value, points: Array) -> Term:
-    """Return k(x, points), (n, m), or one number if the kernel is constant.
-
-    Raises:
-        UnsupportedModelError: a kernel that we do not cover.
-    """
-    return _covered(kernel)[0](builder, kernel, x, np.asarray(points, np.float64))
+_KERNELS = (
+    "RBF Matern RationalQuadratic ExpSineSquared DotProduct ConstantKernel WhiteKernel Sum Product "
+    "Exponentiation PairwiseKernel"
+).split()
 
 
-def variance(builder: Builder, kernel: Any, x: Value) -> Term:
+def covariance(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+    """Return k(x, points), (n, m), or one number if the kernel is constant."""
+    match _find_name(kernel):
+        case "ConstantKernel":
+            return float(kernel.constant_value)
+        case "WhiteKernel":
+            return 0.0  # Noise of a fitted row is its own; it says nothing about another row.
+        case ("Sum" | "Product") as name:
+            first, second = (covariance(b, part, x, points) for part in (kernel.k1, kernel.k2))
+            return _combine(b, name, first, second)
+        case "Exponentiation":
+            return _raise(b, covariance(b, kernel.kernel, x, points), kernel.exponent)
+        case "RBF":
+            distance = _compute_distances(b, x, points, kernel.length_scale, "sqeuclidean")
+            return exponential(b, distance, -0.5)
+        case "Matern":
+            return _matern(b, kernel, x, points)
+        case "RationalQuadratic":
+            distance = b.op("pairwise", x, points=points, metric="sqeuclidean")
+            size = float(2 * kernel.alpha * kernel.length_scale**2)
+            base = b.op("add", 1.0, b.op("div", distance, size))
+            return b.op("pow", base, -float(kernel.alpha))
+        case "ExpSineSquared":
+            distance = b.op("sqrt", b.op("pairwise", x, points=points, metric="sqeuclidean"))
+            angle = b.op("mul", distance, math.pi / kernel.periodicity)
+            wave = b.op("div", b.op("sin", angle), float(kernel.length_scale))
+            return exponential(b, b.op("square", wave), -2.0)
+        case "DotProduct":
+            product = b.op("pairwise", x, points=points, metric="dot")
+            return b.op("add", product, float(kernel.sigma_0**2))
+    return _pairwise(b, kernel, x, points)
+
+
+def variance(b: Builder, kernel: Any, x: Value) -> Term:
     """Return k(x, x) of each row, (n, 1), or one number."""
-    return _covered(kernel)[1](builder, kernel, x)
+    match _find_name(kernel):
+        case "ConstantKernel":
+            return float(kernel.constant_value)
+        case "WhiteKernel":
+            return float(kernel.noise_level)
+        case ("Sum" | "Product") as name:
+            return _combine(b, name, variance(b, kernel.k1, x), variance(b, kernel.k2, x))
+        case "Exponentiation":
+            return _raise(b, variance(b, kernel.kernel, x), kernel.exponent)
+        case "DotProduct":
+            return b.op("add", b.op("sum", b.op("square", x), axis=1), float(kernel.sigma_0**2))
+        case "PairwiseKernel" if kernel.metric not in ("rbf", "laplacian"):
+            raise UnsupportedModelError(
+                f"the Gaussian process needs the variance of a PairwiseKernel {kernel.metric!r}, "
+                "which sqlml does not cover; use RBF or DotProduct"
+            )
+    return 1.0
 
 
-def _covered(kernel: Any) -> tuple[Callable[..., Term], Callable[..., Term]]:
+def _find_name(kernel: Any) -> str:
     name = type(kernel).__name__
-    known = type(kernel).__module__ == "sklearn.gaussian_process.kernels" and name in _KERNELS
-    if not known:
+    if type(kernel).__module__ != "sklearn.gaussian_process.kernels" or name not in _KERNELS:
         raise UnsupportedModelError(
             f"the Gaussian process has a kernel {name}, which sqlml does not cover; it covers "
             + ", ".join(_KERNELS)
         )
-    return _KERNELS[name]
+    return name
 
 
-def as_value(builder: Builder, term: Term, x: Value, width: int) -> Value:
+def _combine(b: Builder, name: str, first: Term, second: Term) -> Term:
+    if isinstance(first, Value) or isinstance(second, Value):
+        return b.op("add" if name == "Sum" else "mul", first, second)
+    return first + second if name == "Sum" else first * second
+
+
+def _raise(b: Builder, base: Term, exponent: float) -> Term:
+    return power(b, base, exponent) if isinstance(base, Value) else float(base**exponent)
+
+
+def as_value(b: Builder, term: Term, x: Value, width: int) -> Value:
     """Return a term as (n, width) values."""
     if isinstance(term, Value):
         return term
-    first = builder.op("select", x, indices=np.zeros(1, np.int64))
-    zeros = builder.op("mul", first, 0.0)
-    return builder.op("add", zeros, np.full(width, term))
+    zeros = b.op("mul", b.op("select", x, indices=np.zeros(1, np.int64)), 0.0)
+    return b.op("add", zeros, np.full(width, term))
 
 
-def _constant(value: Callable[[Any], float]) -> Callable[..., Term]:
-    return lambda builder, kernel, *rest: float(value(kernel))
-
-
-def _operation(op: str, compute: Callable[..., Term]) -> Callable[..., Term]:
-    def both(builder: Builder, kernel: Any, *rest: Any) -> Term:
-        a, b = (compute(builder, part, *rest) for part in (kernel.k1, kernel.k2))
-        if isinstance(a, Value) or isinstance(b, Value):
-            return builder.op(op, a, b)
-        return a + b if op == "add" else a * b
-
-    return both
-
-
-def _raise_to(compute: Callable[..., Term]) -> Callable[..., Term]:
-    def raised(builder: Builder, kernel: Any, *rest: Any) -> Term:
-        base = compute(builder, kernel.kernel, *rest)
-        if isinstance(base, Value):
-            return power(builder, base, kernel.exponent)
-        return float(base**kernel.exponent)
-
-    return raised
-
-
-def _scaled(b: Builder, x: Value, points: Array, length: Any, metric: str) -> Value:
+def _compute_distances(b: Builder, x: Value, points: Array, length: Any, metric: str) -> Value:
     """Return distances of rows and points divided by the length scales."""
     length = np.ravel(np.asarray(length, np.float64))
     x = b.op("div", x, length)
@@ -98,53 +126,24 @@ def _scaled(b: Builder, x: Value, points: Array, length: Any, metric: str) -> Va
     return b.op("sqrt", distance) if metric == "euclidean" else distance
 
 
-def _rbf(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
-    return exponential(b, _scaled(b, x, points, kernel.length_scale, "sqeuclidean"), -0.5)
-
-
 def _matern(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
     nu = kernel.nu
     if nu == np.inf:
-        return _rbf(b, kernel, x, points)
+        distance = _compute_distances(b, x, points, kernel.length_scale, "sqeuclidean")
+        return exponential(b, distance, -0.5)
     if nu not in (0.5, 1.5, 2.5):
         raise UnsupportedModelError(
             f"the Gaussian process has a Matern kernel with nu={nu}, a Bessel function that sqlml "
             "does not compute; use nu=0.5, 1.5, 2.5 or inf"
         )
-    d = _scaled(b, x, points, kernel.length_scale, "euclidean")
+    d = _compute_distances(b, x, points, kernel.length_scale, "euclidean")
     if nu == 0.5:
         return exponential(b, d, -1.0)
     d = b.op("mul", d, math.sqrt(2 * nu))
     rise = b.op("add", 1.0, d)
     if nu == 2.5:
-        third = b.op("div", b.op("square", d), 3.0)
-        rise = b.op("add", rise, third)
+        rise = b.op("add", rise, b.op("div", b.op("square", d), 3.0))
     return b.op("mul", rise, exponential(b, d, -1.0))
-
-
-def _rational_quadratic(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
-    distance = b.op("pairwise", x, points=points, metric="sqeuclidean")
-    size = 2 * kernel.alpha * kernel.length_scale**2
-    base = b.op("div", distance, float(size))
-    base = b.op("add", 1.0, base)
-    return b.op("pow", base, -float(kernel.alpha))
-
-
-def _exp_sine_squared(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
-    d = b.op("sqrt", b.op("pairwise", x, points=points, metric="sqeuclidean"))
-    d = b.op("mul", d, math.pi / kernel.periodicity)
-    wave = b.op("div", b.op("sin", d), float(kernel.length_scale))
-    return exponential(b, b.op("square", wave), -2.0)
-
-
-def _dot_product(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
-    product = b.op("pairwise", x, points=points, metric="dot")
-    return b.op("add", product, float(kernel.sigma_0**2))
-
-
-def _own_dot_product(b: Builder, kernel: Any, x: Value) -> Term:
-    product = b.op("sum", b.op("square", x), axis=1)
-    return b.op("add", product, float(kernel.sigma_0**2))
 
 
 def _pairwise(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
@@ -159,41 +158,6 @@ def _pairwise(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
     return kernel_values(b, x, points, name, gamma, more.get("degree", 3), more.get("coef0", 1))
 
 
-def _own_pairwise(b: Builder, kernel: Any, x: Value) -> Term:
-    if kernel.metric in ("rbf", "laplacian"):
-        return 1.0
-    raise UnsupportedModelError(
-        f"the Gaussian process needs the variance of a PairwiseKernel {kernel.metric!r}, which "
-        "sqlml does not cover; use RBF or DotProduct"
-    )
-
-
-_one = _constant(lambda kernel: 1.0)
-
-_KERNELS: Mapping[str, tuple[Callable[..., Term], Callable[..., Term]]] = MappingProxyType(
-    {
-        "RBF": (_rbf, _one),
-        "Matern": (_matern, _one),
-        "RationalQuadratic": (_rational_quadratic, _one),
-        "ExpSineSquared": (_exp_sine_squared, _one),
-        "DotProduct": (_dot_product, _own_dot_product),
-        "ConstantKernel": (
-            _constant(lambda kernel: kernel.constant_value),
-            _constant(lambda kernel: kernel.constant_value),
-        ),
-        # Noise of a fitted row is its own; it says nothing about another row.
-        "WhiteKernel": (
-            _constant(lambda kernel: 0.0),
-            _constant(lambda kernel: kernel.noise_level),
-        ),
-        "Sum": (_operation("add", covariance), _operation("add", variance)),
-        "Product": (_operation("mul", covariance), _operation("mul", variance)),
-        "Exponentiation": (_raise_to(covariance), _raise_to(variance)),
-        "PairwiseKernel": (_pairwise, _own_pairwise),
-    }
-)
-
-
 _SLOPES = (0.41, 0.4, 0.37, 0.44, 0.39)
 _SHARES = (-1854.8214151, 3516.89893646, 221.29346712, 128.12323805, -2010.49422654)
 """The logistic sigmoid as a sum of error functions (Williams and Barber, 1998, appendix A)."""
@@ -202,78 +166,65 @@ _SHARES = (-1854.8214151, 3516.89893646, 221.29346712, 128.12323805, -2010.49422
 def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
     """Return the posterior mean k(x, X_train_) @ alpha_, scaled back to the targets."""
     check(model, "X_train_", "alpha_", "kernel_")
-    builder = frame.builder
+    b = frame.builder
     points = np.asarray(model.X_train_, np.float64)
     x = numbers(frame, "GaussianProcessRegressor")
-    values = as_value(builder, covariance(builder, model.kernel_, x, points), x, len(points))
+    values = as_value(b, covariance(b, model.kernel_, x, points), x, len(points))
     weights = np.asarray(model.alpha_).reshape(len(points), -1)
     targets = weights.shape[1]
-    mean = builder.linear(values, weights)
+    mean = b.linear(values, weights)
     scale, shift = (
         np.broadcast_to(np.asarray(v, np.float64).ravel(), (targets,))
         for v in (model._y_train_std, model._y_train_mean)
     )
-    return Outputs({"label": builder.op("add", builder.op("mul", scale, mean), shift)})
+    return Outputs({"label": b.op("add", b.op("mul", scale, mean), shift)})
 
 
 def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
-    """Return the probabilities of one process, or normalised of one process per class.
-
-    Raises:
-        UnsupportedModelError: multi_class="one_vs_one" with more than two classes.
-    """
+    """Return the probabilities of one process, or normalised of one process per class."""
     check(model, "base_estimator_", "classes_")
     classes = class_list(model)
-    builder = frame.builder
+    b = frame.builder
     x = numbers(frame, "GaussianProcessClassifier")
     if len(classes) == 2:
-        mean, proba = _binary(builder, model.base_estimator_, x)
-        values = {"label": binary_label(builder, mean), "proba": add_complement(builder, proba)}
+        mean, proba = _binary(b, model.base_estimator_, x)
+        values = {"label": binary_label(b, mean), "proba": add_complement(b, proba)}
         return Outputs(values, build_labels(classes))
     if model.multi_class != "one_vs_rest":
         raise UnsupportedModelError(
             "GaussianProcessClassifier with multi_class='one_vs_one' raises on predict_proba; "
             "fit it with multi_class='one_vs_rest'"
         )
-    shares = [_binary(builder, part, x)[1] for part in model.base_estimator_.estimators_]
-    proba = builder.op("concat", *shares)
-    label = argmax_label(builder, proba)
-    total = builder.op("sum", proba, axis=1)
-    nothing = builder.op("eq", total, 0.0)
-    total = builder.op("where", nothing, 1.0, total)
-    return Outputs(
-        {"label": label, "proba": builder.op("div", proba, total)}, build_labels(classes)
-    )
+    proba = b.op("concat", *[_binary(b, part, x)[1] for part in model.base_estimator_.estimators_])
+    total = b.op("sum", proba, axis=1)
+    shares = b.op("div", proba, b.op("where", b.op("eq", total, 0.0), 1.0, total))
+    return Outputs({"label": argmax_label(b, proba), "proba": shares}, build_labels(classes))
 
 
-def _binary(builder: Builder, process: Any, x: Value) -> tuple[Value, Value]:
+def _binary(b: Builder, process: Any, x: Value) -> tuple[Value, Value]:
     """Return the latent mean and the probability of the second class, each (n, 1)."""
     points = np.asarray(process.X_train_, np.float64)
-    m = len(points)
-    values = as_value(builder, covariance(builder, process.kernel_, x, points), x, m)
-    weights = (np.asarray(process.y_train_, np.float64) - process.pi_).reshape(m, 1)
-    mean = builder.linear(values, weights)
+    values = as_value(b, covariance(b, process.kernel_, x, points), x, len(points))
+    weights = (np.asarray(process.y_train_, np.float64) - process.pi_).reshape(-1, 1)
+    mean = b.linear(values, weights)
     # v = L^-1 W^(1/2) k, with the inverse taken once: L has a diagonal of at least 1.
-    spread = np.linalg.solve(process.L_, np.diag(process.W_sr_)).T
-    v = builder.linear(values, spread)
-    explained = builder.op("sum", builder.op("square", v), axis=1)
-    prior_variance = as_value(builder, variance(builder, process.kernel_, x), x, 1)
-    return mean, _average_sigmoid(builder, mean, builder.op("sub", prior_variance, explained))
+    v = b.linear(values, np.linalg.solve(process.L_, np.diag(process.W_sr_)).T)
+    explained = b.op("sum", b.op("square", v), axis=1)
+    prior_variance = as_value(b, variance(b, process.kernel_, x), x, 1)
+    return mean, _average_sigmoid(b, mean, b.op("sub", prior_variance, explained))
 
 
 def _average_sigmoid(b: Builder, mean: Value, var: Value) -> Value:
     """Approximate the mean of the sigmoid under a normal distribution, like the source."""
     alpha = b.op("div", 1.0, b.op("mul", 2.0, var))
     slopes = np.array(_SLOPES)
-    widened = b.op("add", alpha, slopes**2)
-    root = b.op("sqrt", b.op("div", alpha, widened))
+    root = b.op("sqrt", b.op("div", alpha, b.op("add", alpha, slopes**2)))
     inner = b.op("mul", b.op("mul", slopes, mean), root)
     # erf(z) = 2 * Phi(z * sqrt(2)) - 1
     phi = b.op("ndtr", b.op("mul", inner, 2.0**0.5))
     erf = b.op("sub", b.op("mul", 2.0, phi), 1.0)
     upper = b.op("mul", b.op("sqrt", b.op("div", np.pi, alpha)), erf)
     lower = b.op("mul", 2.0, b.op("sqrt", b.op("mul", var, 2 * np.pi)))
-    integrals = b.op("div", upper, lower)
-    weighted = b.op("mul", np.array(_SHARES), integrals)
+    weighted = b.op("mul", np.array(_SHARES), b.op("div", upper, lower))
     half = 0.5 * float(np.sum(_SHARES))
     return b.op("add", b.op("sum", weighted, axis=1), half)

@@ -32,45 +32,38 @@ MAX_VALUES = 2048
 """Most numbers of one row that a group makes: classes times columns, if more than one class."""
 
 
-def by_group(builder: Builder, classes: int, width: int, make: Callable[[slice], Value]) -> Value:
-    """Return (n, classes), computed with `make` for slices of the classes.
-
-    Args:
-        width: numbers of one row that `make` needs for each class.
-    """
+def by_group(b: Builder, classes: int, width: int, make: Callable[[slice], Value]) -> Value:
+    """Return (n, classes), computed for slices of the classes, each of `width` numbers per row."""
     size = max(1, MAX_VALUES // max(1, width))
-    return builder.concat([make(slice(i, i + size)) for i in range(0, classes, size)])
+    return b.concat([make(slice(i, i + size)) for i in range(0, classes, size)])
 
 
-def log_sum_exp(builder: Builder, x: Value) -> Value:
+def log_sum_exp(b: Builder, x: Value) -> Value:
     """Return the log of the sum of exp(x), (n, 1), like scikit-learn and SciPy.
 
     The largest terms are kept apart from the others, which `log1p` adds without losing them. A row
     of only -inf stays -inf.
     """
-    top = builder.op("max", x, axis=1)
-    is_top = builder.op("eq", x, top)
-    finite = builder.op("lt", builder.op("abs", top), np.inf)
-    shift = builder.op("where", finite, top, 0.0)
-    rest = builder.op("where", is_top, -np.inf, x)
-    small = builder.op("sum", builder.op("exp", builder.op("sub", rest, shift)), axis=1)
-    tops = builder.op("sum", builder.op("cast", is_top, dtype="float64"), axis=1)
-    share = builder.op("div", small, tops)
-    small = builder.op("where", builder.op("eq", small, 0.0), small, share)
-    many = builder.op("add", builder.op("log1p", small), builder.op("log", tops))
-    return builder.op("add", many, top)
+    top = b.op("max", x, axis=1)
+    is_top = b.op("eq", x, top)
+    shift = b.op("where", b.op("lt", b.op("abs", top), np.inf), top, 0.0)
+    rest = b.op("where", is_top, -np.inf, x)
+    small = b.op("sum", b.op("exp", b.op("sub", rest, shift)), axis=1)
+    tops = b.op("sum", b.cast(is_top, "float64"), axis=1)
+    small = b.op("where", b.op("eq", small, 0.0), small, b.op("div", small, tops))
+    return b.op("add", b.op("add", b.op("log1p", small), b.op("log", tops)), top)
 
 
-def shares(builder: Builder, x: Value) -> Value:
+def shares(b: Builder, x: Value) -> Value:
     """Return exp(x - log_sum_exp(x)), the probability of each class, (n, K)."""
-    return builder.op("exp", builder.op("sub", x, log_sum_exp(builder, x)))
+    return b.op("exp", b.op("sub", x, log_sum_exp(b, x)))
 
 
-def shares_below_max(builder: Builder, x: Value) -> Value:
+def shares_below_max(b: Builder, x: Value) -> Value:
     """Return exp(d - log(sum(exp(d)))) with d = x - max(x), another order of the same sum."""
-    below = builder.op("sub", x, builder.op("max", x, axis=1))
-    total = builder.op("log", builder.op("sum", builder.op("exp", below), axis=1))
-    return builder.op("exp", builder.op("sub", below, total))
+    below = b.op("sub", x, b.op("max", x, axis=1))
+    total = b.op("log", b.op("sum", b.op("exp", below), axis=1))
+    return b.op("exp", b.op("sub", below, total))
 
 
 _FITTED = ("weights_", "means_", "precisions_cholesky_")
@@ -90,9 +83,8 @@ def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
     check(model, *_FITTED, "weight_concentration_", "degrees_of_freedom_", "mean_precision_")
     width = np.asarray(model.means_).shape[1]
     freedom = np.asarray(model.degrees_of_freedom_, np.float64)
-    log_lambda = width * np.log(2.0) + digamma(
-        0.5 * (freedom - np.arange(width, dtype=np.float64)[:, None])
-    ).sum(axis=0)
+    halves = 0.5 * (freedom - np.arange(width, dtype=np.float64)[:, None])
+    log_lambda = width * np.log(2.0) + digamma(halves).sum(axis=0)
     gaussian = _log_gaussian(model, frame)
     gaussian = frame.builder.op("sub", gaussian, 0.5 * width * np.log(freedom))
     precision = np.asarray(model.mean_precision_, np.float64)
@@ -118,8 +110,7 @@ def digamma(x: Array) -> Array:
     series = np.zeros(x.shape)
     for term in (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12):
         series = square * (term + series)
-    result: Array = np.log(x) - 0.5 / x - series + before
-    return result
+    return np.asarray(np.log(x) - 0.5 / x - series + before)
 
 
 def _expected_log_weights(model: Any) -> Array:
@@ -127,11 +118,9 @@ def _expected_log_weights(model: Any) -> Array:
         a, b = (np.asarray(v, np.float64) for v in model.weight_concentration_)
         both = digamma(a + b)
         before = np.cumsum(digamma(b) - both)[:-1]
-        process: Array = digamma(a) - both + np.hstack((0, before))
-        return process
+        return np.asarray(digamma(a) - both + np.hstack((0, before)))
     concentration = np.asarray(model.weight_concentration_, np.float64)
-    finite: Array = digamma(concentration) - digamma(concentration.sum())
-    return finite
+    return np.asarray(digamma(concentration) - digamma(concentration.sum()))
 
 
 def _log_gaussian(model: Any, frame: Frame) -> Value:
@@ -139,72 +128,65 @@ def _log_gaussian(model: Any, frame: Frame) -> Value:
 
     Terms that depend only on the model keep its dtype, even float32, as in the source.
     """
-    builder, x = frame.builder, numbers(frame, type(model).__name__)
+    b, x = frame.builder, numbers(frame, type(model).__name__)
     means, roots = np.asarray(model.means_), np.asarray(model.precisions_cholesky_)
     classes, width = means.shape
     if model.covariance_type == "full":
-        distance = _mahalanobis(builder, x, means, roots)
+        distance = _mahalanobis(b, x, means, roots)
         log_det = np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
     elif model.covariance_type == "tied":
-        distance = _mahalanobis(builder, x, means, np.broadcast_to(roots, (classes, *roots.shape)))
+        distance = _mahalanobis(b, x, means, np.broadcast_to(roots, (classes, *roots.shape)))
         log_det = np.full(classes, np.log(np.diagonal(roots)).sum())
     elif model.covariance_type == "diag":
         precisions = roots**2
-        cross = builder.linear(x, (means * precisions).T)
-        distance = _expanded(builder, (means**2 * precisions).sum(axis=1), cross)
-        squares = builder.linear(builder.op("square", x), precisions.T)
-        distance = builder.op("add", distance, squares)
+        cross = b.linear(x, (means * precisions).T)
+        distance = _expanded(b, (means**2 * precisions).sum(axis=1), cross)
+        distance = b.op("add", distance, b.linear(b.op("square", x), precisions.T))
         log_det = np.log(roots).sum(axis=1)
     elif model.covariance_type == "spherical":
         precisions = roots**2
         scale = precisions.astype(np.float64)
-        cross = builder.op("mul", builder.linear(x, means.T), scale)
-        distance = _expanded(builder, (means**2).sum(axis=1) * precisions, cross)
-        norm = builder.op("sum", builder.op("square", x), axis=1)
-        distance = builder.op("add", distance, builder.op("mul", norm, scale))
+        cross = b.op("mul", b.linear(x, means.T), scale)
+        distance = _expanded(b, (means**2).sum(axis=1) * precisions, cross)
+        norm = b.op("sum", b.op("square", x), axis=1)
+        distance = b.op("add", distance, b.op("mul", norm, scale))
         log_det = width * np.log(roots)
     else:
         raise UnsupportedModelError(
             f"{type(model).__name__} has covariance_type {model.covariance_type!r}, which sqlml "
             "does not know; fit it with 'full', 'tied', 'diag' or 'spherical'"
         )
-    moved = _add(builder, distance, np.full(1, width * math.log(2 * math.pi)))
-    halved = builder.op("mul", moved, -0.5)
-    return _add(builder, halved, log_det)
+    moved = _add(b, distance, np.full(1, width * math.log(2 * math.pi)))
+    return _add(b, b.op("mul", moved, -0.5), log_det)
 
 
-def _mahalanobis(builder: Builder, x: Value, means: Array, roots: Array) -> Value:
+def _mahalanobis(b: Builder, x: Value, means: Array, roots: Array) -> Value:
     """Return |x P - mean P|^2, (n, K), with P (K, F, F) the root of each component's precision."""
     classes, width = means.shape
 
     def distances(group: slice) -> Value:
         pairs = list(zip(means[group], roots[group], strict=True))
         weights = np.concatenate([p for _, p in pairs], axis=1)
-        offset = np.concatenate([m @ p for m, p in pairs])
-        turned = builder.linear(x, weights, -offset)
-        turned = builder.op("reshape", builder.op("square", turned), shape=(len(pairs), width))
-        return builder.op("reshape", builder.op("sum", turned, axis=2), shape=(len(pairs),))
+        turned = b.linear(x, weights, -np.concatenate([m @ p for m, p in pairs]))
+        turned = b.op("reshape", b.op("square", turned), shape=(len(pairs), width))
+        return b.op("reshape", b.op("sum", turned, axis=2), shape=(len(pairs),))
 
-    return by_group(builder, classes, width, distances)
-
-
-def _expanded(builder: Builder, first: Array, cross: Value) -> Value:
-    twice = builder.op("mul", cross, 2.0)
-    return builder.op("sub", first.astype(np.float64), twice)
+    return by_group(b, classes, width, distances)
 
 
-def _add(builder: Builder, x: Value, row: Array) -> Value:
-    return builder.op("add", x, np.asarray(row, np.float64))
+def _expanded(b: Builder, first: Array, cross: Value) -> Value:
+    return b.op("sub", first.astype(np.float64), b.op("mul", cross, 2.0))
+
+
+def _add(b: Builder, x: Value, row: Array) -> Value:
+    return b.op("add", x, np.asarray(row, np.float64))
 
 
 def _outputs(frame: Frame, joint: Value) -> Outputs:
-    builder = frame.builder
-    total = log_sum_exp(builder, joint)
-    values = {
-        "label": argmax_label(builder, joint),
-        "proba": builder.op("exp", builder.op("sub", joint, total)),
-        "samples": total,
-    }
+    b = frame.builder
+    total = log_sum_exp(b, joint)
+    label, proba = argmax_label(b, joint), b.op("exp", b.op("sub", joint, total))
+    values = {"label": label, "proba": proba, "samples": total}
     return Outputs(values, component_labels(joint.type.width))
 
 
@@ -214,24 +196,17 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
     `transform` is the projection on the discriminants, which the solver "lsqr" lacks.
     """
     check(model, "coef_", "intercept_", "classes_")
-    builder, x = frame.builder, numbers(frame, "LinearDiscriminantAnalysis")
-    score = builder.linear(x, np.atleast_2d(model.coef_).T, model.intercept_)
-    values = {
-        "label": score_label(builder, score),
-        "score": score,
-        "proba": score_proba(builder, score),
-    }
+    b, x = frame.builder, numbers(frame, "LinearDiscriminantAnalysis")
+    score = b.linear(x, np.atleast_2d(model.coef_).T, model.intercept_)
+    values = {"label": score_label(b, score), "score": score, "proba": score_proba(b, score)}
     if model.solver != "lsqr":
         check(model, "scalings_", "_max_components")
-        values["transform"] = _discriminants(model, builder, x)
+        if model.solver == "svd":
+            check(model, "xbar_")
+            x = b.op("sub", x, np.asarray(model.xbar_, np.float64))
+        scalings = np.asarray(model.scalings_)[:, : int(model._max_components)]
+        values["transform"] = b.linear(x, scalings)
     return Outputs(values, build_labels(class_list(model)))
-
-
-def _discriminants(model: Any, builder: Builder, x: Value) -> Value:
-    if model.solver == "svd":
-        check(model, "xbar_")
-        x = builder.op("sub", x, np.asarray(model.xbar_, np.float64))
-    return builder.linear(x, np.asarray(model.scalings_)[:, : int(model._max_components)])
 
 
 def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
@@ -240,32 +215,30 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
     The label is the first of the largest; the score of two classes is the difference of theirs.
     """
     check(model, "means_", "scalings_", "rotations_", "priors_", "classes_")
-    builder, x = frame.builder, numbers(frame, "QuadraticDiscriminantAnalysis")
+    b, x = frame.builder, numbers(frame, "QuadraticDiscriminantAnalysis")
     means = np.asarray(model.means_, np.float64)
     classes, width = means.shape
     scalings = [np.asarray(s) for s in model.scalings_]
-    rotations = [
-        np.asarray(r) * s ** (-0.5) for r, s in zip(model.rotations_, scalings, strict=True)
-    ]
-    x = builder.op("reshape", x, shape=(1, width))
+    pairs = zip(model.rotations_, scalings, strict=True)
+    rotations = [np.asarray(rotation) * scale ** (-0.5) for rotation, scale in pairs]
+    x = b.op("reshape", x, shape=(1, width))
 
     def norms(group: slice) -> Value:
-        centred = builder.op("sub", x, means[group])
+        centred = b.op("sub", x, means[group])
         turn = np.stack(rotations[group]).astype(np.float64)
-        turned = builder.op("batch_matmul", centred, turn)
-        norm = builder.op("sum", builder.op("square", turned), axis=2)
-        return builder.op("reshape", norm, shape=(len(turn),))
+        norm = b.op("sum", b.op("square", b.op("batch_matmul", centred, turn)), axis=2)
+        return b.op("reshape", norm, shape=(len(turn),))
 
-    norm = by_group(builder, classes, width, norms)
+    norm = by_group(b, classes, width, norms)
     log_det = np.array([np.log(s).sum() for s in scalings], np.float64)
-    halved = builder.op("mul", builder.op("add", norm, log_det), -0.5)
+    halved = b.op("mul", b.op("add", norm, log_det), -0.5)
     with np.errstate(divide="ignore"):  # a prior may be 0
         prior = np.log(np.asarray(model.priors_, np.float64))
-    joint = builder.op("add", halved, prior)
+    joint = b.op("add", halved, prior)
     values = {
-        "label": argmax_label(builder, joint),
-        "score": collapse_two_scores(builder, joint),
-        "proba": shares_below_max(builder, joint),
+        "label": argmax_label(b, joint),
+        "score": collapse_two_scores(b, joint),
+        "proba": shares_below_max(b, joint),
     }
     return Outputs(values, build_labels(class_list(model)))
 
@@ -273,24 +246,22 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
 def gaussian_nb(model: Any, frame: Frame) -> Outputs:
     """Return log prior - sum(log(2 pi var)) / 2 - sum((x - theta)^2 / var) / 2 for each class."""
     check(model, "theta_", "var_", "class_prior_", "classes_")
-    builder = frame.builder
+    b = frame.builder
     theta, var = np.asarray(model.theta_), np.asarray(model.var_)
     classes, width = theta.shape
-    x = builder.op("reshape", numbers(frame, "GaussianNB"), shape=(1, width))
+    x = b.op("reshape", numbers(frame, "GaussianNB"), shape=(1, width))
 
     def distances(group: slice) -> Value:
         centre, spread = theta[group].astype(np.float64), var[group].astype(np.float64)
-        squared = builder.op("square", builder.op("sub", x, centre))
-        scaled = builder.op("div", squared, spread)
-        return builder.op("reshape", builder.op("sum", scaled, axis=2), shape=(len(centre),))
+        scaled = b.op("div", b.op("square", b.op("sub", x, centre)), spread)
+        return b.op("reshape", b.op("sum", scaled, axis=2), shape=(len(centre),))
 
-    distance = by_group(builder, classes, width, distances)
-    distance = builder.op("mul", 0.5, distance)
+    distance = b.op("mul", 0.5, by_group(b, classes, width, distances))
     with np.errstate(all="ignore"):  # a class may have the prior 0
         log_prior = np.log(np.asarray(model.class_prior_)).astype(np.float64)
         constant = -0.5 * np.log(2.0 * np.pi * var).sum(axis=1).astype(np.float64)
-    joint = builder.op("sub", constant, distance)
-    return _classifier_outputs(model, frame, builder.op("add", log_prior, joint))
+    joint = b.op("add", log_prior, b.op("sub", constant, distance))
+    return _classifier_outputs(model, frame, joint)
 
 
 def multinomial_nb(model: Any, frame: Frame) -> Outputs:
@@ -329,25 +300,20 @@ def categorical_nb(model: Any, frame: Frame) -> Outputs:
     an error, as in scikit-learn.
     """
     check(model, "feature_log_prob_", "class_log_prior_", "classes_")
-    builder = frame.builder
-    x = builder.op("trunc", numbers(frame, "CategoricalNB"))
+    b = frame.builder
+    x = b.op("trunc", numbers(frame, "CategoricalNB"))
     tables = [np.asarray(t, np.float64).T for t in model.feature_log_prob_]
     sizes = [len(t) for t in tables]
-    codes = [_category(frame, x, i, size) for i, size in enumerate(sizes)]
-    first = np.cumsum([0, *sizes[:-1]]).astype(np.int64)
-    at = builder.op("add", builder.op("concat", *codes), first)
-    parts = builder.op("take", np.concatenate(tables), at)
-    classes = tables[0].shape[1]
-    joint = builder.op("reshape", builder.op("sum", parts, axis=1), shape=(classes,))
+    codes = []
+    for i, size in enumerate(sizes):
+        column = b.op("select", x, indices=np.array([i], np.int64))
+        code = b.op("encode", column, categories=np.arange(size, dtype=np.float64), missing=-1)
+        codes.append(b.op("require_known", code, feature=frame.names[i], step="CategoricalNB"))
+    rows = b.op("add", b.op("concat", *codes), np.cumsum([0, *sizes[:-1]]).astype(np.int64))
+    parts = b.op("take", np.concatenate(tables), rows)
+    joint = b.op("reshape", b.op("sum", parts, axis=1), shape=(tables[0].shape[1],))
     prior = np.asarray(model.class_log_prior_, np.float64)
-    return _classifier_outputs(model, frame, builder.op("add", joint, prior))
-
-
-def _category(frame: Frame, x: Value, i: int, size: int) -> Value:
-    builder = frame.builder
-    column = builder.op("select", x, indices=np.array([i], np.int64))
-    code = builder.op("encode", column, categories=np.arange(size, dtype=np.float64), missing=-1)
-    return builder.op("require_known", code, feature=frame.names[i], step="CategoricalNB")
+    return _classifier_outputs(model, frame, b.op("add", joint, prior))
 
 
 def _linear(
@@ -355,13 +321,12 @@ def _linear(
 ) -> Outputs:
     # Sparse rows can be compared only with 0 without making them dense.
     rows: Rows = "dense" if threshold else "sparse"
-    x, builder = numbers(frame, type(model).__name__, rows=rows), frame.builder
+    x, b = numbers(frame, type(model).__name__, rows=rows), frame.builder
     if threshold is not None and x.type.sparse:
-        x = builder.op("map_stored", x, function="positive")
+        x = b.op("map_stored", x, function="positive")
     elif threshold is not None:
-        above = builder.op("gt", x, threshold)
-        x = builder.op("cast", above, dtype="float64")
-    return _classifier_outputs(model, frame, builder.linear(x, np.asarray(weights).T, bias))
+        x = b.op("cast", b.op("gt", x, threshold), dtype="float64")
+    return _classifier_outputs(model, frame, b.linear(x, np.asarray(weights).T, bias))
 
 
 def _classifier_outputs(model: Any, frame: Frame, joint: Value) -> Outputs:
@@ -376,11 +341,11 @@ def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
     through SciPy.
     """
     check(model, "location_", "offset_", "covariance_")
-    builder, x = frame.builder, numbers(frame, "EllipticEnvelope")
-    delta = builder.op("sub", x, np.asarray(model.location_, np.float64))
-    turned = builder.linear(delta, np.asarray(model.get_precision()).T)
-    squared = builder.op("sum", builder.op("mul", delta, turned), axis=1)
-    squared = builder.op("square", builder.op("sqrt", squared))
-    samples = builder.op("neg", squared)
-    score = builder.op("sub", samples, float(model.offset_))
-    return outlier_outputs(binary_label(builder, score, "ge"), score, samples)
+    b, x = frame.builder, numbers(frame, "EllipticEnvelope")
+    delta = b.op("sub", x, np.asarray(model.location_, np.float64))
+    turned = b.linear(delta, np.asarray(model.get_precision()).T)
+    squared = b.op("sum", b.op("mul", delta, turned), axis=1)
+    squared = b.op("square", b.op("sqrt", squared))
+    samples = b.op("neg", squared)
+    score = b.op("sub", samples, float(model.offset_))
+    return outlier_outputs(binary_label(b, score, "ge"), score, samples)

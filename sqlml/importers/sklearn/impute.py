@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, RawColumn, Recurse
+from sqlml.importers.frame import Frame, RawColumn, Recurse
 from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.ir.builder import Builder, Value
 
@@ -21,9 +21,6 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
 
     With features="missing-only" and error_on_new, a missing value in any other column raises. A
     table column is numeric unless missing_values is a string.
-
-    Raises:
-        UnsupportedModelError: not fitted, or nothing was missing in training.
     """
     check(model, "features_")
     b = frame.builder
@@ -40,9 +37,11 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
         parts = [_is_missing(model, frame, i) for i in marked]
     else:
         parts = [_are_missing(model, frame, marked)]
-    if others:
-        parts[0] = _check_others(model, frame, others, parts[0])
-    values = tuple(b.op("cast", part, dtype="float64") for part in parts)
+    for i in others:
+        is_missing = b.op("neg", b.cast(_is_missing(model, frame, i), "int64"))
+        zero = b.op("require_known", is_missing, feature=frame.names[i], step="MissingIndicator")
+        parts[0] = b.op("or", parts[0], b.cast(zero, "bool"))
+    values = tuple(b.cast(part, "float64") for part in parts)
     names = tuple(f"missingindicator_{frame.names[i]}" for i in marked)
     return Frame(b, values, names, model.sparse is True)
 
@@ -61,11 +60,11 @@ def string_is_missing(frame: Frame, i: int, missing: Any) -> Value:
     return frame.builder.op("ge", code, 0)
 
 
-def number_is_missing(builder: Builder, x: Value, missing: Any) -> Value:
+def number_is_missing(b: Builder, x: Value, missing: Any) -> Value:
     """Return (n, k) where numbers are NULL, or equal `missing` if that is a value."""
     if means_null(missing):
-        return builder.op("isnan", x)
-    return builder.op("eq", x, float(missing))
+        return b.op("isnan", x)
+    return b.op("eq", x, float(missing))
 
 
 def nan_where_missing(model: Any, frame: Frame) -> Value:
@@ -81,9 +80,7 @@ def nan_where_missing(model: Any, frame: Frame) -> Value:
 def marked_columns(frame: Frame, columns: Sequence[int], missing: Value) -> Frame:
     """Return the 0/1 columns of an indicator for the columns `columns` of `frame`."""
     names = [f"missingindicator_{frame.names[i]}" for i in columns]
-    return Frame.from_value(
-        frame.builder, frame.builder.op("cast", missing, dtype="float64"), names
-    )
+    return Frame.from_value(frame.builder, frame.builder.cast(missing, "float64"), names)
 
 
 def added_indicator(model: Any, frame: Frame, x: Value) -> list[Frame]:
@@ -115,26 +112,14 @@ def _marks_strings(model: Any, frame: Frame, i: int) -> bool:
     return block.type.dtype == "string"
 
 
-def _check_others(model: Any, frame: Frame, others: list[int], first: Value) -> Value:
-    """Return `first` after checking that nothing is missing in the columns `others`."""
-    b = frame.builder
-    for i in others:
-        missing = b.op("neg", b.op("cast", _is_missing(model, frame, i), dtype="int64"))
-        none = b.op("require_known", missing, feature=frame.names[i], step="MissingIndicator")
-        first = b.op("or", first, b.op("cast", none, dtype="bool"))
-    return first
-
-
 def simple_imputer(model: Any, frame: Frame) -> Frame:
     """Fill missing values; drop columns that were all missing in training.
 
     A column is a string column if its fill is a string. With add_indicator, there is one more 0/1
     column for each column that had missing values in training.
-
-    Raises:
-        UnsupportedModelError: not fitted, or a fill that is neither a number nor a string.
     """
     check(model, "statistics_", "indicator_")
+    b = frame.builder
     statistics = [s.item() if isinstance(s, np.generic) else s for s in model.statistics_]
     is_string = [_fills_strings(model, frame, i, s) for i, s in enumerate(statistics)]
     columns = [i for i, s in enumerate(statistics) if model.keep_empty_features or not _is_nan(s)]
@@ -146,27 +131,26 @@ def simple_imputer(model: Any, frame: Frame) -> Frame:
             value = _fill_strings(model, frame.strings(run[0]), statistics[run[0]], frame)
         else:
             fill = _round_like_training(model, [statistics[i] for i in run])
-            value = frame.builder.op(
-                "impute", _numbers(model, chosen), fill=fill, missing=_missing_number(model)
-            )
-        parts.append(Frame.from_value(frame.builder, value, chosen.names))
+            missing = _missing_number(model)
+            value = b.op("impute", _numbers(model, chosen), fill=fill, missing=missing)
+        parts.append(Frame.from_value(b, value, chosen.names))
     for run in _runs(is_string, marked):
         if is_string[run[0]]:
-            missing = string_is_missing(frame, run[0], model.missing_values)
+            is_missing = string_is_missing(frame, run[0], model.missing_values)
         else:
             x = _numbers(model, frame.select(run))
-            missing = number_is_missing(frame.builder, x, _missing_number(model))
-        parts.append(marked_columns(frame, run, missing))
+            is_missing = number_is_missing(b, x, _missing_number(model))
+        parts.append(marked_columns(frame, run, is_missing))
     if not parts:
         raise UnsupportedModelError(
             "SimpleImputer drops every column, since all were NULL in training; leave the step "
             "out, or set keep_empty_features=True"
         )
-    return Frame.hstack(frame.builder, parts)
+    return Frame.hstack(b, parts)
 
 
 def _runs(is_string: Sequence[bool], columns: Sequence[int]) -> list[list[int]]:
-    """Split `kept` into runs of numeric columns, which are filled together, and single strings."""
+    """Split columns into runs of numeric ones, which are filled together, and single strings."""
     runs: list[list[int]] = []
     for i in columns:
         if runs and not is_string[i] and not is_string[runs[-1][-1]]:
@@ -179,7 +163,7 @@ def _runs(is_string: Sequence[bool], columns: Sequence[int]) -> list[list[int]]:
 def _fills_strings(model: Any, frame: Frame, i: int, statistic: Any) -> bool:
     if isinstance(statistic, str):
         return True
-    if not isinstance(statistic, (int, float)) and statistic is not None:
+    if not isinstance(statistic, int | float | None):
         raise UnsupportedModelError(
             f"SimpleImputer fills column {frame.names[i]!r} with {statistic!r}, which is neither "
             "a number nor a string"
@@ -239,9 +223,6 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
     """Fill missing values with means of the nearest training rows, which the model stores.
 
     Columns that were all missing in training are dropped, or 0 with keep_empty_features.
-
-    Raises:
-        UnsupportedModelError: not fitted, or weights or a metric that are Python functions.
     """
     check(model, "_fit_X", "_mask_fit_X", "_valid_mask", "indicator_")
     if model.metric != "nan_euclidean" or model.weights not in ("uniform", "distance"):
@@ -253,26 +234,21 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
     b = frame.builder
     x = nan_where_missing(model, frame)
     rows = np.where(model._mask_fit_X, np.nan, np.asarray(model._fit_X, np.float64))
-    value = b.op(
-        "knn_impute",
-        x,
-        rows=rows,
-        neighbours=int(model.n_neighbors),
-        weights=model.weights,
-        order="C" if model._fit_X.flags.c_contiguous else "F",
-    )
-    valid = np.asarray(model._valid_mask, bool)
+    order = "C" if model._fit_X.flags.c_contiguous else "F"
+    k, weights = int(model.n_neighbors), model.weights
+    value = b.op("knn_impute", x, rows=rows, neighbours=k, weights=weights, order=order)
+    is_valid = np.asarray(model._valid_mask, bool)
     names = frame.names
-    if not valid.all() and model.keep_empty_features:
-        value = b.op("where", valid, value, 0.0)
-    elif not valid.all():
-        if not valid.any():
+    if not is_valid.all() and model.keep_empty_features:
+        value = b.op("where", is_valid, value, 0.0)
+    elif not is_valid.all():
+        if not is_valid.any():
             raise UnsupportedModelError(
                 "KNNImputer drops every column, since all were NULL in training; leave the step "
                 "out, or set keep_empty_features=True"
             )
-        value = b.op("select", value, indices=np.flatnonzero(valid).astype(np.int64))
-        names = tuple(name for name, ok in zip(names, valid, strict=True) if ok)
+        value = b.op("select", value, indices=np.flatnonzero(is_valid).astype(np.int64))
+        names = tuple(np.array(names, object)[is_valid])
     imputed = Frame.from_value(b, value, names)
     return Frame.hstack(b, [imputed, *added_indicator(model, frame, x)])
 
@@ -282,9 +258,6 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
 
     A row with only missing values gets the result of the rounds. scikit-learn does the same, except
     in a batch of only such rows, which keeps the initial fills.
-
-    Raises:
-        UnsupportedModelError: not fitted, sample_posterior, or an unsupported regressor.
     """
     check(model, "imputation_sequence_", "initial_imputer_", "n_iter_", "_is_empty_feature")
     if model.sample_posterior:
@@ -312,18 +285,16 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
         feature = int(step.feat_idx)
         if feature in missing:
             others = [int(i) for i in step.neighbor_feat_idx]
-            read = Frame(
-                b, tuple(values[i] for i in others), tuple(filled.names[i] for i in others)
-            )
-            guess = _clip(
-                b, _prediction(recurse(step.estimator, read), step.estimator), model, feature
-            )
-            values[feature] = b.op("where", missing[feature], guess, values[feature])
+            names = tuple(filled.names[i] for i in others)
+            columns_read = Frame(b, tuple(values[i] for i in others), names)
+            estimate = _clip(b, _predict(step.estimator, columns_read, recurse), model, feature)
+            values[feature] = b.op("where", missing[feature], estimate, values[feature])
     imputed = Frame(b, tuple(values), filled.names)
     return Frame.hstack(b, [imputed, *added_indicator(model, frame, x)])
 
 
-def _prediction(outputs: Frame | Outputs, estimator: Any) -> Value:
+def _predict(estimator: Any, frame: Frame, recurse: Recurse) -> Value:
+    outputs = recurse(estimator, frame)
     if isinstance(outputs, Frame) or "label" not in outputs.values or outputs.label_sets:
         raise UnsupportedModelError(
             f"IterativeImputer uses {type(estimator).__name__}, which is not a regressor"

@@ -21,26 +21,19 @@ from sqlml.types import Array, dtype_of
 def isotonic_regression(model: Any, frame: Frame) -> Outputs:
     """Return prediction and transform of one column."""
     check(model, "X_thresholds_", "y_thresholds_", "X_min_", "X_max_")
-    dtype = dtype_of(np.asarray(model.X_thresholds_))
-    value = numbers(frame, "IsotonicRegression", dtype=dtype)
+    value = numbers(frame, "IsotonicRegression", dtype=dtype_of(np.asarray(model.X_thresholds_)))
     prediction = interpolate(frame.builder, value, model, frame.names)
     return Outputs({"label": prediction, "transform": prediction})
 
 
 def isotonic_schema(model: Any) -> Schema:
-    """Return the schema of one column without a name, because scikit-learn records none.
-
-    Raises:
-        UnsupportedModelError: not fitted.
-    """
+    """Return the schema of one column without a name, because scikit-learn records none."""
     if not hasattr(model, "X_thresholds_"):
         raise explain_unfitted(model)
     return Schema(None, 1)
 
 
-def interpolate(
-    builder: Builder, value: Value, model: Any, names: tuple[str, ...] = ("x",)
-) -> Value:
+def interpolate(b: Builder, value: Value, model: Any, names: tuple[str, ...] = ("x",)) -> Value:
     """Return `model.predict` of finite values (n, 1) as (n, 1) float64.
 
     Values beyond the points get the end values ("clip"), NaN ("nan") or an error ("raise"). A
@@ -51,58 +44,36 @@ def interpolate(
         raise UnsupportedModelError(
             "IsotonicRegression has points of an unknown kind; fit it again"
         )
-    if value.type.dtype != dtype_of(points):
-        value = builder.op("cast", value, dtype=dtype_of(points))
+    value = b.cast(value, dtype_of(points))
     if model.out_of_bounds == "clip":
         for op, end in (("maximum", model.X_min_), ("minimum", model.X_max_)):
-            value = builder.op(op, value, np.full(1, end, points.dtype))
+            value = b.op(op, value, np.full(1, end, points.dtype))
     elif model.out_of_bounds == "raise" and points.size > 1:
-        value = builder.op(
-            "require_finite",
-            value,
-            features=names,
-            allow_nan=False,
-            step="IsotonicRegression(out_of_bounds='raise')",
-            low=points[:1],
-            high=points[-1:],
-        )
+        step = "IsotonicRegression(out_of_bounds='raise')"
+        bounds = {"low": points[:1], "high": points[-1:]}
+        value = b.op("require_finite", value, features=names, allow_nan=False, step=step, **bounds)
+    offsets = np.array([0, points.size], np.int64)
     if points.dtype == np.float64 or points.size == 1:
-        result = _interpolate(builder, value, points, values)
+        line = {"points": points.astype(np.float64), "values": values.astype(np.float64)}
+        result = b.op("interpolate", b.cast(value, "float64"), offsets=offsets, **line)
     else:
-        result = _interpolate_float32(builder, value, points, values)
+        index = b.op("search_sorted", value, edges=points, offsets=offsets, side="left")
+        result = _interpolate_float32(b, value, index, points, values.astype(np.float32))
     if model.out_of_bounds == "nan" and points.size > 1:
-        low, high = builder.op("lt", value, points[:1]), builder.op("gt", value, points[-1:])
-        outside = builder.op("or", low, high)
-        result = builder.op("where", outside, np.nan, result)
+        low, high = b.op("lt", value, points[:1]), b.op("gt", value, points[-1:])
+        result = b.op("where", b.op("or", low, high), np.nan, result)
     return result
 
 
-def _interpolate(builder: Builder, value: Value, points: Array, values: Array) -> Value:
-    if value.type.dtype != "float64":
-        value = builder.op("cast", value, dtype="float64")
-    return builder.op(
-        "interpolate",
-        value,
-        points=points.astype(np.float64),
-        values=values.astype(np.float64),
-        offsets=np.array([0, points.size], np.int64),
-    )
-
-
-def _interpolate_float32(builder: Builder, value: Value, points: Array, values: Array) -> Value:
+def _interpolate_float32(
+    b: Builder, value: Value, index: Value, points: Array, values: Array
+) -> Value:
     """Return slope * (x - x0) + y0 on the piece of x, like `interp1d._call_linear`."""
-    index = builder.op(
-        "search_sorted",
-        value,
-        edges=points,
-        offsets=np.array([0, points.size], np.int64),
-        side="left",
-    )
-    right = builder.op("minimum", builder.op("maximum", index, 1), points.size - 1)
-    left = builder.op("sub", right, 1)
-    x, y = builder.constant(points), builder.constant(values.astype(np.float32))
-    x0, x1 = builder.op("take", x, left), builder.op("take", x, right)
-    y0, y1 = builder.op("take", y, left), builder.op("take", y, right)
-    slope = builder.op("div", builder.op("sub", y1, y0), builder.op("sub", x1, x0))
-    result = builder.op("add", builder.op("mul", slope, builder.op("sub", value, x0)), y0)
-    return builder.op("cast", result, dtype="float64")
+    right = b.op("minimum", b.op("maximum", index, 1), points.size - 1)
+    left = b.op("sub", right, 1)
+    x, y = b.constant(points), b.constant(values)
+    x0, x1 = b.op("take", x, left), b.op("take", x, right)
+    y0, y1 = b.op("take", y, left), b.op("take", y, right)
+    slope = b.op("div", b.op("sub", y1, y0), b.op("sub", x1, x0))
+    result = b.op("add", b.op("mul", slope, b.op("sub", value, x0)), y0)
+    return b.op("cast", result, dtype="float64")

@@ -8,7 +8,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs
-from sqlml.importers.sklearn.estimator_checks import check, check_bounds, numbers
+from sqlml.importers.sklearn.estimator_checks import check, check_bounds, explain_function, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -21,17 +21,10 @@ KERNELS = frozenset(
 
 
 def kernel_name(model: Any) -> str:
-    """Return the name of the model's kernel.
-
-    Raises:
-        UnsupportedModelError: it is precomputed, a function, or none that we know.
-    """
+    """Return the name of the model's kernel."""
     step, kernel = type(model).__name__, model.kernel
     if callable(kernel):
-        raise UnsupportedModelError(
-            f"{step} has a Python function as its kernel, which cannot run inside SQL; "
-            "use a kernel by name"
-        )
+        raise explain_function(model, "kernel", "a kernel by name")
     if kernel == "precomputed":
         raise UnsupportedModelError(
             f"{step} has kernel='precomputed': its input is a matrix of kernel values, not a "
@@ -45,11 +38,7 @@ def kernel_name(model: Any) -> str:
 def kernel_of(
     model: Any, frame: Frame, points: Any, gamma: float | None, degree: float, coef0: float
 ) -> Value:
-    """Return the kernel values (n, m) between the rows and `points` (m, k).
-
-    Raises:
-        UnsupportedModelError: as `kernel_name` does.
-    """
+    """Return the kernel values (n, m) between the rows and `points` (m, k)."""
     name, step = kernel_name(model), type(model).__name__
     if name in NON_NEGATIVE:
         step = f"{step} with kernel={name!r}"
@@ -60,7 +49,7 @@ def kernel_of(
 
 
 def kernel_values(
-    builder: Builder,
+    b: Builder,
     x: Value,
     points: Array,
     kernel: str,
@@ -72,60 +61,51 @@ def kernel_values(
     points = np.asarray(points, np.float64)
     scale = 1.0 / points.shape[1] if gamma is None else float(gamma)
     if kernel == "cosine":
-        return builder.op("pairwise", _unit(builder, x), points=_units(points), metric="dot")
+        length = b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
+        x = b.op("div", x, b.op("where", b.op("eq", length, 0.0), 1.0, length))
+        lengths = np.sqrt((points * points).sum(axis=1, keepdims=True))
+        points = np.asarray(points / np.where(lengths == 0, 1.0, lengths))
+        return b.op("pairwise", x, points=points, metric="dot")
     if kernel in ("rbf", "laplacian"):
         metric = "sqeuclidean" if kernel == "rbf" else "manhattan"
-        return exponential(builder, builder.op("pairwise", x, points=points, metric=metric), -scale)
+        return exponential(b, b.op("pairwise", x, points=points, metric=metric), -scale)
     if kernel in NON_NEGATIVE:
-        distance = builder.op("pairwise", x, points=points, metric="chi2")
+        distance = b.op("pairwise", x, points=points, metric="chi2")
         if kernel == "additive_chi2":
-            return builder.op("neg", distance)
+            return b.op("neg", distance)
         # gamma is 1, not 1 / k, where chi2 is given none
-        return exponential(builder, distance, -(1.0 if gamma is None else float(gamma)))
-    product = builder.op("pairwise", x, points=points, metric="dot")
+        return exponential(b, distance, -(1.0 if gamma is None else float(gamma)))
+    product = b.op("pairwise", x, points=points, metric="dot")
     if kernel == "linear":
         return product
-    product = builder.op("mul", product, scale)
-    product = builder.op("add", product, float(coef0))
-    return builder.op("tanh", product) if kernel == "sigmoid" else power(builder, product, degree)
+    product = b.op("add", b.op("mul", product, scale), float(coef0))
+    return b.op("tanh", product) if kernel == "sigmoid" else power(b, product, degree)
 
 
-def exponential(builder: Builder, x: Value, factor: float) -> Value:
+def exponential(b: Builder, x: Value, factor: float) -> Value:
     """Return exp(factor * x)."""
-    return builder.op("exp", builder.op("mul", x, factor))
+    return b.op("exp", b.op("mul", x, factor))
 
 
 MOST_FACTORS = 64
 """Largest whole exponent that is multiplied out."""
 
 
-def power(builder: Builder, x: Value, exponent: float) -> Value:
+def power(b: Builder, x: Value, exponent: float) -> Value:
     """Return x to the power of `exponent`; integer exponents by squaring, like libsvm's powi."""
     if exponent != int(exponent) or not 0 <= exponent <= MOST_FACTORS:
-        return builder.op("pow", x, float(exponent))
+        return b.op("pow", x, float(exponent))
     product: Value | None = None
     remaining = int(exponent)
     while remaining:
         if remaining % 2:
-            product = x if product is None else builder.op("mul", product, x)
+            product = x if product is None else b.op("mul", product, x)
         remaining //= 2
         if remaining:
-            x = builder.op("mul", x, x)
+            x = b.op("mul", x, x)
     if product is None:  # the power 0 is 1, whatever x is
-        zeros = builder.op("mul", x, 0.0)
-        return builder.op("add", zeros, 1.0)
+        return b.op("add", b.op("mul", x, 0.0), 1.0)
     return product
-
-
-def _unit(builder: Builder, x: Value) -> Value:
-    length = builder.op("sqrt", builder.op("sum", builder.op("square", x), axis=1))
-    zero = builder.op("eq", length, 0.0)
-    return builder.op("div", x, builder.op("where", zero, 1.0, length))
-
-
-def _units(points: Array) -> Array:
-    length = np.sqrt((points * points).sum(axis=1, keepdims=True))
-    return np.asarray(points / np.where(length == 0, 1.0, length))
 
 
 def dense(matrix: Any) -> Array:
@@ -144,15 +124,14 @@ def kernel_ridge(model: Any, frame: Frame) -> Outputs:
 def kernel_pca(model: Any, frame: Frame) -> Frame:
     """Return the centred kernel values times the scaled eigenvectors."""
     check(model, "X_fit_", "eigenvalues_", "eigenvectors_", "_centerer", "gamma_")
-    builder = frame.builder
+    b = frame.builder
     values = kernel_of(model, frame, model.X_fit_, model.gamma_, model.degree, model.coef0)
     eigenvalues = np.asarray(model.eigenvalues_, np.float64)
     vectors = np.asarray(model.eigenvectors_, np.float64)
-    nonzero = eigenvalues != 0
+    is_nonzero = eigenvalues != 0
     scaled = np.zeros_like(vectors)
-    scaled[:, nonzero] = vectors[:, nonzero] / np.sqrt(eigenvalues[nonzero])
-    centred = _centre(builder, values, model._centerer)
-    return Frame.from_value(builder, builder.linear(centred, scaled))
+    scaled[:, is_nonzero] = vectors[:, is_nonzero] / np.sqrt(eigenvalues[is_nonzero])
+    return Frame.from_value(b, b.linear(_centre(b, values, model._centerer), scaled))
 
 
 def kernel_centerer(model: Any, frame: Frame) -> Frame:
@@ -165,27 +144,21 @@ def kernel_centerer(model: Any, frame: Frame) -> Frame:
 def nystroem(model: Any, frame: Frame) -> Frame:
     """Return the kernel values at the chosen points times normalization_."""
     check(model, "components_", "normalization_")
-    parameters = {**(model.kernel_params or {})}
+    parameters = {"gamma": None, "degree": 3, "coef0": 1, **(model.kernel_params or {})}
     for key in ("gamma", "degree", "coef0"):
         if getattr(model, key) is not None:
             parameters[key] = getattr(model, key)
-    gamma, degree, coef0 = (
-        parameters.get("gamma"),
-        parameters.get("degree", 3),
-        parameters.get("coef0", 1),
-    )
+    gamma, degree, coef0 = (parameters[key] for key in ("gamma", "degree", "coef0"))
     values = kernel_of(model, frame, model.components_, gamma, degree, coef0)
     normal = np.asarray(model.normalization_)
     return Frame.from_value(frame.builder, frame.builder.linear(values, normal.T))
 
 
-def _centre(builder: Builder, values: Value, centerer: Any) -> Value:
+def _centre(b: Builder, values: Value, centerer: Any) -> Value:
     rows = np.asarray(centerer.K_fit_rows_, np.float64)
-    mean = builder.op("div", builder.op("sum", values, axis=1), float(rows.size))
-    values = builder.op("sub", values, rows)
-    values = builder.op("sub", values, mean)
-    overall = np.full(1, float(centerer.K_fit_all_))
-    return builder.op("add", values, overall)
+    mean = b.op("div", b.op("sum", values, axis=1), float(rows.size))
+    values = b.op("sub", b.op("sub", values, rows), mean)
+    return b.op("add", values, np.full(1, float(centerer.K_fit_all_)))
 
 
 _INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}
@@ -202,33 +175,31 @@ def rbf_sampler(model: Any, frame: Frame) -> Frame:
 def skewed_chi2_sampler(model: Any, frame: Frame) -> Frame:
     """Return cos(log(x + skewedness) W + b) sqrt(2 / n); x at or below -skewedness raises."""
     check(model, "random_weights_", "random_offset_")
-    builder, skew = frame.builder, float(model.skewedness)
+    b, skew = frame.builder, float(model.skewedness)
     low = np.full(frame.width, np.nextafter(-skew, np.inf))
     x = check_bounds(frame, frame.matrix(), "SkewedChi2Sampler", low=low)
-    x = builder.op("log", builder.op("add", x, skew))
+    x = b.op("log", b.op("add", x, skew))
     return _cosines(model, frame, x, np.sqrt(2.0) / np.sqrt(model.n_components))
 
 
 def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
     """Return sqrt(x * interval), then for each step a cosine and a sine of log(x); 0 if x is 0."""
     check(model)
-    builder = frame.builder
+    b = frame.builder
     interval = model.sample_interval
     interval = float(_INTERVALS[model.sample_steps] if interval is None else interval)
     x = check_bounds(frame, frame.matrix(), "AdditiveChi2Sampler", low=np.zeros(frame.width))
-    empty = builder.op("eq", x, 0.0)
+    empty = b.op("eq", x, 0.0)
 
-    parts = [builder.op("sqrt", builder.op("mul", x, interval))]
-    log_step = builder.op("mul", builder.op("log", x), interval)
-    step = builder.op("mul", builder.op("mul", x, 2.0), interval)
+    parts = [b.op("sqrt", b.op("mul", x, interval))]
+    log_step = b.op("mul", b.op("log", x), interval)
+    step = b.op("mul", b.op("mul", x, 2.0), interval)
     for j in range(1, model.sample_steps):
-        width = np.cosh(np.pi * j * interval)
-        factor = builder.op("sqrt", builder.op("div", step, width))
+        factor = b.op("sqrt", b.op("div", step, np.cosh(np.pi * j * interval)))
         for wave in ("cos", "sin"):
-            angle = builder.op("mul", log_step, float(j))
-            component = builder.op("mul", factor, builder.op(wave, angle))
-            parts.append(builder.op("where", empty, 0.0, component))
-    return Frame.from_value(builder, builder.concat(parts))
+            component = b.op("mul", factor, b.op(wave, b.op("mul", log_step, float(j))))
+            parts.append(b.op("where", empty, 0.0, component))
+    return Frame.from_value(b, b.concat(parts))
 
 
 def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:

@@ -17,8 +17,8 @@ from sqlml.importers.sklearn.classify import (
     two_or_more_classes,
 )
 from sqlml.importers.sklearn.estimator_checks import check, numbers, stored_dtype
-from sqlml.ir.builder import Builder, Value
-from sqlml.types import Labels
+from sqlml.ir.builder import Value
+from sqlml.types import DType, Labels
 
 
 def linear_regressor(model: Any, frame: Frame) -> Outputs:
@@ -31,11 +31,9 @@ def log_link_regressor(model: Any, frame: Frame) -> Outputs:
     """Return exp(x @ coef_ + intercept_): PoissonRegressor, GammaRegressor, TweedieRegressor."""
     check(model, "coef_", "intercept_")
     score = _scores(model, frame)
-    if getattr(model, "link", "log") == "identity" or (
-        getattr(model, "link", "log") == "auto" and model.power <= 0
-    ):
-        return Outputs({"label": score})
-    return Outputs({"label": frame.builder.op("exp", score)})
+    link = getattr(model, "link", "log")
+    is_identity = link == "identity" or (link == "auto" and model.power <= 0)
+    return Outputs({"label": score if is_identity else frame.builder.op("exp", score)})
 
 
 def linear_classifier(model: Any, frame: Frame) -> Outputs:
@@ -54,49 +52,42 @@ def logistic_regression(model: Any, frame: Frame) -> Outputs:
     multi_class = getattr(model, "multi_class", None)
     one_vs_rest = multi_class == "ovr" or (multi_class is not None and model.solver == "liblinear")
     outputs = _classifier_outputs(model, frame)
-    score, builder = outputs.values["score"], frame.builder
+    score, b = outputs.values["score"], frame.builder
     if score.type.width == 1 and multi_class == "multinomial":
-        proba = score_proba(builder, builder.op("concat", builder.op("neg", score), score))
+        proba = score_proba(b, b.op("concat", b.op("neg", score), score))
     elif score.type.width > 1 and one_vs_rest:
-        proba = normalise(builder, builder.op("sigmoid", score))
+        proba = normalise(b, b.op("sigmoid", score))
     else:
-        proba = score_proba(builder, score)
+        proba = score_proba(b, score)
     return Outputs({**outputs.values, "proba": proba}, outputs.labels)
 
 
 def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
     """Return -1 (outlier) or 1 from x @ coef_ - offset_ >= 0; `samples` adds the offset again."""
     check(model, "coef_", "offset_")
-    builder = frame.builder
+    b = frame.builder
     offset = np.ravel(np.asarray(model.offset_, np.float64))
     product = _linear(model, frame, np.reshape(model.coef_, (-1, 1)).astype(float), np.zeros(1))
-    score = builder.op("sub", product, offset)
-    samples = builder.op("add", score, offset)
-    label = binary_label(builder, score, tie="ge")
-    return outlier_outputs(label, score, samples)
+    score = b.op("sub", product, offset)
+    return outlier_outputs(binary_label(b, score, tie="ge"), score, b.op("add", score, offset))
 
 
 def sgd_classifier(model: Any, frame: Frame) -> Outputs:
     """Return label and score, and probabilities for the losses log_loss and modified_huber."""
     check(model, "coef_", "intercept_", "classes_")
     outputs = _classifier_outputs(model, frame)
-    score, builder = outputs.values["score"], frame.builder
+    score, b = outputs.values["score"], frame.builder
     if model.loss == "log_loss":
-        single = builder.op("sigmoid", score)
+        single = b.op("sigmoid", score)
     elif model.loss == "modified_huber":
-        single = _half_clipped(builder, score)
+        # (clip(score, -1, 1) + 1) / 2 is the probability under the modified Huber loss.
+        clipped = b.op("minimum", b.op("maximum", score, -1.0), 1.0)
+        single = b.op("div", b.op("add", clipped, 1.0), 2.0)
     else:
         return outputs
     one = score.type.width == 1
-    proba = add_complement(builder, single) if one else normalise(builder, single)
+    proba = add_complement(b, single) if one else normalise(b, single)
     return Outputs({**outputs.values, "proba": proba}, outputs.labels)
-
-
-def _half_clipped(builder: Builder, score: Value) -> Value:
-    """Return (clip(score, -1, 1) + 1) / 2, the probability under the modified Huber loss."""
-    score = builder.op("maximum", score, -1.0)
-    score = builder.op("minimum", score, 1.0)
-    return builder.op("div", builder.op("add", score, 1.0), 2.0)
 
 
 def _classifier_outputs(model: Any, frame: Frame) -> Outputs:
@@ -109,9 +100,8 @@ def _classifier_outputs(model: Any, frame: Frame) -> Outputs:
         return Outputs({"label": label, "score": score}, labels)
     classes = two_or_more_classes(model)
     score = _scores(model, frame)
-    return Outputs(
-        {"label": score_label(frame.builder, score), "score": score}, build_labels(classes)
-    )
+    label = score_label(frame.builder, score)
+    return Outputs({"label": label, "score": score}, build_labels(classes))
 
 
 def _scores(model: Any, frame: Frame) -> Value:
@@ -121,11 +111,10 @@ def _scores(model: Any, frame: Frame) -> Value:
 
 
 def _linear(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
-    single = np.asarray(model.coef_).dtype == np.float32 and stored_dtype(frame) == "float32"
-    x = numbers(
-        frame, type(model).__name__, dtype="float32" if single else "float64", rows="sparse"
-    )
-    if not single:
+    is_single = np.asarray(model.coef_).dtype == np.float32 and stored_dtype(frame) == "float32"
+    dtype: DType = "float32" if is_single else "float64"
+    x = numbers(frame, type(model).__name__, dtype=dtype, rows="sparse")
+    if not is_single:
         return frame.builder.op("linear", x, weights=weights, bias=bias)
     # Sparse rows of float32 are summed in float32, as scipy does; the intercept is added in its
     # own dtype.

@@ -1,9 +1,15 @@
-"""Nearest neighbours: `sklearn.neighbors` classifiers and regressors, and NearestCentroid."""
+"""Nearest neighbours: sklearn.neighbors, and sklearn.semi_supervised's label propagation.
+
+KernelDensity is the logarithm of a sum of kernels around all fitted points. LabelPropagation and
+LabelSpreading weight the labels of all training rows by a kernel (Zhu and Ghahramani, 2002), or
+those of the nearest rows equally. If all weights of a row are 0, its probabilities are NaN and its
+label is the first class, as in the source.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,21 +26,19 @@ from sqlml.importers.sklearn.classify import (
     outlier_outputs,
     split_targets,
 )
-from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.estimator_checks import check, explain_function, numbers
 from sqlml.importers.sklearn.generative_models import shares_below_max
-from sqlml.importers.sklearn.kernel_models import dense
+from sqlml.importers.sklearn.kernel_models import dense, kernel_values
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
-_METRICS: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("euclidean", "l2", "sqeuclidean", "seuclidean"), "sqeuclidean"),
-        **dict.fromkeys(("manhattan", "l1", "cityblock"), "manhattan"),
-        **dict.fromkeys(("chebyshev", "infinity"), "chebyshev"),
-        **dict.fromkeys(("minkowski", "p"), "minkowski"),
-        **{name: name for name in ("hamming", "canberra", "braycurtis", "cosine", "mahalanobis")},
-    }
-)
+_METRICS: Mapping[str, str] = {
+    **dict.fromkeys(("euclidean", "l2", "sqeuclidean", "seuclidean"), "sqeuclidean"),
+    **dict.fromkeys(("manhattan", "l1", "cityblock"), "manhattan"),
+    **dict.fromkeys(("chebyshev", "infinity"), "chebyshev"),
+    **dict.fromkeys(("minkowski", "p"), "minkowski"),
+    **{name: name for name in ("hamming", "canberra", "braycurtis", "cosine", "mahalanobis")},
+}
 """scikit-learn's metric -> the operator's."""
 
 _IN_ORDER = frozenset(_METRICS) - {"hamming", "cosine", "mahalanobis"}
@@ -42,16 +46,12 @@ _IN_ORDER = frozenset(_METRICS) - {"hamming", "cosine", "mahalanobis"}
 
 
 def metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the operator's attributes for a metric of scikit-learn.
-
-    Raises:
-        UnsupportedModelError: a metric that we do not cover.
-    """
+    """Return the operator's attributes for a metric of scikit-learn."""
     step = type(model).__name__
     if callable(metric) or not isinstance(metric, str):
         raise UnsupportedModelError(
-            f"{step} has a Python object as its metric, which cannot run inside SQL; "
-            "use a metric by name"
+            f"{step} has a Python object as its metric, which cannot run inside SQL; use a metric "
+            "by name"
         )
     if metric == "precomputed":
         raise UnsupportedModelError(
@@ -105,16 +105,14 @@ def search_attrs(model: Any) -> dict[str, Any]:
     metric = model.effective_metric_
     attrs = metric_attrs(model, metric, model.effective_metric_params_)
     attrs["points"] = dense(model._fit_X)
-    if model._fit_method in _TREES:
+    if model._fit_method in ("kd_tree", "ball_tree"):
         if metric == "braycurtis":
             # It breaks the triangle inequality, so the tree skips points that are near.
             raise UnsupportedModelError(
                 f"{type(model).__name__} searches a tree with metric 'braycurtis', which does not "
                 "find the nearest points; fit it with algorithm='brute'"
             )
-        attrs |= _TREES[model._fit_method](model._tree)
-        attrs["ties"] = model._fit_method
-        return attrs
+        return attrs | _tree_attrs(model._tree, model._fit_method)
     if metric == "mahalanobis" and set(model.effective_metric_params_) != {"VI"}:
         raise _without_inverse(type(model).__name__)  # scipy takes nothing else
     # A search among integers or float32 goes another way than one among float64.
@@ -130,11 +128,7 @@ def search_attrs(model: Any) -> dict[str, Any]:
 
 
 def find_nearest(model: Any, frame: Frame, k: int) -> tuple[Value, Value]:
-    """Return distances (n, k) and numbers (n, k) int64 of the nearest fitted points.
-
-    Raises:
-        UnsupportedModelError: fewer points than k were fitted.
-    """
+    """Return distances (n, k) and numbers (n, k) int64 of the nearest fitted points."""
     attrs = search_attrs(model)
     points = len(attrs["points"])
     if k > points:
@@ -142,82 +136,62 @@ def find_nearest(model: Any, frame: Frame, k: int) -> tuple[Value, Value]:
             f"{type(model).__name__} asks for {k} neighbours, but was fitted on {points} rows; "
             "it raises on every row, so fit it with a smaller n_neighbors"
         )
-    builder = frame.builder
-    neighbours = builder.op("nearest", numbers(frame, type(model).__name__), k=k, **attrs)
-    distance = builder.op("select", neighbours, indices=np.arange(k))
-    index = builder.op("select", neighbours, indices=np.arange(k, 2 * k))
-    return distance, builder.op("cast", index, dtype="int64")
+    b = frame.builder
+    neighbours = b.op("nearest", numbers(frame, type(model).__name__), k=k, **attrs)
+    distance = b.op("select", neighbours, indices=np.arange(k))
+    index = b.op("select", neighbours, indices=np.arange(k, 2 * k))
+    return distance, b.op("cast", index, dtype="int64")
 
 
 def find_within_radius(model: Any, frame: Frame) -> tuple[Value, Value]:
     """Return distances to all fitted points and whether each is within the radius, (n, m)."""
     attrs = search_attrs(model)
-    builder = frame.builder
+    b = frame.builder
     names = ("points", "metric", "p", "weights", "inverse", "expanded")
     distance_attrs = {key: attrs[key] for key in names if key in attrs}
-    reduced = builder.op("pairwise", numbers(frame, type(model).__name__), **distance_attrs)
+    reduced = b.op("pairwise", numbers(frame, type(model).__name__), **distance_attrs)
     radius = float(model.radius)
     if attrs["metric"] == "sqeuclidean" and "squared" not in attrs:
-        distance, radius = builder.op("sqrt", reduced), radius * radius
+        distance, radius = b.op("sqrt", reduced), radius * radius
     elif attrs["metric"] == "mahalanobis":
-        distance = builder.op("sqrt", reduced)
+        distance = b.op("sqrt", reduced)
         if attrs["ties"] == "partition":  # scipy has no squares
             reduced = distance
         else:
             radius = radius * radius
     elif attrs["metric"] == "minkowski":
         p = attrs["p"]
-        distance, radius = builder.op("pow", reduced, 1.0 / p), radius**p
+        distance, radius = b.op("pow", reduced, 1.0 / p), radius**p
     else:
         distance = reduced
-    return distance, builder.op("le", reduced, radius)
+    return distance, b.op("le", reduced, radius)
 
 
-def inverse_distances(builder: Builder, distance: Value) -> Value:
+def inverse_distances(b: Builder, distance: Value) -> Value:
     """Return 1 / distance; in a row with distances of 0, 1 for these and 0 for the others."""
-    weights = builder.op("div", 1.0, distance)
-    touching = builder.op("eq", weights, np.inf)
-    touching = builder.op("cast", touching, dtype="float64")
-    any_touching = builder.op("max", touching, axis=1)
-    some = builder.op("gt", any_touching, 0.0)
-    return builder.op("where", some, touching, weights)
+    weights = b.op("div", 1.0, distance)
+    touching = b.op("cast", b.op("eq", weights, np.inf), dtype="float64")
+    return b.op("where", b.op("gt", b.op("max", touching, axis=1), 0.0), touching, weights)
 
 
 def weighting(model: Any) -> str:
-    """Return "uniform" or "distance".
-
-    Raises:
-        UnsupportedModelError: the weights are a function.
-    """
+    """Return "uniform" or "distance"."""
     if callable(model.weights):
-        raise UnsupportedModelError(
-            f"{type(model).__name__} has a Python function as its weights, which cannot run "
-            "inside SQL; use weights='uniform' or 'distance'"
-        )
+        raise explain_function(model, "weights", "weights='uniform' or 'distance'")
     return str(model.weights or "uniform")
 
 
-def _nodes(tree: Any) -> tuple[Array, Array, Array, Array]:
+def _tree_attrs(tree: Any, kind: str) -> dict[str, Any]:
     _, order, nodes, bounds = tree.get_arrays()
-    ranges = np.stack([nodes["idx_start"], nodes["idx_end"]], axis=1).astype(np.int64)
-    radius = np.asarray(nodes["radius"], np.float64)
-    return np.asarray(order, np.int64), ranges, radius, np.asarray(bounds, np.float64)
-
-
-def _kd_tree(tree: Any) -> dict[str, Any]:
-    order, leaves, _, bounds = _nodes(tree)
-    return {"order": order, "leaves": leaves, "bounds": np.concatenate(list(bounds), axis=1)}
-
-
-def _ball_tree(tree: Any) -> dict[str, Any]:
-    order, leaves, radius, bounds = _nodes(tree)
-    joined = np.concatenate([bounds[0], radius[:, None]], axis=1)
-    return {"order": order, "leaves": leaves, "bounds": joined}
-
-
-_TREES: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
-    {"kd_tree": _kd_tree, "ball_tree": _ball_tree}
-)
+    parts = list(np.asarray(bounds, np.float64))
+    if kind == "ball_tree":
+        parts = [parts[0], np.asarray(nodes["radius"], np.float64)[:, None]]
+    return {
+        "order": np.asarray(order, np.int64),
+        "leaves": np.stack([nodes["idx_start"], nodes["idx_end"]], axis=1).astype(np.int64),
+        "bounds": np.concatenate(parts, axis=1),
+        "ties": kind,
+    }
 
 
 _FITTED = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric_params_")
@@ -231,60 +205,54 @@ def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
     check(model, *_FITTED, "classes_", "_y")
     classes = class_lists(model)
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
-    builder = frame.builder
-    votes = builder.op("take", _one_hot(model, classes), index)
+    b = frame.builder
+    votes = b.op("take", _one_hot(model, classes), index)
     if weighting(model) == "distance":
-        weights = inverse_distances(builder, distance)
-        votes = builder.op("mul", votes, _as_cube(builder, weights))
-    return _vote_outputs(builder, _sum_neighbours(builder, votes), classes)
+        votes = b.op("mul", votes, _as_cube(b, inverse_distances(b, distance)))
+    return _vote_outputs(b, _sum_neighbours(b, votes), classes)
 
 
 def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
     """Return the mean of the k nearest targets, optionally weighted by inverse distances."""
     check(model, *_FITTED, "_y")
     distance, index = find_nearest(model, frame, int(model.n_neighbors))
-    builder = frame.builder
-    targets = builder.op("take", _targets(model._y), index)
+    b = frame.builder
+    targets = b.op("take", _targets(model._y), index)
     if weighting(model) != "distance":
-        mean = builder.op("div", _sum_neighbours(builder, targets), float(model.n_neighbors))
+        mean = b.op("div", _sum_neighbours(b, targets), float(model.n_neighbors))
         return Outputs({"label": mean})
-    weights = inverse_distances(builder, distance)
-    total = _sum_neighbours(builder, builder.op("mul", targets, _as_cube(builder, weights)))
-    return Outputs({"label": builder.op("div", total, builder.op("sum", weights, axis=1))})
+    weights = inverse_distances(b, distance)
+    total = _sum_neighbours(b, b.op("mul", targets, _as_cube(b, weights)))
+    return Outputs({"label": b.op("div", total, b.op("sum", weights, axis=1))})
 
 
 def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Count votes of all points within the radius; without any, outlier_label or an error.
-
-    Raises:
-        UnsupportedModelError: the outlier_label is not a class.
-    """
+    """Count votes of all points within the radius; without any, outlier_label or an error."""
     check(model, *_FITTED, "classes_", "_y", "outlier_label_")
     classes = class_lists(model)
     outliers = [_outlier_class(model, known, t) for t, known in enumerate(classes)]
-    builder = frame.builder
+    b = frame.builder
     weights, none = _radius_weights(model, frame)
-    votes = builder.linear(weights, _one_hot(model, classes))
+    votes = b.linear(weights, _one_hot(model, classes))
     if model.outlier_label_ is None:
-        votes = builder.op("require", votes, builder.op("not", none), message=_NO_NEIGHBOURS)
+        votes = b.op("require", votes, b.op("not", none), message=_NO_NEIGHBOURS)
     else:
         pairs = zip(classes, outliers, strict=True)
         alone = np.concatenate([np.eye(len(known))[outlier] for known, outlier in pairs])
-        votes = builder.op("where", none, alone, votes)
-    return _vote_outputs(builder, votes, classes)
+        votes = b.op("where", none, alone, votes)
+    return _vote_outputs(b, votes, classes)
 
 
 def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
     """Return the optionally weighted mean target of points within the radius; NaN without any."""
     check(model, *_FITTED, "_y")
-    builder = frame.builder
+    b = frame.builder
     weights, none = _radius_weights(model, frame)
-    total = builder.linear(weights, _targets(model._y))
-    mean = builder.op("div", total, builder.op("sum", weights, axis=1))
+    mean = b.op("div", b.linear(weights, _targets(model._y)), b.op("sum", weights, axis=1))
     # The source writes NaN in the targets' own dtype: integers have none.
     with np.errstate(invalid="ignore"):
         empty = np.full(1, np.nan).astype(np.asarray(model._y).dtype).astype(np.float64)
-    return Outputs({"label": builder.op("where", none, empty, mean)})
+    return Outputs({"label": b.op("where", none, empty, mean)})
 
 
 def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
@@ -295,30 +263,28 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
             "LocalOutlierFactor with novelty=False scores only its training rows; fit it with "
             "novelty=True"
         )
-    k, builder = int(model.n_neighbors_), frame.builder
+    k, b = int(model.n_neighbors_), frame.builder
     distance, index = find_nearest(model, frame, k)
     reach = np.asarray(model._distances_fit_X_, np.float64)[:, k - 1]
-    reached = builder.op("take", reach, index)
-    mean = _mean(builder, builder.op("maximum", distance, reached), k)
+    mean = _mean(b, b.op("maximum", distance, b.op("take", reach, index)), k)
     # 1e-10 is the source's own, against division by zero.
-    density = builder.op("div", 1.0, builder.op("add", mean, 1e-10))
-    others = builder.op("take", np.asarray(model._lrd, np.float64), index)
-    ratios = builder.op("div", others, density)
-    samples = builder.op("neg", _mean(builder, ratios, k))
-    score = builder.op("sub", samples, float(model.offset_))
-    return outlier_outputs(binary_label(builder, score, "ge"), score, samples)
+    density = b.op("div", 1.0, b.op("add", mean, 1e-10))
+    others = b.op("take", np.asarray(model._lrd, np.float64), index)
+    samples = b.op("neg", _mean(b, b.op("div", others, density), k))
+    score = b.op("sub", samples, float(model.offset_))
+    return outlier_outputs(binary_label(b, score, "ge"), score, samples)
 
 
 def _radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
     """Return weights (n, m), 0 outside the radius, and where no point is inside."""
-    builder = frame.builder
+    b = frame.builder
     distance, inside = find_within_radius(model, frame)
-    counted = builder.op("cast", inside, dtype="float64")
-    none = builder.op("eq", builder.op("max", counted, axis=1), 0.0)
+    counted = b.op("cast", inside, dtype="float64")
+    none = b.op("eq", b.op("max", counted, axis=1), 0.0)
     if weighting(model) == "distance":
-        inverse = inverse_distances(builder, builder.op("where", inside, distance, np.inf))
-        counted = builder.op("where", inside, inverse, 0.0)
-    return builder.op("where", none, 1.0, counted), none
+        inverse = inverse_distances(b, b.op("where", inside, distance, np.inf))
+        counted = b.op("where", inside, inverse, 0.0)
+    return b.op("where", none, 1.0, counted), none
 
 
 _NO_NEIGHBOURS = (
@@ -347,14 +313,13 @@ def _one_hot(model: Any, classes: list[list[Any]]) -> Array:
     return np.concatenate(hot, axis=1)
 
 
-def _vote_outputs(builder: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
+def _vote_outputs(b: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
     """Return label and probabilities of each target from the votes (n, classes of all targets)."""
     sizes = [len(known) for known in classes]
     shares = [
-        builder.op("div", part, builder.op("sum", part, axis=1))
-        for part in split_targets(builder, votes, sizes)
+        b.op("div", part, b.op("sum", part, axis=1)) for part in split_targets(b, votes, sizes)
     ]
-    values = {"label": argmax_labels(builder, votes, sizes), "proba": builder.concat(shares)}
+    values = {"label": argmax_labels(b, votes, sizes), "proba": b.concat(shares)}
     return Outputs(values, tuple(build_labels(known) for known in classes))
 
 
@@ -363,18 +328,17 @@ def _targets(y: Array) -> Array:
     return y.reshape(len(y), -1)
 
 
-def _as_cube(builder: Builder, weights: Value) -> Value:
-    return builder.op("reshape", weights, shape=(weights.type.width, 1))
+def _as_cube(b: Builder, weights: Value) -> Value:
+    return b.op("reshape", weights, shape=(weights.type.width, 1))
 
 
-def _sum_neighbours(builder: Builder, cube: Value) -> Value:
+def _sum_neighbours(b: Builder, cube: Value) -> Value:
     """Sum (n, k, T) over the neighbours, (n, T)."""
-    total = builder.op("sum", cube, axis=1)
-    return builder.op("reshape", total, shape=(cube.type.shape[2],))
+    return b.op("reshape", b.op("sum", cube, axis=1), shape=(cube.type.shape[2],))
 
 
-def _mean(builder: Builder, x: Value, k: int) -> Value:
-    return builder.op("div", builder.op("sum", x, axis=1), float(k))
+def _mean(b: Builder, x: Value, k: int) -> Value:
+    return b.op("div", b.op("sum", x, axis=1), float(k))
 
 
 _CENTROID_METRICS = {"euclidean": "sqeuclidean", "manhattan": "manhattan"}
@@ -387,32 +351,129 @@ def nearest_centroid(model: Any, frame: Frame) -> Outputs:
     """
     check(model, "centroids_", "classes_", "class_prior_", "within_class_std_dev_")
     classes = class_list(model)
-    builder, metric = frame.builder, _CENTROID_METRICS[model.metric]
+    b, metric = frame.builder, _CENTROID_METRICS[model.metric]
     x = numbers(frame, "NearestCentroid")
     priors = np.asarray(model.class_prior_, np.float64)
-    scores = _discriminant(model, builder, x, metric, priors)
+    scores = _discriminant(model, b, x, metric, priors)
     if np.isclose(priors, 1 / len(classes)).all():
         points = np.asarray(model.centroids_, np.float64)
-        distance = builder.op("pairwise", x, points=points, metric=metric)
-        label = argmax_label(builder, builder.op("neg", distance))
+        label = argmax_label(b, b.op("neg", b.op("pairwise", x, points=points, metric=metric)))
     else:
-        label = argmax_label(builder, scores)
+        label = argmax_label(b, scores)
     values = {"label": label}
     if model.metric == "euclidean":
-        values["proba"] = shares_below_max(builder, scores)
-        values["score"] = collapse_two_scores(builder, scores)
+        values["proba"] = shares_below_max(b, scores)
+        values["score"] = collapse_two_scores(b, scores)
     return Outputs(values, build_labels(classes))
 
 
-def _discriminant(model: Any, builder: Builder, x: Value, metric: str, priors: Any) -> Value:
+def _discriminant(model: Any, b: Builder, x: Value, metric: str, priors: Any) -> Value:
     """Return -distance^2 + 2 log(prior) of columns divided by their within-class deviation."""
     deviation = np.asarray(model.within_class_std_dev_, np.float64)
     deviation = np.where(deviation == 0, 1.0, deviation)
     points = np.asarray(model.centroids_, np.float64) / deviation
-    scaled = builder.op("div", x, deviation)
-    distance = builder.op("pairwise", scaled, points=points, metric=metric)
+    distance = b.op("pairwise", b.op("div", x, deviation), points=points, metric=metric)
     if metric == "manhattan":
-        distance = builder.op("square", distance)
+        distance = b.op("square", distance)
     with np.errstate(divide="ignore"):
         shift = 2.0 * np.log(priors)
-    return builder.op("add", builder.op("neg", distance), shift)
+    return b.op("add", b.op("neg", distance), shift)
+
+
+MOST_TOLERANCE = 1e-9
+"""Relative tolerance of the source's own sum, up to which an exact sum is the same number."""
+
+
+def kernel_density(model: Any, frame: Frame) -> Outputs:
+    """Return the normalised log of the sum of weight * kernel(distance / bandwidth_)."""
+    check(model, "tree_", "bandwidth_")
+    if model.atol > 0 or model.rtol > MOST_TOLERANCE:
+        raise UnsupportedModelError(
+            f"KernelDensity with atol={model.atol} and rtol={model.rtol} stops searching its tree "
+            "before the sum is exact; fit it with atol=0 and rtol=0"
+        )
+    b, tree, bandwidth = frame.builder, model.tree_, model.bandwidth_
+    points = np.asarray(tree.data, np.float64)
+    attrs = metric_attrs(model, model.metric, model.metric_params or {})
+    distance = b.op("pairwise", numbers(frame, "KernelDensity"), points=points, **attrs)
+    if attrs["metric"] in ("sqeuclidean", "mahalanobis"):
+        distance = b.op("sqrt", distance)
+    elif attrs["metric"] == "minkowski":
+        distance = b.op("pow", distance, 1.0 / attrs["p"])
+    logs = _log_kernel(b, model.kernel, distance, bandwidth)
+    total = float(len(points))
+    if tree.sample_weight is not None:
+        weights, total = np.asarray(tree.sample_weight, np.float64), float(tree.sum_weight)
+        with np.errstate(divide="ignore"):
+            logs = b.op("add", logs, np.log(weights))
+    most = b.op("max", logs, axis=1)
+    most = b.op("where", b.op("eq", most, -np.inf), 0.0, most)
+    summed = b.op("sum", b.op("exp", b.op("sub", logs, most)), axis=1)
+    density = b.op("add", b.op("log", summed), most)
+    norm = _log_norm(model.kernel, float(bandwidth), points.shape[1]) - math.log(total)
+    return Outputs({"samples": b.op("add", density, norm)})
+
+
+def _log_kernel(b: Builder, kernel: str, distance: Value, width: float) -> Value:
+    """Return the logarithm of a kernel; kernels of limited width are -inf beyond it."""
+    match kernel:
+        case "gaussian":
+            return b.op("div", b.op("mul", b.op("mul", distance, distance), -0.5), width * width)
+        case "exponential":
+            return b.op("div", b.op("neg", distance), width)
+        case "tophat":
+            logs: Value | float = 0.0
+        case "epanechnikov":
+            share = b.op("div", b.op("mul", distance, distance), width * width)
+            logs = b.op("log", b.op("sub", 1.0, share))
+        case "linear":
+            logs = b.op("log", b.op("sub", 1.0, b.op("div", distance, width)))
+        case _:
+            angle = b.op("div", b.op("mul", distance, 0.5 * math.pi), width)
+            logs = b.op("log", b.op("cos", angle))
+    return b.op("where", b.op("lt", distance, width), logs, -np.inf)
+
+
+def _log_norm(kernel: str, h: float, d: int) -> float:
+    """Return the log of the factor that normalises the kernel's integral over d dimensions."""
+
+    def log_volume(n: int) -> float:
+        return 0.5 * n * math.log(math.pi) - math.lgamma(0.5 * n + 1)
+
+    log_surface = math.log(2 * math.pi) + log_volume(d - 2)
+    match kernel:
+        case "gaussian":
+            factor = 0.5 * d * math.log(2 * math.pi)
+        case "tophat":
+            factor = log_volume(d)
+        case "epanechnikov":
+            factor = log_volume(d) + math.log(2.0 / (d + 2.0))
+        case "exponential":
+            factor = log_surface + math.lgamma(d)
+        case "linear":
+            factor = log_volume(d) - math.log(d + 1.0)
+        case _:
+            total, term = 0.0, 2.0 / math.pi
+            for k in range(1, d + 1, 2):
+                total += term
+                term *= -(d - k) * (d - k - 1) * (2.0 / math.pi) ** 2
+            factor = math.log(total) + log_surface
+    return -factor - d * math.log(h)
+
+
+def label_propagation(model: Any, frame: Frame) -> Outputs:
+    """Return the weighted mean of the training rows' class distributions."""
+    check(model, "X_", "classes_", "label_distributions_")
+    classes = class_list(model)
+    b = frame.builder
+    shares = np.asarray(model.label_distributions_, np.float64)
+    if model.kernel == "rbf":
+        x = numbers(frame, type(model).__name__)
+        summed = b.linear(kernel_values(b, x, dense(model.X_), "rbf", float(model.gamma)), shares)
+    elif model.kernel == "knn":
+        _, index = find_nearest(model.nn_fit, frame, int(model.n_neighbors))
+        summed = _sum_neighbours(b, b.op("take", shares, index))
+    else:
+        raise explain_function(model, "kernel", "kernel='rbf' or 'knn'")
+    proba = b.op("div", summed, b.op("sum", summed, axis=1))
+    return Outputs({"label": argmax_label(b, proba), "proba": proba}, build_labels(classes))

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,16 +22,14 @@ from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
-ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = MappingProxyType(
-    {
-        "identity": lambda b, x: x,
-        "exp": lambda b, x: b.op("exp", x),
-        "logistic": lambda b, x: b.op("sigmoid", x),
-        "relu": lambda b, x: b.op("maximum", x, 0.0),
-        "softmax": lambda b, x: b.op("softmax", x, sum_dtype="float64"),
-        "tanh": lambda b, x: b.op("tanh", x),
-    }
-)
+ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = {
+    "identity": lambda b, x: x,
+    "exp": lambda b, x: b.op("exp", x),
+    "logistic": lambda b, x: b.op("sigmoid", x),
+    "relu": lambda b, x: b.op("maximum", x, 0.0),
+    "softmax": lambda b, x: b.op("softmax", x, sum_dtype="float64"),
+    "tanh": lambda b, x: b.op("tanh", x),
+}
 
 
 def mlp_classifier(model: Any, frame: Frame) -> Outputs:
@@ -41,17 +38,17 @@ def mlp_classifier(model: Any, frame: Frame) -> Outputs:
     A model fitted on an indicator matrix returns for each label whether its output is above 0.5.
     """
     check(model, "coefs_", "intercepts_", "out_activation_", "classes_", "_label_binarizer")
-    builder = frame.builder
+    b = frame.builder
     if model._label_binarizer.y_type_.startswith("multilabel"):
         out = _forward(model, frame)
-        label = binary_label(builder, out, threshold=0.5)
+        label = binary_label(b, out, threshold=0.5)
         return Outputs({"label": label, "proba": out}, (Labels("int64", (0, 1)),) * out.type.width)
-    classes = two_or_more_classes(model)
+    labels = build_labels(two_or_more_classes(model))
     out = _forward(model, frame)
     if out.type.width > 1:
-        return Outputs({"label": argmax_label(builder, out), "proba": out}, build_labels(classes))
-    label = binary_label(builder, out, threshold=0.5)
-    return Outputs({"label": label, "proba": add_complement(builder, out)}, build_labels(classes))
+        return Outputs({"label": argmax_label(b, out), "proba": out}, labels)
+    label = binary_label(b, out, threshold=0.5)
+    return Outputs({"label": label, "proba": add_complement(b, out)}, labels)
 
 
 def mlp_regressor(model: Any, frame: Frame) -> Outputs:
@@ -69,18 +66,14 @@ def bernoulli_rbm(model: Any, frame: Frame) -> Frame:
 
 
 def _forward(model: Any, frame: Frame) -> Value:
-    builder = frame.builder
+    b = frame.builder
     value = numbers(frame, type(model).__name__)
     last = len(model.coefs_) - 1
     for i, (weights, bias) in enumerate(zip(model.coefs_, model.intercepts_, strict=True)):
-        value = builder.linear(value, weights, bias)
-        value = _activate(builder, value, model.out_activation_ if i == last else model.activation)
+        name = model.out_activation_ if i == last else model.activation
+        if name not in ACTIVATIONS:
+            raise UnsupportedModelError(
+                f"activation {name!r} is not known to sqlml; use {', '.join(sorted(ACTIVATIONS))}"
+            )
+        value = ACTIVATIONS[name](b, b.linear(value, weights, bias))
     return value
-
-
-def _activate(builder: Builder, value: Value, name: str) -> Value:
-    if name not in ACTIVATIONS:
-        raise UnsupportedModelError(
-            f"activation {name!r} is not known to sqlml; use {', '.join(sorted(ACTIVATIONS))}"
-        )
-    return ACTIVATIONS[name](builder, value)

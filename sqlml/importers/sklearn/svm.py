@@ -34,11 +34,7 @@ LEAST_PROBABILITY = 1e-7
 
 
 def schema(model: Any) -> Schema:
-    """Return the columns of a support vector machine.
-
-    Raises:
-        UnsupportedModelError: not fitted, or its kernel is not one that we cover.
-    """
+    """Return the columns of a support vector machine."""
     check(model, *_FITTED)
     kernel_name(model)
     names = getattr(model, "feature_names_in_", None)
@@ -55,8 +51,7 @@ def one_class_svm(model: Any, frame: Frame) -> Outputs:
     """Return label 1 for positive scores and -1 for others; `samples` is the score plus offset_."""
     check(model, *_FITTED, "offset_")
     score = _one_score(model, frame)
-    offset = np.asarray(model.offset_, np.float64).reshape(1)
-    samples = frame.builder.op("add", score, offset)
+    samples = frame.builder.op("add", score, np.asarray(model.offset_, np.float64).reshape(1))
     return outlier_outputs(binary_label(frame.builder, score), score, samples)
 
 
@@ -64,44 +59,40 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
     """Return the votes of the pairs of classes for SVC and NuSVC, with Platt's probabilities."""
     check(model, *_FITTED, "classes_", "_n_support")
     classes = class_list(model)
-    builder, k = frame.builder, len(classes)
+    b, k = frame.builder, len(classes)
     if model.break_ties and model.decision_function_shape == "ovo":
         raise UnsupportedModelError(
             f"{type(model).__name__} with break_ties=True and decision_function_shape='ovo' "
             "raises on every predict; set decision_function_shape='ovr'"
         )
-    kernel = _kernel(model, frame)
-    pairs = builder.linear(kernel, _pair_weights(model, k), _intercepts(model))
+    pairs = b.linear(_kernel(model, frame), _pair_weights(model, k), _intercepts(model))
     # A pair's score is positive for its first class.
-    second = builder.op("cast", builder.op("le", pairs, 0.0), dtype="float64")
+    second = b.op("cast", b.op("le", pairs, 0.0), dtype="float64")
     signs = pair_signs(k)
-    firsts = (signs < 0).sum(axis=0).astype(np.float64)
-    label = argmax_label(builder, builder.linear(second, signs, firsts))
-    score = builder.op("neg", pairs) if k == 2 else pairs
+    label = argmax_label(b, b.linear(second, signs, (signs < 0).sum(axis=0).astype(np.float64)))
+    score = b.op("neg", pairs) if k == 2 else pairs
     if k > 2 and model.decision_function_shape == "ovr":
         # A score of 0 votes for the first class here, and for the second in the label.
-        score = ovr_decision(builder, builder.op("lt", pairs, 0.0), builder.op("neg", pairs), k)
+        score = ovr_decision(b, b.op("lt", pairs, 0.0), b.op("neg", pairs), k)
         if model.break_ties:
-            label = argmax_label(builder, score)
+            label = argmax_label(b, score)
     values = {"label": label, "score": score}
     if model.probability is True or model.probability == 1:
-        values["proba"] = _probabilities(model, builder, pairs, k)
+        values["proba"] = _probabilities(model, b, pairs, k)
     return Outputs(values, build_labels(classes))
 
 
-def _probabilities(model: Any, builder: Builder, pairs: Value, k: int) -> Value:
+def _probabilities(model: Any, b: Builder, pairs: Value, k: int) -> Value:
     """Couple Platt's sigmoids of the pairs' scores to one probability per class."""
     slope, shift = (np.asarray(a, np.float64) for a in (model._probA, model._probB))
     if slope.size != k * (k - 1) // 2:
         raise UnsupportedModelError(
             f"{type(model).__name__} has probability=True but was fitted without it; fit it again"
         )
-    raised = builder.op("mul", pairs, slope)
-    raised = builder.op("add", raised, shift)
-    single = builder.op("sigmoid", builder.op("neg", raised))
-    single = builder.op("maximum", single, LEAST_PROBABILITY)
-    single = builder.op("minimum", single, 1 - LEAST_PROBABILITY)
-    return builder.op("couple", single, classes=k)
+    raised = b.op("add", b.op("mul", pairs, slope), shift)
+    single = b.op("maximum", b.op("sigmoid", b.op("neg", raised)), LEAST_PROBABILITY)
+    single = b.op("minimum", single, 1 - LEAST_PROBABILITY)
+    return b.op("couple", single, classes=k)
 
 
 def _one_score(model: Any, frame: Frame) -> Value:
@@ -111,8 +102,7 @@ def _one_score(model: Any, frame: Frame) -> Value:
             f"{type(model).__name__} has no support vectors and predicts a constant; fit it with "
             "a smaller epsilon"
         )
-    values = _kernel(model, frame)
-    return frame.builder.linear(values, weights.T, _intercepts(model))
+    return frame.builder.linear(_kernel(model, frame), weights.T, _intercepts(model))
 
 
 def _kernel(model: Any, frame: Frame) -> Value:
@@ -127,9 +117,8 @@ def _intercepts(model: Any) -> Array:
 def _pair_weights(model: Any, k: int) -> Array:
     """Return (support vectors, pairs) coefficients, 0 for the vectors of other classes."""
     coefficients = dense(model._dual_coef_)
-    counts = np.asarray(model._n_support, np.int64)
-    end = np.cumsum(counts)
-    slices = [slice(e - c, e) for e, c in zip(end, counts, strict=True)]
+    ends = np.cumsum(np.asarray(model._n_support, np.int64)).tolist()
+    slices = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     weights = np.zeros((coefficients.shape[1], k * (k - 1) // 2))
     for pair, (i, j) in enumerate(combinations(range(k), 2)):
         weights[slices[i], pair] = coefficients[j - 1, slices[i]]

@@ -5,8 +5,8 @@ to every row that it scores. Values over all rows, such as a mean, are computed 
 into the expressions.
 
 Read first: `transform_items.py`, which compiles the items; `preprocessors.py`, the preprocessing
-functions. `preprocessor_forms.py` has their signatures, and `fitted_rows.py` the rows that they
-aggregate and the check of time zones.
+functions with their signatures. `fitted_rows.py` has the rows that they aggregate and the check of
+time zones.
 
 To add a function, add it to `PREPROCESSORS` and its signature to `FORMS`.
 """

@@ -27,9 +27,8 @@ from sqlml.types import fold
 
 @dataclass(frozen=True)
 class FittedRows:
-    """The rows of a query without those that are held out.
-
-    columns: name -> type. request: its split and seed decide which rows are held out.
+    """The rows of a query without those that are held out, which `request` decides. `columns` has
+    their types by name.
     """
 
     host: RowHost
@@ -38,11 +37,7 @@ class FittedRows:
     request: Request
 
     def types(self, expressions: Sequence[RowExpression]) -> list[str]:
-        """Return the engine's types of expressions over the query's columns.
-
-        Raises:
-            duckdb.Error: the engine cannot bind an expression.
-        """
+        """Return the engine's types of expressions, or raise duckdb.Error."""
         if not expressions:
             return []
         columns = ", ".join(
@@ -76,10 +71,13 @@ class FittedRows:
         )
         return [text for (text,) in entries]
 
+    def _find_column(self, name: str | None) -> str | None:
+        return next((c for c in self.columns if name is not None and fold(c) == fold(name)), None)
+
     @cached_property
     def _rows(self) -> str:
         """The rows with a label."""
-        label = next((c for c in self.columns if fold(c) == fold(self.request.label or "")), None)
+        label = self._find_column(self.request.label)
         where = "" if label is None else f" WHERE {DUCKDB.quote_name(label)} IS NOT NULL"
         return f"(SELECT * FROM (\n{self.query}\n) AS sqlml_query{where}) AS sqlml_rows"
 
@@ -87,8 +85,7 @@ class FittedRows:
     def _fitted(self) -> str:
         """The rows that are fitted to, in parentheses."""
         request = self.request
-        names = {fold(name): name for name in self.columns}
-        group = names.get(fold(request.group or ""))
+        group = self._find_column(request.group)
         keys = request.split.key_expressions(self.columns, request.label, group, request.seed)
         ((count,),) = self.host.read(f"SELECT {builtin('count')}(*) FROM {self._rows}")
         split = request.split.settle(count)
@@ -116,35 +113,25 @@ _ZONE_FREE = frozenset(
 
 
 def check_time_zones(rows: FittedRows, expressions: Mapping[str, RowExpression]) -> None:
-    """Reject expressions whose values change with the session's TimeZone.
-
-    Args:
-        made: feature -> its expression, which the engine can bind.
-
-    Raises:
-        ParseError: an expression is rejected.
-    """
+    """Reject expressions whose values change with the session's TimeZone."""
     if not expressions:
         return
-    columns = list(dict.fromkeys(c for e in expressions.values() for c in e.columns))
-    places = {column: f"sqlml_c{n}" for n, column in enumerate(columns)}
-    columns_sql = [
-        f"CAST(NULL AS {_column_type(rows.columns[c])}) AS {places[c]}" for c in columns
-    ] or ["1"]
-    features = ", ".join(f"{e.to_sql(places)} AS f{n}" for n, e in enumerate(expressions.values()))
-    query = f"SELECT {features} FROM (SELECT {', '.join(columns_sql)}) AS sqlml_rows"
+    columns = dict.fromkeys(c for e in expressions.values() for c in e.columns)
+    aliases = {column: f"sqlml_c{n}" for n, column in enumerate(columns)}
+    columns_sql = []
+    for column, alias in aliases.items():
+        # An ENUM may have very many names.
+        kind = "VARCHAR" if rows.columns[column].startswith("ENUM(") else rows.columns[column]
+        columns_sql.append(f"CAST(NULL AS {kind}) AS {alias}")
+    features = ", ".join(f"{e.to_sql(aliases)} AS f{n}" for n, e in enumerate(expressions.values()))
+    query = f"SELECT {features} FROM (SELECT {', '.join(columns_sql) or '1'}) AS sqlml_rows"
     ((serialized,),) = rows.host.read(f"SELECT {builtin('json_serialize_plan')}(?)", [query])
     plan = json.loads(serialized)
     if plan.get("error"):
         raise ParseError(f"TRANSFORM cannot be checked: {plan.get('error_message')}")
     for name, tree in zip(expressions, plan["plans"][0]["expressions"], strict=True):
-        if _depends_on_zone(tree):
+        if any(map(_reads_zone, _expressions(tree))):
             raise ParseError(_describe_fix(rows, name, expressions[name]))
-
-
-def _column_type(kind: str) -> str:
-    """Return the type of a column, with text instead of an ENUM, which may have very many names."""
-    return "VARCHAR" if kind.startswith("ENUM(") else kind
 
 
 def _describe_fix(rows: FittedRows, name: str, expression: RowExpression) -> str:
@@ -154,11 +141,6 @@ def _describe_fix(rows: FittedRows, name: str, expression: RowExpression) -> str
         quoted = column if column.isidentifier() else DUCKDB.quote_name(column)
         fix = f"write ({quoted} AT TIME ZONE 'UTC') instead of {quoted}"
     return f"feature {name!r} would change with the session's TimeZone: {fix}"
-
-
-def _depends_on_zone(tree: Any) -> bool:
-    """Return whether an expression of a plan, or a part of it, depends on the session's zone."""
-    return any(_reads_zone(node) for node in _expressions(tree))
 
 
 def _expressions(value: Any) -> Iterator[Mapping[str, Any]]:
@@ -176,7 +158,8 @@ def _reads_zone(node: Mapping[str, Any]) -> bool:
     """Return whether an expression itself, without its parts, depends on the session's zone."""
     children = [*node.get("children", ()), *([node["child"]] if "child" in node else ())]
     argument_types, result_type = [_type_of(child) for child in children], _type_of(node)
-    has_zone = any(map(_has_zone, (*argument_types, result_type)))
+    types = " ".join((*argument_types, result_type))
+    has_zone = "TIME ZONE" in types or "TIMESTAMPTZ" in types
     if node["type"] == "OPERATOR_CAST":
         return has_zone and any(
             kind != result_type and kind != _NULL_TYPE for kind in argument_types
@@ -201,8 +184,3 @@ _NULL_TYPE = json.dumps({"id": "NULL", "type_info": None})
 
 
 _ZONED = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
-
-
-def _has_zone(kind: str) -> bool:
-    """Return whether a type, or one nested in it, has a time zone."""
-    return "TIME ZONE" in kind or "TIMESTAMPTZ" in kind

@@ -11,14 +11,207 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 from itertools import combinations
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.dialects.duckdb import DUCKDB, builtin
-from sqlml.dialects.type_names import NUMBERS
+from sqlml.dialects.type_names import NUMBERS, STRINGS, element
 from sqlml.errors import ConfigError, ParseError
-from sqlml.training.transform.preprocessor_forms import shown_value
+from sqlml.suggestions import closest
+
+MOST_BUCKETS = 1000
+"""The most buckets of quantiles."""
+
+LONGEST_NGRAM = 100
+"""The most words of an n-gram."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of argument: its description in messages, and a test of the type of a column, or of
+    the value of another argument.
+    """
+
+    words: str
+    fits: Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The signature of a function: a call with all arguments as an example, the kind of the first
+    argument, the kinds of the others, and how many of those are required.
+    """
+
+    example: str
+    column: Kind
+    others: tuple[Kind, ...] = ()
+    needed: int = 0
+
+
+def _is_number(value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
+
+
+def _is_integer(value: Any, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
+
+
+def _are_percentiles(value: Any) -> bool:
+    return _are_numbers(value) and len(value) == 2 and 0 <= value[0] < value[1] <= 100
+
+
+def _are_points(value: Any) -> bool:
+    return _are_numbers(value) and bool(value) and value == sorted(value)
+
+
+def _are_sizes(value: Any) -> bool:
+    """Return whether a value is a range of n-gram sizes, or a single size."""
+    sizes = value if isinstance(value, list) else [value, value]
+    are_integers = all(_is_integer(size, 1, LONGEST_NGRAM) for size in sizes)
+    return are_integers and len(sizes) == 2 and sizes[0] <= sizes[1]
+
+
+def _is_texts(kind: str) -> bool:
+    inner = element(kind)
+    return inner is not None and STRINGS.fullmatch(inner) is not None
+
+
+_PLAIN = ("UUID", "DATE", "TIMESTAMP")
+
+_NUMBER = Kind("a number", lambda kind: NUMBERS.fullmatch(kind) is not None)
+_ANY = Kind("a column", lambda kind: True)
+_VALUE = Kind(
+    "a number, a text, a BOOLEAN, a UUID, a DATE or a TIMESTAMP",
+    lambda kind: bool(NUMBERS.fullmatch(kind) or STRINGS.fullmatch(kind) or kind in _PLAIN),
+)
+_LIST = Kind("a list", lambda kind: element(kind) is not None)
+_TEXTS = Kind("a list of texts", _is_texts)
+_STRUCT = Kind("a struct", lambda kind: kind.startswith("STRUCT("))
+
+_BOOLEAN = Kind("true or false", lambda value: isinstance(value, bool))
+_TEXT = Kind("a text", lambda value: isinstance(value, str))
+_COUNT = Kind("an integer of at least 1", lambda value: _is_integer(value, 1))
+_FREQUENCY = Kind("an integer of at least 0", lambda value: _is_integer(value, 0))
+_DEGREE = Kind("a degree of at least 2", lambda value: _is_integer(value, 2))
+_BUCKETS = Kind(
+    f"a number of buckets from 2 to {MOST_BUCKETS:,}",
+    lambda value: _is_integer(value, 2, MOST_BUCKETS),
+)
+_PERCENTILES = Kind("two percentiles in order, from 0 to 100", _are_percentiles)
+_POINTS = Kind("a list of finite numbers in order", _are_points)
+_SIZES = Kind(f"one or two sizes in order, from 1 to {LONGEST_NGRAM}", _are_sizes)
+_STRATEGY = Kind(
+    "'mean', 'median' or 'most_frequent'",
+    lambda value: value in ("mean", "median", "most_frequent"),
+)
+_FORMAT = Kind("'bucket_names'", lambda value: value == "bucket_names")
+
+FORMS: Mapping[str, Form] = {
+    "ml_standard_scaler": Form("ml_standard_scaler(x) OVER ()", _NUMBER),
+    "ml_min_max_scaler": Form("ml_min_max_scaler(x) OVER ()", _NUMBER),
+    "ml_max_abs_scaler": Form("ml_max_abs_scaler(x) OVER ()", _NUMBER),
+    "ml_robust_scaler": Form(
+        "ml_robust_scaler(x, [25, 75], true, true) OVER ()",
+        _NUMBER,
+        (_PERCENTILES, _BOOLEAN, _BOOLEAN),
+    ),
+    "ml_imputer": Form("ml_imputer(x, 'mean') OVER ()", _VALUE, (_STRATEGY,)),
+    "ml_bucketize": Form(
+        "ml_bucketize(x, [10, 20], false, 'bucket_names')",
+        _NUMBER,
+        (_POINTS, _BOOLEAN, _FORMAT),
+        needed=1,
+    ),
+    "ml_quantile_bucketize": Form(
+        "ml_quantile_bucketize(x, 4, 'bucket_names') OVER ()",
+        _NUMBER,
+        (_BUCKETS, _FORMAT),
+        needed=1,
+    ),
+    "ml_one_hot_encoder": Form(
+        "ml_one_hot_encoder(x, 1000, 1) OVER ()", _ANY, (_COUNT, _FREQUENCY)
+    ),
+    "ml_label_encoder": Form("ml_label_encoder(x, 1000, 1) OVER ()", _ANY, (_COUNT, _FREQUENCY)),
+    "ml_multi_hot_encoder": Form(
+        "ml_multi_hot_encoder(words, 1000, 1) OVER ()", _LIST, (_COUNT, _FREQUENCY)
+    ),
+    "ml_hash_bucketize": Form("ml_hash_bucketize(x, 10)", _ANY, (_COUNT,), needed=1),
+    "ml_ngrams": Form("ml_ngrams(words, [1, 2], ' ')", _TEXTS, (_SIZES, _TEXT)),
+    "ml_feature_cross": Form("ml_feature_cross({'a': a, 'b': b}, 2)", _STRUCT, (_DEGREE,)),
+}
+"""Function in TRANSFORM -> its signature."""
+
+
+def find_form(name: str) -> Form:
+    """Look up the signature of a function."""
+    if name not in FORMS:
+        suggestion = closest(name, FORMS)
+        hint = f"did you mean {suggestion}?" if suggestion else f"functions: {', '.join(FORMS)}"
+        raise ParseError(f"unknown function {name}; {hint}")
+    return FORMS[name]
+
+
+def check_count(name: str, given: int) -> None:
+    """Check the number of arguments of a call, including the column."""
+    form = find_form(name)
+    least, most = 1 + form.needed, 1 + len(form.others)
+    if least <= given <= most:
+        return
+    counts = f"{least}" if least == most else f"{least} to {most}"
+    plural = "" if most == 1 else "s"
+    raise ParseError(f"{name} takes {counts} argument{plural}, not {given}: {form.example}")
+
+
+def check_values(name: str, values: Sequence[Any]) -> None:
+    """Check the arguments after the column; NULL stands for a default."""
+    form = FORMS[name]
+    for position, (value, kind) in enumerate(zip(values, form.others, strict=False)):
+        if value is None and position >= form.needed:
+            continue
+        if not kind.fits(value):
+            raise ParseError(f"{name} takes {kind.words}, not {shown_value(value)}: {form.example}")
+
+
+def shown_value(value: Any) -> str:
+    """Return a value in SQL notation.
+
+    >>> shown_value([None, "a", True, 1.5])
+    "[NULL, 'a', true, 1.5]"
+    """
+    if isinstance(value, list):
+        return f"[{', '.join(map(shown_value, value))}]"
+    if isinstance(value, bool) or value is None:
+        return "NULL" if value is None else str(value).lower()
+    return DUCKDB.quote_string(value) if isinstance(value, str) else str(value)
+
+
+def check_column(name: str, column: str, kind: str) -> None:
+    """Check the type of a function's column, which `column` describes in messages."""
+    form = FORMS[name]
+    if not form.column.fits(kind):
+        fix = _suggest_cast(form.column, column, kind) or form.example
+        raise ParseError(f"{name} takes {form.column.words}, and {column} has type {kind}: {fix}")
+
+
+def _suggest_cast(expected: Kind, column: str, kind: str) -> str | None:
+    """Return advice that converts a column to the expected kind, or None."""
+    is_text = STRINGS.fullmatch(kind)
+    if expected is _NUMBER and is_text:
+        return f"write TRY_CAST({column} AS DOUBLE)"
+    if expected in (_NUMBER, _VALUE) and kind.startswith(("DATE", "TIME", "INTERVAL")):
+        return f"write epoch({column})"
+    if expected in (_LIST, _TEXTS) and is_text:
+        return f"write string_split({column}, ' ')"
+    if expected is _TEXTS and element(kind) is not None:
+        return f"write CAST({column} AS VARCHAR[])"
+    return None
+
 
 _BITS = 125
 """Bits of a sum in a HUGEINT."""
@@ -28,15 +221,11 @@ Ask = Callable[[str], tuple[Any, ...]]
 
 
 def exact_moments(ask: Ask, column: str) -> tuple[float, float]:
-    """Return the mean and the population standard deviation of a column; 0 without finite values.
+    """Return the mean and the population standard deviation of a DOUBLE; 0 without finite values.
 
     They do not depend on the order of rows, unlike sums of doubles by several threads. The numbers
     are shifted by the middle of their range, scaled by a power of two, rounded to 128-bit integers,
     and added exactly.
-
-    Args:
-        ask: is called twice.
-        column: an expression of type DOUBLE.
     """
     call = DUCKDB.call
     least, most, count = ask(", ".join(call(f, column) for f in ("min", "max", "count")))
@@ -67,11 +256,9 @@ MOST_VALUES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The checked arguments of a call.
-
-    name: of the function. column: its stored expression. type: of the column, in the engine. shown:
-    the column in messages. values: of the other arguments, which are constant. ask: computes
-    aggregates over the fitted rows.
+    """The checked arguments of a call: the function's name, its column's stored expression, type,
+    and text in messages, and the constant values of the others. `ask` computes aggregates over the
+    fitted rows.
     """
 
     name: str
@@ -86,21 +273,29 @@ class Arguments:
         value = self.values[position] if position < len(self.values) else None
         return default if value is None else value
 
-    def number(self, aggregate: str) -> float:
-        """Return an aggregate over the fitted rows, or 0 if it is NULL."""
-        (value,) = self.ask(aggregate)
-        return 0.0 if value is None else float(value)
+    @property
+    def number(self) -> str:
+        """The column as a DOUBLE."""
+        return f"CAST({self.column} AS DOUBLE)"
 
     def categories(self) -> list[str]:
-        """Return the most frequent values in alphabetical order.
+        """Return the most frequent values in alphabetical order."""
+        histogram = _call("histogram", f"CAST({self.column} AS VARCHAR)")
+        return self.most_frequent(f"{histogram} FILTER (WHERE {self.column} IS NOT NULL)")
 
-        The arguments after the column are the most values, and their minimum number of rows.
+    def list_categories(self) -> list[str]:
+        """Return the most frequent entries of lists in alphabetical order."""
+        texts = _call("list", f"CAST({self.column} AS VARCHAR[])")
+        return self.most_frequent(_call("list_aggregate", _call("flatten", texts), "'histogram'"))
+
+    def most_frequent(self, histogram: str) -> list[str]:
+        """Return the most frequent texts of a histogram in alphabetical order.
+
+        The arguments after the column are the most texts, and their minimum count.
         """
         most, least = self.value(0, MOST_VALUES), self.value(1, 1)
-        counts = f"{builtin('histogram')}(CAST({self.column} AS VARCHAR))"
-        (histogram,) = self.ask(f"{counts} FILTER (WHERE {self.column} IS NOT NULL)")
-        frequent = [(n, text) for text, n in (histogram or {}).items() if n >= least]
-        frequent.sort(key=lambda pair: (-pair[0], pair[1]))
+        (counts,) = self.ask(histogram)
+        frequent = sorted((-n, text) for text, n in (counts or {}).items() if n >= least)
         return sorted(text for _, text in frequent[:most])
 
 
@@ -112,41 +307,39 @@ def _double(value: float) -> str:
     return f"CAST('{value!r}' AS DOUBLE)"
 
 
-def _scale(column: str, middle: float, size: float) -> str:
+def _scale(given: Arguments, middle: float, size: float) -> str:
     """Return (x - middle) / size, with 1 instead of a size of 0, as scikit-learn does."""
-    shifted = _call("-", f"CAST({column} AS DOUBLE)", _double(middle))
-    return _call("/", shifted, _double(size or 1.0))
+    return _call("/", _call("-", given.number, _double(middle)), _double(size or 1.0))
 
 
 def _standard_scaler(given: Arguments) -> str:
-    column = f"CAST({given.column} AS DOUBLE)"
-    return _scale(given.column, *exact_moments(given.ask, column))
+    return _scale(given, *exact_moments(given.ask, given.number))
 
 
 def _min_max_scaler(given: Arguments) -> str:
-    column = f"CAST({given.column} AS DOUBLE)"
-    least, most = given.ask(f"{_call('min', column)}, {_call('max', column)}")
-    return _scale(given.column, least or 0.0, (most or 0.0) - (least or 0.0))
+    least, most = given.ask(f"{_call('min', given.number)}, {_call('max', given.number)}")
+    return _scale(given, least or 0.0, (most or 0.0) - (least or 0.0))
 
 
 def _max_abs_scaler(given: Arguments) -> str:
-    column = f"CAST({given.column} AS DOUBLE)"
-    return _scale(given.column, 0.0, given.number(_call("max", _call("abs", column))))
+    (largest,) = given.ask(_call("max", _call("abs", given.number)))
+    return _scale(given, 0.0, float(largest or 0.0))
 
 
 def _robust_scaler(given: Arguments) -> str:
     low, high = given.value(0, [25, 75])
     is_centred, is_scaled = given.value(1, True), given.value(2, True)
-    column = f"CAST({given.column} AS DOUBLE)"
-    levels = [low / 100, 0.5, high / 100]
-    (quantiles,) = given.ask(_call("quantile_cont", column, f"[{', '.join(map(repr, levels))}]"))
+    quantiles = _ask_quantiles(given, [low / 100, 0.5, high / 100])
     least, median, most = quantiles or (0.0, 0.0, 0.0)
-    return _scale(given.column, median if is_centred else 0.0, most - least if is_scaled else 1.0)
+    return _scale(given, median if is_centred else 0.0, most - least if is_scaled else 1.0)
 
 
-def _mean(given: Arguments) -> float | None:
-    (count,) = given.ask(_call("count", given.column))
-    return exact_moments(given.ask, f"CAST({given.column} AS DOUBLE)")[0] if count else None
+def _ask_quantiles(given: Arguments, levels: Sequence[float]) -> Sequence[float]:
+    """Return the quantiles of the column; none if it has no numbers."""
+    (quantiles,) = given.ask(
+        _call("quantile_cont", given.number, f"[{', '.join(map(repr, levels))}]")
+    )
+    return quantiles or ()
 
 
 def _imputer(given: Arguments) -> str:
@@ -157,20 +350,16 @@ def _imputer(given: Arguments) -> str:
             f"{given.name} takes the {strategy} of numbers only, and {given.shown} has type "
             f"{given.type}: write ml_imputer({given.shown}, 'most_frequent') OVER ()"
         )
-    filler = (
-        _mean(given)
-        if strategy == "mean"
-        else given.ask(_call(_AGGREGATES[strategy], given.column))[0]
-    )
+    aggregate = {"mean": "count", "median": "median", "most_frequent": "mode"}[strategy]
+    (filler,) = given.ask(_call(aggregate, given.column))
+    if strategy == "mean":
+        filler = exact_moments(given.ask, given.number)[0] if filler else None
     if filler is None:
         return given.column
     text = DUCKDB.quote_string(str(filler))
     kind = "DOUBLE" if is_number else given.type
     literal = text if isinstance(filler, str) else f"CAST({text} AS {kind})"
     return f"COALESCE({given.column}, {literal})"
-
-
-_AGGREGATES = {"median": "median", "most_frequent": "mode"}
 
 
 def _assign_bins(column: str, points: Sequence[float]) -> str:
@@ -195,11 +384,8 @@ def _bucketize(given: Arguments) -> str:
 
 def _quantile_bucketize(given: Arguments) -> str:
     count = given.value(0, 2)
-    levels = ", ".join(repr(n / count) for n in range(1, count))
-    (quantiles,) = given.ask(
-        _call("quantile_cont", f"CAST({given.column} AS DOUBLE)", f"[{levels}]")
-    )
-    return _assign_bins(given.column, sorted(set(quantiles or ())))
+    quantiles = _ask_quantiles(given, [n / count for n in range(1, count)])
+    return _assign_bins(given.column, sorted(set(quantiles)))
 
 
 def _one_hot_encoder(given: Arguments) -> str:
@@ -239,62 +425,43 @@ def _ngrams(given: Arguments) -> str:
     return ngrams[0] if len(ngrams) == 1 else _call("list_concat", *ngrams)
 
 
-PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = MappingProxyType(
-    {
-        "ml_standard_scaler": _standard_scaler,
-        "ml_min_max_scaler": _min_max_scaler,
-        "ml_max_abs_scaler": _max_abs_scaler,
-        "ml_robust_scaler": _robust_scaler,
-        "ml_imputer": _imputer,
-        "ml_bucketize": _bucketize,
-        "ml_quantile_bucketize": _quantile_bucketize,
-        "ml_one_hot_encoder": _one_hot_encoder,
-        "ml_label_encoder": _label_encoder,
-        "ml_hash_bucketize": _hash_bucketize,
-        "ml_ngrams": _ngrams,
-    }
-)
+PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = {
+    "ml_standard_scaler": _standard_scaler,
+    "ml_min_max_scaler": _min_max_scaler,
+    "ml_max_abs_scaler": _max_abs_scaler,
+    "ml_robust_scaler": _robust_scaler,
+    "ml_imputer": _imputer,
+    "ml_bucketize": _bucketize,
+    "ml_quantile_bucketize": _quantile_bucketize,
+    "ml_one_hot_encoder": _one_hot_encoder,
+    "ml_label_encoder": _label_encoder,
+    "ml_hash_bucketize": _hash_bucketize,
+    "ml_ngrams": _ngrams,
+}
 """Function in TRANSFORM -> the function that compiles it."""
 
 
 def multi_hot(given: Arguments) -> dict[str, str]:
-    """Return, for each category, the expression that tests whether a list contains it.
-
-    Raises:
-        ConfigError: all lists are empty.
-    """
+    """Return, for each category, the expression that tests whether a list contains it."""
     texts = f"CAST({given.column} AS VARCHAR[])"
-    categories = listed_categories(given)
+    categories = given.list_categories()
     if not categories:
         raise ConfigError(f"{given.name} finds no categories: all lists are empty")
     return {text: _call("list_contains", texts, DUCKDB.quote_string(text)) for text in categories}
 
 
-def listed_categories(given: Arguments) -> list[str]:
-    """Return the most frequent entries of lists in alphabetical order.
-
-    The arguments after the column are the most entries, and their minimum count.
-    """
-    most, least = given.value(0, MOST_VALUES), given.value(1, 1)
-    texts = _call("list", f"CAST({given.column} AS VARCHAR[])")
-    (histogram,) = given.ask(_call("list_aggregate", _call("flatten", texts), "'histogram'"))
-    frequent = sorted((-n, text) for text, n in (histogram or {}).items() if n >= least)
-    return sorted(text for _, text in frequent[:most])
-
-
 def feature_cross(columns: Mapping[str, str], degree: int) -> dict[str, str]:
-    """Return the combinations of columns: joined names -> the expression of their joined values.
-
-    Args:
-        columns: name -> the expression that reads it.
-        degree: the most columns in a combination.
+    """Return the combinations of up to `degree` columns: joined names -> the expression of their
+    joined values.
     """
-    crosses = {}
-    for size in range(2, min(degree, len(columns)) + 1):
-        for names in combinations(columns, size):
-            texts = [f"CAST({columns[name]} AS VARCHAR)" for name in names]
-            joined = texts[0]
-            for text in texts[1:]:
-                joined = _call("||", _call("||", joined, "'_'"), text)
-            crosses["_".join(names)] = joined
-    return crosses
+    texts = {name: f"CAST({column} AS VARCHAR)" for name, column in columns.items()}
+    sizes = range(2, min(degree, len(columns)) + 1)
+    return {
+        "_".join(names): reduce(_join_texts, [texts[name] for name in names])
+        for size in sizes
+        for names in combinations(columns, size)
+    }
+
+
+def _join_texts(joined: str, text: str) -> str:
+    return _call("||", _call("||", joined, "'_'"), text)

@@ -20,15 +20,13 @@ from sqlml.catalog.row_expressions import (
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ParseError
 from sqlml.training.transform.fitted_rows import FittedRows
-from sqlml.training.transform.preprocessor_forms import (
+from sqlml.training.transform.preprocessors import (
     FORMS,
+    PREPROCESSORS,
+    Arguments,
     check_column,
     check_count,
     check_values,
-)
-from sqlml.training.transform.preprocessors import (
-    PREPROCESSORS,
-    Arguments,
     feature_cross,
     multi_hot,
 )
@@ -44,12 +42,7 @@ MULTI_FEATURE_FUNCTIONS = ("ml_multi_hot_encoder", "ml_feature_cross")
 def transform_items(rows: FittedRows, texts: Sequence[str], named: set[str]) -> list[Named]:
     """Return the name and expression of each feature, with types that are not known yet.
 
-    Args:
-        texts: the items.
-        named: folded names of columns that options name, which a star leaves out.
-
-    Raises:
-        ParseError: an item is not a row expression, or has no name.
+    A star leaves out `named`, the folded names of columns that options name.
     """
     features: list[Named] = []
     items = parse_items(rows.host.read, texts)
@@ -95,42 +88,46 @@ def _compile_multi_item(rows: FittedRows, item: Item) -> list[Named]:
     if not item.name:
         raise ParseError(f"give {item.text!r} in TRANSFORM a name with AS")
     fields = _struct_fields(trees[0]) if name == "ml_feature_cross" else {}
-    values = tuple(_read_constant(rows, name, tree) for tree in trees[1:])
+    values = tuple(
+        _evaluate(rows, name, *to_stored_sql(rows.host.read, Item("", tree, ""), [*rows.columns]))
+        for tree in trees[1:]
+    )
     check_values(name, values)
     if fields:
-        field_items = [Item(field, tree, field) for field, tree in fields.items()]
-        field_sql = _share_columns(rows, field_items)
+        field_sql, columns = _share_columns(rows, fields)
         expressions = feature_cross(field_sql, values[0] if values and values[0] else 2)
-        columns = tuple(dict.fromkeys(c for i in field_items for c in _compile(rows, i)[1]))
     else:
         column, columns = _compile(rows, Item("", trees[0], item.text))
         expressions = multi_hot(_bind_arguments(rows, name, column, columns, values))
-    single = len(expressions) == 1
+    features = {part: RowExpression(sql, columns, "DOUBLE") for part, sql in expressions.items()}
+    is_single = len(features) == 1
     return [
-        (item.name if single else f"{item.name}_{part}", RowExpression(sql, columns, "DOUBLE"))
-        for part, sql in expressions.items()
+        (item.name if is_single else f"{item.name}_{part}", feature)
+        for part, feature in features.items()
     ]
 
 
-def _share_columns(rows: FittedRows, items: Sequence[Item]) -> dict[str, str]:
-    """Return expressions whose placeholders refer to the columns of all of them."""
-    columns = tuple(dict.fromkeys(c for item in items for c in _compile(rows, item)[1]))
+def _share_columns(
+    rows: FittedRows, trees: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return expressions by name, and the columns of all of them, to which placeholders refer."""
+    compiled = {name: _compile(rows, Item(name, tree, name)) for name, tree in trees.items()}
+    columns = tuple(dict.fromkeys(c for _, own_columns in compiled.values() for c in own_columns))
     placeholders = {column: f"sqlml_raw_{n}" for n, column in enumerate(columns)}
-    expressions = {}
-    for item in items:
-        sql, item_columns = _compile(rows, item)
-        expressions[item.name] = RowExpression(sql, item_columns, "VARCHAR").to_sql(placeholders)
-    return expressions
+    expressions = {
+        name: RowExpression(sql, own_columns, "VARCHAR").to_sql(placeholders)
+        for name, (sql, own_columns) in compiled.items()
+    }
+    return expressions, columns
 
 
 def _struct_fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the columns of a struct by the names of its fields.
-
-    Raises:
-        ParseError: it is not a struct of at least two columns.
-    """
+    """Return the columns of a struct by the names of its fields."""
     fields = list_arguments(tree) if find_function_name(tree) in _STRUCT_FUNCTIONS else []
-    by_name = {_field_name(field): field for field in fields}
+    by_name = {
+        str(field.get("sqlml_name") or (field.get("column_names") or ("",))[-1]): field
+        for field in fields
+    }
     if len(by_name) < 2 or "" in by_name:
         example = FORMS["ml_feature_cross"].example
         raise ParseError(f"ml_feature_cross takes a struct of at least two columns: {example}")
@@ -139,11 +136,6 @@ def _struct_fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 _STRUCT_FUNCTIONS = ("struct_pack", "row", "struct")
 """Functions that `{'a': a}`, `(a, b)` and `STRUCT(a, b)` call."""
-
-
-def _field_name(tree: Mapping[str, Any]) -> str:
-    names = tree.get("column_names") or ("",)
-    return str(tree.get("sqlml_name") or names[-1])
 
 
 def _compile(rows: FittedRows, item: Item) -> tuple[str, tuple[str, ...]]:
@@ -166,10 +158,8 @@ def _compile_call(
 def _bind_arguments(
     rows: FittedRows, name: str, column: str, columns: tuple[str, ...], values: tuple[Any, ...]
 ) -> Arguments:
-    """Bind the arguments of a call, and check the type of its column.
-
-    Args:
-        columns: those that placeholders in `column` refer to.
+    """Bind the arguments of a call, and check the type of its column, whose placeholders are
+    `columns`.
     """
     expression = RowExpression(column, columns, "DOUBLE")
     (kind,) = rows.types([expression])
@@ -187,19 +177,8 @@ def _compute_aggregates(
     return rows.ask(RowExpression(aggregates, tuple(columns), "DOUBLE").to_sql(quoted))
 
 
-def _read_constant(rows: FittedRows, name: str, tree: Mapping[str, Any]) -> Any:
-    """Return the value of a constant argument."""
-    return _evaluate(
-        rows, name, *to_stored_sql(rows.host.read, Item("", tree, ""), list(rows.columns))
-    )
-
-
 def _evaluate(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> Any:
-    """Return the value of a constant argument from its SQL.
-
-    Raises:
-        ParseError: it reads a column.
-    """
+    """Return the value of a constant argument from its SQL."""
     if "sqlml_raw_" in sql:
         argument = _spell(RowExpression(sql, tuple(columns), "DOUBLE"))
         example = FORMS[name].example
@@ -216,7 +195,6 @@ def _spell(expression: RowExpression) -> str:
 
 
 def _convert_decimals(value: Any) -> Any:
-    """Replace decimals with floats."""
     if isinstance(value, list):
         return [_convert_decimals(item) for item in value]
     return float(value) if isinstance(value, Decimal) else value

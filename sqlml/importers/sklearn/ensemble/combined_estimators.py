@@ -2,8 +2,8 @@
 
 Sources: `sklearn/ensemble/_weight_boosting.py`, `_bagging.py`, `_voting.py`, `_stacking.py`.
 Members that are plain trees become one tree ensemble, which adds up the same numbers in the same
-order.
-Members of bagging, voting and stacking number the classes from 0; ties go to the first class.
+order. Members of bagging, voting and stacking number the classes from 0; ties go to the first
+class.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlml.importers.sklearn.classify import (
     class_list,
     two_or_more_classes,
 )
-from sqlml.importers.sklearn.ensemble.forests import (
+from sqlml.importers.sklearn.ensemble.decision_trees import (
     all_trees,
     member_trees,
     sum_of_trees,
@@ -33,7 +33,6 @@ from sqlml.importers.sklearn.estimator_checks import check, numbers
 from sqlml.importers.sklearn.meta.members import (
     Member,
     apply_number,
-    as_float64,
     is_dropped,
     members,
     spread,
@@ -51,20 +50,17 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
             "SAMME"
         )
     classes = two_or_more_classes(model)
-    builder, width = frame.builder, len(classes)
-    frame = _reject_nan(model, frame)
-    gathered = _votes(model, frame, recurse, classes)
-    score = apply_number(builder, "div", gathered, model.estimator_weights_.sum())
+    b, width = frame.builder, len(classes)
+    votes = _votes(model, _reject_nan(model, frame), recurse, classes)
+    score = apply_number(b, "div", votes, model.estimator_weights_.sum())
     if width == 2:
-        first, second = (builder.op("select", score, indices=np.array([i])) for i in (0, 1))
-        score = builder.op("add", builder.op("neg", first), second)
-        both = builder.op("concat", builder.op("neg", score), score)
-        proba = builder.op("softmax", apply_number(builder, "div", both, 2), sum_dtype="float64")
-        label = binary_label(builder, score)
+        first, second = (b.op("select", score, indices=np.array([i])) for i in (0, 1))
+        score = b.op("add", b.op("neg", first), second)
+        both = b.op("concat", b.op("neg", score), score)
+        label, margin = binary_label(b, score), apply_number(b, "div", both, 2)
     else:
-        link = apply_number(builder, "div", score, width - 1)
-        proba = builder.op("softmax", link, sum_dtype="float64")
-        label = argmax_label(builder, score)
+        label, margin = argmax_label(b, score), apply_number(b, "div", score, width - 1)
+    proba = b.op("softmax", margin, sum_dtype="float64")
     return Outputs({"label": label, "proba": proba, "score": score}, build_labels(classes))
 
 
@@ -72,20 +68,16 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the weighted median: the prediction at which half of the weight is reached."""
     check(model, "estimators_", "estimator_weights_")
     frame = _reject_nan(model, frame)
-    builder, trees = frame.builder, model.estimators_
+    b, trees = frame.builder, model.estimators_
     if all_trees(trees):
         target = np.arange(len(trees), dtype=np.int32)
         x = tree_input(model, frame, trees[0])
-        predictions = sum_of_trees(builder, x, member_trees(trees), target=target)
+        predictions = sum_of_trees(b, x, member_trees(trees), target=target)
     else:
-        predictions = builder.concat(
-            [
-                as_float64(builder, member.output_of("predict"))
-                for member in members(model, frame, recurse)
-            ]
-        )
+        columns = [member.output_of("predict") for member in members(model, frame, recurse)]
+        predictions = b.concat([b.cast(column, "float64") for column in columns])
     weights = np.asarray(model.estimator_weights_, np.float64)[: len(trees)]
-    return Outputs({"label": builder.op("weighted_median", predictions, weights=weights)})
+    return Outputs({"label": b.op("weighted_median", predictions, weights=weights)})
 
 
 def _reject_nan(model: Any, frame: Frame) -> Frame:
@@ -96,7 +88,7 @@ def _reject_nan(model: Any, frame: Frame) -> Frame:
 
 def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Value:
     """Sum all learners' weighted votes, (n, K)."""
-    builder, width = frame.builder, len(classes)
+    b, width = frame.builder, len(classes)
     learners = model.estimators_
     weights = [float(w) for w in model.estimator_weights_[: len(learners)]]
     against = [-1 / (width - 1) * weight for weight in weights]
@@ -105,20 +97,19 @@ def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Va
         chosen = raw.value.argmax(axis=1)[:, None] == np.arange(width)
         owner = np.repeat(np.arange(len(learners)), [t.tree_.node_count for t in learners])
         value = np.where(chosen, np.array(weights)[owner, None], np.array(against)[owner, None])
-        x = tree_input(model, frame, learners[0])
-        return sum_of_trees(builder, x, replace(raw, value=value))
+        return sum_of_trees(b, tree_input(model, frame, learners[0]), replace(raw, value=value))
     parts: list[Value] = []
     for member, pro, con in zip(members(model, frame, recurse), weights, against, strict=True):
-        hit = builder.op("gt", member.votes(member.class_indices(classes), width), 0.0)
-        parts.append(builder.op("where", hit, pro, con))
-    return sum_values(builder, parts)
+        hit = b.op("gt", member.votes(member.class_indices(classes), width), 0.0)
+        parts.append(b.op("where", hit, pro, con))
+    return sum_values(b, parts)
 
 
 def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the mean of the members' probabilities, or of their votes without probabilities."""
     check(model, "estimators_", "estimators_features_", "classes_")
     classes = class_list(model)
-    builder, members, width = frame.builder, _bagging_members(model), len(classes)
+    b, members, width = frame.builder, _bagging_members(model), len(classes)
     scores: list[Value] = []
     if all_trees([member for member, _ in members]) and all(
         np.array_equal(member.classes_, np.arange(width)) for member, _ in members
@@ -129,26 +120,25 @@ def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         for i, (estimator, features) in enumerate(members):
             columns = frame.select(features)
             member = Member.of(model, f"estimators_[{i}]", estimator, columns, recurse)
-            at = member.class_indices(range(width))
+            indices = member.class_indices(range(width))
             if "proba" in member.values:
-                parts.append(
-                    spread(builder, as_float64(builder, member.values["proba"]), at, width)
-                )
+                proba = b.cast(member.values["proba"], "float64")
+                parts.append(spread(b, proba, indices, width))
             else:
-                parts.append(member.votes(at, width))
-            scores += [as_float64(builder, score) for score in member.available("score").values()]
-        summed = sum_values(builder, parts)
-    proba = apply_number(builder, "div", summed, len(members))
-    values = {"label": argmax_label(builder, proba), "proba": proba}
+                parts.append(member.votes(indices, width))
+            scores += [b.cast(score, "float64") for score in member.available("score").values()]
+        summed = sum_values(b, parts)
+    proba = apply_number(b, "div", summed, len(members))
+    values = {"label": argmax_label(b, proba), "proba": proba}
     if len(scores) == len(members) and len({score.type.width for score in scores}) == 1:
-        values["score"] = apply_number(builder, "div", sum_values(builder, scores), len(members))
+        values["score"] = apply_number(b, "div", sum_values(b, scores), len(members))
     return Outputs(values, build_labels(classes))
 
 
 def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the mean of the members' predictions."""
     check(model, "estimators_", "estimators_features_")
-    builder, members = frame.builder, _bagging_members(model)
+    b, members = frame.builder, _bagging_members(model)
     if all_trees([member for member, _ in members]):
         summed = tree_sum(model, frame, members)
     else:
@@ -156,17 +146,13 @@ def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         for i, (estimator, features) in enumerate(members):
             columns, name = frame.select(features), f"estimators_[{i}]"
             member = Member.of(model, name, estimator, columns, recurse, several=True)
-            parts.append(as_float64(builder, member.output_of("predict")))
-        summed = sum_values(builder, parts)
-    return Outputs({"label": apply_number(builder, "div", summed, len(members))})
+            parts.append(b.cast(member.output_of("predict"), "float64"))
+        summed = sum_values(b, parts)
+    return Outputs({"label": apply_number(b, "div", summed, len(members))})
 
 
 def _bagging_members(model: Any) -> list[tuple[Any, Sequence[int]]]:
-    """Return the members with the numbers of the columns that they read.
-
-    Raises:
-        UnsupportedModelError: n_estimators was changed after fit.
-    """
+    """Return the members with the numbers of the columns that they read."""
     if model.n_estimators != len(model.estimators_):
         raise UnsupportedModelError(
             f"{type(model).__name__} has {len(model.estimators_)} fitted members and "
@@ -186,38 +172,35 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """
     check(model, "estimators_", "classes_", "le_")
     classes = class_list(model)
-    builder, width = frame.builder, len(classes)
+    b, width = frame.builder, len(classes)
     weights = _weights(model)
-    soft = model.voting == "soft"
-    parts: list[Value] = []
-    asked: list[Value] = []
+    is_soft = model.voting == "soft"
+    votes: list[Value] = []
+    outputs: list[Value] = []
     for member in _voting_members(model, frame, recurse):
-        at = member.class_indices(range(width))
-        if soft and at != list(range(width)):
+        indices = member.class_indices(range(width))
+        if is_soft and indices != list(range(width)):
             raise UnsupportedModelError(
                 f"{member.where} does not know all {width} classes; fit it again"
             )
-        asked.append(member.output_of("predict_proba" if soft else "predict"))
-        parts.append(asked[-1] if soft else member.votes(at, width))
-    if soft:
-        proba = _mean(builder, parts, weights)
-        values = {"label": argmax_label(builder, proba), "proba": proba}
+        outputs.append(member.output_of("predict_proba" if is_soft else "predict"))
+        votes.append(outputs[-1] if is_soft else member.votes(indices, width))
+    if is_soft:
+        proba = _mean(b, votes, weights)
+        values = {"label": argmax_label(b, proba), "proba": proba}
     else:
-        counted = _weighted(builder, parts, weights)
-        values = {"label": argmax_label(builder, sum_values(builder, counted))}
-    if not soft or model.flatten_transform:
-        values["transform"] = builder.op("concat", *asked)
+        values = {"label": argmax_label(b, sum_values(b, _apply_weights(b, votes, weights)))}
+    if not is_soft or model.flatten_transform:
+        values["transform"] = b.op("concat", *outputs)
     return Outputs(values, build_labels(classes))
 
 
 def voting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the weighted mean of the members; `transform` is their predictions side by side."""
     check(model, "estimators_")
-    builder = frame.builder
+    b = frame.builder
     parts = [member.output_of("predict") for member in _voting_members(model, frame, recurse)]
-    return Outputs(
-        {"label": _mean(builder, parts, _weights(model)), "transform": builder.op("concat", *parts)}
-    )
+    return Outputs({"label": _mean(b, parts, _weights(model)), "transform": b.op("concat", *parts)})
 
 
 def _voting_members(model: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
@@ -227,18 +210,11 @@ def _voting_members(model: Any, frame: Frame, recurse: Recurse) -> Iterator[Memb
 
 
 def _weights(model: Any) -> list[float] | None:
-    """Return the weights of the members that are not dropped.
-
-    Raises:
-        UnsupportedModelError: the weights cannot be averaged or counted.
-    """
+    """Return the weights of the members that are not dropped."""
     if model.weights is None:
         return None
-    weights = [
-        float(weight)
-        for (_, member), weight in zip(model.estimators, model.weights, strict=True)
-        if not is_dropped(member)
-    ]
+    pairs = zip(model.estimators, model.weights, strict=True)
+    weights = [float(weight) for (_, member), weight in pairs if not is_dropped(member)]
     if min(weights) < 0 or sum(weights) == 0:
         raise UnsupportedModelError(
             f"{type(model).__name__}(weights={list(model.weights)}) has negative weights or none "
@@ -247,33 +223,28 @@ def _weights(model: Any) -> list[float] | None:
     return weights
 
 
-def _weighted(builder: Builder, parts: list[Value], weights: list[float] | None) -> list[Value]:
+def _apply_weights(b: Builder, parts: list[Value], weights: list[float] | None) -> list[Value]:
     if weights is None:
         return parts
-    return [
-        apply_number(builder, "mul", part, weight)
-        for part, weight in zip(parts, weights, strict=True)
-    ]
+    return [apply_number(b, "mul", *pair) for pair in zip(parts, weights, strict=True)]
 
 
-def _mean(builder: Builder, parts: list[Value], weights: list[float] | None) -> Value:
+def _mean(b: Builder, parts: list[Value], weights: list[float] | None) -> Value:
     """Sum and divide once at the end, like np.average.
 
     The mean of members that all return float32 is float32, unless weights widen them.
     """
     if weights is not None or len({part.type.dtype for part in parts}) > 1:
-        parts = [as_float64(builder, part) for part in parts]
+        parts = [b.cast(part, "float64") for part in parts]
     scale = float(len(parts)) if weights is None else float(np.sum(weights))
-    return apply_number(
-        builder, "div", sum_values(builder, _weighted(builder, parts, weights)), scale
-    )
+    return apply_number(b, "div", sum_values(b, _apply_weights(b, parts, weights)), scale)
 
 
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the final estimator's prediction; it numbers the classes from 0."""
     check(model, "estimators_", "final_estimator_", "stack_method_", "classes_")
     classes = class_list(model)
-    stacked = _stacked(model, frame, recurse, binary=len(classes) == 2)
+    stacked = _stack_outputs(model, frame, recurse, binary=len(classes) == 2)
     last = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
     known = last.classes
     if known.kind != "int64" or not all(0 <= code < len(classes) for code in known.values):
@@ -289,25 +260,25 @@ def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 def stacking_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return the final estimator's prediction."""
     check(model, "estimators_", "final_estimator_", "stack_method_")
-    stacked = _stacked(model, frame, recurse, binary=False)
+    stacked = _stack_outputs(model, frame, recurse, binary=False)
     last = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
     return Outputs({"label": last.output_of("predict"), "transform": stacked.matrix()})
 
 
-def _stacked(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
+def _stack_outputs(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
     """Return the members' outputs side by side, and with passthrough also the columns.
 
     Of two probabilities only the second is kept. `transform` is the input of the final estimator.
     """
-    builder = frame.builder
+    b = frame.builder
     names = [name for name, member in model.estimators if not is_dropped(member)]
     parts: list[Frame] = []
     for name, member, method in zip(names, model.estimators_, model.stack_method_, strict=True):
         value = Member.of(model, repr(name), member, frame, recurse).output_of(method)
-        value = as_float64(builder, value)
+        value = b.cast(value, "float64")
         if binary and method == "predict_proba":
-            value = builder.op("select", value, indices=np.arange(1, value.type.width))
-        parts.append(Frame.from_value(builder, value, stem=name))
+            value = b.op("select", value, indices=np.arange(1, value.type.width))
+        parts.append(Frame.from_value(b, value, stem=name))
     if model.passthrough:
-        parts.append(Frame.from_value(builder, frame.matrix(rows="sparse"), frame.names))
-    return Frame.hstack(builder, parts)
+        parts.append(Frame.from_value(b, frame.matrix(rows="sparse"), frame.names))
+    return Frame.hstack(b, parts)

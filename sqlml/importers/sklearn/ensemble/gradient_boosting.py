@@ -18,17 +18,15 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, build_labels
 from sqlml.importers.sklearn.classify import class_list, score_label, score_proba
 from sqlml.importers.sklearn.dummy import class_probabilities, regression_constant
-from sqlml.importers.sklearn.ensemble.forests import raw_trees, sum_of_trees
-from sqlml.importers.sklearn.estimator_checks import check, numbers, path_of
+from sqlml.importers.sklearn.ensemble.decision_trees import raw_trees, sum_of_trees
+from sqlml.importers.sklearn.estimator_checks import check, explain_option, numbers
 from sqlml.importers.sklearn.preprocessing.encoders import ordinal_encoder
-from sqlml.ir.builder import Builder, Value
+from sqlml.ir.builder import Value
 from sqlml.ir.trees import RawTrees
 from sqlml.types import Array
 
 EPSILON = float(np.finfo(np.float64).eps)
 """An init's probabilities are cut to [EPSILON, 1 - EPSILON] before the link."""
-
-DUMMIES = ("sklearn.dummy.DummyClassifier", "sklearn.dummy.DummyRegressor")
 
 FLOAT64_ON_FLOAT32 = ("sklearn.tree.", "sklearn.ensemble.")
 """Modules whose predictors add up in float64 even though an init is fed with float32 rows."""
@@ -38,21 +36,15 @@ def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> 
     """Return a sigmoid or softmax for log_loss, the sigmoid of twice the score for exponential."""
     check(model, "estimators_", "init_", "classes_")
     classes = class_list(model)
-    builder = frame.builder
+    b = frame.builder
     score = _raw_predict(model, frame, recurse, classifier=True)
-    link = score
+    margin = score
     if score.type.width == 1 and model.loss == "exponential":
-        link = builder.op("mul", 2.0, score)
+        margin = b.op("mul", 2.0, score)
     elif score.type.width == 1 and model.loss != "log_loss":
-        raise UnsupportedModelError(
-            f"GradientBoostingClassifier(loss={model.loss!r}) is not known to sqlml; use log_loss"
-        )
-    values = {
-        "label": score_label(builder, score, tie="ge"),
-        "proba": score_proba(builder, link),
-        "score": score,
-    }
-    return Outputs(values, build_labels(classes))
+        raise explain_option(model, "loss", "log_loss")
+    label, proba = score_label(b, score, tie="ge"), score_proba(b, margin)
+    return Outputs({"label": label, "proba": proba, "score": score}, build_labels(classes))
 
 
 def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -63,23 +55,21 @@ def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> O
 
 def _raw_predict(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
     stages, width = model.estimators_.shape
-    builder = frame.builder
+    b = frame.builder
     x = numbers(frame, type(model).__name__, dtype="float32", rows="wide")
     start = _constant_start(model, width, classifier)
     raw = raw_trees([tree.tree_ for tree in model.estimators_.ravel()])
     raw = replace(raw, value=float(model.learning_rate) * raw.value)
     if start is not None:
         target = np.tile(np.arange(width, dtype=np.int32), stages)
-        return sum_of_trees(builder, x, raw, target=target, base=start)
+        return sum_of_trees(b, x, raw, target=target, base=start)
     # The init model sees the float32 matrix, and without names.
-    seen = Frame.from_value(builder, builder.op("cast", x, dtype="float64"), frame.names)
+    seen = Frame.from_value(b, b.op("cast", x, dtype="float64"), frame.names)
     first = _model_start(model, seen, recurse, classifier)
     # Each tree's value for itself, so that all are added to the start one by one: classes that
     # tie but for rounding stay in the source's order.
-    trees = np.arange(stages * width, dtype=np.int32)
-    values = sum_of_trees(builder, x, raw, target=trees)
-    weights = np.tile(np.eye(width), (stages + 1, 1))
-    return builder.linear(builder.op("concat", first, values), weights)
+    values = sum_of_trees(b, x, raw, target=np.arange(stages * width, dtype=np.int32))
+    return b.linear(b.op("concat", first, values), np.tile(np.eye(width), (stages + 1, 1)))
 
 
 def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:
@@ -87,7 +77,7 @@ def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:
     init = model.init_
     if isinstance(init, str) and init == "zero":
         return np.zeros(width)
-    if path_of(init) not in DUMMIES:
+    if type(init).__module__ != "sklearn.dummy":
         return None
     if not classifier:
         return regression_constant(init)
@@ -109,20 +99,24 @@ def _model_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
             f"init of {type(model).__name__} is {type(model.init_).__name__}, which has no "
             f"{'predict_proba' if classifier else 'predict'}"
         )
-    builder, value = frame.builder, outputs.values[needed]
+    b, value = frame.builder, outputs.values[needed]
     if not classifier:
         if outputs.labels is not None:
             raise UnsupportedModelError(
                 f"init of {type(model).__name__} is a classifier; use a regressor or init='zero'"
             )
         return value
-    binary = model.estimators_.shape[1] == 1
-    if binary:
-        value = builder.op("select", value, indices=np.array([1]))
-    value = builder.op("minimum", builder.op("maximum", value, EPSILON), 1 - EPSILON)
-    if binary:
-        return _logit(builder, value, half=model.loss == "exponential")
-    return _multinomial_logit(builder, value)
+    is_binary = model.estimators_.shape[1] == 1
+    if is_binary:
+        value = b.op("select", value, indices=np.array([1]))
+    proba = b.op("minimum", b.op("maximum", value, EPSILON), 1 - EPSILON)
+    if is_binary:
+        logit = b.op("log", b.op("div", proba, b.op("sub", 1.0, proba)))
+        return b.op("mul", 0.5, logit) if model.loss == "exponential" else logit
+    # The logarithm of p / geometric mean of p.
+    logs = b.op("sum", b.op("log", proba), axis=1)
+    mean = b.op("exp", b.op("div", logs, float(proba.type.width)))
+    return b.op("log", b.op("div", proba, mean))
 
 
 def _check_precision(model: Any) -> None:
@@ -140,19 +134,6 @@ def _check_precision(model: Any) -> None:
         )
 
 
-def _logit(builder: Builder, proba: Value, half: bool) -> Value:
-    rest = builder.op("sub", 1.0, proba)
-    logit = builder.op("log", builder.op("div", proba, rest))
-    return builder.op("mul", 0.5, logit) if half else logit
-
-
-def _multinomial_logit(builder: Builder, proba: Value) -> Value:
-    """Return log(p / geometric mean of p)."""
-    logs = builder.op("sum", builder.op("log", proba), axis=1)
-    mean = builder.op("exp", builder.op("div", logs, float(proba.type.width)))
-    return builder.op("log", builder.op("div", proba, mean))
-
-
 LOG_LOSSES = ("poisson", "gamma")
 """Losses of the regressor whose raw score is a logarithm; all others predict the raw score."""
 IDENTITY_LOSSES = ("squared_error", "absolute_error", "quantile")
@@ -167,12 +148,8 @@ def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
             f"HistGradientBoostingClassifier(loss={model.loss!r}) on {len(classes)} class(es) is "
             "not covered; use log_loss and two classes or more"
         )
-    builder, score = frame.builder, _hist_raw_predict(model, frame)
-    values = {
-        "label": score_label(builder, score),
-        "proba": score_proba(builder, score),
-        "score": score,
-    }
+    b, score = frame.builder, _hist_raw_predict(model, frame)
+    values = {"label": score_label(b, score), "proba": score_proba(b, score), "score": score}
     return Outputs(values, build_labels(classes))
 
 
@@ -184,10 +161,7 @@ def hist_gradient_boosting_regressor(model: Any, frame: Frame) -> Outputs:
         return Outputs({"label": frame.builder.op("exp", score)})
     if model.loss in IDENTITY_LOSSES:
         return Outputs({"label": score})
-    raise UnsupportedModelError(
-        f"HistGradientBoostingRegressor(loss={model.loss!r}) is not known to sqlml; use "
-        f"{', '.join((*IDENTITY_LOSSES, *LOG_LOSSES))}"
-    )
+    raise explain_option(model, "loss", ", ".join((*IDENTITY_LOSSES, *LOG_LOSSES)))
 
 
 def _hist_raw_predict(model: Any, frame: Frame) -> Value:
@@ -212,23 +186,22 @@ def _preprocess(model: Any, frame: Frame) -> Frame:
             f"{type(model).__name__} with categorical features comes from scikit-learn before "
             "1.4; fit it again with a newer one"
         )
-    categorical = np.asarray(model.is_categorical_, bool)
-    encoded = ordinal_encoder(
-        transformers["encoder"], frame.select(np.flatnonzero(categorical).tolist())
-    )
-    rest = frame.select(np.flatnonzero(~categorical).tolist())
+    is_categorical = np.asarray(model.is_categorical_, bool)
+    categories = frame.select(np.flatnonzero(is_categorical).tolist())
+    rest = frame.select(np.flatnonzero(~is_categorical).tolist())
+    encoded = ordinal_encoder(transformers["encoder"], categories)
     return Frame.hstack(frame.builder, [encoded, rest])
 
 
 def _raw_trees(predictors: list[Any]) -> RawTrees:
     counts = np.array([p.nodes.size for p in predictors], np.int64)
-    first = np.cumsum(counts) - counts
-    shift = np.repeat(first, counts)
+    roots = np.cumsum(counts) - counts
+    shift = np.repeat(roots, counts)
     nodes = np.concatenate([p.nodes for p in predictors])
     leaf = nodes["is_leaf"].astype(bool)
     categorical = nodes["is_categorical"].astype(bool) & ~leaf
     return RawTrees(
-        roots=first,
+        roots=roots,
         feature=np.where(leaf, 0, nodes["feature_idx"]),
         threshold=np.where(leaf | categorical, 0.0, nodes["num_threshold"]),
         left=np.where(leaf, 0, nodes["left"] + shift),
@@ -236,22 +209,20 @@ def _raw_trees(predictors: list[Any]) -> RawTrees:
         leaf=leaf,
         default_left=nodes["missing_go_to_left"].astype(bool),
         value=nodes["value"].reshape(-1, 1),
-        sets=_sets(predictors, nodes, categorical, np.repeat(np.arange(len(counts)), counts)),
+        sets=_read_sets(predictors, nodes, categorical, np.repeat(np.arange(len(counts)), counts)),
         cover=nodes["count"],
         gain=np.where(leaf, 0.0, nodes["gain"]),
     )
 
 
-def _sets(
+def _read_sets(
     predictors: list[Any], nodes: Array, categorical: Array, owner: Array
 ) -> dict[int, Array] | None:
     """Return the categories that go left at each categorical node: bits of 8 words of 32."""
     numbers = np.flatnonzero(categorical)
     if not numbers.size:
         return None
-    words = np.stack(
-        [predictors[owner[i]].raw_left_cat_bitsets[nodes["bitset_idx"][i]] for i in numbers]
-    )
-    bits = (words[:, :, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
+    rows = [predictors[owner[i]].raw_left_cat_bitsets[nodes["bitset_idx"][i]] for i in numbers]
+    bits = (np.stack(rows)[:, :, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
     members = bits.reshape(len(numbers), -1).astype(bool)
     return {int(i): np.flatnonzero(m) for i, m in zip(numbers, members, strict=True)}

@@ -24,14 +24,7 @@ from sqlml.importers.sklearn.classify import (
 )
 from sqlml.importers.sklearn.estimator_checks import check
 from sqlml.importers.sklearn.isotonic import interpolate
-from sqlml.importers.sklearn.meta.members import (
-    OUTPUT,
-    Member,
-    apply_number,
-    as_float64,
-    spread,
-    sum_values,
-)
+from sqlml.importers.sklearn.meta.members import OUTPUT, Member, apply_number, spread, sum_values
 from sqlml.ir.builder import Builder, Value
 
 EPSILON = 1e-12
@@ -42,34 +35,34 @@ def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
     """Return the mean of all pairs of a member and its calibrators."""
     check(model, "calibrated_classifiers_", "classes_")
     classes = two_or_more_classes(model)
-    builder = frame.builder
+    b = frame.builder
     parts = [
         _calibrate_pair(model, f"calibrated_classifiers_[{i}]", pair, frame, recurse, classes)
         for i, pair in enumerate(model.calibrated_classifiers_)
     ]
-    proba = apply_number(builder, "div", sum_values(builder, parts), len(parts))
-    return Outputs({"label": argmax_label(builder, proba), "proba": proba}, build_labels(classes))
+    proba = apply_number(b, "div", sum_values(b, parts), len(parts))
+    return Outputs({"label": argmax_label(b, proba), "proba": proba}, build_labels(classes))
 
 
 def _calibrate_pair(
     owner: Any, name: str, pair: Any, frame: Frame, recurse: Recurse, classes: list[Any]
 ) -> Value:
     """Return probabilities (n, K) of one pair; a temperature's member may number its classes."""
-    builder, width = frame.builder, len(classes)
+    b, width = frame.builder, len(classes)
     member = Member.of(owner, name, pair.estimator, frame, recurse)
     known = member.classes
-    scored = "score" in member.values
-    if not scored and "proba" not in member.values:
+    is_score = "score" in member.values
+    if not is_score and "proba" not in member.values:
         raise UnsupportedModelError(
             f"{member.where} has neither decision_function nor predict_proba"
         )
-    response = as_float64(builder, member.values["score" if scored else "proba"])
-    if not scored and len(known) == 2:
-        response = builder.op("select", response, indices=np.array([1]))
+    response = b.cast(member.values["score" if is_score else "proba"], "float64")
+    if not is_score and len(known) == 2:
+        response = b.op("select", response, indices=np.array([1]))
     if pair.method == "temperature":
-        proba = _temperature(builder, response, scored, float(pair.calibrators[0].beta_))
+        proba = _scale_temperature(b, response, is_score, float(pair.calibrators[0].beta_))
     elif pair.method in ("sigmoid", "isotonic"):
-        proba = _calibrate_columns(builder, response, pair, member.class_indices(classes), width)
+        proba = _calibrate_columns(b, response, pair, member.class_indices(classes), width)
     else:
         raise UnsupportedModelError(
             f"CalibratedClassifierCV(method={pair.method!r}) is not known to sqlml; use sigmoid"
@@ -78,66 +71,56 @@ def _calibrate_pair(
         raise UnsupportedModelError(
             f"{member.where} does not know all {width} classes; fit it again"
         )
-    return _clip_to_one(builder, proba)
+    # Values that exceed 1 by at most 1e-5 are 1.
+    is_above = b.op("and", b.op("gt", proba, 1.0), b.op("le", proba, 1.0 + 1e-5))
+    return b.op("where", is_above, 1.0, proba)
 
 
-def _calibrate_columns(
-    builder: Builder, response: Value, pair: Any, at: list[int], width: int
-) -> Value:
+def _calibrate_columns(b: Builder, response: Value, pair: Any, at: list[int], width: int) -> Value:
     """Calibrate each column of the response; normalise for three or more classes."""
     count = min(len(at), response.type.width, len(pair.calibrators))
     columns = [
-        _calibrate(builder, builder.op("select", response, indices=np.array([i])), calibrator)
+        _calibrate(b, b.op("select", response, indices=np.array([i])), calibrator)
         for i, calibrator in enumerate(pair.calibrators[:count])
     ]
     if width == 2:
-        return add_complement(builder, columns[0])
+        return add_complement(b, columns[0])
     # A pair that knows fewer classes has fewer columns; the others stay 0.
-    return normalise(builder, spread(builder, builder.op("concat", *columns), at[:count], width))
+    return normalise(b, spread(b, b.op("concat", *columns), at[:count], width))
 
 
-def _calibrate(builder: Builder, value: Value, calibrator: Any) -> Value:
+def _calibrate(b: Builder, value: Value, calibrator: Any) -> Value:
     if hasattr(calibrator, "a_"):
-        link = apply_number(builder, "mul", value, calibrator.a_)
-        link = apply_number(builder, "add", link, calibrator.b_)
-        return builder.op("sigmoid", builder.op("neg", link))
-    return interpolate(builder, value, calibrator)
+        link = apply_number(b, "mul", value, calibrator.a_)
+        link = apply_number(b, "add", link, calibrator.b_)
+        return b.op("sigmoid", b.op("neg", link))
+    return interpolate(b, value, calibrator)
 
 
-def _temperature(builder: Builder, response: Value, scored: bool, beta: float) -> Value:
+def _scale_temperature(b: Builder, response: Value, is_score: bool, beta: float) -> Value:
     """Return softmax(beta * logits); logits of probabilities are their logarithms."""
-    if response.type.width == 1 and scored:
-        logits = builder.op("concat", builder.op("neg", response), response)
-    elif scored:
+    if response.type.width == 1 and is_score:
+        logits = b.op("concat", b.op("neg", response), response)
+    elif is_score:
         logits = response
     else:
-        proba = add_complement(builder, response) if response.type.width == 1 else response
-        logits = builder.op("log", apply_number(builder, "add", proba, EPSILON))
-    return builder.op("softmax", apply_number(builder, "mul", logits, beta), sum_dtype="float64")
-
-
-def _clip_to_one(builder: Builder, proba: Value) -> Value:
-    """Replace values that exceed 1 by at most 1e-5 with 1."""
-    above = builder.op("and", builder.op("gt", proba, 1.0), builder.op("le", proba, 1.0 + 1e-5))
-    return builder.op("where", above, 1.0, proba)
-
-
-METHODS = ("predict_proba", "decision_function")
+        proba = add_complement(b, response) if response.type.width == 1 else response
+        logits = b.op("log", apply_number(b, "add", proba, EPSILON))
+    return b.op("softmax", apply_number(b, "mul", logits, beta), sum_dtype="float64")
 
 
 def fixed_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Apply the parameter `threshold`; "auto" is 0.5 for probabilities and 0 for scores."""
     check(model)
-    inner = inner_estimator(model)
-    member = Member.of(model, "estimator", inner, frame, recurse)
+    member = Member.of(model, "estimator", inner_estimator(model), frame, recurse)
     method = _method(model, member)
     threshold = model.threshold
     if isinstance(threshold, str):
         threshold = 0.5 if method == "predict_proba" else 0.0
     # numpy brings Python's own floats to the dtype of the scores, and keeps its own at float64
-    narrow = type(threshold) in (int, float)
     score = _score(model, member, method, model.pos_label)
-    score = score if narrow else as_float64(frame.builder, score)
+    if type(threshold) not in (int, float):
+        score = frame.builder.cast(score, "float64")
     return _apply_threshold(member, score, float(threshold), _positive(member, model.pos_label))
 
 
@@ -146,10 +129,9 @@ def tuned_threshold_classifier(model: Any, frame: Frame, recurse: Recurse) -> Ou
     check(model, "estimator_", "best_threshold_", "_curve_scorer")
     member = Member.of(model, "estimator_", model.estimator_, frame, recurse)
     pos_label = model._curve_scorer._get_pos_label()
-    score = as_float64(frame.builder, _score(model, member, _method(model, member), pos_label))
-    return _apply_threshold(
-        member, score, float(model.best_threshold_), _positive(member, pos_label)
-    )
+    score = frame.builder.cast(_score(model, member, _method(model, member), pos_label), "float64")
+    threshold = float(model.best_threshold_)
+    return _apply_threshold(member, score, threshold, _positive(member, pos_label))
 
 
 def inner_estimator(model: Any) -> Any:
@@ -158,20 +140,17 @@ def inner_estimator(model: Any) -> Any:
 
 
 def threshold_schema(model: Any) -> Schema:
-    """Return the schema of the inner classifier.
-
-    Raises:
-        UnsupportedModelError: that is not fitted.
-    """
-    inner = inner_estimator(model)
-    schema = Schema.from_model(inner)
+    """Return the schema of the inner classifier."""
+    schema = Schema.from_model(inner_estimator(model))
     if schema is None:
         raise explain_unfitted(model)
     return schema
 
 
 def _method(model: Any, member: Member) -> str:
-    methods = METHODS if model.response_method == "auto" else (model.response_method,)
+    methods = [model.response_method]
+    if methods == ["auto"]:
+        methods = ["predict_proba", "decision_function"]
     for method in methods:
         if method in OUTPUT and OUTPUT[method] in member.values:
             return str(method)
@@ -209,11 +188,7 @@ def _apply_threshold(member: Member, score: Value, threshold: float, positive: i
 
 
 def encoded_target_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
-    """Return the inner classifier's outputs with the names of the classes.
-
-    Raises:
-        UnsupportedModelError: it does not tell classes, or not as many.
-    """
+    """Return the inner classifier's outputs with the names of the classes."""
     check(model, "classes_", "classifier_")
     outputs = recurse(model.classifier_, frame)
     labels = build_labels(list(model.classes_))

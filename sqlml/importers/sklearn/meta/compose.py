@@ -1,18 +1,19 @@
 """Composites: Pipeline, ColumnTransformer, FeatureUnion, searches and others with inner estimators.
 
-Errors about a part name the step in which it stands.
+Errors about a part name the step in which it stands. TransformedTargetRegressor scales predictions
+back to the target: each transformer with an exact inverse has its inverse here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
+from sqlml.importers.expressions.sql_steps import find_registered
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Recurse, Schema, Sparse
 from sqlml.importers.model_checks import explain_missing_columns
 from sqlml.importers.sklearn.estimator_checks import check, path_of
@@ -22,20 +23,19 @@ from sqlml.importers.sklearn.feature_extraction import (
     one_list,
     one_text,
 )
-from sqlml.importers.sklearn.meta.members import Member, as_numbers, is_dropped
-from sqlml.importers.sql_steps.importer import find_registered
-from sqlml.ir.builder import Builder
+from sqlml.importers.sklearn.meta.members import Member, apply_number, as_numbers, is_dropped
+from sqlml.importers.sklearn.preprocessing.function_transformer import find_function
+from sqlml.importers.sklearn.preprocessing.numeric_transforms import NEAR, unscale
+from sqlml.ir.builder import Builder, Value
 
-OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {
-        "sklearn.feature_extraction._dict_vectorizer.DictVectorizer": dict_schema,
-        "sklearn.feature_extraction._hash.FeatureHasher": hashed_columns,
-        "sklearn.feature_extraction.text.CountVectorizer": one_text,
-        "sklearn.feature_extraction.text.HashingVectorizer": one_text,
-        "sklearn.feature_extraction.text.TfidfVectorizer": one_text,
-        "sklearn.preprocessing._label.MultiLabelBinarizer": one_list,
-    }
-)
+OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = {
+    "sklearn.feature_extraction._dict_vectorizer.DictVectorizer": dict_schema,
+    "sklearn.feature_extraction._hash.FeatureHasher": hashed_columns,
+    "sklearn.feature_extraction.text.CountVectorizer": one_text,
+    "sklearn.feature_extraction.text.HashingVectorizer": one_text,
+    "sklearn.feature_extraction.text.TfidfVectorizer": one_text,
+    "sklearn.preprocessing._label.MultiLabelBinarizer": one_list,
+}
 """Transformers that do not read a matrix, and how to learn the columns of their table."""
 
 
@@ -78,8 +78,7 @@ def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
         columns = _as_rows(name, transformer, chosen, frame.select(indices))
         part = columns if _passes(transformer) else _frame(name, transformer, columns, recurse)
         parts.append(_weight_columns(part, weights.get(name)))
-    joined = _side_by_side(model, frame, parts)
-    return replace(joined, sparse=bool(model.sparse_output_))
+    return replace(_side_by_side(model, frame, parts), sparse=bool(model.sparse_output_))
 
 
 def _as_rows(name: str, transformer: Any, chosen: Any, columns: Frame) -> Frame:
@@ -93,17 +92,16 @@ def _as_rows(name: str, transformer: Any, chosen: Any, columns: Frame) -> Frame:
     if schema is None or schema is dict_schema or isinstance(chosen, str | int | np.integer):
         return columns
     if schema is hashed_columns and first.input_type == "string":
-        strings = tuple(columns.strings(i) for i in range(columns.width))
-        return replace(columns, blocks=strings)
+        return replace(columns, blocks=tuple(columns.strings(i) for i in range(columns.width)))
+    advice = "; give it one column of lists or maps as a string, as in ('i', hasher, 'items')"
     if schema is one_text:
-        raise UnsupportedModelError(
-            f"step {name!r}: {type(first).__name__} was fitted on the list of columns {chosen!r}, "
-            "and would read their names, not their texts; give it one column as a string, as in "
+        advice = (
+            ", and would read their names, not their texts; give it one column as a string, as in "
             "('t', vectorizer, 'text')"
         )
+    transformer_name = type(first).__name__
     raise UnsupportedModelError(
-        f"step {name!r}: {type(first).__name__} was fitted on the list of columns {chosen!r}; give "
-        "it one column of lists or maps as a string, as in ('i', hasher, 'items')"
+        f"step {name!r}: {transformer_name} was fitted on the list of columns {chosen!r}{advice}"
     )
 
 
@@ -151,62 +149,46 @@ def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def composite_schema(model: Any) -> Schema:
-    """Return the columns that the first part with recorded columns was fitted on.
-
-    Raises:
-        UnsupportedModelError: no part remembers any, so nothing was fitted.
-    """
-    schema = _remembered(model)
-    if schema is None and find_registered(_first(model)):
+    """Return the columns that the first part with recorded columns was fitted on."""
+    reader = _find_reader(model)
+    if reader is not None:
+        schema = OWN_COLUMNS.get(path_of(reader), Schema.from_model)(reader)
+        if schema is not None:
+            return schema
+    if find_registered(_find_first(model)):
         return Schema(None, ANY_COUNT)
-    if schema is None:
-        _check_refit(model)
-        raise explain_missing_columns(model)
-    return schema
+    _check_refit(model)
+    raise explain_missing_columns(model)
 
 
 def dict_separator(model: Any) -> str | None:
     """Return the separator of the DictVectorizer that reads the rows; None if there is none."""
-    reader = _reader(model)
+    reader = _find_reader(model)
     if reader is None or OWN_COLUMNS.get(path_of(reader)) is not dict_schema:
         return None
     return str(reader.separator)
 
 
-def _remembered(model: Any) -> Schema | None:
-    reader = _reader(model)
-    if reader is None:
-        return None
-    own = OWN_COLUMNS.get(path_of(reader))
-    if own is not None:
-        return own(reader)
-    return Schema.from_model(reader)
-
-
-def _reader(model: Any) -> Any:
+def _find_reader(model: Any) -> Any:
     """Return the first part that records its columns or reads no matrix; None if there is none."""
-    if path_of(model) in OWN_COLUMNS:
+    names = ("feature_names_in_", "n_features_in_")
+    if path_of(model) in OWN_COLUMNS or any(getattr(model, n, None) is not None for n in names):
         return model
-    for memory in ("feature_names_in_", "n_features_in_"):
-        if getattr(model, memory, None) is not None:
-            return model
     parts = [part for _, part in getattr(model, "steps", [])]
     parts += [part for _, part in getattr(model, "transformer_list", [])]
     parts += [getattr(model, "best_estimator_", None)]
     members = getattr(model, "estimators_", None)  # whole pipelines, where they read texts
     parts += members if isinstance(members, list) else []
     parts += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
-    for part in parts:
-        if not (_passes(part) or is_dropped(part)):
-            return _reader(part)
-    return None
+    part = next((part for part in parts if not (_passes(part) or is_dropped(part))), None)
+    return None if part is None else _find_reader(part)
 
 
-def _first(model: Any) -> Any:
+def _find_first(model: Any) -> Any:
     """Return the part of a pipeline, or of a search's best one, that reads the table."""
     model = getattr(model, "best_estimator_", model)
     steps = [step for _, step in getattr(model, "steps", []) if not _passes(step)]
-    return _first(steps[0]) if steps else model
+    return _find_first(steps[0]) if steps else model
 
 
 def _check_refit(model: Any) -> None:
@@ -224,22 +206,22 @@ def _step(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame | Outpu
 
 
 def _frame(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame:
-    made = _transform_of(frame.builder, step, _step(name, step, frame, recurse))
-    if made is None:
+    transformed = _transform_of(frame.builder, step, _step(name, step, frame, recurse))
+    if transformed is None:
         raise UnsupportedModelError(
             f"step {name!r}: {type(step).__name__} predicts where a transformer is expected"
         )
-    return made
+    return transformed
 
 
-def _transform_of(builder: Builder, step: Any, result: Frame | Outputs) -> Frame | None:
+def _transform_of(b: Builder, step: Any, result: Frame | Outputs) -> Frame | None:
     """Return the transform of a step, which the next step reads, even if it also predicts."""
     if isinstance(result, Frame):
         return result
     value = result.values.get("transform")
     if value is None:
         return None
-    return Frame.from_value(builder, value, stem=type(step).__name__.lower())
+    return Frame.from_value(b, value, stem=type(step).__name__.lower())
 
 
 _DENSE = (
@@ -281,3 +263,120 @@ def _side_by_side(model: Any, frame: Frame, parts: list[Frame]) -> Frame:
             "remainder='passthrough'"
         )
     return Frame.hstack(frame.builder, parts)
+
+
+_TARGET_STEP = "TransformedTargetRegressor"
+
+
+def transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """Apply the transformer's inverse to the regressor's predictions, (n, targets)."""
+    check(model, "regressor_", "transformer_")
+    member = Member.of(model, "regressor_", model.regressor_, frame, recurse, several=True)
+    value = member.output_of("predict")
+    return Outputs({"label": inverse(frame.builder, model.transformer_, value)})
+
+
+def inverse(b: Builder, transformer: Any, value: Value) -> Value:
+    """Return `transformer.inverse_transform` of (n, k) float64."""
+    path = path_of(transformer)
+    if path not in INVERSES:
+        known = ", ".join(sorted(name.rsplit(".", 1)[1] for name in INVERSES))
+        raise UnsupportedModelError(
+            f"the inverse transform of {type(transformer).__name__} is not known to sqlml; use one "
+            f"of {known}"
+        )
+    return INVERSES[path](b, transformer, value)
+
+
+def _check_finite(b: Builder, value: Value, allow_nan: bool = True) -> Value:
+    names = tuple(f"prediction{i}" for i in range(value.type.width))
+    return b.op("require_finite", value, features=names, allow_nan=allow_nan, step=_TARGET_STEP)
+
+
+def _scaler(b: Builder, model: Any, value: Value) -> Value:
+    return unscale(b, model, _check_finite(b, value))
+
+
+def _power(b: Builder, model: Any, value: Value) -> Value:
+    check(model, "lambdas_")
+    value = _check_finite(b, value)
+    if model.standardize:
+        value = _scaler(b, model._scaler, value)
+    invert = {"box-cox": _box_cox, "yeo-johnson": _yeo_johnson}[model.method]
+    columns = [b.op("select", value, indices=np.array([i])) for i in range(value.type.width)]
+    pairs = zip(columns, map(float, model.lambdas_), strict=True)
+    return b.concat([invert(b, column, power) for column, power in pairs])
+
+
+def _box_cox(b: Builder, value: Value, power: float) -> Value:
+    """Return exp(log1p(power * y) / power), like scipy.special.inv_boxcox."""
+    if power == 0:
+        return b.op("exp", value)
+    log = b.op("log1p", apply_number(b, "mul", value, power))
+    return b.op("exp", apply_number(b, "div", log, power))
+
+
+def _yeo_johnson(b: Builder, value: Value, power: float) -> Value:
+    tiny = np.spacing(1.0)
+    if abs(power) < tiny:
+        above = apply_number(b, "sub", b.op("exp", value), 1)
+    else:
+        base = apply_number(b, "add", apply_number(b, "mul", value, power), 1)
+        above = apply_number(b, "sub", apply_number(b, "pow", base, 1 / power), 1)
+    if abs(power - 2) > tiny:
+        base = apply_number(b, "add", apply_number(b, "mul", value, -(2 - power)), 1)
+        below = b.op("sub", 1.0, apply_number(b, "pow", base, 1 / (2 - power)))
+    else:
+        below = b.op("sub", 1.0, b.op("exp", b.op("neg", value)))
+    return b.op("where", b.op("ge", value, 0.0), above, below)
+
+
+def _quantile(b: Builder, model: Any, value: Value) -> Value:
+    """Map positions between 0 and 1 (or normal deviates) back to the training quantiles."""
+    check(model, "quantiles_", "references_")
+    value = _check_finite(b, value)
+    is_normal = model.output_distribution == "normal"
+    share = b.op("ndtr", value) if is_normal else value
+    quantiles = np.asarray(model.quantiles_, np.float64).T
+    columns, points = quantiles.shape
+    result = b.op(
+        "interpolate",
+        share,
+        points=np.tile(np.asarray(model.references_, np.float64), columns),
+        values=quantiles.ravel(),
+        offsets=np.arange(columns + 1, dtype=np.int64) * points,
+    )
+    if is_normal:
+        below = b.op("lt", b.op("sub", share, NEAR), 0.0)
+        above = b.op("gt", b.op("add", share, NEAR), 1.0)
+        result = b.op("where", above, quantiles[:, -1], result)
+        result = b.op("where", below, quantiles[:, 0], result)
+    return result  # of a uniform place, the ends are what the interpolation gives
+
+
+def _function(b: Builder, model: Any, value: Value) -> Value:
+    check(model)
+    if model.validate:
+        value = _check_finite(b, value, allow_nan=False)
+    function = model.inverse_func
+    if function is None:
+        return value
+    make = find_function(function)
+    if make is None or model.inv_kw_args:
+        name = getattr(function, "__name__", repr(function))
+        raise UnsupportedModelError(
+            f"{_TARGET_STEP} calls the Python function {name}, which cannot run inside SQL; use a "
+            "transformer, or one of numpy's elementary functions (np.exp, np.expm1, np.square ...)"
+        )
+    return b.cast(make(b, value), "float64")
+
+
+INVERSES: Mapping[str, Callable[[Builder, Any, Value], Value]] = {
+    "sklearn.preprocessing._data.MaxAbsScaler": _scaler,
+    "sklearn.preprocessing._data.MinMaxScaler": _scaler,
+    "sklearn.preprocessing._data.PowerTransformer": _power,
+    "sklearn.preprocessing._data.QuantileTransformer": _quantile,
+    "sklearn.preprocessing._data.RobustScaler": _scaler,
+    "sklearn.preprocessing._data.StandardScaler": _scaler,
+    "sklearn.preprocessing._function_transformer.FunctionTransformer": _function,
+}

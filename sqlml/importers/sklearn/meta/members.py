@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,11 @@ from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels, numpy_dtype
 
-OUTPUT: Mapping[str, str] = MappingProxyType(
-    {"predict": "label", "predict_proba": "proba", "decision_function": "score"}
-)
+OUTPUT: Mapping[str, str] = {
+    "predict": "label",
+    "predict_proba": "proba",
+    "decision_function": "score",
+}
 """Method of scikit-learn -> name of the output."""
 
 
@@ -48,15 +50,9 @@ class Member:
         model: Any,
         frame: Frame,
         recurse: Recurse,
-        *,
         several: bool = False,
     ) -> Member:
-        """Import the member `name` of `owner`, on the columns of `frame`.
-
-        Raises:
-            UnsupportedModelError: it cannot be imported (the message names the member), it
-                transforms instead, or predicts several targets at once and `several` is not set.
-        """
+        """Import the member `name` of `owner`; it may predict several targets if `several`."""
         where = f"{name} of {type(owner).__name__}"
         try:
             outputs = recurse(model, frame)
@@ -78,7 +74,7 @@ class Member:
 
     @property
     def values(self) -> Mapping[str, Value]:
-        """Return the outputs of the fitted member."""
+        """The outputs of the fitted member."""
         return self.outputs.values
 
     def available(self, *outputs: str) -> dict[str, Value]:
@@ -87,11 +83,7 @@ class Member:
 
     @property
     def classes(self) -> Labels:
-        """Return the class labels of the member.
-
-        Raises:
-            UnsupportedModelError: it is not a classifier.
-        """
+        """The class labels of the member, which must be a classifier."""
         if self.outputs.labels is None:
             raise UnsupportedModelError(
                 f"{self.where} is a regressor where a classifier is expected"
@@ -99,11 +91,7 @@ class Member:
         return self.outputs.labels
 
     def output_of(self, method: str) -> Value:
-        """Return the (n, k) float64 result of scikit-learn's `method`; labels become numbers.
-
-        Raises:
-            UnsupportedModelError: it does not have the method, or its labels are strings.
-        """
+        """Return the (n, k) float64 result of scikit-learn's `method`; labels become numbers."""
         if method not in OUTPUT or OUTPUT[method] not in self.values:
             raise UnsupportedModelError(f"{self.where} has no method {method}")
         value = self.values[OUTPUT[method]]
@@ -117,11 +105,7 @@ class Member:
         return look_up(self.builder, value, np.array(self.classes.values, np.float64))
 
     def class_indices(self, classes: Sequence[Any]) -> list[int]:
-        """Return the index of each of its labels in its owner's list of classes.
-
-        Raises:
-            UnsupportedModelError: the owner does not have the class.
-        """
+        """Return the index of each of its labels in its owner's list of classes."""
         order = {c.item() if isinstance(c, np.generic) else c: i for i, c in enumerate(classes)}
         unknown = [label for label in self.classes.values if label not in order]
         if unknown:
@@ -131,18 +115,16 @@ class Member:
             )
         return [order[label] for label in self.classes.values]
 
-    def votes(self, at: Sequence[int], width: int) -> Value:
-        """Return (n, width) float64: 1 at the predicted class's index in `at`, 0 elsewhere."""
-        hot = self.builder.op("one_hot", self.values["label"], width=len(at), dtype="float64")
-        return spread(self.builder, hot, at, width)
+    def votes(self, indices: Sequence[int], width: int) -> Value:
+        """Return (n, width) float64: 1 at the index of the predicted class, 0 elsewhere."""
+        hot = self.builder.op("one_hot", self.values["label"], width=len(indices), dtype="float64")
+        return spread(self.builder, hot, indices, width)
 
 
-def members(
-    owner: Any, frame: Frame, recurse: Recurse, *, several: bool = False
-) -> Iterator[Member]:
-    """Import the `estimators_` of `owner` on all columns of `frame`; raises like `Member.of`."""
+def members(owner: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
+    """Import the `estimators_` of `owner` on all columns of `frame`."""
     for i, model in enumerate(owner.estimators_):
-        yield Member.of(owner, f"estimators_[{i}]", model, frame, recurse, several=several)
+        yield Member.of(owner, f"estimators_[{i}]", model, frame, recurse)
 
 
 def as_numbers(frame: Frame) -> Frame:
@@ -151,39 +133,25 @@ def as_numbers(frame: Frame) -> Frame:
     return Frame.from_value(frame.builder, value, frame.names, frame.sparse)
 
 
-def look_up(builder: Builder, codes: Value, numbers: Array) -> Value:
+def look_up(b: Builder, codes: Value, numbers: Array) -> Value:
     """Return float64 `numbers[code]` (n, 1) for codes (n, 1)."""
     if np.array_equal(numbers, np.arange(numbers.size)):
-        return builder.op("cast", codes, dtype="float64")
-    hot = builder.op("one_hot", codes, width=numbers.size, dtype="float64")
-    return builder.linear(hot, numbers.reshape(-1, 1))
+        return b.op("cast", codes, dtype="float64")
+    hot = b.op("one_hot", codes, width=numbers.size, dtype="float64")
+    return b.linear(hot, numbers.reshape(-1, 1))
 
 
-def spread(builder: Builder, value: Value, at: Sequence[int], width: int) -> Value:
-    """Move (n, k) columns to the positions `at` among `width` columns of zeros."""
-    if list(at) == list(range(width)):
-        return value
-    weights = np.zeros((len(at), width))
-    weights[np.arange(len(at)), list(at)] = 1
-    return builder.linear(value, weights)
+def spread(b: Builder, value: Value, indices: Sequence[int], width: int) -> Value:
+    """Move (n, k) columns to the positions `indices` among `width` columns of zeros."""
+    is_in_place = list(indices) == list(range(width))
+    return value if is_in_place else b.linear(value, np.eye(width)[list(indices)])
 
 
-def sum_values(builder: Builder, values: Sequence[Value]) -> Value:
+def sum_values(b: Builder, values: Sequence[Value]) -> Value:
     """Sum (n, k) values from the first to the last."""
-    result = values[0]
-    for value in values[1:]:
-        result = builder.op("add", result, value)
-    return result
+    return reduce(lambda total, value: b.op("add", total, value), values)
 
 
-def apply_number(builder: Builder, op: str, value: Value, number: float) -> Value:
+def apply_number(b: Builder, op: str, value: Value, number: float) -> Value:
     """Apply `op` ("add", "sub", "mul", "div", "pow") with one number, in the value's dtype."""
-    constant = np.full(1, float(number), numpy_dtype(value.type.dtype))
-    return builder.op(op, value, constant)
-
-
-def as_float64(builder: Builder, value: Value) -> Value:
-    """Convert `value` to float64; some members of other libraries return float32."""
-    if value.type.dtype == "float64":
-        return value
-    return builder.op("cast", value, dtype="float64")
+    return b.op(op, value, np.full(1, float(number), numpy_dtype(value.type.dtype)))

@@ -29,7 +29,6 @@ from sqlml.importers.sklearn.estimator_checks import check, numbers, path_of
 from sqlml.importers.sklearn.meta.members import (
     Member,
     apply_number,
-    as_float64,
     as_numbers,
     members,
     sum_values,
@@ -59,31 +58,29 @@ def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     In a model fitted on an indicator matrix, each member decides about its own label.
     """
     check(model, "estimators_", "classes_", "label_binarizer_")
-    builder = frame.builder
+    b = frame.builder
     members = _members(model, frame, recurse)
     if model.label_binarizer_.y_type_.startswith("multilabel"):
-        return _multilabel(builder, members)
+        return _multilabel(b, members)
     classes = two_or_more_classes(model)
     confidences = [member.confidence for member in members]
     if len(members) == 1:
-        label = binary_label(builder, confidences[0], threshold=members[0].threshold)
+        label = binary_label(b, confidences[0], threshold=members[0].threshold)
     else:
-        label = argmax_label(builder, builder.concat(confidences))
-    values = {"label": label, **_scores(builder, members)}
-    if all("proba" in member.values for member in members):
-        second = [_second(builder, member.values["proba"]) for member in members]
-        values["proba"] = _proba(builder, second)
+        label = argmax_label(b, b.concat(confidences))
+    values = {"label": label, **_scores(b, members)}
+    if second := _second_probabilities(b, members):
+        values["proba"] = _divide_by_sum(b, second)
     return Outputs(values, build_labels(classes))
 
 
-def _multilabel(builder: Builder, members: list[Binary]) -> Outputs:
+def _multilabel(b: Builder, members: list[Binary]) -> Outputs:
     """Compare all members with the threshold that suits the first of them."""
-    confidence = builder.concat([member.confidence for member in members])
-    label = binary_label(builder, confidence, threshold=members[0].threshold)
-    values = {"label": label, **_scores(builder, members)}
-    if all("proba" in member.values for member in members):
-        second = [_second(builder, member.values["proba"]) for member in members]
-        values["proba"] = builder.concat(second)
+    confidence = b.concat([member.confidence for member in members])
+    label = binary_label(b, confidence, threshold=members[0].threshold)
+    values = {"label": label, **_scores(b, members)}
+    if second := _second_probabilities(b, members):
+        values["proba"] = b.concat(second)
     return Outputs(values, (Labels("int64", (0, 1)),) * len(members))
 
 
@@ -96,16 +93,16 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
             "OneVsOneClassifier around a model of precomputed kernels needs the training rows; "
             "fit it with a kernel that the model computes itself"
         )
-    builder = frame.builder
+    b = frame.builder
     members = _members(model, as_numbers(frame), recurse)
-    predictions = builder.concat([member.values["predict"] for member in members])
-    confidences = builder.concat([member.confidence for member in members])
-    score = ovr_decision(builder, predictions, confidences, len(classes))
+    predictions = b.concat([member.values["predict"] for member in members])
+    confidences = b.concat([member.confidence for member in members])
+    score = ovr_decision(b, predictions, confidences, len(classes))
     if len(classes) == 2:
-        score = builder.op("select", score, indices=np.array([1]))
-        label = binary_label(builder, score, threshold=members[0].threshold)
+        score = b.op("select", score, indices=np.array([1]))
+        label = binary_label(b, score, threshold=members[0].threshold)
     else:
-        label = argmax_label(builder, score)
+        label = argmax_label(b, score)
     return Outputs({"label": label, "score": score}, build_labels(classes))
 
 
@@ -113,20 +110,22 @@ def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     """Return the class whose code is nearest to the members' confidences; the first of equals."""
     check(model, "estimators_", "classes_", "code_book_")
     classes = class_list(model)
-    builder = frame.builder
+    b = frame.builder
     members = _members(model, frame, recurse)
     codes = np.asarray(model.code_book_, np.float64)
-    y = builder.concat([member.confidence for member in members])
-    return Outputs({"label": assign_nearest(builder, y, codes)}, build_labels(classes))
+    y = b.concat([member.confidence for member in members])
+    return Outputs({"label": assign_nearest(b, y, codes)}, build_labels(classes))
 
 
 def _members(model: Any, frame: Frame, recurse: Recurse) -> list[Binary]:
-    return [_member(model, i, member, frame, recurse) for i, member in enumerate(model.estimators_)]
+    return [
+        _read_binary(model, i, part, frame, recurse) for i, part in enumerate(model.estimators_)
+    ]
 
 
-def _member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> Binary:
+def _read_binary(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> Binary:
     """Return the confidence: predict of a regressor, else decision_function, else a probability."""
-    builder = frame.builder
+    b = frame.builder
     if path_of(member) == CONSTANT:
         constant = float(np.ravel(member.y_)[0])
         value = repeat_rows(frame, np.array([constant]))
@@ -135,7 +134,7 @@ def _member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> 
     inner = Member.of(model, f"estimators_[{i}]", member, frame, recurse)
     values = {"predict": inner.output_of("predict")}
     if inner.outputs.labels is None:
-        return Binary(as_float64(builder, values["predict"]), values, 0.5)
+        return Binary(b.cast(values["predict"], "float64"), values, 0.5)
     if len(inner.classes) != 2:
         raise UnsupportedModelError(
             f"{inner.where} distinguishes {len(inner.classes)} classes, not two; fit it again"
@@ -144,32 +143,36 @@ def _member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> 
     if "score" in values:
         return Binary(values["score"], values, 0.0)
     if "proba" in values:
-        return Binary(as_float64(builder, _second(builder, values["proba"])), values, 0.5)
+        return Binary(b.cast(_second(b, values["proba"]), "float64"), values, 0.5)
     raise UnsupportedModelError(f"{inner.where} has neither decision_function nor predict_proba")
 
 
-def _scores(builder: Builder, members: list[Binary]) -> dict[str, Value]:
+def _scores(b: Builder, members: list[Binary]) -> dict[str, Value]:
     if not all("score" in member.values for member in members):
         return {}
-    return {"score": builder.concat([member.values["score"] for member in members])}
+    return {"score": b.concat([member.values["score"] for member in members])}
 
 
-def _proba(builder: Builder, second: list[Value]) -> Value:
+def _second_probabilities(b: Builder, members: list[Binary]) -> list[Value]:
+    """Return the members' probabilities of the second class, if all have them."""
+    if not all("proba" in member.values for member in members):
+        return []
+    return [_second(b, member.values["proba"]) for member in members]
+
+
+def _second(b: Builder, proba: Value) -> Value:
+    return b.op("select", proba, indices=np.array([1]))
+
+
+def _divide_by_sum(b: Builder, second: list[Value]) -> Value:
     """Divide the members' probabilities of the second class by their sum if it is not 0."""
     if len(second) == 1:
-        proba = add_complement(builder, second[0])
-        columns = [builder.op("select", proba, indices=np.array([i])) for i in (0, 1)]
-        return _divide_by_sum(builder, proba, sum_values(builder, columns))
-    return _divide_by_sum(builder, builder.concat(second), sum_values(builder, second))
-
-
-def _second(builder: Builder, proba: Value) -> Value:
-    return builder.op("select", proba, indices=np.array([1]))
-
-
-def _divide_by_sum(builder: Builder, proba: Value, sums: Value) -> Value:
-    nothing = apply_number(builder, "eq", sums, 0)
-    return builder.op("where", nothing, proba, builder.op("div", proba, sums))
+        proba = add_complement(b, second[0])
+        second = [b.op("select", proba, indices=np.array([i])) for i in (0, 1)]
+    else:
+        proba = b.concat(second)
+    total = sum_values(b, second)
+    return b.op("where", apply_number(b, "eq", total, 0), proba, b.op("div", proba, total))
 
 
 T = TypeVar("T", Value, Labels)
@@ -199,7 +202,7 @@ def regressor_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Return (n, targets) float64; each estimator also reads the predictions of earlier ones."""
     check(model, "estimators_", "order_")
     chain = _chain(model, frame, recurse, "predict")
-    columns = [as_float64(frame.builder, member.output_of("predict")) for member in chain]
+    columns = [frame.builder.cast(member.output_of("predict"), "float64") for member in chain]
     return Outputs({"label": frame.builder.concat(_in_order(model, columns))})
 
 
@@ -209,16 +212,16 @@ def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     With more than two classes there are no probabilities and scores: scikit-learn raises there.
     """
     check(model, "estimators_", "order_", "chain_method_")
-    builder = frame.builder
+    b = frame.builder
     chain = _chain(model, frame, recurse, str(model.chain_method_))
     labels = _in_order(model, [member.classes for member in chain])
     columns = [member.values["label"] for member in chain]
-    values = {"label": builder.concat(_in_order(model, columns))}
+    values = {"label": b.concat(_in_order(model, columns))}
     if all(len(known) == 2 for known in labels):
         for output, method in (("proba", "predict_proba"), ("score", "decision_function")):
             if hasattr(model, method) and all(output in member.values for member in chain):
                 columns = [_feature(model, i, member, method) for i, member in enumerate(chain)]
-                values[output] = builder.concat(_in_order(model, columns))
+                values[output] = b.concat(_in_order(model, columns))
     if len(labels) == 1 and "proba" in values:
         values["proba"] = chain[0].values["proba"]
     return Outputs(values, tuple(labels))
@@ -226,41 +229,33 @@ def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 def _chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> list[Member]:
     """Return the estimators in the chain's order; later ones read `method` of earlier ones."""
-    builder = frame.builder
-    x = numbers(frame, type(model).__name__)
-    names, parts = list(frame.names), [x]
+    b = frame.builder
+    names, parts = list(frame.names), [numbers(frame, type(model).__name__)]
     estimators: list[Member] = []
-    for place, estimator in enumerate(model.estimators_):
-        columns = Frame.from_value(builder, builder.concat(parts), names, frame.sparse)
-        estimators.append(Member.of(model, f"estimators_[{place}]", estimator, columns, recurse))
-        if place + 1 < len(model.estimators_):
-            parts.append(as_float64(builder, _feature(model, place, estimators[-1], method)))
-            names.append(f"target {int(model.order_[place])}")
+    for i, estimator in enumerate(model.estimators_):
+        columns = Frame.from_value(b, b.concat(parts), names, frame.sparse)
+        estimators.append(Member.of(model, f"estimators_[{i}]", estimator, columns, recurse))
+        if i + 1 < len(model.estimators_):
+            parts.append(b.cast(_feature(model, i, estimators[-1], method), "float64"))
+            names.append(f"target {int(model.order_[i])}")
     return estimators
 
 
-def _feature(model: Any, place: int, member: Member, method: str) -> Value:
-    """Return the one column that a chain keeps of an estimator's `method`.
-
-    Raises:
-        UnsupportedModelError: probabilities or scores of other than two classes, on which
-            scikit-learn raises.
-    """
+def _feature(model: Any, i: int, member: Member, method: str) -> Value:
+    """Return the one column that a chain keeps of an estimator's `method`."""
     if method == "predict":
         return member.output_of(method)
     if len(member.classes) != 2:
         raise UnsupportedModelError(
             f"{type(model).__name__}(chain_method={method!r}) works only for two classes, and "
-            f"estimators_[{place}] has a different number; use chain_method='predict'"
+            f"estimators_[{i}] has a different number; use chain_method='predict'"
         )
     if method == "decision_function":
         return member.output_of(method)
-    proba = member.output_of("predict_proba")
-    second = member.builder.op("select", proba, indices=np.array([1]))
+    second = _second(member.builder, member.output_of("predict_proba"))
     return member.builder.op("log", second) if method == "predict_log_proba" else second
 
 
 def _in_order(model: Any, columns: Sequence[T]) -> list[T]:
     """Reorder values from the order of the chain to the order of the targets."""
-    places = np.argsort(np.asarray(model.order_, np.int64))
-    return [columns[int(place)] for place in places]
+    return [columns[i] for i in np.argsort(np.asarray(model.order_, np.int64)).tolist()]

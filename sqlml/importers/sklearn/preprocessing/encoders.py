@@ -15,14 +15,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema
-from sqlml.importers.sklearn.estimator_checks import check, numbers
+from sqlml.importers.sklearn.estimator_checks import check, explain_option, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import DATETIME, Array, Kind
 
@@ -51,37 +50,27 @@ class Categories:
     def codes(self, frame: Frame, i: int, step: str, *, unknown: Unknown) -> Value:
         """Return column `i` as (n, 1) int64 codes.
 
-        Args:
-            unknown: raise UnknownCategoryError while scoring, keep -1, or use the code of the
-                infrequent group (-1 if there is none).
+        An `unknown` category raises UnknownCategoryError while scoring, keeps -1, or gets the code
+        of the infrequent group (-1 if there is none).
         """
-        builder = frame.builder
-        codes = builder.op(
-            "encode", self._column(frame, i, step), categories=self.values, missing=self._missing()
-        )
+        b = frame.builder
+        missing = -1 if self.missing is None else int(self.values.size)
+        if missing > 0 and self.missing_code == self.group and self.infrequent:
+            missing = 0  # It is grouped below.
+        column = self._read_column(frame, i, step)
+        codes = b.op("encode", column, categories=self.values, missing=missing)
         if unknown == "raise":
-            codes = builder.op("require_known", codes, feature=frame.names[i], step=step)
+            codes = b.op("require_known", codes, feature=frame.names[i], step=step)
         if self.group is None:
             return codes
-        is_unknown = builder.op("lt", codes, 0)
+        grouped = codes
         if self.infrequent > 1:
-            grouped = builder.op("maximum", builder.op("sub", codes, self.infrequent - 1), 0)
-        else:
-            grouped = codes
+            grouped = b.op("maximum", b.op("sub", codes, self.infrequent - 1), 0)
         if unknown == "raise":
             return grouped
-        other = -1 if unknown == "keep" else self.group
-        return builder.op("where", is_unknown, other, grouped)
+        return b.op("where", b.op("lt", codes, 0), -1 if unknown == "keep" else self.group, grouped)
 
-    def _missing(self) -> int:
-        """Return the code of a missing value before grouping."""
-        if self.missing is None:
-            return -1
-        if self.missing_code == self.group and self.infrequent:
-            return 0
-        return int(self.values.size)
-
-    def _column(self, frame: Frame, i: int, step: str) -> Value:
+    def _read_column(self, frame: Frame, i: int, step: str) -> Value:
         if self.kind == "string":
             column = frame.strings(i)
             node = frame.builder.node(column)
@@ -103,74 +92,74 @@ class Categories:
 
 
 def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) -> Categories:
-    """Read the categories of column `i` of a fitted OneHotEncoder or OrdinalEncoder.
+    """Read the categories of column `i` of a fitted encoder.
 
-    Args:
-        group_missing: include NaN in grouping (OneHotEncoder) or not (OrdinalEncoder).
-
-    Raises:
-        UnsupportedModelError: categories of mixed types, of types other than strings, numbers and
-            dates, or both NaN and None, which are one NULL in SQL.
+    `group_missing` includes NaN in grouping (OneHotEncoder) or not (OrdinalEncoder).
     """
     raw = np.asarray(model.categories_[i])
-    dates = _microseconds(raw)
-    items = [
-        c.item() if isinstance(c, np.generic) else c for c in (raw if dates is None else dates)
-    ]
-    nulls = [j for j, c in enumerate(items) if c is None or c != c]
+    dates = _to_microseconds(raw)
+    items = _to_python(raw if dates is None else dates)
+    nulls = _find_nulls(items)
     if len(nulls) > 1:
         raise UnsupportedModelError(
             f"column {feature!r} has the categories None and NaN, which are one NULL in SQL; "
             "replace one with the other before fit, e.g. df.fillna(np.nan)"
         )
-    at = nulls[0] if nulls else None
-    missing: Missing | None = None if at is None else "none" if items[at] is None else "nan"
-    own_missing = missing == "nan" and not group_missing
-    infrequent, slots = _grouping(model, i, len(items), at if own_missing else None)
-    known = [j for j in range(len(items)) if j != at]
+    null = nulls[0] if nulls else None
+    missing: Missing | None = None if null is None else "none" if items[null] is None else "nan"
+    is_apart = missing == "nan" and not group_missing
+    infrequent, slots = _group_infrequent(model, i, len(items), null if is_apart else None)
+    known = [j for j in range(len(items)) if j != null]
     rare = [j for j in known if j in infrequent]
     common = [j for j in known if j not in infrequent]
-    kind, values = _values([items[j] for j in [*rare, *common]], raw, feature)
+    kind, values = _convert_categories([items[j] for j in [*rare, *common]], raw, feature)
     kind = kind if dates is None else DATETIME
-    order = [slots[j] for j in common]
-    group_slot = slots[next(iter(infrequent))] if infrequent else None
-    if rare:
-        assert group_slot is not None
-        order.insert(0, group_slot)
+    order = [*[slots[j] for j in rare[:1]], *[slots[j] for j in common]]
     missing_code = -1
-    if at is not None:
-        if rare and at in infrequent:
-            missing_code = 0
-        else:
-            missing_code = len(order)
-            order.append(slots[at])
-    group = None if group_slot is None else order.index(group_slot)
+    if null is not None and rare and null in infrequent:
+        missing_code = 0
+    elif null is not None:
+        missing_code = len(order)
+        order.append(slots[null])
+    group = order.index(slots[min(infrequent)]) if infrequent else None
     return Categories(
         kind, values, len(rare), missing, missing_code, group, tuple(order), raw.dtype.kind == "f"
     )
 
 
-def _microseconds(raw: Array) -> Array | None:
+def _to_python(values: Any) -> list[Any]:
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def _find_nulls(items: Sequence[Any]) -> list[int]:
+    return [i for i, item in enumerate(items) if item is None or item != item]
+
+
+def _to_microseconds(raw: Array) -> Array | None:
     """Return dates and timestamps as float64 microseconds since 1970; None for other categories."""
     if raw.dtype == object and raw.size and all(isinstance(c, date | None) for c in raw):
         raw = raw.astype("datetime64[us]")
     if raw.dtype.kind != "M":
         return None
-    whole = raw.astype("datetime64[us]")
-    if (whole.astype(raw.dtype) != raw)[~np.isnat(raw)].any():
+    rounded = raw.astype("datetime64[us]")
+    if (rounded.astype(raw.dtype) != raw)[~np.isnat(raw)].any():
         return None  # nanoseconds, which no column of the engine's tells apart here
-    return np.where(np.isnat(raw), np.nan, whole.astype(np.int64).astype(np.float64))
+    return np.where(np.isnat(raw), np.nan, rounded.astype(np.int64).astype(np.float64))
 
 
-def _grouping(model: Any, i: int, count: int, apart: int | None) -> tuple[set[int], list[int]]:
+def _list_infrequent(model: Any, i: int) -> set[int]:
+    rare = model._infrequent_indices[i] if getattr(model, "_infrequent_enabled", False) else None
+    return set() if rare is None else {int(j) for j in rare}
+
+
+def _group_infrequent(
+    model: Any, i: int, count: int, apart: int | None
+) -> tuple[set[int], list[int]]:
     """Return the infrequent categories of column `i`, and the number of each after grouping.
 
     `apart` is a missing category outside the grouping; it gets the last number.
     """
-    rare: Array | None = None
-    if getattr(model, "_infrequent_enabled", False):
-        rare = model._infrequent_indices[i]
-    infrequent = set() if rare is None else {int(j) for j in rare}
+    infrequent = _list_infrequent(model, i)
     frequent = [j for j in range(count) if j not in infrequent and j != apart]
     slots = [len(frequent)] * count
     for slot, j in enumerate(frequent):
@@ -180,19 +169,19 @@ def _grouping(model: Any, i: int, count: int, apart: int | None) -> tuple[set[in
     return infrequent, slots
 
 
-def _values(items: Sequence[Any], raw: Array, feature: str) -> tuple[Kind, Array]:
+def _convert_categories(items: Sequence[Any], raw: Array, feature: str) -> tuple[Kind, Array]:
     if all(isinstance(c, str) for c in items) and raw.dtype.kind in "OU":
         return "string", np.array(items, object)
-    fine = raw.dtype.kind in "Mm" and not all(isinstance(c, float) for c in items)
-    if fine or not all(isinstance(c, (bool, int, float)) for c in items):
-        kinds = raw.dtype.name if fine else ", ".join(sorted({type(c).__name__ for c in items}))
+    is_fine = raw.dtype.kind in "Mm" and not all(isinstance(c, float) for c in items)
+    if is_fine or not all(isinstance(c, bool | int | float) for c in items):
+        kinds = raw.dtype.name if is_fine else ", ".join(sorted({type(c).__name__ for c in items}))
         raise UnsupportedModelError(
             f"column {feature!r} has categories of type {kinds}; sqlml takes strings, numbers "
             "and booleans, or dates to the microsecond, but not a mixture: cast the column before "
             "fit"
         )
     values = np.array(items, np.float64)
-    if any(int(v) != c for v, c in zip(values, items, strict=True) if isinstance(c, int)):
+    if _are_rounded(values, items):
         raise UnsupportedModelError(
             f"column {feature!r} has integers above 2^53 as categories, which DOUBLE cannot tell "
             "apart; convert them to strings"
@@ -200,60 +189,53 @@ def _values(items: Sequence[Any], raw: Array, feature: str) -> tuple[Kind, Array
     return "number", values
 
 
-UNKNOWN: Mapping[str, Unknown] = MappingProxyType(
-    {
-        "error": "raise",
-        "ignore": "keep",
-        "infrequent_if_exist": "group",
-        "warn": "group",
-    }
-)
+def _are_rounded(values: Array, items: Sequence[Any]) -> bool:
+    """Return whether float64 `values` differ from integers among the `items`."""
+    return any(int(v) != c for v, c in zip(values, items, strict=True) if isinstance(c, int))
+
+
+UNKNOWN: Mapping[str, Unknown] = {
+    "error": "raise",
+    "ignore": "keep",
+    "infrequent_if_exist": "group",
+    "warn": "group",
+}
 
 
 def one_hot_encoder(model: Any, frame: Frame) -> Frame:
-    """Return (n, sum of kept categories) float64 of 0 and 1.
-
-    Raises:
-        UnsupportedModelError: not fitted, or categories that SQL cannot distinguish.
-    """
+    """Return (n, sum of kept categories) float64 of 0 and 1."""
     check(model, "categories_", "drop_idx_")
     if model.handle_unknown not in UNKNOWN:
-        raise UnsupportedModelError(
-            f"OneHotEncoder(handle_unknown={model.handle_unknown!r}) is not known to sqlml"
-        )
+        raise explain_option(model, "handle_unknown")
     parts = [_one_hot_column(model, frame, i) for i in range(frame.width)]
     return replace(Frame.hstack(frame.builder, parts), sparse=bool(model.sparse_output))
 
 
 def _one_hot_column(model: Any, frame: Frame, i: int) -> Frame:
     categories = read_categories(model, i, frame.names[i], group_missing=True)
-    builder = frame.builder
+    b = frame.builder
     codes = categories.codes(frame, i, "OneHotEncoder", unknown=UNKNOWN[model.handle_unknown])
-    value = builder.op("one_hot", codes, width=len(categories.slots), dtype="float64")
-    dropped = _dropped_slot(model, i)
+    value = b.op("one_hot", codes, width=len(categories.slots), dtype="float64")
+    dropped = _find_dropped_slot(model, i)
     code_of = {slot: code for code, slot in enumerate(categories.slots)}
     columns = [code_of[slot] for slot in range(len(code_of)) if slot != dropped]
     if columns != list(range(len(categories.slots))):
-        value = builder.op("select", value, indices=np.array(columns, np.int64))
-    return Frame.from_value(
-        builder, value, [_column_name(frame.names[i], categories, c) for c in columns]
-    )
+        value = b.op("select", value, indices=np.array(columns, np.int64))
+    names = [_name_column(frame.names[i], categories, code) for code in columns]
+    return Frame.from_value(b, value, names)
 
 
-def _dropped_slot(model: Any, i: int) -> int | None:
+def _find_dropped_slot(model: Any, i: int) -> int | None:
     """Return the number, after grouping, of the category that `drop` removes."""
     if model.drop_idx_ is None or model.drop_idx_[i] is None:
         return None
-    dropped = int(model.drop_idx_[i])
-    rare = model._infrequent_indices[i] if getattr(model, "_infrequent_enabled", False) else None
-    if rare is None:
-        return dropped
+    dropped, rare = int(model.drop_idx_[i]), _list_infrequent(model, i)
     if dropped in rare:
         return len(model.categories_[i]) - len(rare)
-    return dropped - int((np.asarray(rare) < dropped).sum())
+    return dropped - sum(j < dropped for j in rare)
 
 
-def _column_name(feature: str, categories: Categories, code: int) -> str:
+def _name_column(feature: str, categories: Categories, code: int) -> str:
     if code == categories.group:
         return f"{feature}_infrequent_sklearn"
     if code == categories.missing_code:
@@ -263,15 +245,10 @@ def _column_name(feature: str, categories: Categories, code: int) -> str:
 
 
 def ordinal_encoder(model: Any, frame: Frame) -> Frame:
-    """Return one float64 column of category numbers per column.
-
-    Raises:
-        UnsupportedModelError: not fitted, categories that SQL cannot distinguish, or a dtype too
-            narrow for its codes.
-    """
+    """Return one float64 column of category numbers per column."""
     check(model, "categories_")
     dtype = np.dtype(model.dtype)
-    if not _holds(dtype, model):
+    if not _can_hold_codes(dtype, model):
         raise UnsupportedModelError(
             f"OrdinalEncoder(dtype={dtype.name}) wraps or rounds its codes; use float64"
         )
@@ -279,7 +256,7 @@ def ordinal_encoder(model: Any, frame: Frame) -> Frame:
     return Frame.hstack(frame.builder, parts)
 
 
-def _holds(dtype: np.dtype[Any], model: Any) -> bool:
+def _can_hold_codes(dtype: np.dtype[Any], model: Any) -> bool:
     """Return whether `dtype` can represent every number that the encoder may write."""
     if dtype.kind not in "iuf":
         return False
@@ -295,24 +272,23 @@ def _holds(dtype: np.dtype[Any], model: Any) -> bool:
 
 
 def _ordinal_column(model: Any, frame: Frame, i: int) -> Frame:
-    builder = frame.builder
+    b = frame.builder
     categories = read_categories(model, i, frame.names[i], group_missing=False)
-    use_value = model.handle_unknown == "use_encoded_value"
-    codes = categories.codes(frame, i, "OrdinalEncoder", unknown="keep" if use_value else "raise")
-    value = builder.op("cast", codes, dtype="float64")
+    uses_value = model.handle_unknown == "use_encoded_value"
+    codes = categories.codes(frame, i, "OrdinalEncoder", unknown="keep" if uses_value else "raise")
+    value = b.op("cast", codes, dtype="float64")
     slots = categories.slots
     if slots != tuple(range(len(slots))):
-        value = _group_last(builder, value, slots, frame.names[i])
+        value = _move_group_last(b, value, slots, frame.names[i])
     if categories.missing == "nan":
-        is_missing = builder.op("eq", codes, categories.missing_code)
-        value = builder.op("where", is_missing, float(model.encoded_missing_value), value)
-    if use_value:
-        is_unknown = builder.op("lt", codes, 0)
-        value = builder.op("where", is_unknown, float(model.unknown_value), value)
-    return Frame.from_value(builder, value, [frame.names[i]])
+        is_missing = b.op("eq", codes, categories.missing_code)
+        value = b.op("where", is_missing, float(model.encoded_missing_value), value)
+    if uses_value:
+        value = b.op("where", b.op("lt", codes, 0), float(model.unknown_value), value)
+    return Frame.from_value(b, value, [frame.names[i]])
 
 
-def _group_last(builder: Builder, value: Value, slots: tuple[int, ...], feature: str) -> Value:
+def _move_group_last(b: Builder, value: Value, slots: tuple[int, ...], feature: str) -> Value:
     """Convert our codes (infrequent group first) to scikit-learn's (group last)."""
     group = slots[0]
     if slots[1 : group + 1] != tuple(range(group)):
@@ -320,17 +296,11 @@ def _group_last(builder: Builder, value: Value, slots: tuple[int, ...], feature:
             f"column {feature!r}: put None last in OrdinalEncoder(categories=...), as "
             "categories='auto' does"
         )
-    is_group = builder.op("eq", value, 0.0)
-    less_one = builder.op("sub", value, 1.0)
-    return builder.op("where", is_group, float(group), less_one)
+    return b.op("where", b.op("eq", value, 0.0), float(group), b.op("sub", value, 1.0))
 
 
 def target_encoder(model: Any, frame: Frame) -> Frame:
-    """Return one float64 column per column, or per column and class for more than two classes.
-
-    Raises:
-        UnsupportedModelError: not fitted, or categories that SQL cannot distinguish.
-    """
+    """Return one float64 column per column, or per column and class for more than two classes."""
     check(model, "categories_", "encodings_", "target_mean_")
     means = np.atleast_1d(np.asarray(model.target_mean_, np.float64))
     if len(model.encodings_) != frame.width * means.size:
@@ -351,8 +321,7 @@ def _target_column(model: Any, frame: Frame, i: int, means: Array) -> Frame:
     values = []
     for t, mean in enumerate(means):
         encoding = np.asarray(model.encodings_[i * means.size + t], np.float64)
-        table = np.append(encoding[slots], mean)
-        values.append(b.op("take", table, codes))
+        values.append(b.op("take", np.append(encoding[slots], mean), codes))
     name = frame.names[i]
     names = [name] if means.size == 1 else [f"{name}_{c}" for c in model.classes_]
     return Frame(b, tuple(values), tuple(names))
@@ -366,10 +335,9 @@ def label_schema(model: Any) -> Schema:
 def label_encoder(model: Any, frame: Frame) -> Outputs:
     """Return the integer number of the class; an unknown label raises."""
     check(model, "classes_")
-    classes, missing = _classes(model)
-    codes = _codes(model, frame, classes, missing)
-    b = frame.builder
-    codes = b.op("require_known", codes, feature=frame.names[0], step="LabelEncoder")
+    classes, missing = _read_classes(model)
+    codes = _encode_labels(model, frame, classes, missing)
+    codes = frame.builder.op("require_known", codes, feature=frame.names[0], step="LabelEncoder")
     return Outputs({"transform": codes})
 
 
@@ -384,13 +352,13 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
             "LabelBinarizer was fitted on a 0/1 matrix of labels, which it passes through; leave "
             "the step out"
         )
-    classes, missing = _classes(model)
+    classes, missing = _read_classes(model)
     if missing != -1:
         raise UnsupportedModelError(
             "LabelBinarizer was fitted on missing labels, which it refuses later; drop those rows"
         )
     b = frame.builder
-    codes = _codes(model, frame, classes, -1, refuse_null=True)
+    codes = _encode_labels(model, frame, classes, -1, refuse_null=True)
     hot = b.op("one_hot", codes, width=classes.size, dtype="bool")
     if classes.size == 1:
         hot = b.op("and", hot, False)
@@ -401,11 +369,10 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
     return Frame(b, (value,), tuple(names), bool(model.sparse_output))
 
 
-def _classes(model: Any) -> tuple[Array, int]:
-    """Return the classes for `encode` (float64 or strings), and the missing one's index."""
-    raw = np.asarray(model.classes_)
-    items = [c.item() if isinstance(c, np.generic) else c for c in raw]
-    nulls = [i for i, c in enumerate(items) if c is None or c != c]
+def _read_classes(model: Any) -> tuple[Array, int]:
+    """Return the classes for `encode` (float64 or strings), and the missing one's index or -1."""
+    items = _to_python(np.asarray(model.classes_))
+    nulls = _find_nulls(items)
     if len(nulls) > 1 or (nulls and nulls[0] != len(items) - 1):
         raise UnsupportedModelError(
             f"{type(model).__name__} has the classes None and NaN, which are one NULL in SQL; "
@@ -415,10 +382,8 @@ def _classes(model: Any) -> tuple[Array, int]:
     missing = nulls[0] if nulls else -1
     if all(isinstance(c, str) for c in known):
         return np.array(known, object), missing
-    values = np.array([float(c) for c in known if isinstance(c, (bool, int, float))])
-    if values.size != len(known) or any(
-        int(v) != c for v, c in zip(values, known, strict=True) if isinstance(c, int)
-    ):
+    values = np.array([float(c) for c in known if isinstance(c, bool | int | float)])
+    if values.size != len(known) or _are_rounded(values, known):
         raise UnsupportedModelError(
             f"{type(model).__name__} has classes that are neither strings nor numbers that DOUBLE "
             "holds; convert them to strings"
@@ -426,7 +391,7 @@ def _classes(model: Any) -> tuple[Array, int]:
     return values, missing
 
 
-def _codes(
+def _encode_labels(
     model: Any, frame: Frame, classes: Array, missing: int, refuse_null: bool = False
 ) -> Value:
     b, step = frame.builder, type(model).__name__
@@ -435,10 +400,7 @@ def _codes(
         codes = b.op("encode", x, categories=classes, missing=missing)
         return _check_not_null(b, x, codes, frame.names[0], step) if refuse_null else codes
     kind = np.asarray(model.classes_).dtype.kind
-    if refuse_null or kind in "biu":
-        x = numbers(frame, step)
-    else:
-        x = frame.matrix()
+    x = numbers(frame, step) if refuse_null or kind in "biu" else frame.matrix()
     if refuse_null:
         x = _check_integers(b, x, frame.names[0], step)
     elif kind in "iu":
@@ -450,11 +412,10 @@ def _codes(
 
 def _check_integers(b: Builder, x: Value, feature: str, step: str) -> Value:
     """Check that x contains only integers: other numbers are not labels ("continuous")."""
-    whole = b.op("eq", x, b.op("trunc", x))
-    small = b.op("lt", b.op("abs", x), 2.0**63)
-    bad = b.op("cast", b.op("not", b.op("and", whole, small)), dtype="int64")
-    none = b.op("require_known", b.op("neg", bad), feature=feature, step=step)
-    return b.op("add", x, b.op("cast", none, dtype="float64"))
+    is_integer = b.op("and", b.op("eq", x, b.op("trunc", x)), b.op("lt", b.op("abs", x), 2.0**63))
+    invalid = b.op("cast", b.op("not", is_integer), dtype="int64")
+    zero = b.op("require_known", b.op("neg", invalid), feature=feature, step=step)
+    return b.op("add", x, b.op("cast", zero, dtype="float64"))
 
 
 def _check_not_null(b: Builder, x: Value, codes: Value, feature: str, step: str) -> Value:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
+from sqlml.importers.expressions.functions import SAME_IN_NUMPY
+from sqlml.importers.expressions.sql_steps import find_registered, sql_step
 from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.estimator_checks import check, numbers
-from sqlml.importers.sql_steps.importer import find_registered, sql_step
 from sqlml.ir.builder import Builder, Value
 
 Make = Callable[[Builder, Value], Value]
@@ -24,16 +24,13 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
     numpy computes np.log of booleans and int8 in float16 and of int16 in float32. A fitted
     FunctionTransformer records no dtypes, so this importer always uses float64, like scikit-learn
     does with `validate=True` or a float64 frame.
-
-    Raises:
-        UnsupportedModelError: any other function, because its Python code cannot run inside SQL.
     """
     check(model)
     func = model.func
     registration = None if func is None or model.kw_args else find_registered(func)
     if registration is not None:
         return sql_step(func, frame, registration)
-    make = None if func is None else _find_function(func)
+    make = None if func is None else find_function(func)
     if func is not None:
         name = getattr(func, "__name__", repr(func))
         example = "the_function" if name == "<lambda>" else name
@@ -56,62 +53,41 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
     if make is None and not model.validate:
         return frame
     x = numbers(frame, "FunctionTransformer") if model.validate else frame.matrix()
-    value = x if make is None else make(frame.builder, x)
-    if value.type.dtype == "bool":
-        value = frame.builder.op("cast", value, dtype="float64")
+    value = frame.builder.cast(x if make is None else make(frame.builder, x), "float64")
     return Frame(frame.builder, (value,), frame.names, frame.sparse)
 
 
-def _find_function(func: Any) -> Make | None:
-    try:
-        return FUNCTIONS.get(func)
-    except TypeError:  # an unhashable callable is none of numpy's
-        return None
+def find_function(function: Any) -> Make | None:
+    """Return the builder of a numpy function's operators; None for another function."""
+    return FUNCTIONS.get(function) if isinstance(function, Hashable) else None
 
 
 def _operator(name: str) -> Make:
     return lambda b, x: b.op(name, x)
 
 
-def _times(factor: float) -> Make:
-    return lambda b, x: b.op("mul", x, factor)
-
-
-def _against_infinity(comparison: str) -> Make:
-    return lambda b, x: b.op(comparison, b.op("abs", x), np.inf)
-
-
 def _nan_to_num(b: Builder, x: Value) -> Value:
     """Replace NaN with 0 and infinities with the largest floats."""
     largest = np.finfo(np.float64).max
-    x = b.op("where", b.op("isnan", x), 0.0, x)
-    x = b.op("minimum", x, largest)
+    x = b.op("minimum", b.op("where", b.op("isnan", x), 0.0, x), largest)
     return b.op("maximum", x, -largest)
 
 
-_OPERATORS = (
-    "arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh exp exp2 expm1 floor isnan "
-    "log log10 log1p log2 rint sign sin sinh sqrt square tan tanh trunc"
-).split()
-"""numpy's functions that are operators of the same name."""
-
-FUNCTIONS: Mapping[Any, Make] = MappingProxyType(
-    {
-        **{getattr(np, name): _operator(name) for name in _OPERATORS},
-        np.absolute: _operator("abs"),
-        np.around: _operator("rint"),
-        np.deg2rad: _times(math.pi / 180),
-        np.degrees: _times(180 / math.pi),
-        np.fabs: _operator("abs"),
-        np.isfinite: _against_infinity("lt"),
-        np.isinf: _against_infinity("eq"),
-        np.logical_not: lambda b, x: b.op("eq", x, 0.0),
-        np.nan_to_num: _nan_to_num,
-        np.negative: _operator("neg"),
-        np.positive: lambda b, x: x,
-        np.rad2deg: _times(180 / math.pi),
-        np.radians: _times(math.pi / 180),
-        np.reciprocal: lambda b, x: b.op("div", 1.0, x),
-        np.round: _operator("rint"),
-    }
-)
+FUNCTIONS: Mapping[Any, Make] = {
+    **{getattr(np, name): _operator(name) for name in (*SAME_IN_NUMPY, "isnan")},
+    np.absolute: _operator("abs"),
+    np.around: _operator("rint"),
+    np.deg2rad: lambda b, x: b.op("mul", x, math.pi / 180),
+    np.degrees: lambda b, x: b.op("mul", x, 180 / math.pi),
+    np.fabs: _operator("abs"),
+    np.isfinite: lambda b, x: b.op("lt", b.op("abs", x), np.inf),
+    np.isinf: lambda b, x: b.op("eq", b.op("abs", x), np.inf),
+    np.logical_not: lambda b, x: b.op("eq", x, 0.0),
+    np.nan_to_num: _nan_to_num,
+    np.negative: _operator("neg"),
+    np.positive: lambda b, x: x,
+    np.rad2deg: lambda b, x: b.op("mul", x, 180 / math.pi),
+    np.radians: lambda b, x: b.op("mul", x, math.pi / 180),
+    np.reciprocal: lambda b, x: b.op("div", 1.0, x),
+    np.round: _operator("rint"),
+}

@@ -10,29 +10,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations, combinations_with_replacement
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.estimator_checks import check, check_bounds, numbers
+from sqlml.importers.sklearn.estimator_checks import check, check_bounds, explain_option, numbers
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.elementwise import ndtri
 from sqlml.types import Array, DType
 
-_STEPS: Mapping[str, tuple[tuple[str, str, str], ...]] = MappingProxyType(
-    {
-        "StandardScaler": (("sub", "mean_", "with_mean"), ("div", "scale_", "with_std")),
-        "MinMaxScaler": (("mul", "scale_", ""), ("add", "min_", "")),
-        "MaxAbsScaler": (("div", "scale_", ""),),
-        "RobustScaler": (("sub", "center_", "with_centering"), ("div", "scale_", "with_scaling")),
-    }
-)
+_STEPS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    "StandardScaler": (("sub", "mean_", "with_mean"), ("div", "scale_", "with_std")),
+    "MinMaxScaler": (("mul", "scale_", ""), ("add", "min_", "")),
+    "MaxAbsScaler": (("div", "scale_", ""),),
+    "RobustScaler": (("sub", "center_", "with_centering"), ("div", "scale_", "with_scaling")),
+}
 """Class -> its steps: operator, attribute with a number for each column, parameter that asks."""
 
-_INVERSE = MappingProxyType({"sub": "add", "add": "sub", "mul": "div", "div": "mul"})
+_INVERSE = {"sub": "add", "add": "sub", "mul": "div", "div": "mul"}
 
 
 def scaler(model: Any, frame: Frame) -> Frame:
@@ -40,23 +37,23 @@ def scaler(model: Any, frame: Frame) -> Frame:
 
     NaN passes, infinity raises.
     """
-    steps, builder = _steps(model), frame.builder
+    steps, b = _steps(model), frame.builder
     value = numbers(frame, type(model).__name__, allow_nan=True)
     for op, column in steps:
         if op == "div" and frame.sparse:  # value * (1 / scale), as scikit-learn does it there
             op, column = "mul", 1 / column
-        value = builder.op(op, value, column)
+        value = b.op(op, value, column)
     if getattr(model, "clip", False):
         low, high = getattr(model, "feature_range", (-1.0, 1.0))
         # maximum and minimum keep NaN, as np.clip does
-        value = builder.op("minimum", builder.op("maximum", value, float(low)), float(high))
-    return Frame.from_value(builder, value, frame.names)
+        value = b.op("minimum", b.op("maximum", value, float(low)), float(high))
+    return Frame.from_value(b, value, frame.names)
 
 
-def unscale(builder: Builder, model: Any, value: Value) -> Value:
+def unscale(b: Builder, model: Any, value: Value) -> Value:
     """Return `model.inverse_transform` of (n, k) float64."""
     for op, column in reversed(_steps(model)):
-        value = builder.op(_INVERSE[op], value, column)
+        value = b.op(_INVERSE[op], value, column)
     return value
 
 
@@ -75,32 +72,27 @@ def normalizer(model: Any, frame: Frame) -> Frame:
     check(model)
     b = frame.builder
     x = numbers(frame, "Normalizer")
-    norm = _norm(b, x, model.norm)
-    if frame.sparse:
-        tiny = b.op("eq", norm, 0.0)
-    else:
-        tiny = b.op("lt", norm, 10 * np.finfo(np.float64).eps)
-    norm = b.op("where", tiny, 1.0, norm)
-    return Frame(b, (b.op("div", x, norm),), frame.names, frame.sparse)
-
-
-def _norm(b: Builder, x: Value, kind: str) -> Value:
-    if kind == "l1":
-        return b.op("sum", b.op("abs", x), axis=1)
-    if kind == "l2":
-        return b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
-    if kind == "max":
-        return b.op("max", b.op("abs", x), axis=1)
-    raise UnsupportedModelError(f"Normalizer(norm={kind!r}) is not known to sqlml")
+    match model.norm:
+        case "l1":
+            norm = b.op("sum", b.op("abs", x), axis=1)
+        case "l2":
+            norm = b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
+        case "max":
+            norm = b.op("max", b.op("abs", x), axis=1)
+        case _:
+            raise explain_option(model, "norm")
+    smallest = 10 * np.finfo(np.float64).eps
+    is_zero = b.op("eq", norm, 0.0) if frame.sparse else b.op("lt", norm, smallest)
+    value = b.op("div", x, b.op("where", is_zero, 1.0, norm))
+    return Frame(b, (value,), frame.names, frame.sparse)
 
 
 def binarizer(model: Any, frame: Frame) -> Frame:
     """Return 1 where x is above the threshold, else 0."""
     check(model)
     b = frame.builder
-    x = numbers(frame, "Binarizer")
-    above = b.op("gt", x, float(model.threshold))
-    return Frame(b, (b.op("cast", above, dtype="float64"),), frame.names, frame.sparse)
+    is_above = b.op("gt", numbers(frame, "Binarizer"), float(model.threshold))
+    return Frame(b, (b.op("cast", is_above, dtype="float64"),), frame.names, frame.sparse)
 
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -122,25 +114,23 @@ def power_transformer(model: Any, frame: Frame) -> Frame:
         x = check_bounds(frame, x, step, allow_nan=True, low=low)
         value = box_cox(b, x, lambdas)
     else:
-        raise UnsupportedModelError(f"PowerTransformer(method={model.method!r}) is not known")
+        raise explain_option(model, "method")
     transformed = Frame.from_value(b, value, frame.names)
     return scaler(model._scaler, transformed) if model.standardize else transformed
 
 
 def yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
     """Apply Yeo-Johnson's powers to the columns (n, k), one each."""
-    positive = _scaled_power(b, b.op("log1p", x), lambdas, np.abs(lambdas) < _EPS)
-    rest = 2 - lambdas
-    below = b.op("log1p", b.op("neg", x))
-    negative = b.op("neg", _scaled_power(b, below, rest, np.abs(lambdas - 2) <= _EPS))
-    is_positive = b.op("ge", x, 0.0)
-    return b.op("where", is_positive, positive, negative)
+    positive = _scale_power(b, b.op("log1p", x), lambdas, np.abs(lambdas) < _EPS)
+    log = b.op("log1p", b.op("neg", x))
+    negative = b.op("neg", _scale_power(b, log, 2 - lambdas, np.abs(lambdas - 2) <= _EPS))
+    return b.op("where", b.op("ge", x, 0.0), positive, negative)
 
 
-def _scaled_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value:
+def _scale_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value:
     """Return expm1(power * log) / power, or the log itself if the power is nearly 0."""
-    c = np.where(is_zero, 1.0, power)
-    value = b.op("div", b.op("expm1", b.op("mul", c, log)), c)
+    divisor = np.where(is_zero, 1.0, power)
+    value = b.op("div", b.op("expm1", b.op("mul", divisor, log)), divisor)
     return b.op("where", is_zero, log, value) if is_zero.any() else value
 
 
@@ -173,63 +163,46 @@ def quantile_transformer(model: Any, frame: Frame) -> Frame:
             "dense (sparse_threshold=0, sparse_output=False) before fit"
         )
     if model.output_distribution not in ("uniform", "normal"):
-        raise UnsupportedModelError(
-            f"QuantileTransformer(output_distribution={model.output_distribution!r}) is not known"
-        )
+        raise explain_option(model, "output_distribution")
     b = frame.builder
     quantiles = np.asarray(model.quantiles_, np.float64).T
     references = np.asarray(model.references_, np.float64)
     x = numbers(frame, "QuantileTransformer", allow_nan=True)
-    value = _place(b, x, quantiles, references)
+    value = _interpolate(b, x, quantiles, references)
     lowest, highest = quantiles[:, 0], quantiles[:, -1]
     if model.output_distribution == "uniform":
-        below, above = b.op("eq", x, lowest), b.op("eq", x, highest)
+        is_lowest, is_highest = b.op("eq", x, lowest), b.op("eq", x, highest)
     else:
-        below = b.op("lt", b.op("sub", x, NEAR), lowest)
-        above = b.op("gt", b.op("add", x, NEAR), highest)
-    value = b.op("where", above, 1.0, value)
-    value = b.op("where", below, 0.0, value)
+        is_lowest = b.op("lt", b.op("sub", x, NEAR), lowest)
+        is_highest = b.op("gt", b.op("add", x, NEAR), highest)
+    value = b.op("where", is_lowest, 0.0, b.op("where", is_highest, 1.0, value))
     if model.output_distribution == "normal":
-        value = _normal(b, value)
+        edge = NEAR - np.spacing(1)
+        value = b.op("maximum", b.op("ndtri", value), ndtri(np.array([edge])))
+        value = b.op("minimum", value, ndtri(np.array([1 - edge])))
     return Frame.from_value(b, value, frame.names)
 
 
-def _place(b: Builder, x: Value, quantiles: Array, references: Array) -> Value:
+def _interpolate(b: Builder, x: Value, quantiles: Array, references: Array) -> Value:
     columns, points = quantiles.shape
     offsets = np.arange(columns + 1, dtype=np.int64) * points
-    up = b.op(
-        "interpolate",
-        x,
-        points=quantiles.ravel(),
-        values=np.tile(references, columns),
-        offsets=offsets,
-    )
-    down = b.op(
-        "interpolate",
-        b.op("neg", x),
-        points=-quantiles[:, ::-1].ravel(),
-        values=np.tile(-references[::-1], columns),
-        offsets=offsets,
-    )
+
+    def interpolate(x: Value, quantiles: Array, references: Array) -> Value:
+        values = np.tile(references, columns)
+        return b.op("interpolate", x, points=quantiles.ravel(), values=values, offsets=offsets)
+
+    up = interpolate(x, quantiles, references)
+    down = interpolate(b.op("neg", x), -quantiles[:, ::-1], -references[::-1])
     return b.op("mul", 0.5, b.op("sub", up, down))
-
-
-def _normal(b: Builder, value: Value) -> Value:
-    edge = NEAR - np.spacing(1)
-    low, high = ndtri(np.array([edge])), ndtri(np.array([1 - edge]))
-    value = b.op("maximum", b.op("ndtri", value), low)
-    return b.op("minimum", value, high)
 
 
 def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
     """Return the number of inner edges that are not above the value, for all strategies."""
     check(model, "bin_edges_", "n_bins_")
     b = frame.builder
-    single = model.dtype is not None and np.dtype(model.dtype) == np.float32
-    dtype: DType = "float32" if single else "float64"
-    x = numbers(frame, "KBinsDiscretizer", dtype=dtype)
-    if dtype != "float64":
-        x = b.op("cast", x, dtype="float64")
+    is_single = model.dtype is not None and np.dtype(model.dtype) == np.float32
+    dtype: DType = "float32" if is_single else "float64"
+    x = b.cast(numbers(frame, "KBinsDiscretizer", dtype=dtype), "float64")
     inner = [np.asarray(edges, np.float64)[1:-1] for edges in model.bin_edges_]
     offsets = np.cumsum([0, *(edges.size for edges in inner)]).astype(np.int64)
     codes = b.op("search_sorted", x, edges=np.concatenate(inner), offsets=offsets, side="right")
@@ -238,15 +211,10 @@ def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
     parts: list[Frame] = []
     for i, bins in enumerate(int(n) for n in model.n_bins_):
         code = b.op("select", codes, indices=np.full(1, i, np.int64))
+        names = [f"{frame.names[i]}_{float(j)}" for j in range(bins)]
         hot = b.op("one_hot", code, width=bins, dtype="float64")
-        parts.append(
-            Frame.from_value(b, hot, [f"{frame.names[i]}_{float(j)}" for j in range(bins)])
-        )
+        parts.append(Frame.from_value(b, hot, names))
     return replace(Frame.hstack(b, parts), sparse=model.encode == "onehot")
-
-
-Term = tuple[int, ...]
-"""The columns that are multiplied, in rising order; a column twice for its square."""
 
 
 def polynomial_features(model: Any, frame: Frame) -> Frame:
@@ -257,35 +225,28 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
     check(model, "n_output_features_", "_min_degree", "_max_degree")
     b = frame.builder
     x = numbers(frame, "PolynomialFeatures")
-    parts: list[Value] = [_ones(b, x)] if model.include_bias else []
-    names = ["1"] if model.include_bias else []
+    parts: list[Value] = []
+    names: list[str] = []
+    if model.include_bias:
+        first = b.op("select", x, indices=np.zeros(1, np.int64))
+        parts, names = [b.op("where", b.op("isnan", first), 1.0, 1.0)], ["1"]
     choose = combinations if model.interaction_only else combinations_with_replacement
-    terms: list[Term] = [(i,) for i in range(frame.width)]
+    # The columns of each product, in rising order, and twice for a square.
+    terms: list[tuple[int, ...]] = [(i,) for i in range(frame.width)]
     value = x
     for degree in range(1, int(model._max_degree) + 1):
         if degree > 1:
-            place = {term: i for i, term in enumerate(terms)}
+            index_of = {term: i for i, term in enumerate(terms)}
             terms = list(choose(range(frame.width), degree))
             if not terms:
                 break
-            before = np.array([place[term[1:]] for term in terms], np.int64)
-            first = np.array([term[0] for term in terms], np.int64)
-            value = b.op(
-                "mul", b.op("select", value, indices=before), b.op("select", x, indices=first)
-            )
+            rest = np.array([index_of[term[1:]] for term in terms], np.int64)
+            heads = b.op("select", x, indices=np.array([term[0] for term in terms], np.int64))
+            value = b.op("mul", b.op("select", value, indices=rest), heads)
         if degree >= model._min_degree:
             parts.append(value)
             names += [" ".join(frame.names[i] for i in term) for term in terms]
-    terms_of_rows = b.concat(parts)
-    return Frame(b, (terms_of_rows,), tuple(names), frame.sparse)
-
-
-def _ones(b: Builder, x: Value) -> Value:
-    first = b.op("select", x, indices=np.zeros(1, np.int64))
-    return b.op("where", b.op("isnan", first), 1.0, 1.0)
-
-
-_OUTSIDE = ("error", "constant", "linear", "continue", "periodic")
+    return Frame(b, (b.concat(parts),), tuple(names), frame.sparse)
 
 
 def spline_transformer(model: Any, frame: Frame) -> Frame:
@@ -295,37 +256,35 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
     number beyond the outer knots raises.
     """
     check(model, "bsplines_", "n_features_out_")
-    if model.extrapolation not in _OUTSIDE:
-        raise UnsupportedModelError(
-            f"SplineTransformer(extrapolation={model.extrapolation!r}) is not known to sqlml"
-        )
     b = frame.builder
     knots = np.stack([np.asarray(s.t, np.float64) for s in model.bsplines_])
     degree = int(model.degree)
-    zeros = getattr(model, "handle_missing", "error") == "zeros"
-    x = numbers(frame, "SplineTransformer", allow_nan=zeros)
-    ends = knots[:, degree], knots[:, -degree - 1]
-    if not (ends[1] > ends[0]).all():
+    has_zeros = getattr(model, "handle_missing", "error") == "zeros"
+    x = numbers(frame, "SplineTransformer", allow_nan=has_zeros)
+    low, high = knots[:, degree], knots[:, -degree - 1]
+    if not (high > low).all():
         raise UnsupportedModelError(
             "SplineTransformer was fitted on a column of one value, which leaves its splines no "
             "room; drop the column (VarianceThreshold)"
         )
-    if model.extrapolation == "periodic":
-        value = _periodic(b, x, knots, degree, ends)
-    elif model.extrapolation == "error":
-        step = "SplineTransformer(extrapolation='error')"
-        x = check_bounds(frame, x, step, allow_nan=True, low=ends[0], high=ends[1])
-        value = b.op("bspline", x, knots=knots, degree=degree)
-    elif model.extrapolation == "continue":
-        value = b.op("bspline", x, knots=knots, degree=degree)
-    elif model.extrapolation == "constant":
-        value = _constant(frame, x, model, knots)
-    else:
-        value = _linear(b, x, model, knots)
+    match model.extrapolation:
+        case "periodic":
+            value = _wrap_periods(b, x, knots, degree)
+        case "error":
+            step = "SplineTransformer(extrapolation='error')"
+            x = check_bounds(frame, x, step, allow_nan=True, low=low, high=high)
+            value = b.op("bspline", x, knots=knots, degree=degree)
+        case "continue":
+            value = b.op("bspline", x, knots=knots, degree=degree)
+        case "constant":
+            value = _continue_constantly(frame, x, model, knots)
+        case "linear":
+            value = _continue_linearly(b, x, model, knots)
+        case _:
+            raise explain_option(model, "extrapolation")
     each = value.type.width // frame.width
-    if zeros:
-        missing = b.op("isnan", _repeat_columns(b, x, each))
-        value = b.op("where", missing, 0.0, value)
+    if has_zeros:
+        value = b.op("where", b.op("isnan", _repeat_columns(b, x, each)), 0.0, value)
     splines = each if model.include_bias else each - 1
     if splines < each:
         columns = [i * each + j for i in range(frame.width) for j in range(splines)]
@@ -334,30 +293,25 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
     return Frame(b, (value,), tuple(names), bool(model.sparse_output))
 
 
-def _periodic(b: Builder, x: Value, knots: Array, degree: int, ends: tuple[Array, Array]) -> Value:
+def _wrap_periods(b: Builder, x: Value, knots: Array, degree: int) -> Value:
     """Return functions of which the last `degree` are the first ones of the next period."""
-    low, period = ends[0], ends[1] - ends[0]
-    x = b.op("add", low, b.op("mod", b.op("sub", x, low), period))
-    whole = b.op("bspline", x, knots=knots, degree=degree)
-    each = knots.shape[1] - degree - 1
+    low = knots[:, degree]
+    x = b.op("add", low, b.op("mod", b.op("sub", x, low), knots[:, -degree - 1] - low))
+    basis = b.op("bspline", x, knots=knots, degree=degree)
     if not degree:
-        return whole
-    columns = np.arange(len(knots))[:, None] * each
-    base = b.op("select", whole, indices=(columns + np.arange(each - degree)).ravel())
-    last = (columns + each - degree + np.arange(degree)).ravel()
-    wrapped = b.op("select", whole, indices=last)
+        return basis
+    each = knots.shape[1] - degree - 1
     parts = []
-    for i in range(len(knots)):
-        columns_of_feature = np.arange(each - degree) + i * (each - degree)
-        head = b.op("select", base, indices=columns_of_feature[:degree])
-        more = b.op("select", wrapped, indices=np.arange(degree) + i * degree)
-        parts.append(b.op("add", head, more))
-        if columns_of_feature.size > degree:
-            parts.append(b.op("select", base, indices=columns_of_feature[degree:]))
+    for start in range(0, each * len(knots), each):
+        first, last = np.arange(start, start + each - degree), np.arange(degree) - degree
+        head = b.op("select", basis, indices=first[:degree])
+        parts.append(b.op("add", head, b.op("select", basis, indices=last + start + each)))
+        if first.size > degree:
+            parts.append(b.op("select", basis, indices=first[degree:]))
     return b.concat(parts)
 
 
-def _constant(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
+def _continue_constantly(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
     """Return the values at the nearer end; with degree 0, zeros below (above, the source fails)."""
     b, degree = frame.builder, int(model.degree)
     if degree == 0:
@@ -366,7 +320,7 @@ def _constant(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
     return _continue_ends(b, x, model, knots, [(degree, degree)] * len(knots), tangent=False)
 
 
-def _linear(b: Builder, x: Value, model: Any, knots: Array) -> Value:
+def _continue_linearly(b: Builder, x: Value, model: Any, knots: Array) -> Value:
     """Continue with tangents at the ends.
 
     With degree 0 and 1, scikit-learn increments the degree from column to column, so it uses inner
@@ -380,47 +334,38 @@ def _linear(b: Builder, x: Value, model: Any, knots: Array) -> Value:
 
 
 def _continue_ends(
-    b: Builder,
-    x: Value,
-    model: Any,
-    knots: Array,
-    used: list[tuple[int, int]],
-    *,
-    tangent: bool,
+    b: Builder, x: Value, model: Any, knots: Array, used: list[tuple[int, int]], *, tangent: bool
 ) -> Value:
     """Return the functions between two knots; outside, the first and last ones continue.
 
-    Args:
-        used: for each column, the knot from either side that is its end, and how many functions
-            continue.
+    `used` has for each column the knot from either side that is its end, and how many functions
+    continue.
     """
     each = knots.shape[1] - int(model.degree) - 1
     value = b.op("bspline", x, knots=knots, degree=int(model.degree))
-    wide = _repeat_columns(b, x, each)
-    low = np.array([t[at] for t, (at, _) in zip(knots, used, strict=True)])
-    high = np.array([t[-at - 1] for t, (at, _) in zip(knots, used, strict=True)])
-    ends = [np.repeat(end, each) for end in (low, high)]
-    inside = b.op("and", b.op("ge", wide, ends[0]), b.op("le", wide, ends[1]))
-    value = b.op("where", inside, value, 0.0)
-    for side, comparison in ((0, "lt"), (1, "gt")):
-        at, slope = np.zeros((len(knots), each)), np.zeros((len(knots), each))
-        goes_on = np.zeros((len(knots), each), bool)
-        for i, (spline, (_, count)) in enumerate(zip(model.bsplines_, used, strict=True)):
-            chosen = slice(0, count) if side == 0 else slice(max(0, each - count), each)
-            end = (low, high)[side][i]
-            goes_on[i, chosen] = True
-            at[i] = spline(end)
-            slope[i] = spline(end, nu=1) if tangent else 0
-        line: Value | Array = at.ravel()
+    repeated = _repeat_columns(b, x, each)
+    low = [t[knot] for t, (knot, _) in zip(knots, used, strict=True)]
+    high = [t[-knot - 1] for t, (knot, _) in zip(knots, used, strict=True)]
+    is_inside = b.op(
+        "and",
+        b.op("ge", repeated, np.repeat(low, each)),
+        b.op("le", repeated, np.repeat(high, each)),
+    )
+    value = b.op("where", is_inside, value, 0.0)
+    indices = np.arange(each)
+    for ends, comparison in ((low, "lt"), (high, "gt")):
+        splines = list(zip(model.bsplines_, ends, strict=True))
+        counts = np.array([count for _, count in used])[:, None]
+        continues = indices < counts if ends is low else indices >= each - counts
+        line: Value | Array = np.concatenate([spline(end) for spline, end in splines])
+        repeated_ends = np.repeat(ends, each)
         if tangent:
-            beyond = b.op("sub", wide, ends[side])
-            line = b.op("add", line, b.op("mul", beyond, slope.ravel()))
-        outside = b.op(comparison, wide, ends[side])
-        outside = b.op("and", outside, goes_on.ravel())
-        value = b.op("where", outside, line, value)
+            slopes = np.concatenate([spline(end, nu=1) for spline, end in splines])
+            line = b.op("add", line, b.op("mul", b.op("sub", repeated, repeated_ends), slopes))
+        is_outside = b.op("and", b.op(comparison, repeated, repeated_ends), continues.ravel())
+        value = b.op("where", is_outside, line, value)
     return value
 
 
 def _repeat_columns(b: Builder, x: Value, each: int) -> Value:
-    """Repeat each column `each` times."""
     return b.op("select", x, indices=np.repeat(np.arange(x.type.width), each).astype(np.int64))

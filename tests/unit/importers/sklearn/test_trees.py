@@ -21,7 +21,7 @@ from sklearn.tree import (
 
 from sqlml.errors import MissingValueError
 from sqlml.importers.registry import import_model
-from sqlml.importers.sklearn.ensemble.forests import float32_floor
+from sqlml.importers.sklearn.ensemble.decision_trees import float32_floor
 from tests.support.oracles import classes, ensembles, mixed_frame, special_rows, threshold_rows
 from tests.support.sklearn_checks import assert_both_raise, assert_same, count_calls, scored
 

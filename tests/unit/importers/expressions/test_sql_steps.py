@@ -18,9 +18,9 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import sqlml
 from sqlml import errors
+from sqlml.importers.expressions import sql_steps as registered
+from sqlml.importers.expressions.sql_steps import compile_expressions
 from sqlml.importers.frame import Frame
-from sqlml.importers.sql_steps import importer as registered
-from sqlml.importers.sql_steps.sql_expressions import compile_expressions
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 

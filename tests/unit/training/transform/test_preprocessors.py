@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sqlml.training.transform.preprocessor_forms import FORMS
-from sqlml.training.transform.preprocessors import PREPROCESSORS
+from sqlml.training.transform.preprocessors import FORMS, PREPROCESSORS
 from sqlml.training.transform.transform_items import MULTI_FEATURE_FUNCTIONS
 
 

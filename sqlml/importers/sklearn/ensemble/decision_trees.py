@@ -30,16 +30,6 @@ from sqlml.types import Array
 NO_CHILD = -1
 """sklearn/tree/_tree.pxd: TREE_LEAF."""
 
-TREES = frozenset(
-    f"sklearn.tree._classes.{name}"
-    for name in (
-        "DecisionTreeClassifier",
-        "DecisionTreeRegressor",
-        "ExtraTreeClassifier",
-        "ExtraTreeRegressor",
-    )
-)
-
 
 def raw_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTrees:
     """Concatenate all nodes of `trees` (sklearn.tree._tree.Tree).
@@ -49,35 +39,35 @@ def raw_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTr
     of all targets are then side by side. scikit-learn compares float32 values with float64
     thresholds, so thresholds become the largest float32 that is not above them.
     """
+
+    def join(attribute: str) -> Array:
+        return np.concatenate([getattr(tree, attribute) for tree in trees])
+
     counts = np.array([t.node_count for t in trees], np.int64)
-    first = np.cumsum(counts) - counts
-    shift = np.repeat(first, counts)
-    left = np.concatenate([t.children_left for t in trees])
-    right = np.concatenate([t.children_right for t in trees])
-    leaf = left == NO_CHILD
-    cover = np.concatenate([t.weighted_n_node_samples for t in trees])
-    impure = cover * np.concatenate([t.impurity for t in trees])
-    children = np.where(leaf, 0, left + shift), np.where(leaf, 0, right + shift)
-    return RawTrees(
-        roots=first,
-        feature=np.where(leaf, 0, np.concatenate([t.feature for t in trees])),
-        threshold=float32_floor(np.where(leaf, 0.0, np.concatenate([t.threshold for t in trees]))),
-        left=children[0],
-        right=children[1],
-        leaf=leaf,
-        default_left=np.concatenate([t.missing_go_to_left for t in trees]).astype(bool),
-        value=np.concatenate([_values(t, sizes) for t in trees]),
-        cover=cover,
-        gain=np.where(leaf, 0.0, impure - impure[children[0]] - impure[children[1]]),
-    )
-
-
-def _values(tree: Any, sizes: Sequence[int] | None) -> Array:
-    """Return (nodes, values); targets with fewer classes than others are padded with zeros."""
-    value: Array = tree.value
+    roots = np.cumsum(counts) - counts
+    shift = np.repeat(roots, counts)
+    leaf = join("children_left") == NO_CHILD
+    left = np.where(leaf, 0, join("children_left") + shift)
+    right = np.where(leaf, 0, join("children_right") + shift)
+    cover = join("weighted_n_node_samples")
+    impure = cover * join("impurity")
     if sizes is None:
-        return value[:, 0, :]
-    return np.concatenate([value[:, t, :size] for t, size in enumerate(sizes)], axis=1)
+        value = np.concatenate([tree.value[:, 0, :] for tree in trees])
+    else:  # targets with fewer classes than others are padded with zeros
+        padded = np.concatenate([tree.value for tree in trees])
+        value = np.concatenate([padded[:, t, :size] for t, size in enumerate(sizes)], axis=1)
+    return RawTrees(
+        roots=roots,
+        feature=np.where(leaf, 0, join("feature")),
+        threshold=float32_floor(np.where(leaf, 0.0, join("threshold"))),
+        left=left,
+        right=right,
+        leaf=leaf,
+        default_left=join("missing_go_to_left").astype(bool),
+        value=value,
+        cover=cover,
+        gain=np.where(leaf, 0.0, impure - impure[left] - impure[right]),
+    )
 
 
 def float32_floor(thresholds: Array) -> Array:
@@ -93,20 +83,13 @@ def float32_floor(thresholds: Array) -> Array:
 
 
 def tree_input(owner: Any, frame: Frame, tree: Any) -> Value:
-    """Return the columns as float32 for the trees of `owner`.
-
-    NaN passes in dense rows if `tree`, one of them, accepts it.
-    """
+    """Return the columns as float32; NaN passes in dense rows if `tree`, a member, accepts it."""
     allow_nan = takes_nan(tree) and not frame.sparse
     return numbers(frame, type(owner).__name__, allow_nan=allow_nan, dtype="float32", rows="wide")
 
 
 def takes_nan(tree: Any) -> bool:
-    """Return whether the tree's predict accepts NaN, according to its own tags.
-
-    Raises:
-        UnsupportedModelError: a scikit-learn before 1.6, which has no tags.
-    """
+    """Return whether the tree's predict accepts NaN, according to its own tags."""
     tags = getattr(tree, "__sklearn_tags__", None)
     if tags is None:
         raise UnsupportedModelError(
@@ -116,30 +99,23 @@ def takes_nan(tree: Any) -> bool:
 
 
 def sum_of_trees(
-    builder: Builder,
-    x: Value,
-    raw: RawTrees,
-    *,
-    target: Array | None = None,
-    base: Array | None = None,
+    b: Builder, x: Value, raw: RawTrees, target: Array | None = None, base: Array | None = None
 ) -> Value:
     """Add the leaf values of all trees to `base`, tree by tree: (n, outputs) float64.
 
-    Args:
-        target: the first output of each tree; by default all trees add to all outputs.
-        base: the start of the sum, zeros by default.
+    `target` is the first output of each tree; by default all trees add to all outputs.
     """
     target = np.zeros(len(raw.roots), np.int32) if target is None else target
     if base is None:
         base = np.zeros(int(target.max()) + raw.value.shape[1])
     trees = build_ensemble(raw, target=target, base=base, compare="le")
-    return builder.op("tree_ensemble", x, **trees.attrs())
+    return b.op("tree_ensemble", x, **trees.attrs())
 
 
 def all_trees(members: Sequence[Any]) -> bool:
     """Return whether all members are plain decision trees of one target that treat NaN alike."""
     return all(
-        path_of(m) in TREES
+        path_of(m).startswith("sklearn.tree._classes.")
         and getattr(m, "n_outputs_", 0) == 1
         and takes_nan(m) == takes_nan(members[0])
         for m in members
@@ -167,7 +143,7 @@ def member_trees(trees: Sequence[Any]) -> RawTrees:
 def tree_classifier(model: Any, frame: Frame) -> Outputs:
     """Return the class fractions of the leaf."""
     check(model, "tree_", "classes_")
-    return _classified(model, frame, [model])
+    return _classify(model, frame, [model])
 
 
 def tree_regressor(model: Any, frame: Frame) -> Outputs:
@@ -179,7 +155,7 @@ def tree_regressor(model: Any, frame: Frame) -> Outputs:
 def forest_classifier(model: Any, frame: Frame) -> Outputs:
     """Return the mean of the trees' class fractions."""
     check(model, "estimators_", "classes_")
-    return _classified(model, frame, model.estimators_)
+    return _classify(model, frame, model.estimators_)
 
 
 def forest_regressor(model: Any, frame: Frame) -> Outputs:
@@ -188,7 +164,7 @@ def forest_regressor(model: Any, frame: Frame) -> Outputs:
     return Outputs({"label": _sum(model, frame, model.estimators_, [1] * int(model.n_outputs_))})
 
 
-def _classified(model: Any, frame: Frame, trees: Sequence[Any]) -> Outputs:
+def _classify(model: Any, frame: Frame, trees: Sequence[Any]) -> Outputs:
     classes = class_lists(model)
     sizes = [len(known) for known in classes]
     proba = _sum(model, frame, trees, sizes)
@@ -211,42 +187,25 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
     row's leaf, (n, trees), and each column compares that with its own position.
     """
     check(model, "estimators_", "one_hot_encoder_")
-    builder = frame.builder
+    b = frame.builder
     trees = [tree.tree_ for tree in model.estimators_]
-    raw = raw_trees(trees)
-    columns = [
-        _leaf_columns(tree, seen) for tree, seen in zip(trees, _reached_leaves(model), strict=True)
-    ]
-    raw = replace(raw, value=np.concatenate(columns)[:, None])
+    leaves_of = [np.asarray(leaves, np.int64) for leaves in model.one_hot_encoder_.categories_]
+    columns = [np.zeros(tree.node_count) for tree in trees]
+    for tree, leaves, column in zip(trees, leaves_of, columns, strict=True):
+        if not np.isin(np.flatnonzero(tree.children_left == NO_CHILD), leaves).all():
+            raise UnsupportedModelError(
+                "RandomTreesEmbedding has a leaf that no training row fell into; fit it again"
+            )
+        column[leaves] = np.arange(leaves.size)
+    raw = replace(raw_trees(trees), value=np.concatenate(columns)[:, None])
     x = tree_input(model, frame, model.estimators_[0])
-    leaf = sum_of_trees(builder, x, raw, target=np.arange(len(trees), dtype=np.int32))
-    counts = [len(seen) for seen in _reached_leaves(model)]
+    leaf = sum_of_trees(b, x, raw, target=np.arange(len(trees), dtype=np.int32))
+    counts = [leaves.size for leaves in leaves_of]
     tree_of = np.repeat(np.arange(len(trees), dtype=np.int64), counts)
     positions = np.concatenate([np.arange(count, dtype=np.float64) for count in counts])
-    hot = builder.op("eq", builder.op("select", leaf, indices=tree_of), positions)
-    value = builder.op("cast", hot, dtype="float64")
-    names = [f"tree{t}_leaf{int(place)}" for t, place in zip(tree_of, positions, strict=True)]
-    return Frame.from_value(builder, value, names, bool(model.sparse_output))
-
-
-def _reached_leaves(model: Any) -> list[Array]:
-    return [np.asarray(seen, np.int64) for seen in model.one_hot_encoder_.categories_]
-
-
-def _leaf_columns(tree: Any, seen: Array) -> Array:
-    """Return for each node its column among the tree's columns, 0 for inner nodes.
-
-    Raises:
-        UnsupportedModelError: a leaf that no training row reached, on which the source raises.
-    """
-    leaves = np.flatnonzero(tree.children_left == -1)
-    if not np.isin(leaves, seen).all():
-        raise UnsupportedModelError(
-            "RandomTreesEmbedding has a leaf that no training row fell into; fit it again"
-        )
-    places = np.zeros(tree.node_count)
-    places[seen] = np.arange(seen.size)
-    return places
+    value = b.cast(b.op("eq", b.op("select", leaf, indices=tree_of), positions), "float64")
+    names = [f"tree{t}_leaf{int(i)}" for t, i in zip(tree_of, positions, strict=True)]
+    return Frame.from_value(b, value, names, bool(model.sparse_output))
 
 
 def isolation_forest(model: Any, frame: Frame) -> Outputs:
@@ -258,38 +217,33 @@ def isolation_forest(model: Any, frame: Frame) -> Outputs:
     is compared.
     """
     check(model, "estimators_", "estimators_features_", "offset_", "_max_samples")
-    builder = frame.builder
+    b = frame.builder
     depth = _depth(model, frame)
     denominator = len(model.estimators_) * average_path_length(np.array([model._max_samples]))[0]
     if denominator:
-        share = apply_number(builder, "div", depth, denominator)
+        share = apply_number(b, "div", depth, denominator)
     else:
-        share = apply_number(builder, "add", apply_number(builder, "mul", depth, 0.0), 1.0)
-    samples = builder.op("neg", builder.op("exp2", builder.op("neg", share)))
-    score = apply_number(builder, "sub", samples, model.offset_)
+        share = apply_number(b, "add", apply_number(b, "mul", depth, 0.0), 1.0)
+    samples = b.op("neg", b.op("exp2", b.op("neg", share)))
+    score = apply_number(b, "sub", samples, model.offset_)
     shallow = _least_inlier_depth(denominator, float(model.offset_))
-    return outlier_outputs(binary_label(builder, depth, "ge", shallow), score, samples)
+    return outlier_outputs(binary_label(b, depth, "ge", shallow), score, samples)
 
 
 def _depth(model: Any, frame: Frame) -> Value:
     """Sum the depths in all trees, (n, 1) float64."""
     trees = [tree.tree_ for tree in model.estimators_]
     raw = raw_trees(trees)
-    counts = [tree.node_count for tree in trees]
     if model._max_features != model.n_features_in_:
         chosen = np.stack([np.asarray(f, np.int64) for f in model.estimators_features_])
-        owner = np.repeat(np.arange(len(trees)), counts)
+        owner = np.repeat(np.arange(len(trees)), [tree.node_count for tree in trees])
         raw = replace(raw, feature=np.where(raw.leaf, 0, chosen[owner, raw.feature]))
-    depths = np.concatenate(
-        [
-            np.asarray(path, np.float64) + np.asarray(rest, np.float64) - 1.0
-            for path, rest in zip(
-                model._decision_path_lengths, model._average_path_length_per_tree, strict=True
-            )
-        ]
+    to_leaf, below = (
+        np.concatenate([np.asarray(lengths, np.float64) for lengths in lengths_of_trees])
+        for lengths_of_trees in (model._decision_path_lengths, model._average_path_length_per_tree)
     )
-    x = frame.matrix("float32", "wide")
-    return sum_of_trees(frame.builder, x, replace(raw, value=depths[:, None]))
+    raw = replace(raw, value=(to_leaf + below - 1.0)[:, None])
+    return sum_of_trees(frame.builder, frame.matrix("float32", "wide"), raw)
 
 
 def average_path_length(samples: Array) -> Array:
@@ -307,17 +261,17 @@ def _least_inlier_depth(denominator: float, offset: float) -> float:
     score of exactly 0. Deciding the label by depth is exact.
     """
 
-    def inlier(depth: float) -> bool:
+    def is_inlier(depth: float) -> bool:
         share = depth / denominator if denominator else 1.0
         return not -(2 ** -np.float64(share)) - offset < 0
 
     low, high = 0.0, np.finfo(np.float64).max
-    if inlier(low):
+    if is_inlier(low):
         return -np.inf
-    if not inlier(high):
+    if not is_inlier(high):
         return np.inf
     bits = [int(np.float64(edge).view(np.int64)) for edge in (low, high)]
     while bits[1] - bits[0] > 1:  # positive floats are ordered as their bits are
         middle = (bits[0] + bits[1]) // 2
-        bits[inlier(float(np.int64(middle).view(np.float64)))] = middle
+        bits[is_inlier(float(np.int64(middle).view(np.float64)))] = middle
     return float(np.int64(bits[1]).view(np.float64))

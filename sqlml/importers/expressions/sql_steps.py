@@ -1,0 +1,356 @@
+"""`register_step`: the SQL of the user's own transformer, or of a FunctionTransformer's function.
+
+A class may also provide its SQL with a method `to_sql(self, columns)`.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from sqlml.dialects.duckdb import DUCKDB
+from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
+from sqlml.importers.expressions.compiler import ExpressionCompiler, format_tree, list_columns
+from sqlml.importers.expressions.functions import SQL_FUNCTIONS, Column, Date, Null, Text
+from sqlml.importers.frame import Frame, RawColumn
+from sqlml.ir import reference
+from sqlml.ir.builder import Builder
+from sqlml.parsing.sqlglot_dialects import DIALECTS
+from sqlml.types import DATETIME, Array, Kind
+
+Sql = str | Mapping[str, str]
+"""An expression, or new column -> expression; `{column}` in a text stands for each column."""
+SqlOf = Callable[[Any, Sequence[str]], Sql]
+"""A function from the fitted step and its quoted columns to its SQL."""
+
+EACH = "{column}"
+
+_STEP_METHODS = ("to_sql", "fit", "transform")
+"""Methods that show that a class with `to_sql` is a step; pandas frames have two of them."""
+
+_BRACES = re.compile(r"\{\w*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlStep:
+    """The SQL of a class or a function; `verify` compares it with the object at each import."""
+
+    sql: Sql | SqlOf
+    verify: bool
+
+
+_STEPS: dict[Any, SqlStep] = {}
+
+
+def register_step(step: Any, sql: Sql | SqlOf, *, verify: bool = True) -> None:
+    """Register the SQL of your own transformer, so that models that contain it can be imported.
+
+    >>> import numpy as np
+    >>> import sqlml
+    >>> def per_month(X):
+    ...     return np.log1p(X) / 12
+    >>> sqlml.register_step(per_month, sql="ln({column} + 1) / 12")
+
+    Args:
+        step: the class, or the function that a FunctionTransformer calls.
+        sql: an expression in DuckDB's SQL over the step's columns, by name; if it contains
+            `{column}`, it applies to each of them. Or a dict of the names and expressions of the
+            columns that the step returns, in order. Or a function of the fitted step and its
+            columns (quoted names, such as '"age"') that returns either.
+        verify: compare the SQL with the step's own `transform` each time that one is imported.
+
+    Raises:
+        ConfigError: `step` is neither a class nor a function, `sql` is none of these, or it has
+            another placeholder.
+        UnsupportedModelError: an expression is not valid SQL.
+    """
+    if isinstance(step, str) or not callable(step):
+        raise ConfigError(
+            f"register_step takes a class or a function, not a {type(step).__name__}: "
+            f"register_step({type(step).__name__}, sql=..)"
+        )
+    if not isinstance(verify, bool):
+        raise ConfigError(f"verify must be True or False, not {verify!r}")
+    if not callable(sql):
+        checked = _check_sql(sql)
+        for text in [checked] if isinstance(checked, str) else checked.values():
+            unknown = _BRACES.search(text.replace(EACH, ""))
+            if unknown is not None:
+                raise ConfigError(
+                    f"unknown placeholder {unknown[0]} in {text!r}; there is {EACH} alone"
+                )
+            parse_expression(text.replace(EACH, "x"))
+    _STEPS[step] = SqlStep(sql, verify)
+
+
+def find_registered(step: Any) -> SqlStep | None:
+    """Return the SQL that is registered for an object's class, or its `to_sql`, or None.
+
+    A subclass of a registered class is not registered, because it may compute something else.
+    """
+    try:
+        sql = _STEPS.get(type(step)) or _STEPS.get(step)
+    except TypeError:  # unhashable objects are never registered
+        sql = _STEPS.get(type(step))
+    if sql is None and all(callable(getattr(type(step), name, None)) for name in _STEP_METHODS):
+        return SqlStep(lambda step, columns: step.to_sql(columns), True)
+    return sql
+
+
+def sql_step(step: Any, frame: Frame, registration: SqlStep) -> Frame:
+    """Import a fitted transformer, or the function of a FunctionTransformer, by its expressions."""
+    expressions = _build_sql(registration, step, frame.names)
+    columns = compile_expressions(expressions, frame)
+    if registration.verify:
+        _check_step(step, expressions, frame)
+    return Frame.hstack(frame.builder, columns)
+
+
+def _build_sql(registration: SqlStep, step: Any, names: Sequence[str]) -> dict[str, str]:
+    """Return the expressions of the columns that a step returns."""
+    step_name = getattr(step, "__name__", None) or type(step).__name__
+    quoted_names = [DUCKDB.quote_name(name) for name in names]
+    sql: Any = registration.sql
+    if callable(sql):
+        try:
+            sql = sql(step, quoted_names)
+        except Exception as error:  # the code is the user's
+            raise UnsupportedModelError(
+                f"the SQL of {step_name} failed: {type(error).__name__}: {error}"
+            ) from error
+    try:
+        sql = _check_sql(sql)
+    except ConfigError as error:
+        raise UnsupportedModelError(f"the SQL of {step_name}: {error.message}") from None
+    if isinstance(sql, Mapping):
+        return {_unquote(name): text for name, text in sql.items()}
+    if EACH in sql:
+        return {n: sql.replace(EACH, q) for n, q in zip(names, quoted_names, strict=True)}
+    return {step_name.lower(): sql}
+
+
+def _check_sql(sql: Any) -> Sql:
+    """Check SQL in the forms that `register_step` accepts."""
+    if isinstance(sql, str):
+        return sql
+    if isinstance(sql, Mapping) and sql:
+        texts = [text for item in sql.items() for text in item]
+        if all(isinstance(text, str) for text in texts):
+            return sql
+    raise ConfigError(
+        "sql must be an expression, a dict of column names and expressions, or a function that "
+        f"returns either, not {sql!r:.100}"
+    )
+
+
+def _unquote(name: str) -> str:
+    """Return a column's name if a function returned one of the quoted names."""
+    if len(name) > 1 and name[0] == name[-1] == '"':
+        return name[1:-1].replace('""', '"')
+    return name
+
+
+def parse_expression(sql: str) -> exp.Expr:
+    """Parse an expression in DuckDB's SQL."""
+    if "np.float" in sql or "np.int" in sql:
+        raise UnsupportedModelError(
+            f"{sql!r} holds the repr of a number of numpy's; write it with float(..) or str(..)"
+        )
+    try:
+        tree = sqlglot.parse_one(f"SELECT {sql}\n", dialect=DIALECTS["duckdb"])
+    except (SqlglotError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UnsupportedModelError(f"{sql!r} is not an SQL expression: {reason}") from None
+    clauses = {name for name, clause in tree.args.items() if clause}
+    if not isinstance(tree, exp.Select) or clauses - {"expressions", "kind"}:
+        raise UnsupportedModelError(f"{sql!r} is not an SQL expression over one row")
+    if len(tree.expressions) != 1:
+        raise UnsupportedModelError(f"{sql!r} is not one SQL expression but several")
+    expression: exp.Expr = tree.expressions[0].unalias()
+    return expression
+
+
+def compile_expressions(expressions: Mapping[str, str], frame: Frame) -> list[Frame]:
+    """Compute the columns of a step from expressions over those of a frame.
+
+    Numbers are float64, NULL is NaN, and TRUE and FALSE are 1 and 0. A bare column is passed on
+    unchanged.
+    """
+    compiler = ExpressionCompiler(frame, SQL_FUNCTIONS)
+    trees = {name: parse_expression(sql) for name, sql in expressions.items()}
+    for tree in trees.values():
+        compiler.settle_types(tree)
+    columns = []
+    for name, tree in trees.items():
+        try:
+            columns.append(_compile_column(name, tree, compiler, frame))
+        except (ProgramError, UnsupportedModelError) as error:
+            raise UnsupportedModelError(f"the SQL of its column {name!r}: {error}") from None
+    return columns
+
+
+def _compile_column(name: str, tree: exp.Expr, compiler: ExpressionCompiler, frame: Frame) -> Frame:
+    operand = compiler.compile(tree)
+    if isinstance(operand, Column):
+        return Frame(frame.builder, frame.select([operand.index]).blocks, (name,))
+    if isinstance(operand, Text | Null | Date):
+        raise UnsupportedModelError(
+            f"{format_tree(tree)} makes a text, a date or NULL; a step's SQL makes numbers"
+        )
+    value = compiler.to_number(operand).value
+    if not value.type.rowwise:
+        raise UnsupportedModelError(
+            f"{format_tree(tree)} reads none of the columns {list_columns(frame)}"
+        )
+    return Frame.from_value(frame.builder, value, (name,))
+
+
+ROWS = 64
+
+RELATIVE = 1e-9
+"""The largest relative difference: `ln(1 + x)` differs from log1p in the last bits."""
+
+
+def _check_step(step: Any, expressions: Mapping[str, str], frame: Frame) -> None:
+    """Compare the outputs of a step with its expressions on generated rows.
+
+    Rows that the step rejects are omitted: first those with missing values, then those with
+    negative numbers. Columns of texts that are passed on unchanged are not compared.
+    """
+    builder = Builder()
+    outputs = compile_expressions(expressions, Frame.raw(builder, frame.names))
+    compared = {
+        name: i
+        for i, (name, output) in enumerate(zip(expressions, outputs, strict=True))
+        if not isinstance(output.blocks[0], RawColumn)
+    }
+    program = builder.build({str(i): outputs[i].matrix() for i in compared.values()})
+    kinds = {f.name: f.kind for f in program.features}
+    failure: Exception | None = None
+    is_compared = False
+    for columns in _generate_rows(frame.names, kinds, _find_texts(expressions.values())):
+        theirs = _call_step(step, columns)
+        if isinstance(theirs, Exception):
+            failure = failure or theirs
+            continue
+        is_compared = True
+        if theirs.shape != (ROWS, len(outputs)):
+            raise UnsupportedModelError(
+                f"its SQL makes {len(outputs)} columns, but its transform made an array of shape "
+                f"{theirs.shape} of {ROWS} rows"
+            )
+        ours = reference.run(program, {n: _convert_input(columns[n]) for n in program.inputs})
+        for name, i in compared.items():
+            _compare(name, ours[str(i)][:, 0], theirs[:, i], columns)
+    if not is_compared:
+        reason = f"{type(failure).__name__}: {failure}"
+        raise UnsupportedModelError(
+            f"its SQL cannot be compared with its transform, which fails on made-up rows "
+            f"({reason:.200}); register it with verify=False to trust the SQL"
+        )
+
+
+def _find_texts(expressions: Iterable[str]) -> list[str]:
+    texts = {
+        literal.this: None
+        for sql in expressions
+        for literal in parse_expression(sql).find_all(exp.Literal)
+        if literal.is_string
+    }
+    return list(texts)
+
+
+def _generate_rows(
+    names: tuple[str, ...], kinds: Mapping[str, Kind], texts: list[str]
+) -> Iterator[dict[str, Array]]:
+    """Return columns of `ROWS` values, (n,) each: with missing values, without, and positive."""
+    rng = np.random.default_rng(0)
+    plain: dict[str, Array] = {}
+    with_missing: dict[str, Array] = {}
+    positive: dict[str, Array] = {}
+    choices = np.array([*texts, "\N{SNOWMAN} another"], object)
+    for name in names:
+        is_missing = rng.random(ROWS) < 0.2
+        if kinds.get(name) == DATETIME:
+            moments = rng.integers(-(10**15), 2 * 10**15, ROWS).astype("datetime64[us]")
+            positive[name] = plain[name] = moments
+            with_missing[name] = np.where(is_missing, np.datetime64("NaT"), moments)
+        elif kinds.get(name) == "string":
+            positive[name] = plain[name] = rng.choice(choices, ROWS)
+            with_missing[name] = plain[name].copy()
+            with_missing[name][is_missing] = None
+        else:
+            near, far = rng.normal(size=ROWS), rng.normal(size=ROWS) * 30 + 40
+            numbers = np.concatenate([near, far, rng.integers(-2, 6, ROWS)])
+            plain[name] = rng.choice(numbers, ROWS)
+            with_missing[name] = np.where(is_missing, np.nan, plain[name])
+            positive[name] = np.abs(plain[name]) + 0.5
+    yield from (with_missing, plain, positive)
+
+
+def _convert_input(column: Array) -> Array:
+    """Return a column in the form of a Program's input: dates as microseconds."""
+    if column.dtype.kind != "M":
+        return column
+    return np.where(np.isnat(column), np.nan, column.astype(np.int64).astype(np.float64))
+
+
+def _call_step(step: Any, columns: Mapping[str, Array]) -> Array | Exception:
+    """Call the step on a frame, or on a matrix if it rejects frames; return the first error if it
+    rejects both."""
+    transform = getattr(step, "transform", step)
+    failures = []
+    for rows in _list_input_forms(columns):
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                outputs = transform(rows)
+            outputs = outputs.toarray() if hasattr(outputs, "toarray") else np.asarray(outputs)
+            matrix: Array = outputs.reshape(-1, 1) if outputs.ndim == 1 else outputs
+            return matrix
+        except Exception as error:  # the code is the user's
+            failures.append(error)
+    return failures[0]
+
+
+def _list_input_forms(columns: Mapping[str, Array]) -> Iterator[Any]:
+    with suppress(ImportError):
+        import pandas as pd
+
+        yield pd.DataFrame(dict(columns))
+    yield np.column_stack(list(columns.values()))
+
+
+def _compare(name: str, ours: Array, theirs: Array, columns: Mapping[str, Array]) -> None:
+    try:
+        expected = theirs.astype(np.float64)
+    except (TypeError, ValueError):
+        raise UnsupportedModelError(
+            f"its SQL makes numbers of its column {name!r}, but its transform made "
+            f"{theirs[0]!r:.80}"
+        ) from None
+    with np.errstate(all="ignore"):
+        size = np.maximum(np.abs(ours), np.abs(expected))
+        is_near = np.abs(ours - expected) <= np.maximum(RELATIVE * size, RELATIVE**2)
+    differs = ~(is_near | (ours == expected) | (np.isnan(ours) & np.isnan(expected)))
+    if not differs.any():
+        return
+    row = int(np.argmax(differs))
+    inputs = ", ".join(f"{n} = {columns[n][row]!s:.40}" for n in list(columns)[:6])
+    raise UnsupportedModelError(
+        f"the SQL of its column {name!r} gives {_format_value(ours[row])} where its transform "
+        f"gives {_format_value(expected[row])} ({inputs}); correct the SQL"
+    )
+
+
+def _format_value(value: float) -> str:
+    return "NULL" if np.isnan(value) else str(value)
