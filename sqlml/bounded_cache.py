@@ -1,7 +1,8 @@
 """Caches bounded by bytes, and results cached for as long as their arguments live.
 
-`Recent` keeps the values that were used last. `of_programs` and `words_of_programs` cache the
-results of a function of a Program while the Program lives; `while_alive` caches a result of arrays.
+`Recent` keeps the values that were used last. `cache_by_program` and `cache_text_by_program` cache
+the results of a function of a Program while the Program lives; `cache_by_arrays` caches a result of
+arrays.
 """
 
 from __future__ import annotations
@@ -73,20 +74,19 @@ _results_of_arrays: dict[tuple[str | int, ...], tuple[Any, list[weakref.ref[Arra
 def cache_by_arrays(what: str, arrays: Sequence[Array], make: Callable[[], V]) -> V:
     """Return `make()`, which depends on arrays, and cache it for as long as all of them live.
 
-    Nothing is cached if one of the arrays is writeable.
-
-    Args:
-        what: distinguishes results of the same arrays.
+    Nothing is cached if one of the arrays is writeable. `what` distinguishes results of the same
+    arrays.
     """
     if any(array.flags.writeable for array in arrays):
         return make()
     key: tuple[str | int, ...] = (what, *map(id, arrays))
     entry = _results_of_arrays.get(key)
     if entry is None:
-        references = [
-            weakref.ref(array, lambda _: _results_of_arrays.pop(key, None)) for array in arrays
-        ]
-        entry = _results_of_arrays[key] = make(), references
+
+        def forget(_: Any) -> None:
+            _results_of_arrays.pop(key, None)
+
+        entry = _results_of_arrays[key] = make(), [weakref.ref(a, forget) for a in arrays]
     result: V = entry[0]
     return result
 
@@ -102,7 +102,7 @@ def cache_by_program(function: F) -> F:
 
 
 def cache_text_by_program(function: F) -> F:
-    """Cache as `of_programs` does, for a function whose results do not refer to the Program.
+    """Cache as `cache_by_program` does, for a function whose results do not refer to the Program.
 
     The function receives the Program itself, so that intermediate results are cached, too.
     """

@@ -1,11 +1,9 @@
 """Child processes that read a stranger's file with the library that wrote it.
 
-Such a library is native code: a hostile file may crash it, hang it or fill the memory. In a child
-process only the child ends, and the parent raises an error. `multiprocessing` is not used because
-it would run the user's main module again. Parent and child exchange frames of bytes over the
-child's standard input and output, whatever the libraries print. Nothing that a child sends is
-unpickled. Time and memory are bounded, and a child ends with its parent.
-
+Such a library is native code: a hostile file may crash it, hang it or fill the memory. Then only
+the child ends, and the parent raises an error. `multiprocessing` would run the user's main module
+again. Parent and child exchange frames of bytes over the child's standard input and output. Nothing
+that a child sends is unpickled. Time and memory are bounded, and a child ends with its parent.
 Run as a script, this file is the child.
 """
 
@@ -20,6 +18,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
+from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
@@ -39,8 +38,6 @@ MAX_ANSWER_BYTES = 1 << 32
 _FRAME = struct.Struct("<BQ")
 _LIMITS = struct.Struct("<dQ")
 _ANSWER, _ERROR = 0, 1
-_PR_SET_PDEATHSIG = 1
-"""The option of prctl for a signal at the end of the parent."""
 
 
 class ChildEnded(Exception):
@@ -48,12 +45,7 @@ class ChildEnded(Exception):
 
 
 class ChildFailed(Exception):
-    """An exception in a child.
-
-    Attributes:
-        name: of the exception's class.
-        message: its text.
-    """
+    """An exception in a child, with the name of its class."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -64,11 +56,8 @@ class ChildFailed(Exception):
 class Child:
     """A child process with a temporary folder of its own, as a context.
 
-    Leaving the context ends the process and removes the folder.
-
     Args:
         target: "module:function"; the function makes a `Conversation` from the inputs.
-        inputs: the arguments of the function.
         seconds: time limit of each answer.
 
     Attributes:
@@ -82,12 +71,7 @@ class Child:
         self._is_late = False
 
     def __enter__(self) -> Child:
-        """Start the process and read its first answer.
-
-        Raises:
-            Ended: the process cannot be started, or ends without an answer.
-            Failed: it raises an exception.
-        """
+        """Start the process and read its first answer, if it gives one."""
         if not sys.executable or getattr(sys, "frozen", False):
             raise ChildEnded("cannot be started: this program has no Python interpreter of its own")
         command = [sys.executable, "-I" if sys.flags.isolated else "-P", __file__]
@@ -121,22 +105,13 @@ class Child:
         """End the process, whatever it is doing."""
         self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
-            try:
+            with suppress(OSError):  # the last write did not arrive
                 stream.close()  # type: ignore[union-attr]
-            except OSError:  # the last write did not arrive
-                pass
         self._process.wait()
         self._folder.cleanup()
 
     def ask(self, question: bytes, seconds: float | None = None) -> bytes:
-        """Send a question and return the answer.
-
-        Args:
-            seconds: a new time limit for this answer and those that follow.
-
-        Raises:
-            Ended, Failed: as `__enter__`.
-        """
+        """Send a question and return the answer; `seconds` is a new time limit from now on."""
         if seconds is not None:
             self._seconds = seconds
         return self._exchange(question)
@@ -166,10 +141,8 @@ class Child:
         self._process.kill()
 
     def _describe_end(self) -> str:
-        if self._is_late:
-            return f"takes more than {self._seconds:.0f} seconds"
         status = self._process.wait()
-        if status == -getattr(signal, "SIGALRM", 0):
+        if self._is_late or status == -getattr(signal, "SIGALRM", 0):
             return f"takes more than {self._seconds:.0f} seconds"
         if status < 0:
             return f"ends with {signal.Signals(-status).name}"
@@ -255,11 +228,11 @@ def _end_after(seconds: float) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Let the system end this process when its parent ends."""
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
         if os.getppid() != parent:  # it has ended already
             os._exit(1)
 

@@ -17,27 +17,17 @@ class Files(Protocol):
     """Files that models are read from."""
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Return names and sizes of the files that `path` names.
-
-        Raises:
-            ArtifactError: one of them is not a regular file.
-        """
-        ...
+        """Return names and sizes of the files that `path` names, which must be regular."""
 
     def file_content(self, path: str) -> bytes:
         """Return the bytes of one file."""
-        ...
 
 
 class LocalFiles:
     """The files of this machine, as the process may read them."""
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Return name and size of the file at `path`; nothing for a folder or a missing file.
-
-        Raises:
-            ArtifactError: the path leads to something other than a file or folder, or elsewhere.
-        """
+        """Return name and size of the file at `path`; nothing for a folder or a missing file."""
         local = local_path(path)
         if local is None:
             raise ArtifactError(
@@ -50,7 +40,6 @@ class LocalFiles:
         return [(local, os.path.getsize(local))] if os.path.isfile(local) else []
 
     def file_content(self, path: str) -> bytes:
-        """Return the bytes of one file."""
         with open(local_path(path) or path, "rb") as file:
             return file.read()
 
@@ -62,84 +51,50 @@ class Host(Files, Protocol):
     """The files and rows of a session."""
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Write one file, replacing an existing one.
-
-        Raises:
-            ArtifactError: the path holds something other than a regular file.
-        """
-        ...
+        """Write one regular file, replacing an existing one."""
 
     def columns(self, query: str) -> list[str]:
         """Return the names of a query's columns. Raises ProbeError if the engine cannot bind it."""
-        ...
 
     def function_type(self, name: str) -> str | None:
         """Return the result type of a user-defined function; None for any other function."""
-        ...
 
     def view(self, table: str) -> str | None:
         """Return the query of a view, by its name in a query; None if it cannot be written out."""
-        ...
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
         """Return the rows of a query that sqlml wrote."""
-        ...
 
     def with_values(self, query: str, values: Any) -> str:
-        """Return the query with values instead of its parameters.
-
-        Args:
-            values: a sequence, or a mapping for named parameters.
-
-        Raises:
-            ParseError, ConfigError: a parameter has no value.
-        """
-        ...
+        """Return the query with values, a sequence or a mapping, instead of its parameters."""
 
     def fetch_frame(self, query: str) -> Any:
         """Return the rows of a query as a pandas frame. Raises ParseError if it is not a query."""
-        ...
 
 
 class RowHost(Host, Protocol):
     """A host on whose rows models can be trained: DuckDB's."""
 
     def check_access(self, path: str) -> None:
-        """Check that the engine's settings allow a file at `path`, which need not exist.
-
-        Raises:
-            duckdb.PermissionException: they do not.
-        """
-        ...
+        """Check that the engine's settings allow a file at `path`, which need not exist."""
 
     def describe(self, query: str) -> list[tuple[str, str]]:
-        """Return name and DuckDB type of each column of a query.
-
-        Raises:
-            ParseError: it is not a query, or the engine cannot bind it.
-        """
-        ...
+        """Return name and DuckDB type of each column of a query; ParseError if it cannot bind."""
 
     def estimated_rows(self, query: str) -> int | None:
         """Return how many rows the engine expects from a query; None if it makes no estimate."""
-        ...
 
     def memory_limit(self) -> float:
         """Return the bytes of memory that the user allows the engine."""
-        ...
 
     def drop_pages(self) -> None:
         """Let the engine drop cached pages of tables, if they fill much of its memory."""
-        ...
 
     def temporary_folder(self) -> str | None:
         """Return the folder of the engine's temporary files; None: the system's folder."""
-        ...
 
     def batches(self, query: str, rows: int) -> Iterator[Any]:
         """Yield the rows of a query as pyarrow RecordBatches, while the engine computes them."""
-        ...
 
     def literal(self, value: Any) -> str:
         """Return a value of Python as a SQL literal of the engine, with its type."""
-        ...

@@ -33,14 +33,12 @@ def table(
     below: str = "",
     types: Sequence[str] = (),
 ) -> str:
-    """Return a table.
+    """Return a table; None is shown as NULL.
 
     Args:
-        rows: texts; None is shown as NULL.
         numbers: which columns are numbers, aligned to the right; by default none.
         below: a line under the table.
-        types: the SQL types of the columns, shown under their names. Lists, structs and MAPs are
-            shortened.
+        types: the SQL types of the columns, shown under their names; nested values are shortened.
     """
     styles = [_NUMBER if is_number else _TEXT for is_number in numbers] or [_TEXT] * len(columns)
     kinds = [f"<br><small>{escape(_shorten(kind))}</small>" for kind in types]
@@ -86,7 +84,6 @@ _LONG_CELL = re.compile(rf"<td>([{{\[][^<]{{{_MAX_CHARACTERS},}})</td>")
 
 
 def text(lines: str) -> str:
-    """Return a text in a font of fixed width."""
     return f"<pre{_FIXED}>{escape(lines)}</pre>"
 
 

@@ -1,6 +1,6 @@
 """Ctrl-C: work that it must not stop halfway, and threads that it must stop as well.
 
-`uninterrupted` is for work that imports a library: a half-imported library stays broken for the
+`run_uninterrupted` is for work that imports a library: a half-imported library stays broken for the
 rest of the process, since Python then imports the missing parts without what was set up before.
 `interruption_after` is for a change of models: the user might commit a half-written one.
 `interruption_stops` is for the engine, whose other threads would continue.

@@ -34,7 +34,6 @@ def watched_stream() -> TextIO | None:
 
 
 def is_watched() -> bool:
-    """Return whether a person sees the line."""
     return watched_stream() is not None
 
 
@@ -44,12 +43,7 @@ def _in_notebook() -> bool:
 
 
 class _Line:
-    """A line on the screen that is overwritten until the work is done.
-
-    Attributes:
-        what, stage: what is being done, as in "registering churn" and "storing it".
-        is_covered: a progress bar is shown instead.
-    """
+    """A line on the screen that is overwritten until the work is done, unless it `is_covered`."""
 
     def __init__(self, what: str, stream: TextIO) -> None:
         self.what = what
@@ -61,7 +55,6 @@ class _Line:
         self._lock = threading.Lock()
 
     def draw(self) -> None:
-        """Write what is being done, unless a progress bar is shown instead."""
         seconds = time.monotonic() - self._begun
         stage = f": {self.stage}" if self.stage else ""
         with self._lock:
@@ -76,7 +69,6 @@ class _Line:
                 self.is_covered = True
 
     def clear(self) -> None:
-        """Remove the line."""
         with self._lock:
             self._erase()
 
@@ -98,12 +90,9 @@ _LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
 
 @contextmanager
 def long_work(what: str) -> Iterator[None]:
-    """Show what the block does, once it has taken `PATIENCE` seconds.
+    """Show what the block does ("registering churn"), once it has taken `PATIENCE` seconds.
 
     Nothing is shown if nobody watches, or inside another long work, whose line remains.
-
-    Args:
-        what: as in "registering churn".
     """
     stream = watched_stream()
     if _LINE.get() is not None or stream is None:

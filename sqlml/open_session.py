@@ -7,13 +7,25 @@ from typing import TYPE_CHECKING, Any, overload
 
 import duckdb
 
-from sqlml.held_connections import unwrap_connection
 from sqlml.session.session import Session
 
 if TYPE_CHECKING:
     import pyspark.sql
 
     from sqlml.spark.session import SparkSession
+
+
+_INNER_CONNECTIONS = {
+    "duckdb_engine.ConnectionWrapper": "_ConnectionWrapper__c",
+    "duckdb_engine.CursorWrapper": "_CursorWrapper__c",
+    "sqlalchemy.engine.base.Connection": "connection",
+    "sqlalchemy.pool.base._ConnectionFairy": "driver_connection",
+    "ibis.backends.duckdb.Backend": "con",
+    "dbt.adapters.duckdb.environments.RetryableCursor": "_cursor",
+    "dbt.adapters.duckdb.environments.local.DuckDBConnectionWrapper": "_cursor",
+    "dbt.adapters.duckdb.environments.local.DuckDBCursorWrapper": "_cursor",
+}
+"""Class that wraps a connection -> the attribute with the connection or with another wrapper."""
 
 
 def connect(
@@ -88,3 +100,16 @@ def attach(
             "open one with duckdb.connect(...) or SparkSession.builder.getOrCreate()"
         )
     return Session(native, allow_pickle=allow_pickle)
+
+
+def unwrap_connection(holder: Any) -> Any:
+    """Unwrap the connection inside an object of another tool; return other objects unchanged.
+
+    Classes are recognized by their names, so that no tool is imported.
+    """
+    while True:
+        kind = type(holder)
+        attribute = _INNER_CONNECTIONS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if attribute is None:
+            return holder
+        holder = getattr(holder, attribute)

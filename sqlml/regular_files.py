@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 from sqlml.errors import ArtifactError
 
-_KINDS: Mapping[str, Callable[[int], bool]] = MappingProxyType(
-    {
-        "a directory": stat.S_ISDIR,
-        "a pipe": stat.S_ISFIFO,
-        "a socket": stat.S_ISSOCK,
-        "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
-    }
-)
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def local_path(path: str) -> str | None:
@@ -50,19 +47,11 @@ def irregular_kind(path: str) -> str | None:
 
 def irregular_mode(mode: int) -> str | None:
     """Name the kind of file with this `st_mode`; None for a regular file."""
-    if stat.S_ISREG(mode):
-        return None
-    return next((kind for kind, is_kind in _KINDS.items() if is_kind(mode)), "no regular file")
+    return None if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no regular file")
 
 
 def check_regular(path: str) -> None:
-    """Reject a local path of anything other than a regular file.
-
-    Paths of missing files, and of other machines, are accepted.
-
-    Raises:
-        ArtifactError: the message says what the path leads to.
-    """
+    """Reject a local path of anything other than a regular or a missing file."""
     local = local_path(path)
     kind = None if local is None else irregular_kind(local)
     if kind is not None:
@@ -70,11 +59,7 @@ def check_regular(path: str) -> None:
 
 
 def files_below(folder: str, most: int) -> dict[str, int]:
-    """List the files in a local folder and its subfolders: relative path -> size in bytes.
-
-    Raises:
-        ArtifactError: a file is a link or not regular, or there are more than `most`.
-    """
+    """List at most `most` regular files in a local folder and below: relative path -> bytes."""
     sizes: dict[str, int] = {}
     for parent, folders, names in os.walk(folder, onerror=_raise_unreadable):
         for name in (*folders, *names):
@@ -98,7 +83,6 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def irregular_file_error(path: str, kind: str) -> ArtifactError:
-    """Return the error for a path that leads to another kind of file."""
     return ArtifactError(
         f"{path!r} is {kind}; sqlml reads and writes models as regular files: name a file"
     )

@@ -50,7 +50,6 @@ class TerminalStream:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write texts one after another."""
         for line in lines:
             self.write(line)
 

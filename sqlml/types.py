@@ -12,20 +12,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-DType = Literal[
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float16",
-    "float32",
-    "float64",
-    "string",
-    "list",
-    "map",
-    "pairs",
-]
+_NumberDType = Literal["bool", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+DType = Literal[_NumberDType, "string", "list", "map", "pairs"]
 DTYPES: frozenset[str] = frozenset(get_args(DType))
 FLOATS: frozenset[str] = frozenset({"float16", "float32", "float64"})
 INTEGERS: frozenset[str] = frozenset({"int8", "int16", "int32", "int64"})
@@ -75,12 +63,10 @@ class TensorType:
 
 
 def column(dtype: DType) -> TensorType:
-    """Return the type of one input column: (n, 1)."""
     return TensorType(dtype, (ROWS, 1))
 
 
 def matrix(dtype: DType, width: int, sparse: bool = False) -> TensorType:
-    """Return the type of an (n, width) value."""
     return TensorType(dtype, (ROWS, width), sparse)
 
 
@@ -246,7 +232,6 @@ def class_literal(value: Any) -> str:
 
 
 def list_classes(values: Iterable[Any], most: int = 20) -> str:
-    """List the first classes for a message."""
     return ", ".join(map(class_literal, islice(values, most)))
 
 

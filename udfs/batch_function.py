@@ -128,7 +128,7 @@ class LastRows:
     """
 
     def __init__(self) -> None:
-        self.found_rows = 0
+        self.found_rows: int = 0
         self._last: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -60,8 +60,10 @@ class Reader:
     def __init__(self, sql: str, tokens: Tokens, rules: Mapping[type[exp.Expr], Rule]) -> None:
         self.sql = sql
         self._rules = rules
-        self.arguments = Arguments(sql, tokens)
-        self.identifiers = tuple((fold(t.text), t.start) for t in tokens if t.is_identifier)
+        self.arguments: Arguments = Arguments(sql, tokens)
+        self.identifiers: tuple[tuple[str, int], ...] = tuple(
+            (fold(t.text), t.start) for t in tokens if t.is_identifier
+        )
         self._offsets: dict[str, list[int]] = {}
         for word, start in self.identifiers:
             self._offsets.setdefault(word, []).append(start)

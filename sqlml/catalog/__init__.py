@@ -5,15 +5,14 @@ Program, features, options and training facts. Changes go through `ModelChanges`
 `VersionChanges`, each in the user's transaction.
 
 Read first:
+    tables.py: the stored format, also described in docs/format.md.
+    model.py: the types `Model`, `NewVersion` and `Reference`.
+    lookup.py and model_changes.py: lookups and changes.
 
-* `tables.py`: the stored format, also described in docs/format.md.
-* `model.py`: the types `Model`, `NewVersion` and `Reference`.
-* `lookup.py` and `model_changes.py`: lookups and changes.
-
-A database may come from a stranger, so `connection.py` refuses altered tables, and every stored
-text is checked as it is read. `scoring_macros.py` keeps the macros with which clients without sqlml
-score.
+A database may come from a stranger, so `catalog_connection.py` refuses altered tables, and every
+stored text is checked as it is read. `scoring_macros.py` keeps the macros with which clients
+without sqlml score.
 
 To store something new about a version, add a table to `tables.py` (old files lack it until the
-first write), write it in `writer.py`, and read it in `lookup.py`.
+first write), write it in `model_changes.py`, and read it in `lookup.py`.
 """

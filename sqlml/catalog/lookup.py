@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from sqlml.bounded_cache import Recent
-from sqlml.catalog.connection import Connection, read_stamp, read_stamps
+from sqlml.catalog.catalog_connection import Connection, read_stamp, read_stamps
 from sqlml.catalog.model import (
     RESERVED_ALIASES,
     TRANSFORM,
@@ -30,11 +32,6 @@ from sqlml.ir.program import Program
 from sqlml.suggestions import closest
 from sqlml.types import Feature, fold
 
-_HASH_LENGTH = 64
-
-_MANY_MODELS = 64
-"""From this number of models on, stamps are read with one query over the whole catalog."""
-
 
 class Catalog:
     """The models in the databases that one connection sees."""
@@ -44,16 +41,14 @@ class Catalog:
         self.programs = programs
 
     def in_transaction(self) -> bool:
-        """Return whether the user has a transaction open, which does not see other connections'
-        changes."""
+        """Return whether a transaction is open, which does not see other connections' changes."""
         return self._connection.in_transaction()
 
     def get(self, reference: Reference) -> Model:
         """Return the model that a reference means, with its Program loaded and checked.
 
         Raises:
-            UnknownModelError: there is no such model, version or alias; the message suggests the
-                closest name.
+            UnknownModelError: there is no such model, version or alias.
             ArtifactError: the stored row is damaged.
         """
         previous_message = ""
@@ -91,51 +86,37 @@ class Catalog:
         )
         if not rows:
             raise self.missing_version_error(reference, schema)
-        (
-            name,
-            version,
-            digest,
-            features,
-            *origin,
-            options_json,
-            verification,
-            comment,
-            created_at,
-        ) = rows[0]
-        if not isinstance(digest, str) or len(digest) != _HASH_LENGTH:
+        name, version, digest, features, *origin = rows[0][:9]
+        json_options, verification, comment, created_at = rows[0][9:]
+        if not _is_hash(digest):
             raise ArtifactError(f"the catalog row of model {name!r} is damaged; create it again")
         program = self.programs.get(digest, schema)
-        said = _read_json(options_json, name, "options")
+        options = _read_json(json_options, name, "options")
         return Model(
             program,
             *_read_features(features, program, name),
             Origin(*origin),
-            said,
+            options,
             None if verification is None else _read_json(verification, name, "verification"),
             comment,
             name=name,
             version=version,
             created_at=created_at,
             database=reference.database,
-            transform=read_transform(self._connection.read, said.get(TRANSFORM), name),
+            transform=read_transform(self._connection.read, options.get(TRANSFORM), name),
         )
 
     def program(self, digest: str, database: str | None = None) -> Program:
-        """Return the stored Program with a content hash; see `Programs.get`."""
         return self.programs.get(digest, self._connection.schema(database))
 
     def small_models(self, model: Model) -> dict[str, SmallModel]:
-        """Return the small models of a version, by kind.
-
-        Raises:
-            ArtifactError: one is damaged.
-        """
+        """Return the small models of a version, by kind. Raises ArtifactError if one is damaged."""
         schema = self._connection.schema(model.database)
         small_models = {}
         for version, kind, digest, facts in self._small_model_rows(schema, fold(model.name)):
             if version != model.version:
                 continue
-            if kind not in KINDS or not isinstance(digest, str) or len(digest) != _HASH_LENGTH:
+            if kind not in KINDS or not _is_hash(digest):
                 raise ArtifactError(
                     f"a small model before {model.name!r} is damaged; ALTER MODEL ... DROP CASCADE "
                     "and DROP TOP_K FILTER remove what there is"
@@ -145,7 +126,6 @@ class Catalog:
         return small_models
 
     def _small_model_rows(self, schema: str, key: str) -> list[tuple[Any, ...]]:
-        """Return version, kind, Program and facts of a model's small models."""
         if SMALL_MODELS not in self._connection.tables(schema):
             return []
         return self._connection.read(
@@ -155,11 +135,7 @@ class Catalog:
         )
 
     def training(self, model: Model) -> TrainingFacts | None:
-        """Return how a version was trained; None if sqlml did not train it.
-
-        Raises:
-            ArtifactError: the stored facts are damaged.
-        """
+        """Return how a version was trained; None if sqlml did not train it."""
         facts = self._value_of_version(model, TRAININGS, "facts")
         return None if facts is None else training_facts_from_json(facts, model.name)
 
@@ -180,15 +156,10 @@ class Catalog:
         return rows[0][0] if rows else None
 
     def stored_bytes(self, model: Model) -> int:
-        """Return the stored size of the model's Program."""
         return self.programs.stored_bytes(model.program.hash, self._checked_schema(model.database))
 
     def version(self, reference: Reference) -> int:
-        """Return the number of the version that a reference means.
-
-        Raises:
-            UnknownModelError: there is no such model, version or alias.
-        """
+        """Return the number of the version that a reference means, which must exist."""
         schema = self.existing_schema(reference)
         rows = self._rows_of_version("v.version", reference, schema)
         if not rows:
@@ -218,17 +189,16 @@ class Catalog:
             return None
 
     def stamps(self, references: Collection[Reference]) -> dict[Reference, tuple[Any, ...] | None]:
-        """Return the stamp of each reference to an attached database; many are read with two
-        queries."""
+        """Return the stamp of each reference to an attached database."""
         stamps: dict[Reference, tuple[Any, ...] | None] = {}
         for database in {reference.database for reference in references}:
             if database is not None and not self._connection.has_database(database):
                 continue
             in_database = [reference for reference in references if reference.database == database]
-            keys: frozenset[str] | None = None
+            keys: set[str] | None = None
             known_stamps: dict[str, str] = {}
-            if len(in_database) >= _MANY_MODELS:
-                keys = frozenset(map(fold, self.names(database)))
+            if len(in_database) >= 64:  # two queries over the whole catalog are faster
+                keys = set(map(fold, self.names(database)))
                 known_stamps = read_stamps(self._connection, database)
             for reference in in_database:
                 if keys is not None and reference.key not in keys:
@@ -240,11 +210,9 @@ class Catalog:
         return stamps
 
     def aliases(self, reference: Reference) -> dict[str, int]:
-        """Return the aliases of a model with their versions."""
         return dict(self._rows_of_model("alias, version", "catalog_aliases", reference))
 
     def tags(self, reference: Reference) -> dict[str, str]:
-        """Return the tags of a model."""
         return dict(self._rows_of_model("tag, value", "catalog_tags", reference))
 
     def comment(self, reference: Reference) -> str | None:
@@ -266,17 +234,11 @@ class Catalog:
         )
 
     def _checked_schema(self, database: str | None) -> str:
-        """Return the schema of a database's catalog, with its tables checked.
-
-        Raises:
-            CatalogError: a table is not defined as sqlml defines it.
-        """
         schema = self._connection.schema(database)
         self._connection.tables(schema)
         return schema
 
     def names(self, database: str | None = None) -> list[str]:
-        """Return the names of all models, in order."""
         schema = self._connection.schema(database)
         if not self._connection.exists(schema):
             return []
@@ -288,11 +250,7 @@ class Catalog:
         return self._connection.exists(self._connection.schema(database))
 
     def check_database(self, database: str | None) -> None:
-        """Check that a database is attached.
-
-        Raises:
-            CatalogError: it is not attached.
-        """
+        """Raise CatalogError if a database is not attached."""
         if database is not None and not self._connection.has_database(database):
             raise CatalogError(_describe_missing_database(database))
 
@@ -304,25 +262,21 @@ class Catalog:
         return MODELS.format(schema=self._checked_schema(database))
 
     def versions_query(self, database: str | None = None) -> str:
-        """Return the query of the view `model_versions`."""
         return VERSIONS.format(schema=self._checked_schema(database))
 
     def _rows_of_version(
         self, columns: str, reference: Reference, schema: str
     ) -> list[tuple[Any, ...]]:
-        """Return `columns` of the model `m` and its version `v` behind a reference: one row or
-        none."""
+        """Return `columns` of the model `m` and version `v` of a reference: one row or none."""
         parameters: list[Any] = [reference.key]
         alias = None if reference.alias is None else fold(reference.alias)
         if alias in ("first", "last"):
-            aggregate = "min" if alias == "first" else "max"
-            versions = f"SELECT {builtin(aggregate)}(version) FROM {schema}.catalog_versions w"
-            version_sql = f"({versions} WHERE w.key = m.key)"
+            versions = f"{schema}.catalog_versions w WHERE w.key = m.key"
+            aggregate = builtin("min" if alias == "first" else "max")
+            version_sql = f"(SELECT {aggregate}(version) FROM {versions})"
         elif alias is not None and alias not in RESERVED_ALIASES:
-            version_sql = (
-                f"(SELECT version FROM {schema}.catalog_aliases a "
-                "WHERE a.key = m.key AND a.alias = ?)"
-            )
+            aliases = f"{schema}.catalog_aliases a WHERE a.key = m.key AND a.alias = ?"
+            version_sql = f"(SELECT version FROM {aliases})"
             parameters.append(alias)
         elif reference.version is not None:
             version_sql = f"{reference.version:d}"
@@ -335,11 +289,7 @@ class Catalog:
         )
 
     def existing_schema(self, reference: Reference) -> str:
-        """Return the schema of the catalog that a reference belongs to.
-
-        Raises:
-            UnknownModelError: the database has no models, or is not attached.
-        """
+        """Return the schema of the catalog that a reference belongs to, which must have models."""
         schema = self._connection.schema(reference.database)
         if self._connection.exists(schema):
             return schema
@@ -349,7 +299,6 @@ class Catalog:
         raise self._unknown_model_error(reference, [])
 
     def missing_version_error(self, reference: Reference, schema: str) -> UnknownModelError:
-        """Return the error for a reference that matches no version."""
         versions = self._connection.read(
             f"SELECT {builtin('list')}(version ORDER BY version) FROM {schema}.catalog_versions "
             "WHERE key = ?",
@@ -357,10 +306,8 @@ class Catalog:
         )[0][0]
         if versions is None:
             rows = self._connection.read(f"SELECT name FROM {schema}.catalog_models")
-            names = [str(name) for (name,) in rows]
-            return self._unknown_model_error(
-                reference, [n for n in names if fold(n) != reference.key]
-            )
+            names = [str(name) for (name,) in rows if fold(str(name)) != reference.key]
+            return self._unknown_model_error(reference, names)
         version_name = f"{reference.version}"
         if reference.alias is not None and fold(reference.alias) not in RESERVED_ALIASES:
             version_name = f"with the alias {reference.alias!r}"
@@ -375,9 +322,9 @@ class Catalog:
 
     def _unknown_model_error(self, reference: Reference, names: list[str]) -> UnknownModelError:
         closest_name = closest(reference.name, names)
-        other_database = (
-            None if reference.database is not None else self._find_other_database(reference)
-        )
+        other_database = None
+        if reference.database is None:
+            other_database = self._find_other_database(reference)
         if other_database is not None:
             hint = f"database {other_database!r} has one: write '{other_database}.{reference.name}'"
         elif closest_name is not None:
@@ -395,33 +342,32 @@ class Catalog:
             "AND table_name = 'catalog_models' AND database_name <> system.main.current_database()"
         )
         for (database,) in others:
-            try:
-                schema = self._checked_schema(str(database))
-            except CatalogError:  # an unrelated catalog is damaged
-                continue
-            query = f"SELECT 1 FROM {schema}.catalog_models WHERE key = ?"
-            if self._connection.read(query, [reference.key]):
-                return str(database)
+            with suppress(CatalogError):  # an unrelated catalog is damaged
+                other = replace(reference, database=str(database))
+                if self._rows_of_model("1", "catalog_models", other):
+                    return other.database
         return None
+
+
+def _is_hash(digest: object) -> bool:
+    return isinstance(digest, str) and len(digest) == 64
 
 
 def _read_features(
     stored: Any, program: Program, name: str
 ) -> tuple[tuple[Feature, ...], frozenset[str]]:
     """Return the features of a row, and the names of those that the outputs depend on."""
+    damaged = f"the catalog row of model {name!r}"
     try:
         features = tuple(Feature(str(f["name"]), f["kind"]) for f in stored)
         used = frozenset(str(f["name"]) for f in stored if f["used"])
     except (TypeError, KeyError):
-        raise ArtifactError(
-            f"the catalog row of model {name!r} is damaged (features); create it again"
-        ) from None
+        raise ArtifactError(f"{damaged} is damaged (features); create it again") from None
     kinds = {f.name: f.kind for f in features}
     for f in program.features:
         if kinds.get(f.name) != f.kind:
             raise ArtifactError(
-                f"the catalog row of model {name!r} does not fit its program (feature {f.name!r}); "
-                "create it again"
+                f"{damaged} does not fit its program (feature {f.name!r}); create it again"
             )
     return features, used
 
@@ -445,8 +391,7 @@ def _describe_missing_database(database: str) -> str:
 
 
 RECREATION_TIMEOUT = 1.0
-"""Seconds to wait for a model that existed before, because another connection may drop and recreate
-it in two statements."""
+"""Seconds to wait for a model that another connection drops and recreates in two statements."""
 _RETRY_DELAYS = (0.005, 0.01, 0.02, 0.04, 0.08)
 """Seconds between lookups of such a model; the last one repeats."""
 
@@ -461,12 +406,7 @@ class Lookup:
         self._loaded: Recent[str, tuple[object, Model]] = Recent()
 
     def model(self, name: str) -> Model:
-        """Return the model that a reference means now.
-
-        Raises:
-            UnknownModelError: there is no such model, version or alias.
-            ArtifactError: the model is damaged.
-        """
+        """Return the model that a reference means now; see `Catalog.get`."""
         stamp, loaded = self.stamp(name), self._loaded.get(name)
         if stamp is not None and loaded is not None and loaded[0] == stamp:
             return loaded[1]
@@ -493,28 +433,25 @@ class Lookup:
     def load_all(self, names: Iterable[str]) -> Mapping[str, object]:
         """Load the models of these references together, so that `model` has them cached.
 
-        Returns:
-            The stamps by name, without names that are no references or refer to an unknown
-            database; None for a model that does not exist and never did.
+        Returns the stamps by name, without names that are no references or refer to an unknown
+        database; None for a model that does not exist and never did.
         """
         references = {}
         for name in names:
-            try:
+            with suppress(UnknownModelError):
                 references[name] = _parse_cached(name)
-            except UnknownModelError:
-                continue
         stamps = self._catalog.stamps(set(references.values()))
-        found_stamps = {n: stamps[r] for n, r in references.items() if r in stamps}
-        loaded = {name: self._loaded.get(name) for name in found_stamps}
+        stamp_by_name = {n: stamps[r] for n, r in references.items() if r in stamps}
+        loaded = {name: self._loaded.get(name) for name in stamp_by_name}
         outdated = {
             references[name]: name
-            for name, stamp in found_stamps.items()
+            for name, stamp in stamp_by_name.items()
             if stamp is not None and ((entry := loaded[name]) is None or entry[0] != stamp)
         }
         for reference, model in self._catalog.load_available(outdated):
             name = outdated[reference]
-            self._loaded.put(name, (found_stamps[name], model), model.program.nbytes)
-        return {n: s for n, s in found_stamps.items() if s is not None or loaded[n] is None}
+            self._loaded.put(name, (stamp_by_name[name], model), model.program.nbytes)
+        return {n: s for n, s in stamp_by_name.items() if s is not None or loaded[n] is None}
 
     def training(self, model: Model) -> TrainingFacts | None:
         return self._catalog.training(model)

@@ -6,12 +6,12 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.row_expressions import Read, RowExpression, rewrite_stored
-from sqlml.catalog.small_models import SmallModel
+from sqlml.catalog.small_models import DAMAGE_ERRORS, SmallModel, read_fields
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.types import Feature, features_behind_blanks, fold
@@ -28,8 +28,6 @@ class TrainingFacts:
         options: the options of the statement, under sqlml's names.
         transform: the items of TRANSFORM (...), or None.
         split: the method, fraction and column of the held-out rows.
-        seed: the seed of everything random.
-        rows, held_out: the numbers of training rows and held-out rows.
         metrics: metric -> value on the held-out rows, or on the training rows if there are none.
         loss: the library's name of the losses in `rounds`.
         rounds: iteration, loss, eval_loss and seconds of each round.
@@ -37,9 +35,7 @@ class TrainingFacts:
         trials: number, parameters (JSON), objective, status and seconds of each trial, and whether
             the model uses its parameters.
         pipeline: the fitted object, as it prints itself.
-        notices: the notices shown to the user.
         versions: package -> version.
-        seconds: the total time.
     """
 
     model_type: str
@@ -70,93 +66,41 @@ class TrainingFacts:
         return label if isinstance(label, str) else None
 
 
-def training_facts_to_json(facts: TrainingFacts) -> str:
-    return json.dumps(asdict(facts))
-
-
 def training_facts_from_json(text: Any, name: str) -> TrainingFacts:
-    """Read the result of `training_facts_to_json` for the model `name`.
-
-    Raises:
-        ArtifactError: the text is damaged or was not written by sqlml.
-    """
+    """Read the stored facts of the model `name`. Raises ArtifactError if they are damaged."""
     try:
-        stored = json.loads(text)
-        values = {f.name: _read_field(f.name, str(f.type), stored) for f in fields(TrainingFacts)}
-        _check_rows("rounds", values["rounds"], _ROUND_TYPES)
-        _check_rows("trials", values["trials"], _TRIAL_TYPES)
-        features = [[feature.get(key) for key in _FEATURE_TYPES] for feature in values["features"]]
+        facts = read_fields(TrainingFacts, json.loads(text))
+        _check_rows("rounds", facts.rounds, _ROUND_TYPES)
+        _check_rows("trials", facts.trials, _TRIAL_TYPES)
+        features = [[feature.get(key) for key in _FEATURE_TYPES] for feature in facts.features]
         _check_rows("features", features, tuple(_FEATURE_TYPES.values()))
-        for feature in values["features"]:
-            kind = (int, float) if feature["distinct"] is None else (str,)
-            _check_rows("values", feature.get("values", ()), (kind, (int,)))
-        return TrainingFacts(**values)
-    except (TypeError, ValueError, KeyError, RecursionError) as error:
+        for feature in facts.features:
+            kind = _NUMBER if feature["distinct"] is None else str
+            _check_rows("values", feature.get("values", ()), (kind, int))
+        return facts
+    except DAMAGE_ERRORS as error:
         raise ArtifactError(
             f"the catalog's record of the training of model {name!r} is damaged ({error}); train "
             "it again"
         ) from None
 
 
-_NUMBER_TYPES = (int, float, type(None))
-_ROUND_TYPES = ((int,), _NUMBER_TYPES, _NUMBER_TYPES, _NUMBER_TYPES)
-_TRIAL_TYPES = ((int,), (str,), _NUMBER_TYPES, (str,), _NUMBER_TYPES, (bool,))
-_FEATURE_TYPES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("name", "type"), (str,)),
-    **dict.fromkeys(("min", "max", "mean", "stddev"), _NUMBER_TYPES),
-    **dict.fromkeys(("distinct", "nulls", "others", "rows"), (int, type(None))),
+_NUMBER = int | float
+_ROUND_TYPES = (int, _NUMBER | None, _NUMBER | None, _NUMBER | None)
+_TRIAL_TYPES = (int, str, _NUMBER | None, str, _NUMBER | None, bool)
+_FEATURE_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("name", "type"), str),
+    **dict.fromkeys(("min", "max", "mean", "stddev"), _NUMBER | None),
+    **dict.fromkeys(("distinct", "nulls", "others", "rows"), int | None),
 }
 """The types of the fields in a row of each table."""
 
 
-def _check_rows(
-    name: str, rows: Sequence[Sequence[Any]], types: Sequence[tuple[type, ...]]
-) -> None:
+def _check_rows(name: str, rows: Sequence[Sequence[Any]], types: Sequence[Any]) -> None:
     for row in rows:
         has_types = len(row) == len(types) and all(map(isinstance, row, types))
         if not has_types or any(isinstance(v, float) and not math.isfinite(v) for v in row):
             raise TypeError(f"{name} cannot hold {str(row)[:80]!r}")
-
-
-def _read_field(name: str, annotation: str, stored: Any) -> Any:
-    """Return a field of the right type, with lists as tuples."""
-    value = stored[name]
-    if annotation.startswith("tuple") and isinstance(value, list):
-        value = tuple(tuple(item) if isinstance(item, list) else item for item in value)
-    if not isinstance(value, _FIELD_TYPES[annotation]) or isinstance(value, bool):
-        raise TypeError(f"{name} cannot be {str(value)[:80]!r}")
-    item_types = _ITEM_TYPES.get(annotation)
-    if item_types is not None and isinstance(value, dict | tuple):
-        items = value.values() if isinstance(value, dict) else value
-        wrong = next((item for item in items if not isinstance(item, item_types)), None)
-        if wrong is not None:
-            raise TypeError(f"{name} cannot hold {str(wrong)[:80]!r}")
-    return value
-
-
-_FIELD_TYPES: Mapping[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (float, int),
-    "Mapping[str, Any]": (dict,),
-    "Mapping[str, str]": (dict,),
-    "Mapping[str, float | None]": (dict,),
-    "tuple[str, ...]": (tuple,),
-    "tuple[str, ...] | None": (tuple, type(None)),
-    "tuple[tuple[Any, ...], ...]": (tuple,),
-    "tuple[Mapping[str, Any], ...]": (tuple,),
-}
-"""The annotation of a field -> the types of its value."""
-
-_ITEM_TYPES: Mapping[str, tuple[type, ...]] = {
-    "Mapping[str, str]": (str,),
-    "Mapping[str, float | None]": (float, int, type(None)),
-    "tuple[str, ...]": (str,),
-    "tuple[str, ...] | None": (str,),
-    "tuple[tuple[Any, ...], ...]": (tuple,),
-    "tuple[Mapping[str, Any], ...]": (dict,),
-}
-"""The annotation of a field -> the types of the items of its value."""
 
 
 TRANSFORM = "transform"
@@ -170,7 +114,7 @@ class Transform:
 
     Attributes:
         columns: the columns that the model reads, in the order of the training query.
-        made: feature -> the expression that computes it; other features are columns.
+        expressions: feature -> the expression that computes it; other features are columns.
     """
 
     columns: tuple[str, ...]
@@ -182,7 +126,6 @@ class Transform:
         return tuple(unchanged.get(name) or Feature(name, "any") for name in self.columns)
 
     def find_columns(self, features: Collection[str]) -> frozenset[str]:
-        """Return the columns that some of the features need."""
         columns: set[str] = set()
         for name in features:
             expression = self.expressions.get(name)
@@ -190,28 +133,22 @@ class Transform:
         return frozenset(columns)
 
     def sql(self, feature: str, columns: Mapping[str, str]) -> str:
-        """Return the SQL of a feature: its expression or its column.
-
-        Args:
-            columns: column -> the SQL that reads it.
-        """
+        """Return the SQL of a feature: its expression, or its column from `columns`."""
         expression = self.expressions.get(feature)
         return columns[feature] if expression is None else expression.to_typed_sql(columns)
 
     def summary(self) -> str:
         """Describe which features are computed, as a predicate after the name of a model."""
-        names = [
-            name if len(name) <= 40 else f"{name[:37]}..." for name in list(self.expressions)[:3]
-        ]
-        more = f" and {len(self.expressions) - 3:,} more" if len(self.expressions) > 3 else ""
-        features = "feature" if len(self.expressions) == 1 else "features"
+        count = len(self.expressions)
+        names = [n if len(n) <= 40 else f"{n[:37]}..." for n in list(self.expressions)[:3]]
+        more = f" and {count - 3:,} more" if count > 3 else ""
+        features = "feature" if count == 1 else "features"
         return (
             f"computes the {features} {', '.join(names)}{more} from columns when it scores, for a "
             "TRANSFORM or for dates, texts or nested values"
         )
 
     def to_json(self) -> Any:
-        """Return the form that the catalog stores."""
         expressions = {
             name: [e.sql, list(e.columns), e.type] for name, e in self.expressions.items()
         }
@@ -219,14 +156,7 @@ class Transform:
 
 
 def read_transform(read: Read, stored: Any, name: str) -> Transform | None:
-    """Read the result of `Transform.to_json`, checked by the engine's parser; None for None.
-
-    Args:
-        name: the model's name, for messages.
-
-    Raises:
-        ArtifactError: the value is damaged or was not written by sqlml.
-    """
+    """Read the result of `Transform.to_json`, checked by the engine's parser; None for None."""
     if stored is None:
         return None
     try:
@@ -239,7 +169,7 @@ def read_transform(read: Read, stored: Any, name: str) -> Transform | None:
                 raise ValueError(f"{feature!r} reads other columns")
             expressions[feature] = rewrite_stored(read, expression)
         _check_texts(*columns)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except DAMAGE_ERRORS as error:
         raise ArtifactError(
             f"the catalog's record of the columns of model {name!r} is damaged ({error}); train "
             "it again"
@@ -255,13 +185,7 @@ def _check_texts(*values: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of a version.
-
-    Attributes:
-        source: the class of the fitted object.
-        library: its package and version.
-        path, format, sha256: the file that the model was read from, if any.
-    """
+    """The class of the fitted object, its package and version, and the file that it was in."""
 
     source: str
     library: str
@@ -282,7 +206,7 @@ class NewVersion:
     Attributes:
         features: the columns of the training table, in order. Those of kind "any" are not inputs of
             the Program.
-        used: the names of the features that the outputs depend on.
+        used_features: the names of the features that the outputs depend on.
         options: the OPTIONS that it was created with.
         verification: the result of the comparison with its source.
         small_models: the small models in its file. For a stored version, see
@@ -312,11 +236,9 @@ class NewVersion:
     @property
     def used_columns(self) -> list[str]:
         """Return the names of the columns that the outputs depend on."""
-        names = (
-            self.used_features
-            if self.transform is None
-            else self.transform.find_columns(self.used_features)
-        )
+        names = self.used_features
+        if self.transform is not None:
+            names = self.transform.find_columns(names)
         return [column.name for column in self.columns if column.name in names]
 
     def map_renamed_columns(self, columns: Collection[str]) -> dict[str, str]:
@@ -345,11 +267,7 @@ _REFERENCE_PATTERN = re.compile(
     r"(?:(?P<database>[^.@/]+)\.)?(?P<name>[^.@/]+)(?:/(?P<number>\d+)|@(?P<alias>\w+))?"
 )
 
-_MAX_DIGITS = 18
-"""More digits than any version number has."""
-
 MAX_VERSION = 2**31 - 1
-"""The largest version number."""
 
 RESERVED_ALIASES = ("default", "first", "last")
 """Names after @ that are not user-defined aliases."""
@@ -371,7 +289,6 @@ class Reference:
 
     @property
     def has_version(self) -> bool:
-        """Return whether the reference has a number or an alias."""
         return self.version is not None or self.alias is not None
 
 
@@ -385,13 +302,10 @@ def is_name(name: str) -> bool:
 
 
 def parse_reference(text: str) -> Reference:
-    """Parse a reference to a model.
+    """Parse a reference to a model. Raises UnknownModelError for any other text.
 
     >>> parse_reference("churn/3")
     Reference(name='churn', database=None, version=3, alias=None)
-
-    Raises:
-        UnknownModelError: the text is not a reference.
     """
     match = _REFERENCE_PATTERN.fullmatch(text) if isinstance(text, str) else None
     if match is None:
@@ -400,5 +314,5 @@ def parse_reference(text: str) -> Reference:
             "'model@alias'"
         )
     number = match["number"]
-    version = None if number is None else min(int(number[:_MAX_DIGITS]), MAX_VERSION)
+    version = None if number is None else min(int(number[:18]), MAX_VERSION)
     return Reference(match["name"], match["database"], version, match["alias"])

@@ -2,18 +2,254 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlml.catalog.connection import drop_stamp, write_stamp
-from sqlml.catalog.model import RESERVED_ALIASES, Model, NewVersion, Reference, is_name
-from sqlml.catalog.scoring_macros import ModelCall
-from sqlml.catalog.small_models import KINDS, SmallModel, kind_of
-from sqlml.catalog.tables import LATER_TABLES, SMALL_MODELS
-from sqlml.catalog.writer import Writer, as_json, check_exists, check_version_number, now
+from sqlml.catalog.catalog_connection import Connection, drop_stamp, read_only_error, write_stamp
+from sqlml.catalog.lookup import Catalog
+from sqlml.catalog.model import (
+    MAX_VERSION,
+    RESERVED_ALIASES,
+    Model,
+    NewVersion,
+    Reference,
+    is_name,
+)
+from sqlml.catalog.scoring_macros import Macros, ModelCall
+from sqlml.catalog.small_models import KINDS, SmallModel, dumps, kind_of
+from sqlml.catalog.tables import (
+    ESTIMATORS,
+    LATER_TABLES,
+    SMALL_MODELS,
+    TABLES,
+    TRAINING_TABLES,
+    TRAININGS,
+    VIEWS,
+)
+from sqlml.dialects.duckdb import fold_in_sql
 from sqlml.errors import CatalogError, ConflictError, ModelExistsError
-from sqlml.types import fold
+from sqlml.types import class_text, fold
+
+Calls = Sequence[ModelCall]
+"""The expressions with which the macros of plain connections compute a model's default version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A model that a transaction changes.
+
+    Attributes:
+        schema: of the catalog, qualified and quoted.
+        is_shared: the transaction is the user's own, so macros are rebuilt after it.
+    """
+
+    reference: Reference
+    schema: str
+    is_shared: bool
+
+    @property
+    def key(self) -> str:
+        return self.reference.key
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The base of catalog changes: transactions, rows, stamps and macros.
+
+    Attributes:
+        calls_of: returns the macro expressions of a version.
+        report: is called after each change of a model, with its new macro expressions, if any.
+    """
+
+    connection: Connection
+    catalog: Catalog
+    macros: Macros
+    calls_of: Callable[[NewVersion], Calls]
+    report: Callable[[Reference, Calls], None]
+
+    def run_atomically(
+        self, reference: Reference, schema: str, work: Callable[[Target], Calls | None]
+    ) -> None:
+        """Run `work` entirely or not at all, on checked tables, and report the change.
+
+        `work` returns the model's new macro expressions, if they change.
+        """
+        target = Target(reference, schema, self.connection.in_transaction())
+        calls: list[ModelCall] = []
+
+        def check_and_work() -> None:
+            self.connection.tables(schema)  # within the transaction, so that nobody alters them
+            calls[:] = work(target) or ()
+
+        self.connection.atomic(check_and_work, target.is_shared)
+        self.report(reference, calls)
+
+    def report_existing(self, reference: Reference) -> None:
+        """Report an existing model that another session may have created."""
+        self.report(reference, self.calls_of(self.catalog.get(reference)))
+
+    def check_writable(self, reference: Reference) -> None:
+        """Reject long work whose result could not be stored, because the database is read-only."""
+        self.catalog.check_database(reference.database)
+        databases = self.connection.read(
+            "SELECT readonly, database_name FROM system.main.duckdb_databases() "
+            f"WHERE {fold_in_sql('database_name')} = "
+            f"{fold_in_sql('coalesce(?, system.main.current_database())')}",
+            [reference.database],
+        )
+        if databases and databases[0][0]:
+            raise read_only_error(str(databases[0][1]))
+
+    def write(self, target: Target, sql: str, *parameters: Any) -> None:
+        """Run a statement in which `{schema}` is the catalog's schema."""
+        self.connection.write(sql.replace("{schema}", target.schema), parameters)
+
+    def make_tables(self, target: Target) -> None:
+        """Create the missing tables and views of a catalog."""
+        for statement in TABLES:
+            self.write(target, statement)
+        if fold(target.schema) == '"sqlml"."sqlml"':
+            return  # the engine cannot bind such views
+        # A file may later be attached under another name, so its views use the bare schema name.
+        in_current = target.reference.database is None
+        is_bare = in_current and not self.connection.has_database("sqlml")
+        view_schema = '"sqlml"' if is_bare else target.schema
+        for name, query in VIEWS.items():
+            view = f"{target.schema}.{name} AS {query.format(schema=view_schema)}"
+            self.connection.write(f"CREATE VIEW IF NOT EXISTS {view}")
+
+    def find_model(self, target: Target) -> tuple[int, int] | None:
+        """Return the default and the last version of a model; None if there is no such model."""
+        rows = self.connection.read(
+            f"SELECT default_version, last_version FROM {target.schema}.catalog_models "
+            "WHERE key = ?",
+            [target.key],
+        )
+        return (int(rows[0][0]), int(rows[0][1])) if rows else None
+
+    def require_model(self, target: Target) -> tuple[int, int]:
+        """Return the default and the last version of a model, which must exist."""
+        versions = self.find_model(target)
+        if versions is None:
+            whole_model = Reference(target.reference.name, target.reference.database)
+            raise self.catalog.missing_version_error(whole_model, target.schema)
+        return versions
+
+    def update_model(self, target: Target, **columns: Any) -> None:
+        assignments = ", ".join(f"{column} = ?" for column in columns)
+        query = f"UPDATE {{schema}}.catalog_models SET {assignments} WHERE key = ?"
+        self.write(target, query, *columns.values(), target.key)
+
+    def insert(self, target: Target, version: int, new: NewVersion) -> None:
+        """Store a version, its Program, and how it was trained."""
+        program, origin, labels = new.program, new.origin, new.program.labels
+        self.catalog.programs.put(program, target.schema)
+        prefixes = [""] if len(labels) == 1 else [f"t{t}=" for t in range(len(labels))]
+        classes = [
+            f"{prefix}{class_text(value)}"
+            for prefix, target_labels in zip(prefixes, labels, strict=True)
+            for value in target_labels.values
+        ]
+        used = new.used_features
+        row = [
+            target.key,
+            version,
+            program.hash,
+            [{"name": f.name, "kind": f.kind, "used": f.name in used} for f in new.features],
+            ", ".join(dict.fromkeys(target_labels.kind for target_labels in labels)) or None,
+            classes or None,
+            list(program.outputs),
+            program.nbytes,
+            *(origin.source, origin.library, origin.path, origin.format, origin.sha256),
+            as_json(new.options),
+            None if new.verification is None else as_json(new.verification),
+            new.comment,
+            now(),
+        ]
+        marks = ", ".join("?" * len(row))
+        self.write(target, f"INSERT INTO {{schema}}.catalog_versions VALUES ({marks})", *row)
+        for small in new.small_models:
+            self.insert_small_model(target, version, small)
+        if new.training is None:
+            return
+        for statement in TRAINING_TABLES:
+            self.write(target, statement)
+        facts = json.dumps(asdict(new.training))
+        for table, value in ((TRAININGS, facts), (ESTIMATORS, new.estimator)):
+            if value is not None:
+                query = f"INSERT INTO {{schema}}.{table} VALUES (?, ?, ?, ?)"
+                self.write(target, query, target.key, version, value, now())
+
+    def insert_small_model(self, target: Target, version: int, small: SmallModel) -> None:
+        self.catalog.programs.put(small.small, target.schema)
+        query = f"INSERT OR REPLACE INTO {{schema}}.{SMALL_MODELS} VALUES (?, ?, ?, ?, ?, ?)"
+        row = target.key, version, kind_of(small), small.small.hash, dumps(small.facts), now()
+        self.write(target, query, *row)
+
+    def set_column(self, target: Target, column: str, value: str | None) -> int:
+        """Change a column of the version that the reference means, and return its number."""
+        version = self.catalog.version(target.reference)
+        query = f"UPDATE {{schema}}.catalog_versions SET {column} = ? WHERE key = ? AND version = ?"
+        self.write(target, query, value, target.key, version)
+        return version
+
+    def delete_training(self, target: Target, version: int | None = None) -> None:
+        condition = "key = ? AND version = coalesce(?, version)"
+        for table in {TRAININGS, ESTIMATORS} & self.connection.tables(target.schema):
+            query = f"DELETE FROM {{schema}}.{table} WHERE {condition}"
+            self.write(target, query, target.key, version)
+
+    def delete_small_models(
+        self, target: Target, version: int | None = None, kind: str | None = None
+    ) -> list[str]:
+        """Delete the small models of a model, version or kind; return their Programs' hashes."""
+        if SMALL_MODELS not in self.connection.tables(target.schema):
+            return []
+        where = (
+            f"FROM {target.schema}.{SMALL_MODELS} WHERE key = ? "
+            "AND version = coalesce(?, version) AND kind = coalesce(?, kind)"
+        )
+        parameters = [target.key, version, kind]
+        programs = self.connection.read(f"SELECT program {where}", parameters)
+        self.connection.write(f"DELETE {where}", parameters)
+        return [str(digest) for (digest,) in programs]
+
+    def update_macros(self, target: Target, calls: Calls) -> Calls:
+        """Update the macros to new expressions of the model; none remove it."""
+        database = target.reference.database
+        self.macros.update(target.schema, database, target.key, calls, target.is_shared)
+        return calls
+
+    def update_default_macros(self, target: Target) -> Calls:
+        """Update the macros to the model's default version, and return its expressions."""
+        reference = Reference(target.reference.name, target.reference.database)
+        return self.update_macros(target, self.calls_of(self.catalog.get(reference)))
+
+
+W = TypeVar("W", bound=Writer)
+P = ParamSpec("P")
+
+
+def changes_model(
+    work: Callable[Concatenate[W, Target, P], Calls | None],
+) -> Callable[Concatenate[W, Reference, P], None]:
+    """Let a method change a model, which exists afterwards, atomically and with a new stamp."""
+
+    @wraps(work)
+    def change(self: W, reference: Reference, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        def work_and_stamp(target: Target) -> Calls | None:
+            calls = work(self, target, *args, **kwargs)
+            write_stamp(self.connection, target.schema, target.key)
+            return calls
+
+        self.run_atomically(reference, self.catalog.existing_schema(reference), work_and_stamp)
+
+    return change
 
 
 class ModelChanges(Writer):
@@ -28,19 +264,14 @@ class ModelChanges(Writer):
         or_replace: bool = False,
         if_not_exists: bool = False,
     ) -> None:
-        """Register a model, or (`or_replace`) add a version that becomes its default.
-
-        Raises:
-            ModelExistsError: the name is taken, without `or_replace`.
-            CatalogError: the name is empty or has one of `.`, `@`, `/`.
-        """
+        """Register a model, or (`or_replace`) add a version that becomes its default."""
         _check_name(reference.name)
         self.catalog.check_database(reference.database)
         calls = self.calls_of(new)
 
-        def create_model(schema: str, shared: bool) -> Sequence[ModelCall]:
-            self.make_tables(schema, reference.database)
-            versions = self.find_model(reference, schema)
+        def create_model(target: Target) -> Calls:
+            self.make_tables(target)
+            versions = self.find_model(target)
             if versions is not None and if_not_exists:
                 return self.calls_of(self.catalog.get(reference))
             if versions is not None and not or_replace:
@@ -51,142 +282,97 @@ class ModelChanges(Writer):
                 )
             version = 1 if versions is None else check_version_number(versions[1] + 1)
             if versions is None:
-                self.connection.write(
-                    f"INSERT INTO {schema}.catalog_models VALUES (?, ?, ?, ?, ?, ?)",
-                    [reference.key, reference.name, version, version, comment, now()],
-                )
+                query = "INSERT INTO {schema}.catalog_models VALUES (?, ?, ?, ?, ?, ?)"
+                row = target.key, reference.name, version, version, comment, now()
+                self.write(target, query, *row)
             else:
-                self.connection.write(
-                    f"UPDATE {schema}.catalog_models SET default_version = ?, last_version = ?, "
-                    "comment = coalesce(?, comment) WHERE key = ?",
-                    [version, version, comment, reference.key],
-                )
-            self.insert(reference, schema, version, new)
-            self.macros.update(schema, reference.database, reference.key, calls, shared)
-            write_stamp(self.connection, schema, reference.key)
+                self.update_model(target, default_version=version, last_version=version)
+                if comment is not None:
+                    self.update_model(target, comment=comment)
+            self.insert(target, version, new)
+            self.update_macros(target, calls)
+            write_stamp(self.connection, target.schema, target.key)
             return calls
 
         self.run_atomically(reference, self.connection.schema(reference.database), create_model)
 
     def drop(self, reference: Reference, if_exists: bool = False) -> None:
-        """Remove a model, all its versions, and the Programs that no other version needs.
+        """Remove a model, all its versions, and the Programs that no other version needs."""
 
-        Raises:
-            UnknownModelError: there is no such model, without `if_exists`.
-        """
-
-        def work(schema: str, shared: bool) -> None:
-            if self.find_model(reference, schema) is None:
-                if if_exists:
-                    return
-                raise self.catalog.missing_version_error(
-                    Reference(reference.name, reference.database), schema
-                )
+        def drop_model(target: Target) -> None:
+            if if_exists and self.find_model(target) is None:
+                return
+            self.require_model(target)
             programs = self.connection.read(
-                f"SELECT program FROM {schema}.catalog_versions WHERE key = ?", [reference.key]
+                f"SELECT program FROM {target.schema}.catalog_versions WHERE key = ?", [target.key]
             )
             for table in ("aliases", "tags", "versions", "models"):
-                self.connection.write(
-                    f"DELETE FROM {schema}.catalog_{table} WHERE key = ?", [reference.key]
-                )
-            self.delete_training(schema, reference.key)
-            unneeded = self.delete_small_models(schema, reference.key)
-            unneeded += [str(digest) for (digest,) in programs]
-            self.catalog.programs.collect(unneeded, schema)
-            self.macros.update(schema, reference.database, reference.key, (), shared)
-            drop_stamp(self.connection, schema, reference.key)
+                query = f"DELETE FROM {{schema}}.catalog_{table} WHERE key = ?"
+                self.write(target, query, target.key)
+            self.delete_training(target)
+            unneeded = [*self.delete_small_models(target), *(str(digest) for (digest,) in programs)]
+            self.catalog.programs.collect(unneeded, target.schema)
+            self.update_macros(target, ())
+            drop_stamp(self.connection, target.schema, target.key)
 
         if if_exists and not self.catalog.schema_exists(reference.database):
             self.report(reference, ())
         else:
-            self.run_atomically(reference, self.catalog.existing_schema(reference), work)
+            self.run_atomically(reference, self.catalog.existing_schema(reference), drop_model)
 
     def rename(self, reference: Reference, name: str) -> None:
-        """Rename a model, with its versions, aliases and tags.
-
-        Raises:
-            ModelExistsError: the new name is taken.
-            UnknownModelError, CatalogError: there is no such model, or the new name is invalid.
-        """
+        """Rename a model, with its versions, aliases and tags."""
         _check_name(name)
-        new_reference = Reference(name, reference.database)
 
-        def work(schema: str, shared: bool) -> Sequence[ModelCall]:
-            self.require_model(reference, schema)
-            if (
-                new_reference.key != reference.key
-                and self.find_model(new_reference, schema) is not None
-            ):
+        @changes_model
+        def rename_model(self: ModelChanges, renamed: Target) -> Calls:
+            target = replace(renamed, reference=reference)
+            self.require_model(target)
+            has_same_key = renamed.key == target.key
+            if not has_same_key and self.find_model(renamed) is not None:
                 raise ModelExistsError(
                     f"model {name!r} already exists; remove it with DROP MODEL, or choose another "
                     "name"
                 )
-            self.connection.write(
-                f"UPDATE {schema}.catalog_models SET key = ?, name = ? WHERE key = ?",
-                [new_reference.key, name, reference.key],
-            )
-            if new_reference.key == reference.key:
+            self.update_model(target, key=renamed.key, name=name)
+            if has_same_key:
                 return ()
             tables = {"catalog_versions", "catalog_aliases", "catalog_tags", *LATER_TABLES}
-            for table in sorted(tables & self.connection.tables(schema)):
-                self.connection.write(
-                    f"UPDATE {schema}.{table} SET key = ? WHERE key = ?",
-                    [new_reference.key, reference.key],
-                )
-            drop_stamp(self.connection, schema, reference.key)
-            self.macros.update(schema, reference.database, reference.key, (), shared)
-            return self.update_default_macros(new_reference, schema, shared)
+            for table in sorted(tables & self.connection.tables(target.schema)):
+                query = f"UPDATE {{schema}}.{table} SET key = ? WHERE key = ?"
+                self.write(target, query, renamed.key, target.key)
+            drop_stamp(self.connection, target.schema, target.key)
+            self.update_macros(target, ())
+            return self.update_default_macros(renamed)
 
-        self.change(new_reference, work)
+        rename_model(self, Reference(name, reference.database))
         self.report(reference, ())
 
-    def comment(self, reference: Reference, text: str | None) -> None:
-        """Set the comment of a model, or of the one version that `reference` names."""
+    @changes_model
+    def comment(self, target: Target, text: str | None) -> None:
+        """Set the comment of a model, or of the one version that the reference names."""
+        if target.reference.has_version:
+            self.set_column(target, "comment", text)
+        else:
+            self.require_model(target)
+            self.update_model(target, comment=text)
 
-        def work(schema: str, shared: bool) -> None:
-            if reference.has_version:
-                self.set_column(reference, schema, "comment", text)
-                return
-            self.require_model(reference, schema)
-            self.connection.write(
-                f"UPDATE {schema}.catalog_models SET comment = ? WHERE key = ?",
-                [text, reference.key],
-            )
+    @changes_model
+    def tag(self, target: Target, tags: Mapping[str, str]) -> None:
+        self.require_model(target)
+        for tag, value in tags.items():
+            query = "INSERT OR REPLACE INTO {schema}.catalog_tags VALUES (?, ?, ?)"
+            self.write(target, query, target.key, fold(tag), value)
 
-        self.change(reference, work)
-
-    def tag(self, reference: Reference, tags: Mapping[str, str]) -> None:
-        """Set tags of a model."""
-
-        def work(schema: str, shared: bool) -> None:
-            self.require_model(reference, schema)
-            for tag, value in tags.items():
-                self.connection.write(
-                    f"INSERT OR REPLACE INTO {schema}.catalog_tags VALUES (?, ?, ?)",
-                    [reference.key, fold(tag), value],
-                )
-
-        self.change(reference, work)
-
-    def untag(self, reference: Reference, tags: Sequence[str]) -> None:
-        """Remove tags from a model.
-
-        Raises:
-            CatalogError: the model has no such tag.
-        """
-
-        def work(schema: str, shared: bool) -> None:
-            self.require_model(reference, schema)
-            existing = self.catalog.tags(reference)
-            for tag in tags:
-                check_exists("tag", tag, reference, existing)
-            for tag in tags:
-                self.connection.write(
-                    f"DELETE FROM {schema}.catalog_tags WHERE key = ? AND tag = ?",
-                    [reference.key, fold(tag)],
-                )
-
-        self.change(reference, work)
+    @changes_model
+    def untag(self, target: Target, tags: Sequence[str]) -> None:
+        self.require_model(target)
+        existing = self.catalog.tags(target.reference)
+        for tag in tags:
+            check_exists("tag", tag, target.reference, existing)
+        for tag in tags:
+            query = "DELETE FROM {schema}.catalog_tags WHERE key = ? AND tag = ?"
+            self.write(target, query, target.key, fold(tag))
 
 
 def _check_name(name: str) -> None:
@@ -200,172 +386,137 @@ def _check_name(name: str) -> None:
 class VersionChanges(Writer):
     """Changes of the versions of models."""
 
-    def add(self, reference: Reference, new: NewVersion, number: int | None = None) -> None:
-        """Add a version, which does not become the default.
-
-        Args:
-            number: the version number; by default one more than the last one ever used.
-
-        Raises:
-            ModelExistsError: the model has or had a version of that number.
-            UnknownModelError, CatalogError: there is no such model, or the number is too large.
-        """
-
-        def work(schema: str, shared: bool) -> None:
-            _, last = self.require_model(reference, schema)
-            version = last + 1 if number is None else number
-            if version <= last:
-                raise ModelExistsError(
-                    f"model {reference.name!r} has or had a version {version}, and version "
-                    f"numbers are never reused; leave it out, or write {last + 1}"
-                )
-            self.connection.write(
-                f"UPDATE {schema}.catalog_models SET last_version = ? WHERE key = ?",
-                [check_version_number(version), reference.key],
+    @changes_model
+    def add(self, target: Target, new: NewVersion, number: int | None = None) -> None:
+        """Add a version, which does not become the default; by default with the next number."""
+        _, last = self.require_model(target)
+        version = last + 1 if number is None else number
+        if version <= last:
+            raise ModelExistsError(
+                f"model {target.reference.name!r} has or had a version {version}, and version "
+                f"numbers are never reused; leave it out, or write {last + 1}"
             )
-            if new.small_models:  # files of an older sqlml lack the table
-                self.make_tables(schema, reference.database)
-            self.insert(reference, schema, version, new)
+        self.update_model(target, last_version=check_version_number(version))
+        if new.small_models:  # files of an older sqlml lack the table
+            self.make_tables(target)
+        self.insert(target, version, new)
 
-        self.change(reference, work)
-
-    def drop(self, reference: Reference) -> None:
-        """Remove the version that `reference` names, and its Program if no other version needs it.
-
-        Raises:
-            CatalogError: it is the default, or an alias points to it.
-            UnknownModelError: there is no such version.
-        """
-
-        def work(schema: str, shared: bool) -> None:
-            default, _ = self.require_model(reference, schema)
-            version = self.catalog.version(reference)
-            description = f"version {version} of model {reference.name!r}"
-            if version == default:
-                raise CatalogError(
-                    f"{description} is its default; SET DEFAULT_VERSION to another one first, or "
-                    "DROP MODEL with all its versions"
-                )
-            aliases = [a for a, v in self.catalog.aliases(reference).items() if v == version]
-            if aliases:
-                raise CatalogError(
-                    f"alias {aliases[0]!r} points to {description}; SET ALIAS {aliases[0]} to "
-                    f"another version, or UNSET ALIAS {aliases[0]}, first"
-                )
-            where = f"FROM {schema}.catalog_versions WHERE key = ? AND version = ?"
-            version_key = [reference.key, version]
-            ((digest,),) = self.connection.read(f"SELECT program {where}", version_key)
-            self.connection.write(f"DELETE {where}", version_key)
-            self.delete_training(schema, reference.key, version)
-            unneeded = [str(digest), *self.delete_small_models(schema, reference.key, version)]
-            self.catalog.programs.collect(unneeded, schema)
-
-        self.change(reference, work)
-
-    def set_default(self, reference: Reference) -> None:
-        """Make the version that `reference` names the default."""
-
-        def work(schema: str, shared: bool) -> Sequence[ModelCall]:
-            version = self.catalog.version(reference)
-            self.connection.write(
-                f"UPDATE {schema}.catalog_models SET default_version = ? WHERE key = ?",
-                [version, reference.key],
+    @changes_model
+    def drop(self, target: Target) -> None:
+        """Remove the version that the reference names, and its Program if no other one needs it."""
+        reference = target.reference
+        default, _ = self.require_model(target)
+        version = self.catalog.version(reference)
+        description = f"version {version} of model {reference.name!r}"
+        if version == default:
+            raise CatalogError(
+                f"{description} is its default; SET DEFAULT_VERSION to another one first, or "
+                "DROP MODEL with all its versions"
             )
-            return self.update_default_macros(reference, schema, shared)
+        aliases = [a for a, v in self.catalog.aliases(reference).items() if v == version]
+        if aliases:
+            raise CatalogError(
+                f"alias {aliases[0]!r} points to {description}; SET ALIAS {aliases[0]} to "
+                f"another version, or UNSET ALIAS {aliases[0]}, first"
+            )
+        where = f"FROM {target.schema}.catalog_versions WHERE key = ? AND version = ?"
+        version_key = [target.key, version]
+        ((digest,),) = self.connection.read(f"SELECT program {where}", version_key)
+        self.connection.write(f"DELETE {where}", version_key)
+        self.delete_training(target, version)
+        unneeded = [str(digest), *self.delete_small_models(target, version)]
+        self.catalog.programs.collect(unneeded, target.schema)
 
-        self.change(reference, work)
+    @changes_model
+    def set_default(self, target: Target) -> Calls:
+        """Make the version that the reference names the default."""
+        self.update_model(target, default_version=self.catalog.version(target.reference))
+        return self.update_default_macros(target)
 
-    def set_alias(self, reference: Reference, alias: str) -> None:
-        """Point `alias` to the version that `reference` names.
-
-        Raises:
-            CatalogError: the name is reserved or invalid.
-        """
+    @changes_model
+    def set_alias(self, target: Target, alias: str) -> None:
+        """Point `alias` to the version that the reference names."""
         name = fold(alias)
         if name in RESERVED_ALIASES or re.fullmatch(r"(?!\d+$)\w+", name) is None:
             raise CatalogError(
                 f"invalid alias {alias!r}: use letters, digits and _; it must not be a number or "
                 f"one of {', '.join(RESERVED_ALIASES)}"
             )
+        query = "INSERT OR REPLACE INTO {schema}.catalog_aliases VALUES (?, ?, ?)"
+        self.write(target, query, target.key, name, self.catalog.version(target.reference))
 
-        def work(schema: str, shared: bool) -> None:
-            self.connection.write(
-                f"INSERT OR REPLACE INTO {schema}.catalog_aliases VALUES (?, ?, ?)",
-                [reference.key, name, self.catalog.version(reference)],
-            )
-
-        self.change(reference, work)
-
-    def unset_alias(self, reference: Reference, alias: str) -> None:
-        """Remove an alias.
-
-        Raises:
-            CatalogError: there is no such alias.
-        """
-
-        def work(schema: str, shared: bool) -> None:
-            self.require_model(reference, schema)
-            check_exists("alias", alias, reference, self.catalog.aliases(reference))
-            self.connection.write(
-                f"DELETE FROM {schema}.catalog_aliases WHERE key = ? AND alias = ?",
-                [reference.key, fold(alias)],
-            )
-
-        self.change(reference, work)
+    @changes_model
+    def unset_alias(self, target: Target, alias: str) -> None:
+        self.require_model(target)
+        check_exists("alias", alias, target.reference, self.catalog.aliases(target.reference))
+        query = "DELETE FROM {schema}.catalog_aliases WHERE key = ? AND alias = ?"
+        self.write(target, query, target.key, fold(alias))
 
     def add_small_model(self, model: Model, small: SmallModel) -> None:
         """Add a small model to a version, replacing one of its kind."""
-        reference = Reference(model.name, model.database, model.version)
 
-        def work(schema: str, shared: bool) -> None:
-            self.make_tables(schema, model.database)
-            if self.catalog.get(reference).program.hash != model.program.hash:
+        @changes_model
+        def add(self: VersionChanges, target: Target) -> None:
+            self.make_tables(target)
+            if self.catalog.get(target.reference).program.hash != model.program.hash:
                 raise ConflictError(f"model {model.label} has changed meanwhile; try again")
-            small_model_key = [reference.key, model.version, kind_of(small)]
             existing = self.connection.read(
-                f"SELECT program FROM {schema}.{SMALL_MODELS} "
+                f"SELECT program FROM {target.schema}.{SMALL_MODELS} "
                 "WHERE key = ? AND version = ? AND kind = ?",
-                small_model_key,
+                [target.key, model.version, kind_of(small)],
             )
-            self.insert_small_model(reference.key, schema, model.version, small)
+            self.insert_small_model(target, model.version, small)
             unneeded = [str(digest) for (digest,) in existing if digest != small.small.hash]
-            self.catalog.programs.collect(unneeded, schema)
+            self.catalog.programs.collect(unneeded, target.schema)
 
-        self.change(reference, work)
+        add(self, Reference(model.name, model.database, model.version))
 
-    def drop_small_model(self, reference: Reference, kind: str) -> None:
-        """Remove the small model of a kind from the version that `reference` names.
+    @changes_model
+    def drop_small_model(self, target: Target, kind: str) -> None:
+        """Remove the small model of a kind from the version that the reference names."""
+        version = self.catalog.version(target.reference)
+        unneeded = self.delete_small_models(target, version, kind)
+        if not unneeded:
+            raise CatalogError(
+                f"model {target.reference.name!r} has no {KINDS[kind][2].lower()} for its version "
+                f"{version}"
+            )
+        self.catalog.programs.collect(unneeded, target.schema)
 
-        Raises:
-            CatalogError: there is none.
-        """
-
-        def work(schema: str, shared: bool) -> None:
-            version = self.catalog.version(reference)
-            unneeded = self.delete_small_models(schema, reference.key, version, kind)
-            if not unneeded:
-                raise CatalogError(
-                    f"model {reference.name!r} has no {KINDS[kind][2].lower()} for its version "
-                    f"{version}"
-                )
-            self.catalog.programs.collect(unneeded, schema)
-
-        self.change(reference, work)
-
+    @changes_model
     def set_options(
-        self, reference: Reference, change: Callable[[Model], Mapping[str, Any]]
-    ) -> None:
-        """Set the options of a version (by default the model's default version) to the result of
-        `change`.
+        self, target: Target, change: Callable[[Model], Mapping[str, Any]]
+    ) -> Calls | None:
+        """Set the options of a version to the result of `change`.
 
         The version is read in the same transaction, so that no concurrent change is lost.
         """
+        options = change(self.catalog.get(target.reference))
+        version = self.set_column(target, "options", as_json(options))
+        if version == self.catalog.default(target.reference):
+            return self.update_default_macros(target)
+        return None
 
-        def work(schema: str, shared: bool) -> Sequence[ModelCall]:
-            options = change(self.catalog.get(reference))
-            version = self.set_column(reference, schema, "options", as_json(options))
-            if version == self.catalog.default(reference):
-                return self.update_default_macros(reference, schema, shared)
-            return ()
 
-        self.change(reference, work)
+def check_version_number(version: int) -> int:
+    if version > MAX_VERSION:
+        raise CatalogError(f"invalid version number {version}: it is too large")
+    return version
+
+
+def check_exists(
+    kind: str, name: str, reference: Reference, existing: Mapping[str, object]
+) -> None:
+    if fold(name) not in existing:
+        others = f"; it has {', '.join(existing)}" if existing else ""
+        raise CatalogError(f"model {reference.name!r} has no {kind} {name!r}{others}")
+
+
+def as_json(value: Mapping[str, Any]) -> str:
+    """Return options as canonical JSON: equal options are equal texts."""
+    return json.dumps(dict(value), sort_keys=True)
+
+
+def now() -> datetime.datetime:
+    """Return the time in UTC as a TIMESTAMP of the catalog."""
+    return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)

@@ -4,30 +4,22 @@
 
     predict(sqlml_model, sqlml_row)      in schema sqlml, and in main unless the name is taken
       CASE WHEN sqlml_model IS NULL THEN NULL ELSE sqlml.choose_<digest>(...) END
-    sqlml.choose_<digest>(n, r, m)       chooses the model by its name
-    sqlml.score_<digest>(r, m)           one model's expression, with r's fields as its columns
-
-The engine binds every branch of a CASE, even one with columns that the table lacks, and gives all
-of them one type. Of the overloads of a macro it only binds the one that fits the argument types. So
-the model's name is turned into a type, the length of an array::
-
     sqlml.choose_<digest>(struct_extract({'churn': NULL::BOOLEAN[1], ...}, m), r, m)
     sqlml.choose_<digest>(n BOOLEAN[1], r, m) AS CASE ... sqlml.score_<digest>(r, m) END,
                          (n BOOLEAN[2], r, m) AS ...
+    sqlml.score_<digest>(r, m)           one model's expression, with r's fields as its columns
 
-The overloads form a tree: above 16 models, a macro chooses by a hexadecimal digit of md5(lower(m)),
-and its overloads call macros that choose by the next digit or by name. A call then takes about as
-long with 10,000 models as with 10 (1.8 ms and 0.8 ms on DuckDB 2.0; 7.2 s with one flat macro of
-10,000 overloads), and a changed model only rebuilds the macros on its path.
+The engine binds every branch of a CASE, and gives all of them one type. Of the overloads of a macro
+it only binds the one that fits the argument types. So the model's name is turned into a type, the
+length of an array. The overloads form a tree: above 16 models, a macro chooses by a hexadecimal
+digit of md5(lower(m)), and its overloads call macros that choose by the next digit or by name. A
+call takes about as long with 10,000 models as with 10 (1.8 ms and 0.8 ms on DuckDB 2.0; 7.2 s with
+one flat macro), and a changed model only rebuilds the macros on its path.
 
 A `<digest>` is computed from the macro's own content, so a macro of that name in another database,
 which the engine may find first, does the same. `CASE WHEN m IS NULL` is folded away; it stops the
-engine from looking up functions while it creates the macro, which matters when a copy of the
-database is imported that has none of them yet.
-
-A change of a model stores its expressions in the same transaction and marks the model as stale. Its
-macros are rebuilt in that transaction too, or after it if it is the user's own. A bare macro that
-its owner dropped or replaced by a function of their own stays that way.
+engine from looking up functions while it creates the macro, since a copy of the database that is
+being imported has none of them yet. A bare macro that its owner dropped or replaced stays that way.
 """
 
 from __future__ import annotations
@@ -38,7 +30,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from sqlml.catalog.connection import Connection, find_unstamped_models, write_stamps
+from sqlml.catalog.catalog_connection import Connection, find_unstamped_models, write_stamp
 from sqlml.catalog.model import is_name
 from sqlml.catalog.tables import CHOOSERS, MACRO_TABLES
 from sqlml.dialects import DUCKDB
@@ -73,7 +65,7 @@ class ModelCall:
         kind: one of the kinds in `MACRO_KINDS`; a "class" has the parameter `class`.
         body: the SQL.
         function, arguments, result: the engine function that `body` calls, if any, and its types.
-        helpers: the names (from `helper`) and definitions of the macros that `body` calls as
+        helpers: names (from `name_helper`) and definitions of the macros that `body` calls as
             `sqlml.<name>`.
     """
 
@@ -109,22 +101,17 @@ class Macros:
 
         In the user's own transaction (`shared`) the macros are only rebuilt after it ends, because
         two transactions that change a macro conflict.
-
-        Args:
-            schema: the catalog's schema, qualified and quoted.
-            database: the database's name; None means the current one.
         """
         name = self._engine_name(database)
-        if not _store_calls(self._connection, schema, name, key, calls):
+        if not self._store_calls(schema, name, key, calls):
             return
         if shared:
             self._outdated_schemas[name] = schema
         else:
-            rebuild_macros(self._connection, schema, name)
+            self._rebuild_macros(schema, name)
 
     @property
     def has_outdated(self) -> bool:
-        """Return whether macros wait for the end of the user's transaction."""
         return bool(self._outdated_schemas)
 
     def refresh(self) -> None:
@@ -137,23 +124,25 @@ class Macros:
             del self._outdated_schemas[database]
 
     def catch_up(self) -> None:
-        """Rebuild macros that another process left stale, and add stamps to models of an older
-        sqlml."""
+        """Rebuild macros that another process left stale, and stamp models of an older sqlml."""
         schema = self._connection.schema(None)
         tables = self._connection.tables(schema)
         if "catalog_models" in tables and (keys := find_unstamped_models(self._connection, schema)):
-            self._connection.atomic(partial(write_stamps, self._connection, schema, keys))
+
+            def write_stamps() -> None:
+                for key in keys:
+                    write_stamp(self._connection, schema, key)
+
+            self._connection.atomic(write_stamps)
         if "catalog_stale" not in tables:
             return
         if self._connection.read(f"SELECT 1 FROM {schema}.catalog_stale LIMIT 1"):
-            self._connection.atomic(
-                partial(self._rebuild_if_stored, schema, self._engine_name(None))
-            )
+            database = self._engine_name(None)
+            self._connection.atomic(partial(self._rebuild_if_stored, schema, database))
 
     def _rebuild_if_stored(self, schema: str, database: str) -> None:
-        """Rebuild the macros of a database after its tables are checked, if it stores any."""
         if "catalog_calls" in self._connection.tables(schema):
-            rebuild_macros(self._connection, schema, database)
+            self._rebuild_macros(schema, database)
 
     def drop_bare_macro(self, name: str) -> None:
         """Drop our bare macro `name`, since the user is about to create a function of that name."""
@@ -168,9 +157,8 @@ class Macros:
             [database, name, OWN_MACRO_PATTERN],
         )
         if own_macro:
-            self._connection.write(
-                f"DROP MACRO IF EXISTS {DUCKDB.quote_name(database)}.main.{name}"
-            )
+            main_schema = f"{DUCKDB.quote_name(database)}.main"
+            self._connection.write(f"DROP MACRO IF EXISTS {main_schema}.{name}")
 
     def _engine_name(self, name: str | None) -> str:
         """Return a database's name as the engine writes it; None means the current database."""
@@ -182,246 +170,217 @@ class Macros:
         )
         return str(rows[0][0])
 
+    def _store_calls(
+        self, schema: str, database: str, key: str, calls: Sequence[ModelCall]
+    ) -> bool:
+        """Store `calls` as the expressions of the model `key`; return whether to rebuild."""
+        if not calls and "catalog_calls" not in self._connection.tables(schema):
+            return False
+        if not self._supports_typed_macros(database):
+            return False
+        for statement in MACRO_TABLES:
+            self._connection.write(statement.format(schema=schema))
+        rows_of_model = f"FROM {schema}.catalog_calls WHERE key = ?"
+        macros_of_model = f"SELECT ?, NULL UNION SELECT key, macro {rows_of_model}"
+        self._connection.write(f"INSERT INTO {schema}.catalog_stale {macros_of_model}", [key, key])
+        self._connection.write(f"DELETE {rows_of_model}", [key])
+        for name, definition in {h for call in calls for h in call.helpers}:
+            self._connection.write(f"CREATE MACRO IF NOT EXISTS {schema}.{name}{definition}")
+        for call in calls:
+            macro = f"score_{digest(call.kind, key, call.body)}"
+            extra = ", class" if call.kind == "class" else ""
+            self._connection.write(
+                f"CREATE MACRO IF NOT EXISTS {schema}.{macro}(r, m{extra}) AS "
+                f"CASE WHEN m IS NULL THEN NULL ELSE {call.body} END"
+            )
+            self._connection.write(
+                f"INSERT INTO {schema}.catalog_calls VALUES (?, ?, ?, ?, ?, ?)",
+                [key, call.kind, macro, call.function, list(call.arguments), call.result],
+            )
+        return True
 
-def _store_calls(
-    connection: Connection, schema: str, database: str, key: str, calls: Sequence[ModelCall]
-) -> bool:
-    """Store `calls` as the expressions of the model `key` (none remove it); return whether to
-    rebuild."""
-    if not calls and "catalog_calls" not in connection.tables(schema):
-        return False
-    if not _supports_typed_macros(connection, database):
-        return False
-    for statement in MACRO_TABLES:
-        connection.write(statement.format(schema=schema))
-    rows_of_model = f"FROM {schema}.catalog_calls WHERE key = ?"
-    insert_stale = (
-        f"INSERT INTO {schema}.catalog_stale SELECT ?, NULL UNION SELECT key, macro {rows_of_model}"
-    )
-    connection.write(insert_stale, [key, key])
-    connection.write(f"DELETE {rows_of_model}", [key])
-    for name, definition in {h for call in calls for h in call.helpers}:
-        connection.write(f"CREATE MACRO IF NOT EXISTS {schema}.{name}{definition}")
-    for call in calls:
-        macro = f"score_{digest(call.kind, key, call.body)}"
-        extra = ", class" if call.kind == "class" else ""
-        connection.write(
-            f"CREATE MACRO IF NOT EXISTS {schema}.{macro}(r, m{extra}) AS "
-            f"CASE WHEN m IS NULL THEN NULL ELSE {call.body} END"
+    def _supports_typed_macros(self, database: str) -> bool:
+        """Return whether macros of a database may have typed parameters.
+
+        They may not in a database called sqlml, in which `sqlml.` would not mean the schema.
+        """
+        if fold(database) == "sqlml":
+            return False
+        rows = self._connection.read(
+            "SELECT path IS NULL, tags::VARCHAR FROM system.main.duckdb_databases() "
+            "WHERE database_name = ?",
+            [database],
         )
-        connection.write(
-            f"INSERT INTO {schema}.catalog_calls VALUES (?, ?, ?, ?, ?, ?)",
-            [key, call.kind, macro, call.function, list(call.arguments), call.result],
-        )
-    return True
-
-
-def _supports_typed_macros(connection: Connection, database: str) -> bool:
-    """Return whether macros of a database may have typed parameters.
-
-    They may not in a database called sqlml, in which `sqlml.` would not mean the schema.
-    """
-    if fold(database) == "sqlml":
+        for in_memory, tags in rows:
+            match = re.search(r"v(\d+)\.(\d+)", str(tags))
+            if match is None:
+                return bool(in_memory)
+            return (int(match[1]), int(match[2])) >= _MIN_STORAGE_VERSION
         return False
-    rows = connection.read(
-        "SELECT path IS NULL, tags::VARCHAR FROM system.main.duckdb_databases() "
-        "WHERE database_name = ?",
-        [database],
-    )
-    for in_memory, tags in rows:
-        match = re.search(r"v(\d+)\.(\d+)", str(tags))
-        if match is None:
-            return bool(in_memory)
-        return (int(match[1]), int(match[2])) >= _MIN_STORAGE_VERSION
-    return False
 
+    def _rebuild_macros(self, schema: str, database: str) -> None:
+        """Update the macros of a database to its current models. Two such transactions conflict.
 
-def rebuild_macros(connection: Connection, schema: str, database: str) -> None:
-    """Update the macros of a database to its current models. Two such transactions conflict.
-
-    Usually only a few models are stale. Then only the subtrees of their first digits are rebuilt,
-    and the rest is read from the catalog. The tables must have been checked in this transaction
-    (`Connection.tables`).
-
-    Args:
-        schema: the catalog's schema, qualified and quoted.
-        database: the database's name.
-    """
-    connection.write(CHOOSERS.format(schema=schema))
-    kinds = connection.read(
-        f"SELECT kind, system.main.count(*) FROM {schema}.catalog_calls GROUP BY kind"
-    )
-    counts = {str(kind): int(count) for kind, count in kinds if kind in _EXTRA_PARAMETERS}
-    rows = connection.read(f"SELECT DISTINCT kind FROM {schema}.catalog_choosers")
-    existing = {str(kind) for (kind,) in rows}
-    stale = connection.read(f"SELECT key, macro FROM {schema}.catalog_stale")
-    if not stale and existing == set(counts):
-        return
-    first_digits = sorted({key_digits(str(key))[0] for key, _ in stale})
-    unneeded = {str(macro) for _, macro in stale if macro is not None}
-    roots = {}
-    for kind in sorted({*counts, *existing}):
-        stored = _read_choosers(connection, schema, kind, first_digits) if kind in existing else []
-        built, replaced = _rebuild_kind(
-            connection, schema, kind, counts.get(kind, 0), first_digits, stored
+        Usually only a few models are stale. Then only the subtrees of their first digits are
+        rebuilt, and the rest is read from the catalog. The tables must have been checked in this
+        transaction (`Connection.tables`).
+        """
+        self._connection.write(CHOOSERS.format(schema=schema))
+        kinds = self._connection.read(
+            f"SELECT kind, system.main.count(*) FROM {schema}.catalog_calls GROUP BY kind"
         )
-        roots.update({kind: built[-1]} if built else {})
-        unneeded |= replaced - {part.macro for part in built}
-    for function, kinds_of_function in MACRO_KINDS.items():
-        if set(kinds_of_function) & {*counts, *existing}:
-            _write_user_macro(connection, schema, function, roots)
-            main_schema = f"{DUCKDB.quote_name(database)}.main"
-            if _may_replace_bare_macro(
-                connection, main_schema, function, is_new=not set(kinds_of_function) & existing
-            ):
-                _write_user_macro(connection, main_schema, function, roots)
-    _drop_unused(connection, schema, unneeded)
-    connection.write(f"DELETE FROM {schema}.catalog_stale")
+        counts = {str(kind): int(count) for kind, count in kinds if kind in _EXTRA_PARAMETERS}
+        rows = self._connection.read(f"SELECT DISTINCT kind FROM {schema}.catalog_choosers")
+        existing = {str(kind) for (kind,) in rows}
+        stale = self._connection.read(f"SELECT key, macro FROM {schema}.catalog_stale")
+        if not stale and existing == set(counts):
+            return
+        first_digits = sorted({key_digits(str(key))[0] for key, _ in stale})
+        unneeded = {str(macro) for _, macro in stale if macro is not None}
+        roots = {}
+        for kind in sorted({*counts, *existing}):
+            stored = self._read_choosers(schema, kind, first_digits) if kind in existing else []
+            built, replaced = self._rebuild_kind(
+                schema, kind, counts.get(kind, 0), first_digits, stored
+            )
+            roots.update({kind: built[-1]} if built else {})
+            unneeded |= replaced - {part.macro for part in built}
+        main_schema = f"{DUCKDB.quote_name(database)}.main"
+        for function, kinds_of_function in MACRO_KINDS.items():
+            if kinds_of_function.keys() & {*counts, *existing}:
+                self._write_user_macro(schema, function, roots)
+                is_new = not kinds_of_function.keys() & existing
+                if self._may_replace_bare_macro(main_schema, function, is_new):
+                    self._write_user_macro(main_schema, function, roots)
+        self._drop_unused(schema, unneeded)
+        self._connection.write(f"DELETE FROM {schema}.catalog_stale")
 
+    def _read_choosers(self, schema: str, kind: str, first_digits: Sequence[str]) -> list[Chooser]:
+        """Read the stored macros of a kind at the top of the tree and below `first_digits`."""
+        rows = self._connection.read(
+            f"SELECT prefix, macro, names, by_digit FROM {schema}.catalog_choosers WHERE kind = ? "
+            "AND (system.main.length(prefix) <= 1 OR "
+            f"system.main.list_contains(?::VARCHAR[], {_first_character('prefix')}))",
+            [kind, first_digits],
+        )
+        extra = _EXTRA_PARAMETERS.get(kind, "")
+        return [Chooser(p, str(m), tuple(map(str, n)), d, extra) for p, m, n, d in rows]
 
-def _read_choosers(
-    connection: Connection, schema: str, kind: str, first_digits: Sequence[str]
-) -> list[Chooser]:
-    """Read the stored macros of a kind at the top of the tree and below `first_digits`."""
-    rows = connection.read(
-        f"SELECT prefix, macro, names, by_digit FROM {schema}.catalog_choosers WHERE kind = ? "
-        "AND (system.main.length(prefix) <= 1 OR "
-        f"system.main.list_contains(?::VARCHAR[], {_first_character('prefix')}))",
-        [kind, first_digits],
-    )
-    extra = _EXTRA_PARAMETERS.get(kind, "")
-    return [Chooser(p, str(m), tuple(map(str, n)), d, extra) for p, m, n, d in rows]
+    def _rebuild_kind(
+        self,
+        schema: str,
+        kind: str,
+        count: int,
+        first_digits: Sequence[str],
+        stored: Sequence[Chooser],
+    ) -> tuple[list[Chooser], set[str]]:
+        """Write the macros that choose among the `count` models of a kind.
 
+        Args:
+            first_digits: the first digits of models that may be stale.
+            stored: the stored macros (`_read_choosers`).
 
-def _rebuild_kind(
-    connection: Connection,
-    schema: str,
-    kind: str,
-    count: int,
-    first_digits: Sequence[str],
-    stored: Sequence[Chooser],
-) -> tuple[list[Chooser], set[str]]:
-    """Write the macros that choose among the `count` models of a kind.
+        Returns:
+            The macros, the root last; and the names of the macros that they replace.
+        """
+        unchanged: dict[str, str] = {}
+        are_sound = all(is_own_macro(c.macro) and all(map(is_name, c.names)) for c in stored)
+        if count > MAX_OVERLOADS and len(stored) > 1 and are_sound:
+            subtrees = [c for c in stored if len(c.prefix) == 1 and c.prefix not in first_digits]
+            unchanged = {subtree.prefix: subtree.call() for subtree in subtrees}
+        models = self._read_model_macros(schema, kind, first_digits if unchanged else None)
+        replaced = {c.prefix: c.macro for c in stored if c.prefix not in unchanged}
+        built = build_choosers(models, _EXTRA_PARAMETERS.get(kind, ""), existing=unchanged)
+        if replaced:
+            self._connection.write(
+                f"DELETE FROM {schema}.catalog_choosers "
+                "WHERE system.main.list_contains(?::VARCHAR[], prefix) AND kind = ?",
+                [list(replaced), kind],
+            )
+        self._write_choosers(schema, kind, built, replaced.values())
+        return built, set(replaced.values())
 
-    Args:
-        first_digits: the first digits of models that may be stale.
-        stored: the stored macros (`_read_choosers`).
+    def _may_replace_bare_macro(self, main_schema: str, function: str, is_new: bool) -> bool:
+        """Return whether the bare macro is ours already, or new with a name that is free."""
+        parameter_lists = self._connection.parameters(f"{main_schema}.{function}", function)
+        if parameter_lists is not None:
+            return any(_ROW_PARAMETER in parameters for parameters in parameter_lists)
+        other_names = (f"{database}.main.{function}" for database in ("system", "temp"))
+        return is_new and all(
+            self._connection.parameters(other, function) is None for other in other_names
+        )
 
-    Returns:
-        The macros, the root last; and the names of the macros that they replace.
-    """
-    unchanged: dict[str, str] = {}
-    if (
-        count > MAX_OVERLOADS
-        and len(stored) > 1
-        and all(is_own_macro(c.macro) and all(map(is_name, c.names)) for c in stored)
-    ):
-        unchanged = {
-            c.prefix: c.call()
-            for c in stored
-            if len(c.prefix) == 1 and c.prefix not in first_digits
+    def _read_model_macros(
+        self, schema: str, kind: str, first_digits: Collection[str] | None = None
+    ) -> dict[str, str]:
+        """Return key -> macro of the models that compute `kind`, optionally by first digits."""
+        query, parameters = f"SELECT key, macro FROM {schema}.catalog_calls WHERE kind = ?", [kind]
+        if first_digits is not None:
+            digit = _first_character("system.main.md5(key)")
+            query += f" AND system.main.list_contains(?::VARCHAR[], {digit})"
+            parameters.append(list(first_digits))  # type: ignore[arg-type]
+        rows = self._connection.read(query, parameters)
+        return {
+            str(key): str(macro) for key, macro in rows if is_own_macro(macro) and is_name(str(key))
         }
-    models = _read_model_macros(connection, schema, kind, first_digits if unchanged else None)
-    replaced = {c.prefix: c.macro for c in stored if c.prefix not in unchanged}
-    built = build_choosers(models, _EXTRA_PARAMETERS.get(kind, ""), existing=unchanged)
-    if replaced:
-        connection.write(
-            f"DELETE FROM {schema}.catalog_choosers "
-            "WHERE system.main.list_contains(?::VARCHAR[], prefix) AND kind = ?",
-            [list(replaced), kind],
+
+    def _write_choosers(
+        self,
+        schema: str,
+        kind: str,
+        built: Sequence[Chooser],
+        existing: Collection[str],
+    ) -> None:
+        for part in built:
+            if part.macro not in existing:
+                self._connection.write(
+                    f"CREATE OR REPLACE MACRO {schema}.{part.macro}{part.definition}"
+                )
+        if not built:
+            return
+        rows = [(part.prefix, part.macro, list(part.names), part.by_digit) for part in built]
+        prefixes, macros, names, by_digits = map(list, zip(*rows, strict=True))
+        self._connection.write(
+            f"INSERT INTO {schema}.catalog_choosers SELECT ?, system.main.unnest(?::VARCHAR[]), "
+            "system.main.unnest(?::VARCHAR[]), system.main.unnest(?::VARCHAR[][]), "
+            "system.main.unnest(?::BOOLEAN[])",
+            [kind, prefixes, macros, names, by_digits],
         )
-    _write_choosers(connection, schema, kind, built, replaced.values())
-    return built, set(replaced.values())
 
+    def _write_user_macro(self, schema: str, function: str, roots: Mapping[str, Chooser]) -> None:
+        """Create the macro that users call, with an overload per existing kind, or drop it."""
+        overloads = [
+            f"({_MODEL_PARAMETER}, {_ROW_PARAMETER}{extra}) AS CASE WHEN {_MODEL_PARAMETER} IS "
+            f"NULL THEN NULL ELSE {roots[kind].call(_ROW_PARAMETER, _MODEL_PARAMETER)} END"
+            for kind, extra in MACRO_KINDS[function].items()
+            if kind in roots
+        ]
+        if overloads:
+            self._connection.write(
+                f"CREATE OR REPLACE MACRO {schema}.{function}{', '.join(overloads)}"
+            )
+        else:
+            self._connection.write(f"DROP MACRO IF EXISTS {schema}.{function}")
 
-def _may_replace_bare_macro(
-    connection: Connection, main_schema: str, function: str, is_new: bool
-) -> bool:
-    """Return whether the bare macro is ours already, or new with a name that is free."""
-    parameter_lists = connection.parameters(f"{main_schema}.{function}", function)
-    if parameter_lists is not None:
-        return any(_ROW_PARAMETER in parameters for parameters in parameter_lists)
-    other_names = (f"{database}.main.{function}" for database in ("system", "temp"))
-    return is_new and all(connection.parameters(other, function) is None for other in other_names)
-
-
-def _read_model_macros(
-    connection: Connection, schema: str, kind: str, first_digits: Collection[str] | None = None
-) -> dict[str, str]:
-    """Return key -> macro of the models that compute `kind`, optionally by their first digits."""
-    digit_filter, parameters = "", [kind]
-    if first_digits is not None:
-        digit = _first_character("system.main.md5(key)")
-        digit_filter = f" AND system.main.list_contains(?::VARCHAR[], {digit})"
-        parameters.append(list(first_digits))  # type: ignore[arg-type]
-    rows = connection.read(
-        f"SELECT key, macro FROM {schema}.catalog_calls WHERE kind = ?{digit_filter}", parameters
-    )
-    return {
-        str(key): str(macro) for key, macro in rows if is_own_macro(macro) and is_name(str(key))
-    }
-
-
-def _write_choosers(
-    connection: Connection,
-    schema: str,
-    kind: str,
-    built: Sequence[Chooser],
-    existing: Collection[str],
-) -> None:
-    """Create the macros that do not exist yet, and store the tree."""
-    for part in built:
-        if part.macro not in existing:
-            connection.write(f"CREATE OR REPLACE MACRO {schema}.{part.macro}{part.definition}")
-    if not built:
-        return
-    rows = [(part.prefix, part.macro, list(part.names), part.by_digit) for part in built]
-    prefixes, macros, names, by_digits = map(list, zip(*rows, strict=True))
-    connection.write(
-        f"INSERT INTO {schema}.catalog_choosers SELECT ?, system.main.unnest(?::VARCHAR[]), "
-        "system.main.unnest(?::VARCHAR[]), system.main.unnest(?::VARCHAR[][]), "
-        "system.main.unnest(?::BOOLEAN[])",
-        [kind, prefixes, macros, names, by_digits],
-    )
+    def _drop_unused(self, schema: str, macros: Collection[str]) -> None:
+        if not macros:
+            return
+        needed = self._connection.read(
+            f"SELECT macro FROM {schema}.catalog_calls "
+            "WHERE system.main.list_contains(?::VARCHAR[], macro)",
+            [sorted(macros)],
+        )
+        for name in sorted(filter(is_own_macro, set(macros) - {str(macro) for (macro,) in needed})):
+            self._connection.write(f"DROP MACRO IF EXISTS {schema}.{name}")
 
 
 def _first_character(text: str) -> str:
     return f"system.main.substr({text}, 1, 1)"
 
 
-def _write_user_macro(
-    connection: Connection, schema: str, function: str, roots: Mapping[str, Chooser]
-) -> None:
-    """Create the macro that users call, with an overload per existing kind, or drop it."""
-    overloads = [
-        f"({_MODEL_PARAMETER}, {_ROW_PARAMETER}{extra}) AS CASE WHEN {_MODEL_PARAMETER} IS NULL "
-        f"THEN NULL ELSE {roots[kind].call(_ROW_PARAMETER, _MODEL_PARAMETER)} END"
-        for kind, extra in MACRO_KINDS[function].items()
-        if kind in roots
-    ]
-    if overloads:
-        definition = ", ".join(overloads)
-        connection.write(f"CREATE OR REPLACE MACRO {schema}.{function}{definition}")
-    else:
-        connection.write(f"DROP MACRO IF EXISTS {schema}.{function}")
-
-
-def _drop_unused(connection: Connection, schema: str, macros: Collection[str]) -> None:
-    if not macros:
-        return
-    needed = connection.read(
-        f"SELECT macro FROM {schema}.catalog_calls "
-        "WHERE system.main.list_contains(?::VARCHAR[], macro)",
-        [sorted(macros)],
-    )
-    for name in sorted(filter(is_own_macro, set(macros) - {str(macro) for (macro,) in needed})):
-        connection.write(f"DROP MACRO IF EXISTS {schema}.{name}")
-
-
 MAX_OVERLOADS = 16
 """Number of models that one macro tells apart by their names."""
 
-_HEX_DIGITS = "0123456789abcdef"
 _UNKNOWN_MODEL = (
     f"{builtin('struct_extract')}("
     f'{builtin("struct_pack")}("SHOW MODELS tells which there are" := NULL), m)'
@@ -468,8 +427,7 @@ def build_choosers(
     """Return the macros of a tree, the root last.
 
     Args:
-        models: key -> the macro that computes the model, for all models except those below
-            `existing`.
+        models: key -> the macro that computes the model, without the models below `existing`.
         extra: additional parameters after r and m: "" or ", class".
         existing: first digit -> the call of an existing subtree.
     """
@@ -487,12 +445,8 @@ def _build_subtree(
     by_digit = len(models) > MAX_OVERLOADS or bool(existing)
     if by_digit:
         calls = {}
-        models_by_digit: dict[str, list[tuple[str, str, str]]] = {
-            digit: [] for digit in _HEX_DIGITS
-        }
-        for model in models:
-            models_by_digit[model[0][len(prefix)]].append(model)
-        for digit, models_below in models_by_digit.items():
+        for digit in "0123456789abcdef":
+            models_below = [model for model in models if model[0][len(prefix)] == digit]
             subtree = _build_subtree(models_below, extra, prefix + digit, {})
             built += subtree
             calls[digit] = subtree[-1].call() if subtree else existing.get(digit, _UNKNOWN_MODEL)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlml.errors import ArtifactError
 from sqlml.ir.program import Program
 from sqlml.types import fold
+
+Dataclass = TypeVar("Dataclass")
+
+DAMAGE_ERRORS = (TypeError, ValueError, KeyError, AttributeError, RecursionError, OverflowError)
+"""Python's errors for stored JSON that sqlml did not write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +45,6 @@ class Facts:
 
     Attributes:
         query: the query for the training rows.
-        trained, held_out: numbers of rows.
         exact_ns, expected_ns: nanoseconds per row of a query without it, and with it.
         groups: the groups of the model's features.
         unique_keys: columns that are unique in every table that a query joins on them, although the
@@ -62,7 +66,6 @@ class Facts:
 
     @property
     def gain(self) -> float:
-        """Return the expected speedup of a query."""
         return self.exact_ns / self.expected_ns
 
 
@@ -124,7 +127,6 @@ class Cascade:
     facts: CascadeFacts
 
     def fits(self, program: Program) -> bool:
-        """Return whether it can run before a Program."""
         has_label = "label" in self.small.outputs and self.small.labels == program.labels
         return has_label and _reads_inputs_of(self.small, program)
 
@@ -137,7 +139,6 @@ class TopKFilter:
     facts: FilterFacts
 
     def fits(self, program: Program) -> bool:
-        """Return whether it can run before a Program."""
         facts, small = self.facts, self.small
         if facts.output not in program.outputs or "score" not in small.outputs:
             return False
@@ -156,19 +157,11 @@ KINDS: Mapping[str, tuple[type[Any], type[Any], str]] = MappingProxyType(
 """Kind -> its class, the class of its facts, and its name in statements."""
 
 
-def with_unique_keys(small: SmallModel, keys: tuple[str, ...]) -> SmallModel:
-    """Return a copy of a small model with other unique keys of joined tables."""
-    if isinstance(small, Cascade):
-        return replace(small, facts=replace(small.facts, unique_keys=keys))
-    return replace(small, facts=replace(small.facts, unique_keys=keys))
-
-
 def kind_of(small: SmallModel) -> str:
     return next(kind for kind, (class_, _, _) in KINDS.items() if isinstance(small, class_))
 
 
 def _reads_inputs_of(small: Program, program: Program) -> bool:
-    """Return whether all inputs of `small` are inputs of `program` with the same types."""
     return all(
         name in program.inputs and small.input_type(name) == program.input_type(name)
         for name in small.inputs
@@ -176,23 +169,21 @@ def _reads_inputs_of(small: Program, program: Program) -> bool:
 
 
 def dumps(facts: Facts) -> str:
-    """Return the facts as the catalog stores them."""
     return json.dumps(asdict(facts), sort_keys=True)
 
 
 def loads(kind: str, small: Program, text: Any, program: Program, name: str) -> Any:
-    """Read a small model in front of `program`, with facts that `dumps` wrote.
-
-    Raises:
-        ArtifactError: the facts are damaged, or the small model does not fit the Program.
-    """
+    """Read a small model in front of `program`, with facts that `dumps` wrote."""
     class_, facts_class, statement_words = KINDS[kind]
     advice = f"ALTER MODEL ... DROP {statement_words} removes it"
     try:
         stored = json.loads(text)
-        groups = tuple(_read_fields(FeatureGroup, group) for group in stored.pop("groups"))
-        small_model = class_(small, _read_fields(facts_class, {**stored, "groups": groups}))
-    except (TypeError, ValueError, KeyError, AttributeError, *_LIMIT_ERRORS) as error:
+        groups = tuple(read_fields(FeatureGroup, group) for group in stored.pop("groups"))
+        facts = read_fields(facts_class, {**stored, "groups": groups})
+        if facts.expected_ns <= 0:
+            raise ValueError(f"expected_ns cannot be {facts.expected_ns!r}")
+        small_model = class_(small, facts)
+    except DAMAGE_ERRORS as error:
         raise ArtifactError(
             f"the {statement_words.lower()} of model {name!r} is damaged ({error}); {advice}"
         ) from None
@@ -203,38 +194,46 @@ def loads(kind: str, small: Program, text: Any, program: Program, name: str) -> 
     return small_model
 
 
-def _read_fields(class_: Any, stored: Mapping[str, Any]) -> Any:
-    """Return a dataclass whose fields are all present and have their types."""
+def read_fields(class_: type[Dataclass], stored: Mapping[str, Any]) -> Dataclass:
+    """Return a dataclass with the fields in a stored mapping, with lists as tuples.
+
+    A field that is missing, has another type or is not finite raises one of `DAMAGE_ERRORS`.
+    """
     values: dict[str, Any] = {}
-    for field in fields(class_):
-        value = stored[field.name] if field.default is MISSING else stored.get(field.name, ())
-        types = _FIELD_TYPES[str(field.type)]
+    for field in fields(class_):  # type: ignore[arg-type]
+        has_default = field.default is not MISSING
+        value = stored.get(field.name, field.default) if has_default else stored[field.name]
         if isinstance(value, list):
-            value = tuple(value)
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise TypeError(f"{field.name} cannot be {value!r}")
-        if field.type == "float" and isinstance(value, int | float):
+            value = tuple(tuple(item) if isinstance(item, list) else item for item in value)
+        types, item_types = _FIELD_TYPES[str(field.type)]
+        if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
+            raise TypeError(f"{field.name} cannot be {value!r:.80}")
+        items = value.values() if isinstance(value, dict) else value
+        if item_types is not None and value is not None:
+            for item in items:
+                if not isinstance(item, item_types):
+                    raise TypeError(f"{field.name} cannot hold {item!r:.80}")
+        if types is _NUMBER:
             value = float(value)
-            if not math.isfinite(value) or (field.name == "expected_ns" and value <= 0):
+            if not math.isfinite(value):
                 raise ValueError(f"{field.name} cannot be {value!r}")
-        is_text_tuple = field.type == "tuple[str, ...]"
-        if is_text_tuple and not all(isinstance(item, str) for item in value):
-            raise TypeError(f"{field.name} cannot be {value!r}")
         values[field.name] = value
     return class_(**values)
 
 
-_LIMIT_ERRORS = (RecursionError, OverflowError)
-"""The errors for texts that are nested too deeply and numbers that are too large."""
-
-_FIELD_TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
-    {
-        "str": (str,),
-        "bool": (bool,),
-        "int": (int,),
-        "float": (float, int),
-        "tuple[str, ...]": (tuple,),
-        "tuple[FeatureGroup, ...]": (tuple,),
-    }
-)
-"""The annotation of a field -> the types of its value."""
+_NUMBER = float | int
+_FIELD_TYPES: dict[str, tuple[Any, Any]] = {
+    "str": (str, None),
+    "bool": (bool, None),
+    "int": (int, None),
+    "float": (_NUMBER, None),
+    "Mapping[str, Any]": (dict, None),
+    "Mapping[str, str]": (dict, str),
+    "Mapping[str, float | None]": (dict, float | int | None),
+    "tuple[str, ...]": (tuple, str),
+    "tuple[str, ...] | None": (tuple | None, str),
+    "tuple[tuple[Any, ...], ...]": (tuple, tuple),
+    "tuple[Mapping[str, Any], ...]": (tuple, dict),
+    "tuple[FeatureGroup, ...]": (tuple, FeatureGroup),
+}
+"""The annotation of a field -> the types of its value, and those of the value's items."""

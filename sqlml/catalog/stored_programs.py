@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from sqlml.bounded_cache import Recent
-from sqlml.catalog.connection import Connection
+from sqlml.catalog.catalog_connection import Connection
 from sqlml.catalog.tables import SMALL_MODELS
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir import store
@@ -31,30 +31,25 @@ class Programs(Protocol):
             UnknownModelError: the schema has no such Program.
             ArtifactError: the stored bytes are damaged.
         """
-        ...
 
     def put(self, program: Program, schema: str) -> None:
         """Store a Program unless it is already stored."""
-        ...
 
     def keep(self, program: Program) -> None:
         """Let `get` return a Program that is not stored, for a function of this session."""
-        ...
 
     def stored_bytes(self, digest: str, schema: str) -> int:
         """Return the stored size of a Program; 0 if it is not stored."""
-        ...
 
     def collect(self, digests: list[str], schema: str) -> None:
         """Remove those of these Programs that no version refers to any more."""
-        ...
 
 
 class TablePrograms:
     """The Programs of the databases that one connection sees, in a table of each catalog.
 
     Args:
-        collected: called with the hashes of removed Programs, which only running queries still use.
+        collected: is called with the hashes of removed Programs; running queries may use them.
     """
 
     def __init__(
@@ -71,54 +66,45 @@ class TablePrograms:
         loaded = self._loaded.get(digest)
         if loaded is not None:
             return loaded
-        full_hash = self._connection.exists(schema) and self._connection.read(
+        hashes = self._connection.exists(schema) and self._connection.read(
             f"SELECT system.main.min(hash) FROM {schema}.catalog_programs "
             "WHERE system.main.starts_with(hash, ?)",
             [digest],
         )
         # A comparison for equality lets the engine read the content of one row only.
-        rows = full_hash and self._connection.read(
-            f"SELECT hash, content FROM {schema}.catalog_programs WHERE hash = ?", full_hash[0]
+        rows = hashes and self._connection.read(
+            f"SELECT hash, content FROM {schema}.catalog_programs WHERE hash = ?", hashes[0]
         )
         if not rows:
             raise UnknownModelError(
                 f"the model program {digest[:20]} is not stored in this database; the model that "
                 "a view uses may have been dropped: create the view again"
             )
-        full, content = rows[0]
+        full_hash, content = rows[0]
         if not isinstance(content, bytes):
             raise ArtifactError(f"the stored model {digest[:20]} is damaged; create it again")
-        program = store.loads(content)
+        program, fault = store.loads(content), None
         if any(node.op in NEVER_STORED for node in program.nodes):
-            raise ArtifactError(
-                f"the stored model {digest[:20]} has operators that sqlml never stores; create it "
-                "again"
-            )
-        if find_invalid_unicode(program) is not None:
-            raise ArtifactError(
-                f"the stored model {digest[:20]} has texts that are not valid Unicode; create it "
-                "again"
-            )
-        if program.hash != full:
-            raise ArtifactError(
-                f"the stored model {full[:20]} does not match its hash; create it again"
-            )
+            fault = "has operators that sqlml never stores"
+        elif find_invalid_unicode(program) is not None:
+            fault = "has texts that are not valid Unicode"
+        elif program.hash != full_hash:
+            fault = "does not match its hash"
+        if fault is not None:
+            raise ArtifactError(f"the stored model {digest[:20]} {fault}; create it again")
         self._loaded.put(digest, program, program.nbytes)
         return program
 
     def put(self, program: Program, schema: str) -> None:
-        """Store a Program unless it is already stored.
-
-        The row of an existing one is changed and changed back: another transaction may be about to
-        collect it, and of two that change a row, one fails.
-        """
+        # The row of an existing one is changed and changed back: another transaction may be about
+        # to collect it, and of two that change a row, one fails.
         digest = program.hash
         exists = self._connection.read(
             f"SELECT 1 FROM {schema}.catalog_programs WHERE hash = ?", [digest]
         )
         if exists:
-            self._flip_format([digest], schema)
-            self._flip_format([digest], schema)
+            for _ in range(2):
+                self._flip_format([digest], schema)
         else:
             self._connection.write(
                 f"INSERT INTO {schema}.catalog_programs VALUES (?, ?, ?)",
@@ -143,14 +129,12 @@ class TablePrograms:
             f"AND NOT EXISTS (SELECT 1 FROM {schema}.{table} WHERE program = hash)"
             for table in sorted(tables)
         )
-        unneeded = [
-            digest
-            for (digest,) in self._connection.read(
-                f"SELECT hash FROM {schema}.catalog_programs "
-                f"WHERE system.main.list_contains(?::VARCHAR[], hash) {needed}",
-                [digests],
-            )
-        ]
+        rows = self._connection.read(
+            f"SELECT hash FROM {schema}.catalog_programs "
+            f"WHERE system.main.list_contains(?::VARCHAR[], hash) {needed}",
+            [digests],
+        )
+        unneeded = [str(digest) for (digest,) in rows]
         if unneeded:
             self._flip_format(unneeded, schema)
             self._connection.write(

@@ -50,97 +50,10 @@ FEATURES = """
     )
 """
 
-TABLES: tuple[str, ...] = (
-    "CREATE SCHEMA IF NOT EXISTS {schema}",
-    """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_programs (
-        hash VARCHAR PRIMARY KEY,
-        format INTEGER NOT NULL,
-        content BLOB NOT NULL
-    )
-    """,
-    """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_models (
-        key VARCHAR PRIMARY KEY,
-        name VARCHAR NOT NULL,
-        default_version INTEGER NOT NULL,
-        last_version INTEGER NOT NULL,
-        comment VARCHAR,
-        created_at TIMESTAMP NOT NULL
-    )
-    """,
-    """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_versions (
-        key VARCHAR,
-        version INTEGER,
-        program VARCHAR NOT NULL,
-        features STRUCT(name VARCHAR, kind VARCHAR, used BOOLEAN)[] NOT NULL,
-        label_kind VARCHAR,
-        labels VARCHAR[],
-        outputs VARCHAR[] NOT NULL,
-        bytes BIGINT NOT NULL,
-        source VARCHAR NOT NULL,
-        library VARCHAR NOT NULL,
-        path VARCHAR,
-        format VARCHAR,
-        sha256 VARCHAR,
-        options VARCHAR NOT NULL,
-        verification VARCHAR,
-        comment VARCHAR,
-        created_at TIMESTAMP NOT NULL,
-        PRIMARY KEY (key, version)
-    )
-    """,
-    """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_aliases (
-        key VARCHAR,
-        alias VARCHAR,
-        version INTEGER NOT NULL,
-        PRIMARY KEY (key, alias)
-    )
-    """,
-    """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_tags (
-        key VARCHAR,
-        tag VARCHAR,
-        value VARCHAR NOT NULL,
-        PRIMARY KEY (key, tag)
-    )
-    """,
-    """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_small_models (
-        key VARCHAR,
-        version INTEGER,
-        kind VARCHAR,
-        program VARCHAR NOT NULL,
-        facts VARCHAR NOT NULL,
-        created_at TIMESTAMP NOT NULL,
-        PRIMARY KEY (key, version, kind)
-    )
-    """,
-)
 
-TRAINING_TABLES: tuple[str, ...] = (
-    """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_trainings (
-        key VARCHAR,
-        version INTEGER,
-        facts VARCHAR NOT NULL,
-        created_at TIMESTAMP NOT NULL,
-        PRIMARY KEY (key, version)
-    )
-    """,
-    """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_estimators (
-        key VARCHAR,
-        version INTEGER,
-        pickled BLOB NOT NULL,
-        created_at TIMESTAMP NOT NULL,
-        PRIMARY KEY (key, version)
-    )
-    """,
-)
-"""Tables that are created with the first trained model."""
+def _table(name: str, columns: str) -> str:
+    return f"CREATE TABLE IF NOT EXISTS {{schema}}.{name} ({columns})"
+
 
 SMALL_MODELS = "catalog_small_models"
 TRAININGS = "catalog_trainings"
@@ -148,31 +61,82 @@ ESTIMATORS = "catalog_estimators"
 LATER_TABLES = (SMALL_MODELS, TRAININGS, ESTIMATORS)
 """Tables that files of an older sqlml lack until the first write."""
 
-MACRO_TABLES: tuple[str, ...] = (
-    """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_calls (
-        key VARCHAR,
-        kind VARCHAR,
-        macro VARCHAR NOT NULL,
-        function VARCHAR,
-        arguments VARCHAR[],
-        result VARCHAR,
-        PRIMARY KEY (key, kind)
+TABLES: tuple[str, ...] = (
+    "CREATE SCHEMA IF NOT EXISTS {schema}",
+    _table(
+        "catalog_programs",
+        "hash VARCHAR PRIMARY KEY, format INTEGER NOT NULL, content BLOB NOT NULL",
+    ),
+    _table(
+        "catalog_models",
+        """
+        key VARCHAR PRIMARY KEY, name VARCHAR NOT NULL,
+        default_version INTEGER NOT NULL, last_version INTEGER NOT NULL,
+        comment VARCHAR, created_at TIMESTAMP NOT NULL
+        """,
+    ),
+    _table(
+        "catalog_versions",
+        """
+        key VARCHAR, version INTEGER, program VARCHAR NOT NULL,
+        features STRUCT(name VARCHAR, kind VARCHAR, used BOOLEAN)[] NOT NULL,
+        label_kind VARCHAR, labels VARCHAR[], outputs VARCHAR[] NOT NULL, bytes BIGINT NOT NULL,
+        source VARCHAR NOT NULL, library VARCHAR NOT NULL,
+        path VARCHAR, format VARCHAR, sha256 VARCHAR,
+        options VARCHAR NOT NULL, verification VARCHAR, comment VARCHAR,
+        created_at TIMESTAMP NOT NULL,
+        PRIMARY KEY (key, version)
+        """,
+    ),
+    _table(
+        "catalog_aliases",
+        "key VARCHAR, alias VARCHAR, version INTEGER NOT NULL, PRIMARY KEY (key, alias)",
+    ),
+    _table(
+        "catalog_tags", "key VARCHAR, tag VARCHAR, value VARCHAR NOT NULL, PRIMARY KEY (key, tag)"
+    ),
+    _table(
+        SMALL_MODELS,
+        """
+        key VARCHAR, version INTEGER, kind VARCHAR,
+        program VARCHAR NOT NULL, facts VARCHAR NOT NULL, created_at TIMESTAMP NOT NULL,
+        PRIMARY KEY (key, version, kind)
+        """,
+    ),
+)
+
+TRAINING_TABLES: tuple[str, ...] = tuple(
+    _table(
+        name,
+        f"""
+        key VARCHAR, version INTEGER, {content} NOT NULL, created_at TIMESTAMP NOT NULL,
+        PRIMARY KEY (key, version)
+        """,
     )
-    """,
-    "CREATE TABLE IF NOT EXISTS {schema}.catalog_stale (key VARCHAR NOT NULL, macro VARCHAR)",
+    for name, content in ((TRAININGS, "facts VARCHAR"), (ESTIMATORS, "pickled BLOB"))
+)
+"""Tables that are created with the first trained model."""
+
+MACRO_TABLES: tuple[str, ...] = (
+    _table(
+        "catalog_calls",
+        """
+        key VARCHAR, kind VARCHAR, macro VARCHAR NOT NULL,
+        function VARCHAR, arguments VARCHAR[], result VARCHAR,
+        PRIMARY KEY (key, kind)
+        """,
+    ),
+    _table("catalog_stale", "key VARCHAR NOT NULL, macro VARCHAR"),
 )
 """The tables of the macros for plain connections (`catalog/scoring_macros.py`)."""
 
-CHOOSERS = """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_choosers (
-        kind VARCHAR NOT NULL,
-        prefix VARCHAR NOT NULL,
-        macro VARCHAR NOT NULL,
-        names VARCHAR[] NOT NULL,
-        by_digit BOOLEAN NOT NULL
-    )
-"""
+CHOOSERS: str = _table(
+    "catalog_choosers",
+    """
+    kind VARCHAR NOT NULL, prefix VARCHAR NOT NULL, macro VARCHAR NOT NULL,
+    names VARCHAR[] NOT NULL, by_digit BOOLEAN NOT NULL
+    """,
+)
 """The table of the macros that choose a model (`catalog/scoring_macros.py`)."""
 
 VIEWS: Mapping[str, str] = MappingProxyType(

@@ -26,10 +26,10 @@ class Csr:
     __slots__ = ("data", "indices", "indptr", "width")
 
     def __init__(self, data: Array, indices: Array, indptr: Array, width: int) -> None:
-        self.data = data
-        self.indices = indices
-        self.indptr = indptr
-        self.width = width
+        self.data: Array = data
+        self.indices: Array = indices
+        self.indptr: Array = indptr
+        self.width: int = width
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -26,10 +26,10 @@ class TextColumn:
     __slots__ = ("data", "missing", "start", "stop")
 
     def __init__(self, data: Array, start: Array, stop: Array, missing: Array) -> None:
-        self.data = data
-        self.start = start
-        self.stop = stop
-        self.missing = missing
+        self.data: Array = data
+        self.start: Array = start
+        self.stop: Array = stop
+        self.missing: Array = missing
 
     @classmethod
     def from_values(cls, values: Any) -> TextColumn:

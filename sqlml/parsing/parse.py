@@ -23,9 +23,6 @@ def split_sql(sql: str, dialect: str = "duckdb") -> list[str]:
 
     >>> split_sql("SELECT ';'; SELECT 2")
     ["SELECT ';'", 'SELECT 2']
-
-    Raises:
-        ParseError: the text cannot be tokenized.
     """
     return [sql[p.tokens[0].start : p.tokens[-1].end + 1] for p in split_tokens(sql, dialect)]
 
@@ -44,8 +41,7 @@ def has_several_statements(sql: str) -> bool:
 
 @dataclass
 class Piece:
-    """The tokens of a statement, and the end of its semicolons, or of the statement if it has
-    none."""
+    """The tokens of a statement, and the end of the statement with its semicolons."""
 
     tokens: list[Token]
     end: int
@@ -72,20 +68,13 @@ def split_tokens(sql: str, dialect: str) -> list[Piece]:
 
 
 _MISSING_OPERAND = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
-"""sqlglot's message for a clause or operator without an operand."""
-
 _TOKEN_REPR = re.compile(r"<Token .*?text: (.*?), line.*?>", re.DOTALL)
 
 
 def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
     """Parse a text into sqlglot trees, whose nodes know their spans (`places.span`).
 
-    Args:
-        dialect: the name of a `Dialect`.
-
-    Raises:
-        ParseError: sqlglot cannot parse it; the error shows the position.
-        RecursionError: it is nested too deeply; see `tokens.deeply`.
+    A text that is nested too deeply raises RecursionError; see `tokens.run_deeply`.
     """
     tokens = raw_tokens(sql, dialect)
     try:
@@ -94,27 +83,18 @@ def parse_trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
         details = error.errors[0] if error.errors else {}
         description = _TOKEN_REPR.sub(r"'\1'", str(details.get("description") or error))
         description = _MISSING_OPERAND.sub("an expression is missing", description)
-        raise ParseError(description, sql, _error_offset(sql, details)) from None
+        before = details.get("start_context")
+        offset = len(before) if before is not None and sql.startswith(before) else None
+        raise ParseError(description, sql, offset) from None
     return [tree for tree in parsed if tree is not None]
-
-
-def _error_offset(sql: str, details: dict[str, object]) -> int | None:
-    before = details.get("start_context")
-    return len(before) if isinstance(before, str) and sql.startswith(before) else None
 
 
 def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     """Parse a text into statements, in order; those of the engine are `Query` values.
 
-    A text of comments, or a Spark script in BEGIN and END, has none.
-
-    The queries of a DuckDB text together contain every character of it, including comments: each
-    ends with its semicolons, where DuckDB splits as well. Those of Spark, which runs one statement
-    at a time, contain the statement only.
-
-    Raises:
-        ParseError: a statement about models is malformed (the error shows the position), or the
-            text cannot be tokenized.
+    A text of comments, or a Spark script in BEGIN and END, has none. The queries of a DuckDB text
+    together contain every character of it, including comments: each ends with its semicolons, where
+    DuckDB splits as well. Those of Spark, which runs one at a time, contain the statement only.
     """
     pieces = split_tokens(sql, dialect)
     parser = cast(ModelStatements, DIALECTS[dialect].parser())

@@ -68,7 +68,6 @@ class Span:
     end: int
 
     def contains(self, other: Span) -> bool:
-        """Return whether `other` lies within."""
         return self.start <= other.start and other.end <= self.end
 
 
@@ -82,7 +81,7 @@ def find_outermost(spans: Iterable[Span]) -> list[Span]:
 
 
 def overlaps(candidate: Span, ordered: Sequence[Span]) -> bool:
-    """Return whether a span overlaps one of the `outermost` spans `ordered`."""
+    """Return whether a span overlaps one of the spans that `find_outermost` returned."""
     first = bisect_right(ordered, candidate.start, key=lambda other: other.end)
     return first < len(ordered) and ordered[first].start < candidate.end
 
@@ -101,8 +100,7 @@ def span(node: exp.Expr) -> Span | None:
 
 
 def is_written(node: exp.Expr) -> bool:
-    """Return whether a node occurs in the text; the parser inserts others, such as the star of
-    `FROM t`."""
+    """Return whether a node occurs in the text; the star of `FROM t` does not."""
     return _SPAN_KEY in node.meta
 
 
@@ -127,7 +125,6 @@ def mark(parser: Any, node: Any, first: int) -> Any:
 
 
 def with_spans(base: type[Parser]) -> type[Parser]:
-    """Return a parser class like `base` whose nodes have spans."""
     methods = {
         f"_parse_{name}": _mark_result(getattr(base, f"_parse_{name}")) for name in _MARKED_RULES
     }
@@ -160,8 +157,7 @@ def _mark_query(base: Any) -> Callable[..., Any]:
 
 
 def _mark_set_operation(base: Any) -> Callable[..., Any]:
-    """Wrap the rule of set operations, and mark the query before UNION and the like, which ends
-    there."""
+    """Wrap the rule of set operations, and mark the query before UNION and the like."""
 
     def parse(self: Any, this: Any) -> Any:
         starts = self.__dict__.get("_begun")

@@ -35,11 +35,8 @@ _MODEL_FUNCTIONS = frozenset({"PREDICT", "PREDICT_PROBA", "PREDICT_SCORE", "TRAN
 
 _TABLE_NAMES = frozenset(
     {
-        TokenType.VAR,
-        TokenType.IDENTIFIER,
-        TokenType.STRING,
-        TokenType.PLACEHOLDER,
-        TokenType.PARAMETER,
+        *(TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING),
+        *(TokenType.PLACEHOLDER, TokenType.PARAMETER),
     }
 )
 """Tokens that may name a table."""
@@ -123,26 +120,20 @@ class _Rules(ModelStatements):
         """Parse a command that sqlglot would keep as text."""
         word = self._prev.text.upper()
         if word == "PREPARE":
-            return self._parse_prepare()
-        if word == "EXPLAIN":
-            return self._parse_explain()
-        return self._parse_as_command(self._prev)
-
-    def _parse_prepare(self: Any) -> Any:
-        self._parse_id_var()
-        if self._match(TokenType.L_PAREN):
-            self._skip_brackets()
-        if not self._match(TokenType.ALIAS):
-            self.raise_error("Expected AS")
-        return WrappedStatement(this=self._parse_statement(), kind="PREPARE")
-
-    def _parse_explain(self: Any) -> Any:
-        opens = self._curr.token_type == TokenType.L_PAREN
-        if opens and self._next.text.upper() not in _QUERY_WORDS:
-            self._advance()
-            self._skip_brackets()
-        self._match_texts(_EXPLAIN_WORDS)
-        return WrappedStatement(this=self._parse_statement(), kind="EXPLAIN")
+            self._parse_id_var()
+            if self._match(TokenType.L_PAREN):
+                self._skip_brackets()
+            if not self._match(TokenType.ALIAS):
+                self.raise_error("Expected AS")
+        elif word == "EXPLAIN":
+            opens = self._curr.token_type == TokenType.L_PAREN
+            if opens and self._next.text.upper() not in _QUERY_WORDS:
+                self._advance()
+                self._skip_brackets()
+            self._match_texts(_EXPLAIN_WORDS)
+        else:
+            return self._parse_as_command(self._prev)
+        return WrappedStatement(this=self._parse_statement(), kind=word)
 
     def _parse_cube_or_rollup(self: Any, with_prefix: bool = False) -> Any:
         """Parse any expressions in CUBE and ROLLUP, such as comparisons."""
@@ -168,22 +159,19 @@ class _Rules(ModelStatements):
 
 
 _QUERY_TOKENS = frozenset({TokenType.PIVOT, TokenType.UNPIVOT, TokenType.DESCRIBE})
+_PLACEHOLDERS = {TokenType.PLACEHOLDER: _parse_placeholder}
+_COMMANDS = {
+    TokenType.COMMAND: _Rules._parse_engine_command,
+    TokenType.EXECUTE: lambda self: self._parse_as_command(self._prev),
+}
 
 
 class _DuckDBRules(_Rules, DuckDBParser):
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     SUBQUERY_TOKENS = DuckDBParser.SUBQUERY_TOKENS | _QUERY_TOKENS | {TokenType.VALUES}
     FUNC_TOKENS = DuckDBParser.FUNC_TOKENS | {TokenType.PERCENT}
-    PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {
-        **DuckDBParser.PLACEHOLDER_PARSERS,
-        TokenType.PLACEHOLDER: _parse_placeholder,
-    }
-    STATEMENT_PARSERS: ClassVar[dict[TokenType, Any]] = {
-        **DuckDBParser.STATEMENT_PARSERS,
-        TokenType.COMMAND: lambda self: self._parse_engine_command(),
-        TokenType.EXECUTE: lambda self: self._parse_as_command(self._prev),
-    }
-
+    PLACEHOLDER_PARSERS: ClassVar[Any] = {**DuckDBParser.PLACEHOLDER_PARSERS, **_PLACEHOLDERS}
+    STATEMENT_PARSERS: ClassVar[Any] = {**DuckDBParser.STATEMENT_PARSERS, **_COMMANDS}
     CONFLICT_ACTIONS: ClassVar[dict[str, Any]] = {**DuckDBParser.CONFLICT_ACTIONS, "ERROR": ()}
 
     def _parse_var_from_options(self: Any, options: Any, raise_unmatched: bool = True) -> Any:
@@ -195,14 +183,12 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return parsed
 
     def _parse_types(self: Any, *args: Any, **options: Any) -> Any:
-        """Reject `type<...>`, which DuckDB lacks: `range < 3` and `::INTEGER < 3` are
-        comparisons."""
+        """Reject `type<...>`, which DuckDB lacks: `::INTEGER < 3` is a comparison."""
         if options.get("check_func") and self._next.token_type == TokenType.LT:
             return None
         return super()._parse_types(*args, **options)
 
     def _parse_escape(self: Any, this: Any) -> Any:
-        """Parse any expression after ESCAPE."""
         if not self._match(TokenType.ESCAPE):
             return this
         return self.expression(exp.Escape(this=this, expression=self._parse_bitwise()))
@@ -231,8 +217,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return super()._parse_create()
 
     def _parse_function_properties(self: Any) -> Any:
-        """Parse TABLE after AS in a macro; otherwise its body follows, which may begin with any
-        word."""
+        """Parse TABLE after AS in a macro; any other word begins its body."""
         opens = self._curr.token_type == TokenType.TABLE
         return super()._parse_function_properties() if opens else None
 
@@ -302,15 +287,8 @@ class _SparkRules(_Rules, SparkParser):
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
         k: v for k, v in SparkParser.FUNCTION_PARSERS.items() if k != "TRANSFORM"
     }
-    PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {
-        **SparkParser.PLACEHOLDER_PARSERS,
-        TokenType.PLACEHOLDER: _parse_placeholder,
-    }
-    STATEMENT_PARSERS: ClassVar[dict[TokenType, Any]] = {
-        **SparkParser.STATEMENT_PARSERS,
-        TokenType.COMMAND: lambda self: self._parse_engine_command(),
-        TokenType.EXECUTE: lambda self: self._parse_as_command(self._prev),
-    }
+    PLACEHOLDER_PARSERS: ClassVar[Any] = {**SparkParser.PLACEHOLDER_PARSERS, **_PLACEHOLDERS}
+    STATEMENT_PARSERS: ClassVar[Any] = {**SparkParser.STATEMENT_PARSERS, **_COMMANDS}
 
     def _parse_value_of_argument(self: Any) -> Any:
         """Parse structs in DuckDB's syntax too."""
@@ -426,10 +404,8 @@ class _DuckDB(DuckDB):
         COMMANDS: ClassVar[set[TokenType]] = set()
         BIT_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("b'", "'"), ("B'", "'")]
         HEX_STRINGS: ClassVar[list[str | tuple[str, str]]] = [("x'", "'"), ("X'", "'")]
-        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = [
-            '"',
-            "`",
-        ]  # ` is Spark's, for MODEL `m`
+        # ` is Spark's, for MODEL `m`
+        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]
         KEYWORDS: ClassVar[dict[str, TokenType]] = {  # without `?::`: a parameter and a cast
             k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k not in _DROPPED_KEYWORDS
         }

@@ -37,9 +37,6 @@ def option_text(value: Any, dialect: Dialect = DUCKDB) -> str:
     return repr(value)
 
 
-_MAX_DEPTH = 20
-"""Maximum nesting of lists in an option."""
-
 STRING_TOKENS = frozenset({TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.RAW_STRING})
 """Strings in quotes or between dollars."""
 
@@ -53,15 +50,7 @@ _SUFFIXED_NUMBER = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)(?:[LSYDF]|BD)", re.IGN
 
 OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
-_EXPECTED_ITEM = "expected an expression, such as ln(charges) AS log_charges"
-_LIST_BRACKETS = (
-    (TokenType.L_BRACKET, TokenType.R_BRACKET),
-    (TokenType.L_PAREN, TokenType.R_PAREN),
-)
-_EXPECTED_COLUMN = "expected a column name and its type, such as tenure DOUBLE"
-_CONSTANTS: Mapping[str, OptionValue] = MappingProxyType(
-    {"TRUE": True, "FALSE": False, "NULL": None}
-)
+_CONSTANTS: dict[str, OptionValue] = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
 class StatementParts(Parser):
@@ -167,11 +156,9 @@ class StatementParts(Parser):
         return model_name
 
     def _database(self) -> str | None:
-        """Parse the name of a database; None for the current one."""
         return _none_if_current(self._name("the name of a database"))
 
     def _model_version(self) -> ModelName:
-        """Parse `[database.]name[/number|@alias]`."""
         name = self._model_name()
         if self._match(TokenType.SLASH):
             return replace(name, version=self._number("the number of a version"))
@@ -206,54 +193,41 @@ class StatementParts(Parser):
 
     def _columns(self) -> tuple[tuple[str, str], ...]:
         """Parse `(name TYPE, ...)`; the engine reads the types."""
-        if self._curr.token_type != TokenType.L_PAREN:
-            raise self._error_here("expected '('")
-        closing = self._closing()
-        self._advance()
+        expected = "a column name and its type, such as tenure DOUBLE"
         columns: list[tuple[str, str]] = []
-        while self._index < closing:
-            if columns:
-                self._expect_symbol(TokenType.COMMA, ",")
-            if not self._is_name():
-                raise self._error_here(_EXPECTED_COLUMN)
+        for _ in self._bracketed_items():
             if any(fold(name) == fold(self._curr.text) for name, _ in columns):
                 raise self._error_here(f"column {self._curr.text} is given twice")
-            name, first = self._name("a column"), self._index
-            self._skip_to_comma(closing)
-            if self._index == first:
-                raise self._error_here(_EXPECTED_COLUMN, back=1)
-            columns.append((name, self._find_sql(self._tokens[first], self._prev)))
-        self._advance()
+            columns.append((self._name(expected), self._item_text(expected, back=1)))
         return tuple(columns)
 
     def _item_texts(self) -> tuple[str, ...]:
         """Parse `(item, ...)` into the texts of the items; the engine reads them."""
+        expected = "an expression, such as ln(charges) AS log_charges"
+        items = tuple([self._item_text(expected) for _ in self._bracketed_items()])
+        if not items:
+            raise self._error_here(f"expected {expected}", back=1)
+        return items
+
+    def _bracketed_items(self) -> Iterator[None]:
+        """Yield before each item of `(item, ...)`, and skip the brackets."""
         if self._curr.token_type != TokenType.L_PAREN:
             raise self._error_here("expected '('")
-        closing = self._closing()
+        self._closing()  # reports a bracket that is not closed
         self._advance()
-        items: list[str] = []
-        while self._index < closing:
-            if items:
-                self._expect_symbol(TokenType.COMMA, ",")
-            first = self._index
-            self._skip_to_comma(closing)
-            if self._index == first:
-                raise self._error_here(_EXPECTED_ITEM)
-            items.append(self._find_sql(self._tokens[first], self._prev))
-        if not items:
-            raise self._error_here(_EXPECTED_ITEM)
-        self._advance()
-        return tuple(items)
+        yield from self._items(TokenType.R_PAREN)
 
-    def _skip_to_comma(self, end: int) -> None:
-        """Skip to the next comma outside of brackets, or to token `end`."""
-        while self._index < end and self._curr.token_type != TokenType.COMMA:
+    def _item_text(self, expected: str, back: int = 0) -> str:
+        """Return the text up to the next comma, or to the bracket that closes the list."""
+        first = self._index
+        while self._curr and self._curr.token_type not in {TokenType.COMMA, *_CLOSING}:
             opens_bracket = self._curr.token_type in OPENING
             self._advance(self._closing() + 1 - self._index if opens_bracket else 1)
+        if self._index == first:
+            raise self._error_here(f"expected {expected}", back)
+        return self._find_sql(self._tokens[first], self._prev)
 
     def _items(self, close: TokenType) -> Iterator[None]:
-        """Yield before each item of a list, up to its closing bracket."""
         first = True
         while not self._match(close):
             if not first:
@@ -262,7 +236,6 @@ class StatementParts(Parser):
             first = False
 
     def _options(self) -> Mapping[str, OptionValue]:
-        """Parse `(name = value, ...)`."""
         self._expect_symbol(TokenType.L_PAREN, "(")
         options: dict[str, OptionValue] = {}
         for _ in self._items(TokenType.R_PAREN):
@@ -299,14 +272,16 @@ class StatementParts(Parser):
             return _CONSTANTS[word]
         if word == "MAP" and self._next and self._next.token_type == TokenType.L_BRACE:
             self._advance()
-        if depth < _MAX_DEPTH and self._match(TokenType.L_BRACE):
+        may_nest = depth < 20
+        if may_nest and self._match(TokenType.L_BRACE):
             return tuple([self._pair(depth + 1) for _ in self._items(TokenType.R_BRACE)])
-        for opening, closing in _LIST_BRACKETS if depth < _MAX_DEPTH else ():
-            if self._match(opening):
-                return tuple([self._value(depth + 1) for _ in self._items(closing)])
+        if may_nest and self._match_set((TokenType.L_BRACKET, TokenType.L_PAREN)):
+            is_list = self._prev.token_type == TokenType.L_BRACKET
+            closing = TokenType.R_BRACKET if is_list else TokenType.R_PAREN
+            return tuple([self._value(depth + 1) for _ in self._items(closing)])
         if word:
             name = self._name("a value")
-            if depth < _MAX_DEPTH and self._match(TokenType.L_PAREN):
+            if may_nest and self._match(TokenType.L_PAREN):
                 items = [self._value(depth + 1) for _ in self._items(TokenType.R_PAREN)]
                 return Call(fold(name), tuple(items))
             return name
@@ -316,7 +291,6 @@ class StatementParts(Parser):
         raise self._error_here("expected a literal value")
 
     def _pair(self, depth: int) -> OptionValue:
-        """Parse `name: value` in a struct or a map."""
         name = self._value(depth)
         self._expect_symbol(TokenType.COLON, ":")
         return (name, self._value(depth))

@@ -59,11 +59,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """[TRANSFORM (...)] [OPTIONS (...)] [COMMENT ...] AS query.
-
-    Attributes:
-        transform: the texts of the TRANSFORM items; None without the clause.
-    """
+    """[TRANSFORM (...)] [OPTIONS (...)] [COMMENT ...] AS query; `transform` has items as texts."""
 
     query: str
     options: Options = field(default_factory=_no_options)
@@ -73,11 +69,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """PROMOTE IF metric >= CURRENT, or >= a number: when a retrained version becomes the default.
-
-    Attributes:
-        least: the number; None for CURRENT, the metric of the default version.
-    """
+    """PROMOTE IF metric >= CURRENT (`threshold` is None), or >= a number."""
 
     metric: str
     symbol: str
@@ -313,7 +305,6 @@ class OtherDatabase:
     """The target of exported SQL.
 
     Attributes:
-        dialect: the name of the database.
         form: the kind of object to create; None for a query over `table`, or a function without
             one.
         columns: the columns of the table to keep.
@@ -329,8 +320,7 @@ class OtherDatabase:
 class ExportModel(OfModel):
     """EXPORT MODEL m TO 'path' (FORMAT ONNX), or (DIALECT postgres, TABLE t).
 
-    Attributes:
-        format: None if the path's extension implies it.
+    Without a `format`, the path's extension implies it.
     """
 
     path: str

@@ -29,7 +29,9 @@ _MULTI_WORD = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)+")
 
 _SUFFIXED_NUMBER = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)(?:[LSYDF]|BD)?", re.IGNORECASE)
 
-_PARAMETER_MARK = "\ue000"
+_MARK = "\ue000"
+"""A letter that replaces the `$` of a parameter, which would begin a dollar quote."""
+
 _DOLLAR_OR_QUOTED = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/"
     r"|(\$(?:[^\W\d]\w*)?\$).*?\1|\$(?=\w)",
@@ -80,24 +82,15 @@ class Token:
         return self.text.upper() if self.text.isascii() else self.text
 
     def is_symbol(self, text: str) -> bool:
-        """Return whether this is the given punctuation."""
         return self.kind == "symbol" and self.text == text
 
     @property
     def is_identifier(self) -> bool:
-        """Return whether this is a bare word or a quoted name."""
         return self.kind in ("word", "name")
 
 
 def tokenize(sql: str, dialect: str = "duckdb") -> Tokens:
-    """Return all tokens of `sql`, without comments.
-
-    Args:
-        dialect: the name of a `Dialect`.
-
-    Raises:
-        ParseError: a string, name or comment is not closed.
-    """
+    """Return all tokens of `sql`, without comments; ParseError if a string is not closed."""
     tokens = Tokens(t for token in raw_tokens(sql, dialect) for t in _convert_token(sql, token))
     return Tokens(_read_as_spark(sql, tokens)) if dialect == "spark" else tokens
 
@@ -107,17 +100,14 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
     """Return the tokens for sqlglot's parser, in which a parameter `$1` is one token.
 
     The results for the last few texts are cached, since a new statement is read more than once.
-
-    Raises:
-        ParseError: a string, name or comment is not closed.
     """
-    prepared = (
-        _DOLLAR_OR_QUOTED.sub(_mark_parameter, sql) if "$" in sql and dialect == "duckdb" else sql
-    )
+    prepared = sql
+    if dialect == "duckdb" and "$" in sql:
+        prepared = _DOLLAR_OR_QUOTED.sub(lambda m: _MARK if m[0] == "$" else m[0], sql)
     if dialect == "spark" and "\\\n" in sql:
         prepared = _QUOTED_OR_COMMENT.sub(lambda m: " " * len(m[1]) if m[1] else m[0], sql)
     if dialect == "spark" and "${" in sql:
-        prepared = _SPARK_VARIABLE.sub(lambda m: _PARAMETER_MARK * len(m[0]), prepared)
+        prepared = _SPARK_VARIABLE.sub(lambda m: _MARK * len(m[0]), prepared)
     try:
         raw = DIALECTS[dialect].tokenize(prepared)
     except TokenError as error:
@@ -125,7 +115,7 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
     if dialect == "spark":
         raw = _join_strings(sql, raw)
     for token in raw if dialect == "duckdb" and prepared is not sql else ():
-        if token.text.startswith(_PARAMETER_MARK):
+        if token.text.startswith(_MARK):
             token.token_type = TokenType.PLACEHOLDER
             token.text = "$" + token.text[1:]
     if not sql.isascii():
@@ -134,9 +124,8 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
             if not text.isascii() and _PLAIN_NAME.fullmatch(text):
                 token.token_type = TokenType.VAR
     for previous, token, following in zip([None, *raw], raw, [*raw[1:], None], strict=False):
-        if token.token_type in _STATEMENT_WORDS and _is_name_not_command(
-            previous, token, following
-        ):
+        may_begin = token.token_type in _STATEMENT_WORDS
+        if may_begin and _is_name_not_command(previous, token, following):
             token.token_type = TokenType.VAR
     if dialect == "duckdb":
         _mark_column_names(raw)
@@ -195,18 +184,15 @@ def _join_strings(sql: str, raw: list[GlotToken]) -> list[GlotToken]:
 def _is_name_not_command(
     previous: GlotToken | None, token: GlotToken, following: GlotToken | None
 ) -> bool:
-    """Return whether a word that may begin a statement or an operand of UNION is a column's
-    name."""
+    """Return whether a word that may begin a statement or an operand of UNION is a column."""
     if previous is not None and previous.text.upper() in ("THEN", "DO", "FOR", "AFTER", "ON"):
         return False
     if following is None:
         return previous is not None and previous.token_type != TokenType.SEMICOLON
     if token.token_type == TokenType.EXCEPT:
-        if token.text.upper() != "MINUS":
-            return False
-        return (
-            following.token_type != TokenType.L_PAREN and following.text.upper() not in _AFTER_MINUS
-        )
+        opens_bracket = following.token_type == TokenType.L_PAREN
+        is_operator = opens_bracket or following.text.upper() in _AFTER_MINUS
+        return token.text.upper() == "MINUS" and not is_operator
     if token.token_type == TokenType.INSERT and following.text.upper() == "OR":
         return False  # INSERT OR REPLACE
     if _PLAIN_NAME.match(following.text):
@@ -227,8 +213,7 @@ _COMMAND_WORDS = frozenset(
         *(TokenType.REVOKE, TokenType.ROLLBACK),
     }
 )
-"""Words that only begin DuckDB statements, or occur inside statements that begin with another
-one."""
+"""Words that only begin DuckDB statements, or occur inside those that begin with another one."""
 
 _BEFORE_OPERANDS = frozenset(
     {
@@ -266,52 +251,37 @@ def _read_as_spark(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
     `a:b` is not a parameter but a field of a VARIANT.
     """
     previous: Token | None = None
-    skip = False
-    for token, following in zip_longest(tokens, tokens[1:]):
-        if skip:
-            skip = False
-            continue
-        result = token
-        is_adjacent = previous is not None and previous.end == token.start
-        follows_value = previous is not None and (
-            previous.kind != "symbol" or previous.text in CLOSING
+    for token, next_token in zip_longest(tokens, tokens[1:]):
+        if previous is not None and previous.end > token.start:
+            continue  # the name of a parameter
+        follows_value = (
+            previous is not None
+            and previous.end == token.start
+            and (previous.kind != "symbol" or previous.text in CLOSING)
         )
-        if (
-            token.is_symbol(":")
-            and following is not None
-            and following.kind == "word"
-            and following.start == token.end
-            and not (is_adjacent and follows_value)
-        ):
-            result = Token("param", f":{following.text}", token.start, following.end)
-            skip = True
+        names_next = next_token is not None and next_token.kind == "word"
+        if token.is_symbol(":") and names_next and next_token.start == token.end:
+            if not follows_value:
+                token = Token("param", f":{next_token.text}", token.start, next_token.end)
         elif token.kind == "symbol" and token.text[0].isdigit():
             number = _SUFFIXED_NUMBER.fullmatch(token.text)
-            result = replace(token, kind="word" if number is None else "number")
-            if number is not None:
-                result = replace(result, text=number[1])
-        yield result
-        previous = result
-
-
-def _mark_parameter(match: re.Match[str]) -> str:
-    """Replace the `$` of a parameter by a character that does not start a dollar quote."""
-    return _PARAMETER_MARK if match[0] == "$" else match[0]
+            if number is None:
+                token = replace(token, kind="word")
+            else:
+                token = replace(token, kind="number", text=number[1])
+        yield token
+        previous = token
 
 
 def _convert_token(sql: str, token: GlotToken) -> list[Token]:
     start, end = token.start, token.end + 1
     text = sql[start:end]
-    if token.token_type not in STRING_TOKENS and _MULTI_WORD.fullmatch(
-        text
-    ):  # such as GROUP BY and IS NULL
-        return [
-            Token("word", m[0], start + m.start(), start + m.end())
-            for m in _PLAIN_NAME.finditer(text)
-        ]
-    if token.token_type in STRING_TOKENS:
-        kind, text = "string", token.text
-    elif token.token_type == TokenType.BYTE_STRING and text[0] in "eE" and "\\" not in text:
+    is_string = token.token_type in STRING_TOKENS
+    if not is_string and _MULTI_WORD.fullmatch(text):  # such as GROUP BY and IS NULL
+        words = _PLAIN_NAME.finditer(text)
+        return [Token("word", m[0], start + m.start(), start + m.end()) for m in words]
+    is_plain_bytes = token.token_type == TokenType.BYTE_STRING and text[0] in "eE"
+    if is_string or (is_plain_bytes and "\\" not in text):
         kind, text = "string", token.text
     elif token.token_type == TokenType.IDENTIFIER:
         kind, text = "name", token.text
@@ -331,11 +301,7 @@ class Tokens(tuple[Token, ...]):
 
     @cached_property
     def closing(self) -> Mapping[int, int]:
-        """Return the index of each opening bracket -> the index of the bracket that closes it, if
-        any.
-
-        Their kinds need not match: the engine checks that.
-        """
+        """Return opening bracket -> closing bracket, whose kinds need not match, by index."""
         ends: dict[int, int] = {}
         opened: list[int] = []
         for i, token in enumerate(self):
@@ -346,8 +312,10 @@ class Tokens(tuple[Token, ...]):
         return ends
 
     def split_commas(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the index ranges of the items in self[start:end] between commas outside of
-        brackets."""
+        """Return the index ranges of the items between the commas of self[start:end].
+
+        Commas within brackets do not count.
+        """
         items, first, i = [], start, start
         while i < end:
             token = self[i]
@@ -383,12 +351,12 @@ def find_original_offset(
     b = [written[t.start : t.end] for t in written_tokens]
     matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
     for _, i, end, j, stop in matcher.get_opcodes():
-        if i <= index < end:
-            is_equal = a[i:end] == b[j:stop]
-            token = min(j + (index - i if is_equal else 0), len(written_tokens) - 1)
-            return written_tokens[token].start + (
-                max(0, offset - rewritten_tokens[index].start) if is_equal else 0
-            )
+        if not i <= index < end:
+            continue
+        if a[i:end] != b[j:stop]:
+            return written_tokens[min(j, len(written_tokens) - 1)].start
+        within_token = max(0, offset - rewritten_tokens[index].start)
+        return written_tokens[j + index - i].start + within_token
     return None
 
 
@@ -397,10 +365,8 @@ T = TypeVar("T")
 MAX_DEPTH = 1600
 """Maximum nesting of brackets; an engine allows 1,000."""
 
-_FRAMES_PER_BRACKET = 120
-"""Maximum number of Python calls for one bracket."""
-
-_FRAMES_PER_TOKEN = 8
+_FRAMES_PER_BRACKET, _FRAMES_PER_TOKEN = 120, 8
+"""Maximum numbers of nested Python calls for one bracket, and for one token."""
 
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})
@@ -412,9 +378,6 @@ def run_deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
     """Run `work`, which recurses over a text, with a recursion limit that fits the text.
 
     The limit is only raised for this call: json and others rely on it to stop in time.
-
-    Raises:
-        ParseError: the text is nested too deeply.
     """
     try:
         return work()
@@ -424,10 +387,8 @@ def run_deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
         raise ParseError(f"nested too deeply: {depth} nested brackets")
     with _lock:
         limit = sys.getrecursionlimit()
-        token_count = len(raw_tokens(sql, dialect))  # the terms of a sum nest too
-        sys.setrecursionlimit(
-            limit + _FRAMES_PER_BRACKET * (depth + 10) + _FRAMES_PER_TOKEN * token_count
-        )
+        frames = _FRAMES_PER_TOKEN * len(raw_tokens(sql, dialect))  # the terms of a sum nest too
+        sys.setrecursionlimit(limit + frames + _FRAMES_PER_BRACKET * (depth + 10))
         try:
             return work()
         except RecursionError:

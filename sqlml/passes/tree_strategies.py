@@ -39,8 +39,8 @@ class NodeTests:
         d = unify_decisions(e)
         self.builder = builder
         self.ensemble = e
-        self.then = np.append(d.then, 0).astype(np.int64)
-        self.otherwise = np.append(d.otherwise, 0).astype(np.int64)
+        self.then: Array = np.append(d.then, 0).astype(np.int64)
+        self.otherwise: Array = np.append(d.otherwise, 0).astype(np.int64)
         self._dtype = e.threshold.dtype
         threshold = np.append(d.threshold, np.array([np.nan], self._dtype))
         feature = d.feature.astype(np.int64)

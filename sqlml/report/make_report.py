@@ -22,7 +22,7 @@ from sqlml.report.parts import Note, Pairs, Section, clip, format_number, make_c
 from sqlml.report.predictions import compare_groups, show_predictions
 from sqlml.report.quality import measure_quality
 from sqlml.report.subject import QueryRunner, Subject, Tables, load_subject, write_call
-from sqlml.statements.models import Models
+from sqlml.statements.connection_models import Models
 
 _FRAME_STYLE = "width:100%;height:80vh;min-height:480px;border:1px solid;border-radius:4px"
 

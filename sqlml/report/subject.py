@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import duckdb
 
-from sqlml.catalog.connection import strip_excerpt
+from sqlml.catalog.catalog_connection import strip_excerpt
 from sqlml.catalog.model import Model, TrainingFacts, parse_reference
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
@@ -33,8 +33,8 @@ from sqlml.planner.table_functions.evaluated_model import Task, find_column_type
 from sqlml.planner.table_functions.evaluation import write_scored_rows
 from sqlml.planner.table_functions.scored_rows import ScoredRows
 from sqlml.report.parts import clip, make_distinct
+from sqlml.statements.connection_models import Models
 from sqlml.statements.describe_model import ModelDescription, describe
-from sqlml.statements.models import Models
 from sqlml.types import fold
 
 

@@ -7,7 +7,7 @@ statements (`input_table.program_inputs`) and computes the metrics of trained mo
 Read first:
     scorer.py: `compile`, the methods of a Scorer, and the choice of the path for a batch.
     input_table.py: `Table.of`, which reads arrays, frames, relations and lists of rows.
-    matrix_path.py: the fast paths for numpy matrices and for a few texts.
+    scoring_paths.py: a compiled output, and the fast paths for numpy matrices and for a few texts.
 
 To accept another kind of rows, extend `Table.of` or, if the rows have to be fetched first, `fetch`.
 A new output needs a method in `Scorer` and an entry in `_OUTPUT_OF_METHOD`.

@@ -1,7 +1,7 @@
 """Metrics of predictions, and the contributions of columns to them.
 
 `class_metrics` and `number_metrics` use scikit-learn. `ml_evaluate` computes the same metrics in
-the engine (`planner/evaluation/`).
+the engine (`planner/table_functions/`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,23 +22,11 @@ from sqlml.planner.binding.requested_output import find_label
 from sqlml.planner.table_functions.evaluated_model import CLASSIFIER_METRICS
 from sqlml.types import Array, Feature, Labels, list_classes
 
+if TYPE_CHECKING:
+    from sqlml.scorer.scorer import Scorer
+
 Metrics = Mapping[str, float | None]
 """Name of a metric -> its value; None if the rows do not define it."""
-
-SHOWN, BAR = 20, 30
-"""Number of columns that a notebook shows, and length of the longest bar in characters."""
-
-
-class Predicts(Protocol):
-    """The methods of an estimator that the evaluation of a Scorer uses."""
-
-    program: Program
-
-    def predict(self, X: Any) -> Array: ...
-
-    def predict_proba(self, X: Any) -> Array | list[Array]: ...
-
-    def decision_function(self, X: Any) -> Array: ...
 
 
 class Evaluation(dict[str, float | None]):
@@ -48,61 +37,42 @@ class Evaluation(dict[str, float | None]):
         return html.table(("metric", "value"), rows, numbers=(False, True))
 
 
-def evaluate(model: Predicts, X: Any, y: Any, weight: Any = None) -> Evaluation | list[Evaluation]:
-    """Measure a model on rows X with labels y; rows without a label are left out.
-
-    Args:
-        y: (n,), or (n, targets).
-        weight: (n,) weights of the rows, or None.
-
-    Returns:
-        The metrics; a list of them for several targets.
-
-    Raises:
-        ConfigError: the model predicts nothing, a label is not one of its classes, or no row has a
-            label.
-    """
+def evaluate(model: Scorer, X: Any, y: Any, weight: Any = None) -> Evaluation | list[Evaluation]:
+    """Measure a model on rows X with labels y, as `Scorer.evaluate` says."""
     program = model.program
     if "label" not in program.outputs:
         raise ConfigError("this model predicts nothing that could be evaluated")
     predicted = np.asarray(model.predict(X))
     weights = None if weight is None else np.asarray(weight, np.float64)
     truths = _split_targets(y, predicted.shape[1:] or (1,))
-    predicted = predicted.reshape(len(predicted), -1)
+    columns = predicted.reshape(len(predicted), -1).T
     has_several = len(truths) > 1
     if not program.labels:
-        metrics = [
-            _evaluate_numbers(truth, predicted[:, t], weights) for t, truth in enumerate(truths)
-        ]
+        targets = zip(truths, columns, strict=True)
+        metrics = [_evaluate_numbers(truth, column, weights) for truth, column in targets]
     else:
         probas = _predict_probabilities(model, X, len(truths))
         score = None
         if probas is None and "score" in program.outputs and not has_several:
             score = np.asarray(model.decision_function(X), np.float64)
         metrics = [
-            _evaluate_classes(
-                truth,
-                predicted[:, t],
-                program.labels[t],
-                weights,
-                None if probas is None else probas[t],
-                score,
+            _evaluate_classes(truth, column, labels, weights, proba, score)
+            for truth, column, labels, proba in zip(
+                truths, columns, program.labels, probas or repeat(None), strict=False
             )
-            for t, truth in enumerate(truths)
         ]
     evaluations = [Evaluation(values) for values in metrics]
     return evaluations if has_several else evaluations[0]
 
 
 def _split_targets(y: Any, shape: tuple[int, ...]) -> list[Array]:
-    """Return the labels of each target, (n,) objects."""
     values = np.asarray(y.tolist() if hasattr(y, "tolist") else y, dtype=object)
     if shape == (1,):
         return [values.reshape(len(values))]
     return list(values.reshape(len(values), *shape).T)
 
 
-def _predict_probabilities(model: Predicts, X: Any, targets: int) -> list[Array] | None:
+def _predict_probabilities(model: Scorer, X: Any, targets: int) -> list[Array] | None:
     """Return (n, K) probabilities of each target; None if the model has none."""
     program = model.program
     if "proba" not in program.outputs:
@@ -136,9 +106,9 @@ def _evaluate_classes(
     for value in set(truth[[not _is_missing(v) for v in truth]].tolist()):
         code = find_label(labels, value)
         if code is None:
-            classes = list_classes(labels.values)
             raise ConfigError(
-                f"the label {value!r} is not a class of this model; classes: {classes}"
+                f"the label {value!r} is not a class of this model; classes: "
+                + list_classes(labels.values)
             )
         codes[value] = code
     y = np.array([-1 if _is_missing(v) else codes[v] for v in truth], np.int64)
@@ -182,7 +152,6 @@ def class_metrics(
 
     Args:
         y, predicted: (n,) class numbers.
-        classes: how many classes there are.
         weight: (n,) or None.
         proba: (n, classes) probabilities.
         score: ranks the rows instead of probabilities: (n,) for two classes, else (n, classes).
@@ -223,7 +192,6 @@ def class_metrics(
 
 
 def _mean_roc_auc(y: Array, score: Array, classes: int, weight: Array | None) -> float:
-    """Return the mean of the areas under the ROC curves of each class against the rest."""
     from sklearn.metrics import roc_auc_score
 
     areas = [roc_auc_score(y == k, score[:, k], sample_weight=weight) for k in range(classes)]
@@ -231,29 +199,23 @@ def _mean_roc_auc(y: Array, score: Array, classes: int, weight: Array | None) ->
 
 
 def number_metrics(y: Array, predicted: Array, weight: Array | None = None) -> Metrics:
-    """Return the metrics of a regressor.
-
-    Args:
-        y, predicted: (n,) numbers.
-        weight: (n,) or None.
-    """
+    """Return the metrics of a regressor for numbers (n,), with weights (n,) or None."""
     from sklearn import metrics
 
-    options = {"sample_weight": weight}
     has_logarithms = bool((y > -1).all() and (predicted > -1).all())
+    functions = {
+        "mean_absolute_error": metrics.mean_absolute_error,
+        "mean_squared_error": metrics.mean_squared_error,
+        "mean_squared_log_error": metrics.mean_squared_log_error if has_logarithms else None,
+        "median_absolute_error": metrics.median_absolute_error,
+        "max_error": lambda y, predicted, sample_weight: metrics.max_error(y, predicted),
+        "r2_score": metrics.r2_score if len(y) > 1 else None,
+        "explained_variance": metrics.explained_variance_score,
+        "mean_absolute_percentage_error": metrics.mean_absolute_percentage_error,
+    }
     return {
-        "mean_absolute_error": float(metrics.mean_absolute_error(y, predicted, **options)),
-        "mean_squared_error": float(metrics.mean_squared_error(y, predicted, **options)),
-        "mean_squared_log_error": float(metrics.mean_squared_log_error(y, predicted, **options))
-        if has_logarithms
-        else None,
-        "median_absolute_error": float(metrics.median_absolute_error(y, predicted, **options)),
-        "max_error": float(metrics.max_error(y, predicted)),
-        "r2_score": float(metrics.r2_score(y, predicted, **options)) if len(y) > 1 else None,
-        "explained_variance": float(metrics.explained_variance_score(y, predicted, **options)),
-        "mean_absolute_percentage_error": float(
-            metrics.mean_absolute_percentage_error(y, predicted, **options)
-        ),
+        name: None if function is None else float(function(y, predicted, sample_weight=weight))
+        for name, function in functions.items()
     }
 
 
@@ -277,12 +239,10 @@ class Contributions:
 
     @classmethod
     def of(cls, blocks: Array, program: Program, columns: Sequence[Feature]) -> Contributions:
-        """Read the output of an explained Program.
+        """Read the output of an explained Program, (n, targets * width).
 
-        Args:
-            blocks: (n, targets * width); each block has the contributions of the inputs, the
-                baseline, and for estimates the standard errors.
-            columns: of the training data.
+        Each block has the contributions of the inputs, the baseline, and for estimates the standard
+        errors. `columns` are those of the training data.
         """
         inputs, width = list(program.inputs), block_of(program)
         by_target = blocks.reshape(len(blocks), -1, width)
@@ -306,16 +266,10 @@ class Contributions:
     def _repr_html_(self) -> str:
         """Return the mean absolute contribution of each column, the largest first, as bars."""
         sizes = np.abs(self.values).reshape(-1, len(self.features)).mean(axis=0)
-        order = np.argsort(-sizes, kind="stable")[:SHOWN]
+        order = np.argsort(-sizes, kind="stable")[:20]
         largest = max(float(sizes.max(initial=0.0)), np.finfo(float).tiny)
-        rows = [
-            (
-                self.features[k],
-                f"{sizes[k]:.6g}",
-                "\N{FULL BLOCK}" * round(BAR * sizes[k] / largest),
-            )
-            for k in order
-        ]
+        bars = ["\N{FULL BLOCK}" * round(30 * size / largest) for size in sizes]
+        rows = [(self.features[k], f"{sizes[k]:.6g}", bars[k]) for k in order]
         below = f"{len(self.values):,} rows, {len(self.features)} columns"
         names = ("column", "mean |contribution|", "")
         return html.table(names, rows, numbers=(False, True, False), below=below)

@@ -37,13 +37,7 @@ from sqlml.types import DATETIME, NESTED, Array, Feature, fold
 def fetch(X: Any, features: Sequence[Feature], blanks: bool = False) -> Any:
     """Fetch the rows of a lazy frame (dask, polars, Spark) or a relation; return others unchanged.
 
-    Only the columns that the model reads are computed.
-
-    Args:
-        blanks: as `Gaps.blanks`.
-
-    Raises:
-        MissingColumnError, AmbiguousColumnError: before anything is computed.
+    Only the columns that the model reads are computed. A missing column is reported before.
     """
     if hasattr(X, "__dask_graph__"):
         if getattr(X, "ndim", None) == 2 and hasattr(X, "columns"):
@@ -72,13 +66,9 @@ _MICROSECONDS_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def microseconds(column: Any, name: str) -> Array:
-    """Convert an Arrow array (n,) of dates or timestamps to microseconds since 1970-01-01.
+    """Convert an Arrow array (n,) of dates or timestamps to float64 microseconds since 1970-01-01.
 
-    Returns:
-        (n,) float64, with NaN for NULL; nanoseconds are cut off.
-
-    Raises:
-        InputTypeError: another type, or timestamps with a time zone, whose dates depend on it.
+    NULL becomes NaN; nanoseconds are cut off.
     """
     kind = column.type
     if pa.types.is_null(kind):
@@ -134,8 +124,8 @@ class SparseRows:
             matrix = matrix[:, list(columns)]
         dense: Array
         if self._cell == 0:
-            dense = matrix.toarray().astype(dtype, copy=False)
-            return dense
+            dense = matrix.toarray()
+            return dense.astype(dtype, copy=False)
         dense = np.full(matrix.shape, self._cell, dtype)
         rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
         dense[rows, matrix.indices] = matrix.data
@@ -148,17 +138,11 @@ class SparseRows:
         return [slice(a, a + size) for a in range(0, max(1, self.shape[0]), size)]
 
 
-def is_sparse(X: Any) -> bool:
-    """Return whether `X` is a sparse matrix or array of scipy."""
-    return hasattr(X, "tocsr") and hasattr(X, "nnz")
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of input: either one numeric matrix or columns by name.
 
     Attributes:
-        rows: how many there are.
         features: the columns of the training data.
         matrix: (rows, features), in the features' order; None if there are `columns`.
         columns: feature -> column, of any type that `Table.of` accepts.
@@ -171,15 +155,7 @@ class Table:
 
     @classmethod
     def of(cls, X: Any, features: Sequence[Feature], gaps: Gaps) -> Table:
-        """Read `X`.
-
-        Args:
-            gaps: the meaning of what sparse matrices and dicts leave out.
-
-        Raises:
-            InputTypeError: another kind of object, or an array of another width.
-            MissingColumnError: a feature that the model reads is not among the columns.
-        """
+        """Read `X`; `gaps` says what the cells mean that sparse matrices and dicts leave out."""
         return cls._read(X, tuple(features), gaps)._with_microseconds()
 
     @classmethod
@@ -188,15 +164,14 @@ class Table:
         if len(features) == 1 and features[0].kind in NESTED and is_one_column(X):
             rows = rows_of(X)
             return cls(len(rows), features, None, {features[0].name: rows})
-        if is_sparse(X):
+        if hasattr(X, "tocsr") and hasattr(X, "nnz"):
             return _from_sparse(X, features, gaps)
         records = records_of(X)
-        if records is not None:
-            by_name = (
-                columns_of_records(records, features, gaps.blanks)
-                if gaps.separator is None
-                else columns_of_dicts(records, features, gaps.separator)
-            )
+        if records is not None and gaps.separator is None:
+            by_name = columns_of_records(records, features, gaps.blanks)
+            return cls(len(records), features, None, by_name)
+        if records is not None and gaps.separator is not None:
+            by_name = columns_of_dicts(records, features, gaps.separator)
             return cls(len(records), features, None, by_name)
         if isinstance(X, np.ndarray) and X.dtype.names is None:
             return _from_array(np.asarray(X), features)
@@ -210,7 +185,7 @@ class Table:
                     "row: df.iloc[[0]])"
                 )
             return cls(len(X), features, None, {features[0].name: X})
-        if _is_pandas(X):
+        if hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas: two names may be the same
             names = [str(name) for name in X.columns.tolist()]
             indices = find(features, names, gaps.blanks)
             return cls(int(X.shape[0]), features, None, FrameColumns(X, indices))
@@ -241,10 +216,10 @@ class Table:
             return self
         if self.matrix is not None:
             raise _wrong(dates[0], "dates", "one of an array of numbers")
-        numbers = {
-            n: microseconds(_to_arrow(self.columns[n], n), n) for n in dates if n in self.columns
-        }
-        return replace(self, columns={n: self.columns[n] for n in self.columns} | numbers)
+        columns = dict(self.columns)
+        for name in filter(columns.__contains__, dates):
+            columns[name] = microseconds(_to_arrow(columns[name], name), name)
+        return replace(self, columns=columns)
 
     @property
     def layout(self) -> Layout:
@@ -258,9 +233,8 @@ class Table:
         if start == 0 and stop == self.rows:
             return self
         matrix = None if self.matrix is None else self.matrix[start:stop]
-        columns: Mapping[str, Any]
         if isinstance(self.columns, FrameColumns):
-            columns = self.columns.rows(start, stop)
+            columns: Mapping[str, Any] = self.columns.rows(start, stop)
         else:
             columns = {n: _slice_rows(c, start, stop) for n, c in self.columns.items()}
         return Table(stop - start, self.features, matrix, columns)
@@ -284,10 +258,12 @@ class Table:
         """Return one value, in a tuple; None if there is no such column."""
         if self.matrix is not None:
             indices = [k for k, feature in enumerate(self.features) if feature.name == name]
+            if not indices:
+                return None
             if isinstance(self.matrix, SparseRows):
                 dense = self.matrix[row : row + 1].dense(indices, np.dtype(np.float64))
-                return (dense[0, 0],) if indices else None
-            return (self.matrix[row, indices[0]],) if indices else None
+                return (dense[0, 0],)
+            return (self.matrix[row, indices[0]],)
         if name not in self.columns:
             return None
         return (_to_arrow(_slice_rows(self.columns[name], row, row + 1), name)[0].as_py(),)
@@ -308,12 +284,7 @@ class Table:
     def packed(
         self, columns: Sequence[PackedColumn], codes: Mapping[str, Array], dtype: np.dtype[Any]
     ) -> Array:
-        """Return the packed matrix (n, k) of `columns`.
-
-        Args:
-            columns: features, and outputs of the encoders.
-            codes: the outputs of the encoders, by name.
-        """
+        """Return the packed matrix (n, k) of features, and of the encoders' outputs `codes`."""
         width = max(1, len(columns))
         if self.matrix is not None and not codes:
             index = {f.name: i for i, f in enumerate(self.features)}
@@ -379,14 +350,9 @@ def _check_shape(array: Any, features: tuple[Feature, ...]) -> None:
 def _named_columns(
     X: Any, nested: Collection[str] = ()
 ) -> tuple[int, list[str], Callable[[int], Any]] | None:
-    """Read an object whose columns have names.
+    """Return the number of rows, the names, and a function from an index to a column, or None.
 
-    Args:
-        nested: folded names of columns of lists, which are not made arrays.
-
-    Returns:
-        The number of rows, the names of the columns, and a function from an index to a column;
-        None if the columns have no names.
+    Columns of lists with names in `nested` (folded) are not made arrays.
     """
     if isinstance(X, pa.Table | pa.RecordBatch):
         return X.num_rows, X.schema.names, X.column
@@ -408,11 +374,6 @@ def _named_columns(
     if hasattr(X, "__arrow_c_stream__"):
         return _named_columns(pa.table(X))
     return None
-
-
-def _is_pandas(X: Any) -> bool:
-    """Return whether `X` is a pandas frame, in which two columns may have the same name."""
-    return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
 def _is_series(X: Any) -> bool:
@@ -479,10 +440,8 @@ def _text_column(column: Any, name: str) -> Any:
     return arrow
 
 
-def _is_text(kind: Any) -> bool:
-    """Return whether a type of Arrow is a type of texts."""
-    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(is_kind(kind) for is_kind in checks)
+def _is_text(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _is_texts(X: Any, features: tuple[Feature, ...]) -> bool:
@@ -491,10 +450,9 @@ def _is_texts(X: Any, features: tuple[Feature, ...]) -> bool:
         return False
     if isinstance(X, list | tuple):
         return all(x is None or isinstance(x, str) for x in X[:1])
-    is_series = getattr(X, "ndim", None) == 1 or (
-        hasattr(X, "to_arrow") and not hasattr(X, "columns")
-    )
-    return isinstance(X, pa.Array | pa.ChunkedArray) or is_series
+    is_polars = hasattr(X, "to_arrow") and not hasattr(X, "columns")
+    is_arrow = isinstance(X, pa.Array | pa.ChunkedArray)
+    return is_arrow or is_polars or getattr(X, "ndim", None) == 1
 
 
 def _to_arrow(column: Any, name: str) -> Any:
@@ -511,16 +469,13 @@ def _to_arrow(column: Any, name: str) -> Any:
         arrow = pa.array(values, from_pandas=True)
         return arrow.combine_chunks() if isinstance(arrow, pa.ChunkedArray) else arrow
     except UnicodeEncodeError as error:
-        raise InputTypeError(
-            f"column {name!r} holds a string that is not valid Unicode: {error}"
-        ) from None
+        fault = f"a string that is not valid Unicode: {error}"
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise InputTypeError(f"column {name!r} holds values of mixed types: {error}") from None
+        fault = f"values of mixed types: {error}"
     except pa.ArrowNotImplementedError:
         kind = getattr(column, "dtype", type(column).__name__)
-        raise InputTypeError(
-            f"column {name!r} holds {kind}, neither numbers nor text; cast it"
-        ) from None
+        fault = f"{kind}, neither numbers nor text; cast it"
+    raise InputTypeError(f"column {name!r} holds {fault}")
 
 
 def _wrong(name: str, accepted: str, kind: str) -> InputTypeError:
@@ -533,15 +488,9 @@ def program_inputs(
     features: Sequence[Feature] | None = None,
     gaps: Gaps | None = None,
 ) -> dict[str, Array]:
-    """Convert rows to the inputs of a Program: name -> (n,).
+    """Convert rows of any type that a Scorer accepts to the inputs of a Program: name -> (n,).
 
-    Args:
-        rows: a frame, or any other rows that a Scorer accepts.
-        features: the columns of the training data, in order; None: the Program's own inputs.
-        gaps: the meaning of what sparse matrices and dicts leave out.
-
-    Raises:
-        MissingColumnError: the rows lack a feature.
+    Without `features`, the columns of the training data in order, they are the Program's own.
     """
     table = Table.of(rows, program.features if features is None else features, gaps or Gaps())
     return {f.name: _values(table, f) for f in program.features}

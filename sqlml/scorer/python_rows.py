@@ -1,10 +1,8 @@
 """Rows in Python's own types, lists of values and dicts, as columns.
 
-`find` maps features to the columns of a frame. `columns_of_records`, `columns_of_dicts` and
-`columns_of_rows` read lists of dicts and lists of lists. `json_texts` writes lists, maps and pairs
-as JSON: following scikit-learn, any iterable is a list (a dict is the list of its keys), a map is
-a dict, and pairs are an iterable of two-element lists or tuples. Structs of a frame, which Python
-shows as dicts, are maps, or pairs if they are in lists.
+`json_texts` writes lists, maps and pairs as JSON: following scikit-learn, any iterable is a list (a
+dict is the list of its keys), a map is a dict, and pairs are an iterable of two-element lists or
+tuples. Structs of a frame, which Python shows as dicts, are maps, or pairs if they are in lists.
 """
 
 from __future__ import annotations
@@ -63,12 +61,9 @@ class FrameColumns(Mapping[str, Any]):
         return FrameColumns(self._frame.iloc[start:stop], self._indices)
 
     def numbers(self, names: Sequence[str], dtype: np.dtype[Any]) -> tuple[list[int], Array]:
-        """Read the columns that have a numeric dtype of numpy.
+        """Return the indices in `names` of numpy's numeric columns, and their values (n, k).
 
         All others (nullable, Arrow's, objects, ...) must be read one by one.
-
-        Returns:
-            The indices of these columns in `names`, and their values, (n, k) of `dtype`.
         """
         dtypes = self._frame.dtypes.tolist()
         plain = {t for t in set(dtypes) if isinstance(t, np.dtype) and t.kind in "biuf"}
@@ -85,56 +80,34 @@ class FrameColumns(Mapping[str, Any]):
         return chosen, values
 
 
-class _ByIdentity:
-    """Features that are equal only to themselves, since comparing hundreds takes too long."""
-
-    __slots__ = ("features",)
-
-    def __init__(self, features: tuple[Feature, ...]) -> None:
-        self.features = features
-
-    def __hash__(self) -> int:
-        return id(self.features)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and other.features is self.features
-
-
 def find(
     features: tuple[Feature, ...], names: Sequence[str], blanks: bool = False
 ) -> Mapping[str, int]:
     """Map each feature's name to the index of its column in `names`.
 
     An exact match is preferred to one that ignores case. A feature of kind "any" may be absent.
-
-    Args:
-        blanks: a column feeds the feature that has _ instead of its blanks, as `Gaps.blanks` says.
-
-    Raises:
-        MissingColumnError: a feature is not among them.
-        AmbiguousColumnError: two columns have its name.
+    With `blanks`, a column feeds the feature that has _ instead of its blanks.
     """
     if blanks:
         renamed = features_behind_blanks(features, names)
         names = [renamed[name].name if name in renamed else name for name in names]
-    key = _ByIdentity(features), tuple(names)
-    indices = _indices_cache.get(key)
-    if indices is None:
-        indices = _find(*key)
-        _indices_cache.put(key, indices, _BYTES_PER_NAME * (len(features) + len(names)))
-    return indices
+    key = id(features), tuple(names)  # comparing hundreds of features would take too long
+    entry = _indices_cache.get(key)
+    if entry is None:  # the entry keeps the features alive, so that no others get their id
+        entry = features, _find(features, names)
+        _indices_cache.put(key, entry, _BYTES_PER_NAME * (len(features) + len(names)))
+    return entry[1]
 
 
 _BYTES_PER_NAME = 200
-"""Estimated size of a name in the cache."""
+_Entry = tuple[tuple[Feature, ...], Mapping[str, int]]
+_indices_cache: Recent[tuple[int, tuple[str, ...]], _Entry] = Recent(FOUND_BYTES)
 
-_indices_cache: Recent[tuple[_ByIdentity, tuple[str, ...]], Mapping[str, int]] = Recent(FOUND_BYTES)
 
-
-def _find(key: _ByIdentity, names: tuple[str, ...]) -> Mapping[str, int]:
+def _find(features: tuple[Feature, ...], names: Sequence[str]) -> Mapping[str, int]:
     exact, folded = _group_by_name(names), _group_by_name([fold(name) for name in names])
     indices: dict[str, int] = {}
-    for feature in key.features:
+    for feature in features:
         matches = exact.get(feature.name) or folded.get(fold(feature.name), [])
         if len(matches) > 1:
             raise AmbiguousColumnError(
@@ -143,7 +116,11 @@ def _find(key: _ByIdentity, names: tuple[str, ...]) -> Mapping[str, int]:
         if matches:
             indices[feature.name] = matches[0]
         elif feature.kind != "any":
-            raise _missing(feature.name, names)
+            suggestion = closest(feature.name, names)
+            hint = f" (did you mean {suggestion!r}?)" if suggestion is not None else ""
+            raise MissingColumnError(
+                f"the model needs column {feature.name!r}{hint}, not among: {', '.join(names[:30])}"
+            )
     return MappingProxyType(indices)
 
 
@@ -154,40 +131,20 @@ def _group_by_name(names: Sequence[str]) -> dict[str, list[int]]:
     return indices
 
 
-def _missing(name: str, columns: Sequence[str]) -> MissingColumnError:
-    suggestion = closest(name, columns)
-    hint = f" (did you mean {suggestion!r}?)" if suggestion is not None else ""
-    return MissingColumnError(
-        f"the model needs column {name!r}{hint}, not among: {', '.join(columns[:30])}"
-    )
-
-
-_ACCEPTED: Mapping[Kind, str] = MappingProxyType(
-    {
-        "list": "a list of strings or numbers",
-        "map": "a dict of names to numbers or strings",
-        "pairs": "a list of pairs (name, number or string)",
-    }
-)
+_ACCEPTED: dict[Kind, str] = {
+    "list": "a list of strings or numbers",
+    "map": "a dict of names to numbers or strings",
+    "pairs": "a list of pairs (name, number or string)",
+}
 
 
 def json_texts(column: Any, kind: Kind, name: str) -> TextColumn:
-    """Write each row of `column` as a JSON text; missing rows stay missing.
-
-    Args:
-        column: a sequence of Python objects, an object array, a pandas, polars or Arrow column.
-        kind: "list", "map" or "pairs".
-
-    Raises:
-        InputTypeError: a row is something else, or holds a value that is neither string nor number.
-    """
+    """Write each row of a nested column as a JSON text; missing rows stay missing."""
     texts: Array = np.empty(len(column), object)
     frame_rows = _read_frame_rows(column)
     for i, row in enumerate(column if frame_rows is None else frame_rows):
-        if not _is_missing(row):
-            value = _to_json(row, kind, name, frame_rows is not None)
-            # ASCII only, so that even a lone surrogate is read back unchanged.
-            texts[i] = json.dumps(value)
+        if not _is_missing(row):  # ASCII only, so that a lone surrogate is read back unchanged
+            texts[i] = json.dumps(_to_json(row, kind, name, frame_rows is not None))
     return TextColumn.from_values(texts)
 
 
@@ -216,21 +173,18 @@ def rows_of(X: Any) -> Any:
 
 def _read_frame_rows(column: Any) -> list[Any] | None:
     """Return the rows of a column whose structs Python shows as dicts (Arrow, polars), or None."""
+    rows: list[Any] | None = None
+    is_polars = hasattr(column, "to_list") and hasattr(column, "to_arrow")
     if isinstance(column, pa.Array | pa.ChunkedArray):
-        rows: list[Any] = column.to_pylist()
-        return rows
-    kind = str(getattr(column, "dtype", ""))
-    if hasattr(column, "to_list") and hasattr(column, "to_arrow") and kind != "Object":
-        rows = column.to_list()  # polars
-        return rows
-    if hasattr(column, "iloc") and hasattr(column.dtype, "pyarrow_dtype"):
+        rows = column.to_pylist()
+    elif is_polars and str(getattr(column, "dtype", "")) != "Object":
+        rows = column.to_list()
+    elif hasattr(column, "iloc") and hasattr(column.dtype, "pyarrow_dtype"):
         rows = pa.array(column).to_pylist()
-        return rows
-    return None
+    return rows
 
 
 def _to_json(row: Any, kind: Kind, name: str, in_frame: bool) -> Any:
-    """Convert a row to a value that json.dumps accepts."""
     if kind == "map":
         if in_frame and isinstance(row, list) and all(isinstance(pair, tuple) for pair in row):
             row = dict(row)  # a map of Arrow
@@ -245,16 +199,14 @@ def _to_json(row: Any, kind: Kind, name: str, in_frame: bool) -> Any:
         row = row if isinstance(row, list) else [row]
     if kind == "list":
         return [_scalar_to_json(item, kind, name) for item in row]
-    return [_pair_to_json(item, name, in_frame) for item in row]
-
-
-def _pair_to_json(item: Any, name: str, in_frame: bool) -> tuple[str, Any]:
-    if in_frame and isinstance(item, dict):
-        item = tuple(item.values())
-    if not isinstance(item, list | tuple | np.ndarray) or len(item) != 2:
-        raise _wrong(item, "pairs", name)
-    key, value = item
-    return _check_key(key, name), _scalar_to_json(value, "pairs", name)
+    pairs = []
+    for item in row:
+        pair = tuple(item.values()) if in_frame and isinstance(item, dict) else item
+        if not isinstance(pair, list | tuple | np.ndarray) or len(pair) != 2:
+            raise _wrong(item, kind, name)
+        key, value = pair
+        pairs.append((_check_key(key, name), _scalar_to_json(value, kind, name)))
+    return pairs
 
 
 def _check_key(key: Any, name: str) -> str:
@@ -275,10 +227,7 @@ def _scalar_to_json(value: Any, kind: Kind, name: str) -> str | bool | int | flo
         return float(value)  # the nearest, as when the engine casts DECIMAL to DOUBLE
     if _is_missing(value):
         return None
-    raise InputTypeError(
-        f"column {name!r} has the {type(value).__name__} {value!r:.60}, where the model takes "
-        f"{_ACCEPTED[kind]}; cast it"
-    )
+    raise _wrong(value, kind, name)
 
 
 def _is_missing(value: Any) -> bool:
@@ -290,8 +239,8 @@ def _is_missing(value: Any) -> bool:
 
 def _wrong(row: Any, kind: Kind, name: str) -> InputTypeError:
     return InputTypeError(
-        f"column {name!r} has the {type(row).__name__} {row!r:.60} where the model takes "
-        f"{_ACCEPTED[kind]}"
+        f"column {name!r} has the {type(row).__name__} {row!r:.60}, where the model takes "
+        f"{_ACCEPTED[kind]}; convert it"
     )
 
 
@@ -324,11 +273,7 @@ def numbers_of(cells: Array) -> Array | None:
 
 
 def records_of(X: Any) -> list[Mapping[str, Any]] | None:
-    """Return the rows of `X` if they are dicts, or if it is one row, a dict of values; else None.
-
-    Raises:
-        InputTypeError: some rows are dicts and others are not.
-    """
+    """Return the rows of `X` if they are dicts, or if it is one row, a dict of values."""
     if isinstance(X, Mapping):
         return [X] if any(_is_scalar(value) for value in X.values()) else None
     is_listed = isinstance(X, list | tuple) or getattr(X, "ndim", None) == 1  # array or Series
@@ -343,15 +288,7 @@ def records_of(X: Any) -> list[Mapping[str, Any]] | None:
 def columns_of_records(
     rows: Sequence[Mapping[str, Any]], features: tuple[Feature, ...], blanks: bool = False
 ) -> dict[str, Array]:
-    """Convert rows that are dicts to columns by feature; an absent key is a missing value.
-
-    Args:
-        blanks: as `Gaps.blanks`.
-
-    Raises:
-        MissingColumnError: no row has the key.
-        AmbiguousColumnError: two keys are the feature's name, ignoring case.
-    """
+    """Convert rows that are dicts to columns by feature; an absent key is a missing value."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     indices = find(features, [str(key) for key in keys], blanks)
     return {name: column_of([row.get(keys[k]) for row in rows]) for name, k in indices.items()}
@@ -364,9 +301,6 @@ def columns_of_dicts(
 
     A missing number, or a string instead of it, is 0. A missing string, or a number instead of it,
     matches no column of the vectorizer.
-
-    Raises:
-        InputTypeError: a key or value that the vectorizer rejects, or that a column cannot hold.
     """
     columns: dict[str, Array] = {}
     for feature in features:
@@ -378,12 +312,9 @@ def columns_of_dicts(
                 fault = "not a string" if not isinstance(key, str) else f"with {separator!r} in it"
                 raise InputTypeError(f"row {i} has the key {key!r:.60}, {fault}; rename it")
             column = columns.get(key)
-            if column is None:
-                continue
-            if column.dtype == object:
-                column[i] = _read_string(i, key, value)
-            else:
-                column[i] = _read_number(i, key, value)
+            if column is not None:
+                read = _read_string if column.dtype == object else _read_number
+                column[i] = read(i, key, value)
     return columns
 
 
@@ -393,9 +324,6 @@ def columns_of_rows(
     """Convert rows that are lists to a matrix of numbers, (n, k) or (n,), or columns by feature.
 
     A row may be a single value if the model has one column.
-
-    Raises:
-        InputTypeError: a row is not a list, or its length is not the model's number of columns.
     """
     try:
         matrix = np.asarray(rows)
@@ -448,11 +376,8 @@ def _read_number(row: int, key: str, value: Any) -> float:
 
 def _read_strings(row: int, key: str, value: Any) -> list[str]:
     strings = [] if isinstance(value, Mapping) or not isinstance(value, Iterable) else list(value)
-    if (
-        not strings
-        and not isinstance(value, list | tuple)
-        or not all(isinstance(s, str) for s in strings)
-    ):
+    is_list = bool(strings) or isinstance(value, list | tuple)
+    if not is_list or not all(isinstance(s, str) for s in strings):
         raise InputTypeError(
             f"row {row} has the {type(value).__name__} {value!r:.60} under {key!r}; "
             "DictVectorizer takes a number, a string or a list of strings"

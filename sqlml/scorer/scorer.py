@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from sqlml import html
-from sqlml.backends.base import Compiled, find_filler, find_text_filler
-from sqlml.backends.category_lookup import ArrowEncoder, make_arrow_encoders
-from sqlml.backends.costs import current_costs
 from sqlml.backends.no_wait import NotReady, no_wait
-from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
+from sqlml.errors import ConfigError
 from sqlml.explaining.explained import (
     BY_CLASS,
     OWN,
@@ -30,30 +26,26 @@ from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.parsing.statements import OtherDatabase
 from sqlml.passes import select_outputs
-from sqlml.passes.split import PACKED, Layout, Split, text_input_name
+from sqlml.passes.split import Layout
 from sqlml.planner.binding.requested_output import explain_missing_output, find_label
 from sqlml.planner.databases.export_for import export_for
 from sqlml.planner.export_bytes import export_to_bytes
-from sqlml.planner.program.choose import Choice, choose
-from sqlml.planner.program.cost import ROWS
-from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.planner.program.choose import choose
 from sqlml.scorer.evaluate import Contributions, Evaluation, evaluate
 from sqlml.scorer.input_table import SparseRows, Table, program_inputs
-from sqlml.scorer.matrix_path import (
+from sqlml.scorer.scoring_paths import (
+    CompiledOutput,
     FewTextsScorer,
     MatrixScorer,
-    can_decode,
+    compile_output,
+    decode,
     split_rows,
     thread_pool,
 )
 from sqlml.types import DATETIME, Array, Feature
-from sqlml.udfs.make_function import name_refused_value
 
 Rows = Any
 """Rows as a Scorer accepts them; the docstring of `Scorer` lists the types."""
-
-DEFAULT_ROW_NS = 50.0
-"""Nanoseconds per row, if there is no estimate."""
 
 _UNDECIDED: Any = object()
 """Marks a scoring path that is not chosen yet."""
@@ -114,7 +106,7 @@ class Scorer:
         self.features: tuple[Feature, ...] = tuple(features)
         self._options = dict(options)
         self._gaps = gaps or Gaps()
-        self._compiled: dict[tuple[Any, ...], _CompiledOutput] = {}
+        self._compiled: dict[tuple[Any, ...], CompiledOutput] = {}
         self._matrix_scorers: dict[tuple[str, np.dtype[Any]], MatrixScorer | None] = {}
         self._text_scorers: dict[str, FewTextsScorer | None] = {}
         self._labels = [labels.array() for labels in program.labels]
@@ -173,7 +165,7 @@ class Scorer:
         labels = self._score_few("label", X, options)
         if labels is None:
             labels = self._run("label", X, options)
-            labels = _decode(labels, self._labels) if self._labels else labels
+            labels = decode(labels, self._labels) if self._labels else labels
         return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
 
     def predict_proba(self, X: Rows, **options: Unpack[ScorerOptions]) -> Array | list[Array]:
@@ -276,7 +268,6 @@ class Scorer:
         return Contributions.of(blocks, program, self.features)
 
     def _make_explainer(self, background: Rows, permutations: int | None) -> Scorer:
-        """Return a Scorer that also has the contributions among its outputs."""
         if background is not None:
             rows = program_inputs(self.program, background, self.features, self._gaps)
             program = explain_against_background(self.program, rows, permutations)
@@ -327,7 +318,6 @@ class Scorer:
         return export_for(self.program, self.features, name, target, self._options)
 
     def _score(self, output: str, X: Rows, options: Mapping[str, Any]) -> Array:
-        """Score rows on the fastest path that accepts them."""
         result = self._score_few(output, X, options)
         return self._run(output, X, options) if result is None else result
 
@@ -353,10 +343,12 @@ class Scorer:
             parts = parts[:1]
         if len(parts) == 1:
             return compiled.score(table)
+
+        def score_part(rows: slice) -> Array:
+            return compiled.score(table.slice(rows.start, rows.stop))
+
         run = map if is_serial else thread_pool(threads).map
-        return np.concatenate(
-            list(run(lambda part: compiled.score(table.slice(part.start, part.stop)), parts))
-        )
+        return np.concatenate(list(run(score_part, parts)))
 
     def _run_texts(self, output: str, table: Table) -> Array:
         """Compute an output of strings, (n, k) objects; no backend is faster than numpy here."""
@@ -366,18 +358,13 @@ class Scorer:
     def _score_few(self, output: str, x: Rows, options: Mapping[str, Any]) -> Array | None:
         """Score a matrix without copying it, or a few texts, with labels decoded.
 
-        Returns:
-            None if `_run` has to score the rows.
+        Returns None if `_run` has to score the rows.
         """
         if options:
             return None
         if type(x) is not np.ndarray or x.dtype == object:
             return self._score_few_texts(output, x)
-        try:
-            scorer = self._matrix_scorers[output, x.dtype]
-        except KeyError:
-            scorer = _UNDECIDED
-        # Not in the handler, where errors would come with a KeyError.
+        scorer: MatrixScorer | None = self._matrix_scorers.get((output, x.dtype), _UNDECIDED)
         if scorer is _UNDECIDED:
             try:
                 with no_wait():
@@ -403,7 +390,7 @@ class Scorer:
         result = None if scorer is None else scorer.score(x)
         if result is None or output != "label" or not self._labels:
             return result
-        return _decode(result, self._labels)
+        return decode(result, self._labels)
 
     def _make_text_scorer(self, output: str) -> FewTextsScorer | None:
         program = self.program
@@ -412,18 +399,7 @@ class Scorer:
         if not all(program.input_type(name).dtype == "string" for name in program.inputs):
             return None
         compiled = self._compile_output(output, "f64", self._options)
-        split = compiled.split
-        if split.encoders is not None or split.columns or not split.texts:
-            return None
-        filler = find_text_filler(compiled.core, output)
-        if filler is None or filler.reads_rows or not filler.texts:
-            return None
-        follower = filler.follower(1)
-        if follower is None:
-            return None
-        index = {feature.name: i for i, feature in enumerate(self.features)}
-        columns = [index[name] for name in split.texts]
-        return FewTextsScorer(filler, follower, self.features, columns)
+        return FewTextsScorer.of(compiled, self.features)
 
     def _make_matrix_scorer(self, output: str, dtype: np.dtype[Any]) -> MatrixScorer | None:
         if dtype not in (np.float32, np.float64) or output not in self.program.outputs:
@@ -432,116 +408,18 @@ class Scorer:
             return None
         layout: Layout = "f32" if dtype == np.float32 else "f64"
         compiled = self._compile_output(output, layout, self._options)
-        split = compiled.split
-        if split.encoders is not None or split.texts or not split.columns:
-            return None
-        index = {feature.name: i for i, feature in enumerate(self.features)}
-        columns = [index[column.name] for column in split.columns]
-        filler = find_filler(compiled.core, output, columns, len(self.features))
         labels = self._labels if output == "label" else []
-        if filler is None or not can_decode(filler, labels):
-            return None
-        threads = self._options.get("threads")
-        return MatrixScorer(filler, len(self.features), threads, compiled.row_ns, labels)
+        return MatrixScorer.of(compiled, self.features, labels, self._options.get("threads"))
 
     def _compile_output(
         self, output: str, layout: Layout, options: Mapping[str, Any]
-    ) -> _CompiledOutput:
+    ) -> CompiledOutput:
         """Compile once for each output, layout and choice of a backend."""
         choices = {k: str(v).lower() for k, v in options.items() if k != "threads"}
         key = (output, layout, *sorted(choices.items()))
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            compiled = _compile_output(self.program, output, layout, options)
-            self._compiled[key] = compiled
-        return compiled
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _CompiledOutput:
-    """One output of a model, compiled.
-
-    Attributes:
-        core: everything but the encoders of strings.
-        encode: the encoders, if their codes are not looked up in Arrow columns by `look_up`.
-        dtype: of the packed matrix.
-        row_ns: nanoseconds that a row takes, estimated.
-    """
-
-    output: str
-    split: Split
-    core: Compiled
-    encode: Compiled | None
-    look_up: Mapping[str, tuple[str, ArrowEncoder]] | None
-    dtype: np.dtype[Any]
-    on_cpu: bool
-    row_ns: float
-
-    def score(self, table: Table) -> Array:
-        """Return the output for the rows of a table, (n, k).
-
-        A slower way is used while kernels are being compiled.
-        """
-        try:
-            with no_wait():
-                return self._score(table)
-        except NotReady:  # there is no slower way for this kernel, so wait for it
-            return self._score(table)
-
-    def _score(self, table: Table) -> Array:
-        codes: Mapping[str, Array] = {}
-        if self.look_up is not None:
-            texts = {name: table.strings(name) for name, _ in self.look_up.values()}
-            codes = {code: encode(texts[name]) for code, (name, encode) in self.look_up.items()}
-        elif self.encode is not None:
-            codes = self.encode.run({n: table.objects(n) for n in self.encode.program.inputs})
-        packed = table.packed(self.split.columns, codes, self.dtype)
-        inputs: dict[str, Any] = {PACKED: packed}
-        for index, name in enumerate(self.split.texts):
-            inputs[text_input_name(index)] = table.texts(name)
-        try:
-            return self.core.run(inputs, (self.output,))[self.output]
-        except UnknownCategoryError as error:
-            raise name_refused_value(error, self.split.core, inputs, table.value) from None
-
-
-def _compile_output(
-    program: Program, output: str, layout: Layout, options: Mapping[str, Any]
-) -> _CompiledOutput:
-    split = prepare(program, output, None, layout).split
-    choice = choose(split.core, options, batch=ROWS)  # a caller's rows arrive all at once
-    encoders = split.encoders
-    look_up = None if encoders is None else make_arrow_encoders(encoders)
-    return _CompiledOutput(
-        output,
-        split,
-        compile_core(split.core, choice),
-        None if encoders is None or look_up else compile_core(encoders, choose(encoders, {})),
-        look_up,
-        np.dtype(split.core.input_type(PACKED).dtype),
-        choice.device == "cpu",
-        _estimate_row_ns(choice, len(split.columns)),
-    )
-
-
-def _estimate_row_ns(choice: Choice, columns: int) -> float:
-    """Estimate the time of a row, without the time that an engine needs to pass it on."""
-    if not choice.estimates:
-        return DEFAULT_ROW_NS
-    passing_ns = columns * current_costs()["udf.number"]
-    return max(1.0, choice.estimates[0].seconds / ROWS * 1e9 - passing_ns)
-
-
-def _decode(indices: Array, labels: Sequence[Array]) -> Array:
-    """Return labels for (n, targets) class numbers, as objects if the targets differ in kind."""
-    columns = []
-    for column, classes in zip(indices.T, labels, strict=True):
-        if column.size and not (column.min() >= 0 and column.max() < len(classes)):
-            raise ScoringError("the model returned the index of a label that it does not have")
-        columns.append(classes.take(column))
-    if len({classes.dtype.kind for classes in labels}) > 1:
-        columns = [column.astype(object) for column in columns]
-    return np.stack(columns, axis=1)
+        if key not in self._compiled:
+            self._compiled[key] = compile_output(self.program, output, layout, options)
+        return self._compiled[key]
 
 
 def compile(
@@ -582,17 +460,17 @@ def compile(
     """
     checked = _check_options(options)
     if isinstance(model, Program):
-        program, features, gaps = model, model.features, Gaps()
+        scorer = Scorer(model, model.features, checked)
     else:
         if isinstance(model, str | os.PathLike):
             file = read_file(os.fspath(model), LOCAL_FILES, allow_pickle=allow_pickle)
             imported = import_file(file, inputs)
         else:
             imported = import_model(model, inputs)
-        program, features, gaps = imported.program, imported.features, imported.gaps
+        scorer = Scorer(imported.program, imported.features, checked, imported.gaps)
     if checked:
-        choose(program, checked)  # reports an unknown name before the first batch
-    return Scorer(program, features, checked, gaps)
+        choose(scorer.program, checked)  # reports an unknown name before the first batch
+    return scorer
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,8 @@
 """DuckDB's errors as the user of a Session sees them.
 
-`user_errors` surrounds every call of DuckDB: an error that a batch function raised replaces the
-engine's report of it, a Ctrl-C becomes KeyboardInterrupt, and a hint is added to an engine error
-about a call that was meant for sqlml. `reworded_errors` stands inside it around rewritten queries,
-and shows the position in the user's text. `UserCall` surrounds a user's call of a Session.
-
-These are classes because a generator of contextlib would take longer than everything else here,
-and its frame would stand between sqlml and the user.
+`user_errors` surrounds every call of DuckDB, and `reworded_errors` the rewritten queries inside it;
+`UserCall` surrounds a user's call of a Session. These are classes because a generator of contextlib
+would take longer than everything else here, and its frame would stand between sqlml and the user.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.connection import damaged_catalog_error, is_catalog_table_missing
+from sqlml.catalog.catalog_connection import damaged_catalog_error, is_catalog_table_missing
 from sqlml.errors import SqlmlError, excerpt
 from sqlml.interruption import Stop, interruption_stops
 from sqlml.parsing.statements import Statement
@@ -31,7 +27,7 @@ _EXCERPT = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 
 
 class UserCall(interruption_stops):
-    """The context in which a user's call of a Session is carried out.
+    """The context of a user's call of a Session.
 
     The engine sees the user's frame, a Ctrl-C stops the engine's threads as well, and errors have
     their types and show their position in the user's text.
@@ -52,7 +48,6 @@ class UserCall(interruption_stops):
         return self
 
     def begin_statement(self, statement: Statement) -> None:
-        """Note which of the query's statements runs next."""
         begin = self._query.find(statement.sql, self._statement_begin)
         self._statement_begin = max(begin, self._statement_begin)
 
@@ -66,27 +61,27 @@ class UserCall(interruption_stops):
         translated = user_error(error, texts, self._engine, self.stopped)
         if translated is not error:
             raise translated from None
-        if isinstance(error, SqlmlError):
-            relocated = self._relocate(error)
-            if relocated is not None:
-                raise relocated from error.__cause__
+        relocated = self._relocate(error) if isinstance(error, SqlmlError) else None
+        if relocated is not None:
+            raise relocated from error.__cause__
 
     def _relocate(self, error: SqlmlError) -> SqlmlError | None:
         """Show an error of one statement at its position in the whole query."""
         if error.offset is None or not error.sql or not isinstance(self._query, str):
             return None
         begin = self._query.find(error.sql, self._statement_begin)
-        if begin < 0 or len(error.sql) == len(self._query):
-            return None
-        return error.at(self._query, begin + error.offset)
+        is_part = begin >= 0 and len(error.sql) < len(self._query)
+        return error.at(self._query, begin + error.offset) if is_part else None
 
 
 class user_errors(interruption_stops):
     """Raise `user_error` instead of the engine's errors; a Ctrl-C stops all of its threads.
 
+    An error that a batch function raised replaces the engine's report of it, and a hint is added to
+    an error about a call that was meant for sqlml.
+
     Args:
         stop: the `interrupt` of the connection; None: a Ctrl-C stops this thread alone.
-        texts, engine: as for `user_error`.
     """
 
     __slots__ = ("_engine", "_texts")
@@ -119,7 +114,7 @@ def user_error(
 
     Args:
         texts: pieces of SQL that the engine was given.
-        engine: whose statement failed; None for a relation, which is always about models.
+        engine: None for a relation, which is always about models.
         stopped: a Ctrl-C stopped the engine.
     """
     was_interrupted = is_interrupt if engine is None else engine.is_interrupt
@@ -132,16 +127,12 @@ def user_error(
         return raised_in_function or error
     if isinstance(error, duckdb.CatalogException) and is_catalog_table_missing(error, texts):
         return damaged_catalog_error(error)
-    is_function = _is_no_function if engine is None else engine.knows_function
+    is_function = (lambda name: False) if engine is None else engine.knows_function
     for text in texts:
         message = suggest_fix(text, str(error), is_function)
         if message is not None:
             return type(error)(f"{error}\n\nsqlml: {message}")
     return error
-
-
-def _is_no_function(name: str) -> bool:
-    return False
 
 
 class reworded_errors:
@@ -162,10 +153,7 @@ class reworded_errors:
 
 
 def reword(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
-    """Return the engine's error with the position in `written` instead of that in `rewritten`.
-
-    The error stays as it is if the position is not found.
-    """
+    """Return the engine's error with its position in `written`, if that is found."""
     text = str(error)
     match = _EXCERPT.search(text)
     offset = None if match is None else _find_offset(rewritten, *match.groups())
@@ -177,14 +165,13 @@ def reword(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
 
 
 def _find_offset(sql: str, line: str, excerpt_text: str, blanks: str) -> int | None:
-    """Return the offset in `sql` of the caret in the engine's excerpt; None if it is ambiguous."""
+    """Return the offset in `sql` of the caret in the engine's excerpt, if it is unambiguous."""
     lines = sql.split("\n")
     line_index = int(line) - 1
     if line_index >= len(lines):
         return None
     is_cut = excerpt_text.startswith("...")
-    shown = excerpt_text[3:] if is_cut else excerpt_text
-    shown = shown[:-3] if shown.endswith("...") else shown
+    shown = excerpt_text.removeprefix("...").removesuffix("...")
     begin = lines[line_index].find(shown) if shown else -1
     if begin < 0 or lines[line_index].count(shown) > 1:
         return None

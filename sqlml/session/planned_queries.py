@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,13 +23,12 @@ from sqlml.statements.planner_callbacks import explain_by_rows, names_in_rows
 from sqlml.training.rows.estimator_input import build_held_out_query
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
-from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import make_engine_function
 from sqlml.udfs.metering import meter_functions
 
 
 class Queries(PlanCache):
-    """Plans the queries of one connection, and rewrites them to statements of the engine."""
+    """Plans, rewrites and explains the queries of one connection."""
 
     def __init__(
         self,
@@ -53,13 +52,10 @@ class Queries(PlanCache):
         self._engine = engine
         self._functions = functions
         self.host = host
-        self._last_estimated: tuple[Plan | None, Plan | None] = None, None
+        self._last_estimated: tuple[Plan | None, Plan | None] = None, None  # plan, with estimates
 
     def plan_with_rows(self, sql: str, parameters: Any) -> Plan | None:
-        """Plan one statement, with the engine's estimate of the rows of each call.
-
-        The last plan is cached with its estimates, so the engine estimates once.
-        """
+        """Plan one statement, with the engine's estimate of the rows of each call."""
         plan = self.plan(sql, parameters)
         if plan is None:
             return None
@@ -72,8 +68,7 @@ class Queries(PlanCache):
     def rewrite(self, sql: str, parameters: Any, runs: bool = False) -> tuple[str, Any]:
         """Return the statement and parameters for the engine, with all functions registered.
 
-        Args:
-            runs: the statement runs at once, which ends the previous statement's result.
+        A statement that `runs` at once ends the previous statement's result.
         """
         make_plan = self._plan_current if runs else self.plan
         plan = make_plan(sql, parameters)
@@ -87,43 +82,22 @@ class Queries(PlanCache):
         return sql, parameters
 
     def runnable(self, sql: str) -> str:
-        """Rewrite a query without parameters that may call models."""
         return self.rewrite(sql, None)[0]
 
     def _plan_current(self, sql: str, parameters: Any) -> Plan | None:
         """Plan with the current models, even if an open result still sees older ones."""
         try:
             plan = self.plan(sql, parameters)
+            if plan is None or not self._engine.catch_up():
+                return plan
         except UnknownModelError:
-            if self._engine.catch_up():
-                return self.plan(sql, parameters)
-            raise
-        if plan is not None and self._engine.catch_up():
-            return self.plan(sql, parameters)
-        return plan
-
-
-def remaining_parameters(plan: Plan, parameters: Any) -> Any:
-    """Return the user's parameters without those that the plan has used."""
-    if isinstance(parameters, Mapping):
-        names = plan.dropped_names
-        return {k: v for k, v in parameters.items() if fold(str(k)) not in names} or None
-    if plan.parameters is None:
-        return parameters
-    return [parameters[i] for i in plan.parameters] or None
-
-
-class Explaining:
-    """EXPLAIN and EXPLAIN ANALYZE of the queries of one connection that call models."""
-
-    def __init__(self, engine: DuckDBEngine, functions: Functions, queries: Queries) -> None:
-        self._engine = engine
-        self._functions = functions
-        self._queries = queries
+            if not self._engine.catch_up():
+                raise
+        return self.plan(sql, parameters)
 
     def explain(self, query: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
         """Return the rows of EXPLAIN: the model plan, then the engine's own."""
-        plan = self._queries.plan(query, parameters)
+        plan = self.plan(query, parameters)
         if plan is None:
             if len(self._engine.native.extract_statements(query)) > 1:
                 raise ParseError("EXPLAIN takes one query, and would run any after the first")
@@ -138,26 +112,21 @@ class Explaining:
         return [("sqlml_plan", str(plan)), *rows] if plan.calls else rows
 
     def analyze(self, query: str, parameters: Any) -> Plan | None:
-        """Run a query once, and return its plan with the measurements.
-
-        A query that calls no model does not run, and has no plan.
-        """
-        plan = self._queries.plan(query, parameters)
-        if plan is None:
-            return None
-        return self._run_measured(estimate_rows(plan, self._engine.rows), parameters)[0]
+        plan = self.plan(query, parameters)
+        if plan is not None:
+            plan, _ = self._run_measured(estimate_rows(plan, self._engine.rows), parameters)
+        return plan
 
     def _run_measured(self, plan: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
         """Run the plan once with functions that measure themselves.
 
-        Returns:
-            The plan with the measurements, and the rows of the engine's EXPLAIN ANALYZE.
+        Returns the plan with the measurements, and the rows of the engine's EXPLAIN ANALYZE.
         """
         called = {name: spec for name, spec in plan.specs.items() if f"{name}(" in plan.sql}
-        makers: dict[str, Callable[[], EngineFunction]] = {}
-        for name, spec in () if plan.kept else called.items():
-            program = self._functions.find_program(spec.program)
-            makers[name] = partial(make_engine_function, spec, program)
+        makers = {
+            name: partial(make_engine_function, spec, self._functions.find_program(spec.program))
+            for name, spec in ({} if plan.kept else called).items()
+        }
         with meter_functions(makers) as (meter, twins, measured):
             names = {name: self._engine.add(f) for name, f in twins.items()}
             if twins:
@@ -176,3 +145,12 @@ class Explaining:
         run = partial(self._engine.execute, prefix + sql, parameters)
         rows = self._functions.retrying(lambda: run().fetchall())
         return [(str(key), str(text)) for key, text in rows]
+
+
+def remaining_parameters(plan: Plan, parameters: Any) -> Any:
+    if isinstance(parameters, Mapping):
+        names = plan.dropped_names
+        return {k: v for k, v in parameters.items() if fold(str(k)) not in names} or None
+    if plan.parameters is None:
+        return parameters
+    return [parameters[i] for i in plan.parameters] or None

@@ -11,11 +11,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import chain
 from typing import Any, TypeVar
 
 import duckdb
 
-from sqlml.catalog.connection import Connection
+from sqlml.catalog.catalog_connection import Connection
 from sqlml.catalog.lookup import Catalog
 from sqlml.catalog.scoring_macros import ModelCall
 from sqlml.dialects.duckdb import builtin
@@ -45,7 +46,6 @@ class Functions:
         self._ours = SqlmlFunctions(engine.connection)
 
     def register(self, plan: Plan) -> str:
-        """Register the functions of a plan, and return its SQL."""
         names = register_functions(self._engine, plan, self.find_program)
         return self.rename_calls(plan.sql, names)
 
@@ -57,30 +57,19 @@ class Functions:
         return sql
 
     def find_program(self, digest: str) -> Program:
-        """Return the Program from the first database that has it intact.
-
-        Raises:
-            UnknownModelError: no database has it.
-            ArtifactError: it is damaged wherever it is stored.
-        """
-        failure: SqlmlError
-        try:
-            return self._catalog.program(digest)
-        except SqlmlError as error:
-            failure = error
-        for database in self._ours.list_catalogs():
+        """Return the Program from the first database that has it intact."""
+        failures: list[SqlmlError] = []
+        for database in chain([None], self._ours.list_catalogs()):
             try:
                 return self._catalog.program(digest, database)
             except SqlmlError as error:
-                if isinstance(failure, UnknownModelError):
-                    failure = error
-        raise failure
+                failures.append(error)
+        raise next((f for f in failures if not isinstance(f, UnknownModelError)), failures[-1])
 
     def retrying(self, work: Callable[[], T], statement: Any = None) -> T:
         """Run `work`; when a function of sqlml is missing (in a view), register it and run again.
 
-        Args:
-            statement: the text that `work` runs, which may import a database.
+        `statement` is the text that `work` runs, which may import a database.
         """
         registered: set[str] = set()
         while True:
@@ -101,22 +90,17 @@ class Functions:
                 self._engine.register(spec, program or self.find_program(spec.program))
 
     def register_stored(self) -> object:
-        """Register all functions that views and macros call.
-
-        Returns:
-            The attached databases and the texts of their views, for comparison with a later call.
-        """
+        """Register all functions that views and macros call; return the databases and views."""
         texts = self._ours.list_texts()
         self._register_called_in(texts)
         self.register_for_macros()
         return self._ours.list_databases(), texts
 
     def register_for_macros(self) -> None:
-        """Register the functions that our own macros call, for connections without a session."""
+        """Register the functions that our macros call, for connections without a session."""
         self._register(self._ours.functions_of_macros())
 
     def register_for_calls(self, calls: Sequence[ModelCall]) -> None:
-        """Register the functions that our macros of one model call."""
         self._register(functions_of_calls((c.function, c.arguments, c.result) for c in calls))
 
     def register_for_views(self) -> None:
@@ -124,10 +108,8 @@ class Functions:
         self._register_called_in(self._ours.list_texts())
 
     def _register(self, functions: Sequence[EngineFunction]) -> None:
-        for function in [
-            *functions,
-            *find_refused_text_functions(REFUSED_TEXT if functions else ""),
-        ]:
+        refused = find_refused_text_functions(REFUSED_TEXT if functions else "")
+        for function in (*functions, *refused):
             self._engine.registry.add(function)
 
     def _register_called_in(self, texts: Sequence[str]) -> None:
@@ -141,11 +123,7 @@ class Functions:
                     self._engine.add(make_engine_function(spec, program, on_use=True))
 
     def _register_refused_texts(self, sql: str) -> dict[str, str]:
-        """Register the functions that keep refused texts, if `sql` calls them.
-
-        Returns:
-            Name in `sql` -> name of the registered function.
-        """
+        """Register the functions that keep refused texts, by the names that `sql` calls."""
         return {
             f.name: self._engine.find_registered(f.name) or self._engine.add(f)
             for f in find_refused_text_functions(sql)
@@ -159,10 +137,7 @@ class Arrivals:
     too. New views are inspected on a separate connection, so that no statement comes between the
     user's own: no open result is closed, and profile, log and memory limit stay as they were. A
     transaction hides its changes from other connections until it ends; then the user's connection
-    itself is inspected, before the next statement.
-
-    Attributes:
-        unseen: something may have arrived that has not been inspected.
+    itself is inspected, before the next statement. Until then, `unseen` is true.
     """
 
     def __init__(
@@ -203,14 +178,9 @@ _COPY = re.compile(
 _OPTION = re.compile(rf"\b(\w+)\s+(?:{_TEXT}|(\w+))")
 
 _CSV_OPTIONS = {
-    "delimiter": "delim",
-    "delim": "delim",
-    "sep": "delim",
-    "quote": "quote",
-    "escape": "escape",
-    "header": "header",
-    "null": "nullstr",
-    "nullstr": "nullstr",
+    **dict.fromkeys(("delimiter", "delim", "sep"), "delim"),
+    **dict.fromkeys(("null", "nullstr"), "nullstr"),
+    **{name: name for name in ("quote", "escape", "header")},
 }
 """Options of COPY that EXPORT DATABASE may write for a CSV file -> options of read_csv."""
 
@@ -218,17 +188,11 @@ _CSV_OPTIONS = {
 def find_exported_program(
     connection: Connection, host: Host, statement: str, digest: str
 ) -> Program | None:
-    """Find a Program in the folder that a statement imports, before it is imported.
+    """Find a Program, by the beginning of its hash, in the folder that a statement will import.
 
     IMPORT DATABASE creates the views before it loads the tables. A view that calls a model binds to
     its function, so the function must exist while the model is still in a file. The engine reads
     the folder under its own access settings; no statement of the folder runs here.
-
-    Args:
-        digest: the beginning of the Program's hash.
-
-    Returns:
-        None if the statement imports no folder, or the folder has no such Program.
     """
     folder = text_of(statement).imported_folder
     if folder is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,10 @@ if TYPE_CHECKING:
 SHOWN = 20
 """Number of rows that a notebook shows."""
 
-NUMBERS = frozenset(
-    "TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT FLOAT "
-    "DOUBLE".split()
-)
+_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*")
 """Types whose columns are aligned to the right."""
 
-MODEL_COLUMNS = ("name", "version", "versions", "library", "features", "comment", "created_at")
+_MODEL_COLUMNS = ("name", "version", "versions", "library", "features", "comment", "created_at")
 """Columns of SHOW MODELS that a session shows in a notebook."""
 
 
@@ -94,7 +92,7 @@ class Relation(Wrapper):
     def _first_rows(self) -> str:
         names, types = list(self.columns), [str(kind) for kind in self.types]
         texts = self.limit(SHOWN + 1).project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
-        are_numbers = [kind in NUMBERS or kind.startswith("DECIMAL") for kind in types]
+        are_numbers = [_NUMBERS.fullmatch(kind) is not None for kind in types]
         below = f"the first {SHOWN} rows; there are more" if len(texts) > SHOWN else ""
         return html.table(names, texts[:SHOWN], are_numbers, below, types)
 
@@ -120,8 +118,6 @@ class Relation(Wrapper):
 
 
 def _translate_errors(method: Callable[..., Any], stop: Stop) -> Callable[..., Any]:
-    """Wrap a method of DuckDB's relation."""
-
     def call(*args: Any, **kwargs: Any) -> Any:
         texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
         with user_errors(stop, texts):
@@ -132,12 +128,10 @@ def _translate_errors(method: Callable[..., Any], stop: Stop) -> Callable[..., A
 
 
 def wrap(value: Any, stop: Stop) -> Any:
-    """Return a relation of DuckDB as a Relation, and any other value as it is."""
     return Relation(value, stop) if type(value) is duckdb.DuckDBPyRelation else value
 
 
 def unwrap(value: Any) -> Any:
-    """Return a Relation as DuckDB's own, and any other value as it is."""
     return value.native if type(value) is Relation else value
 
 
@@ -168,10 +162,9 @@ def session_html(session: Session) -> str:
             names = [column[0] for column in cursor.description]
     except (duckdb.Error, SqlmlError) as error:
         return html.text(f"a session of sqlml: {error}")
-    indices = [names.index(column) for column in MODEL_COLUMNS]
+    indices = [names.index(column) for column in _MODEL_COLUMNS]
     rows = [[None if row[i] is None else str(row[i]) for i in indices] for row in models]
     paths = ", ".join(f"{name} ({path})" for name, path in databases)
     more = f"; the first {SHOWN} models are shown" if len(rows) > SHOWN else ""
-    below = f"DuckDB {duckdb.__version__}: {paths}{more}"
-    below = below if rows else f"{below}; no models yet"
-    return html.table(MODEL_COLUMNS, rows[:SHOWN], below=below)
+    below = f"DuckDB {duckdb.__version__}: {paths}{more if rows else '; no models yet'}"
+    return html.table(_MODEL_COLUMNS, rows[:SHOWN], below=below)

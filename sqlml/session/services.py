@@ -16,9 +16,9 @@ from sqlml.catalog.scoring_macros import Macros, ModelCall
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, SqlmlError
 from sqlml.planner.model_sql.macro_bodies import HELPERS, write_bodies
-from sqlml.session.planned_queries import Explaining, Queries
+from sqlml.session.planned_queries import Queries
 from sqlml.session.registered_functions import Arrivals, Functions
-from sqlml.statements.models import Models
+from sqlml.statements.connection_models import Models
 from sqlml.training.train_estimator import RowTrainers
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
@@ -38,9 +38,7 @@ class Services:
         catalog, lookup: read the stored models; `lookup` for the planner.
         macros: with which plain connections call models.
         functions: registers what plans, views and macros call.
-        queries: plans queries; explaining: reports their plans.
         arrivals: watches for views that ATTACH and IMPORT bring.
-        models: carries out the statements about models.
     """
 
     engine: DuckDBEngine
@@ -50,7 +48,6 @@ class Services:
     macros: Macros
     functions: Functions
     queries: Queries
-    explaining: Explaining
     arrivals: Arrivals
     models: Models
 
@@ -62,31 +59,22 @@ def open_services(
     registry: Registry | None = None,
     loaded: Loaded | None = None,
 ) -> Services:
-    """Wire up the services of a connection.
-
-    Args:
-        connection: an open connection.
-        allow_pickle: let CREATE MODEL read pickles, which execute code.
-        registry, loaded: those of another connection to the same database; None: new ones.
-    """
+    """Wire up the services of a connection; another one to the same database shares its own."""
     engine = DuckDBEngine(connection, registry or Registry(connection))
     loaded = Loaded() if loaded is None else loaded
     host = DuckDBHost(engine)
-    internal_connection = engine.connection
-    catalog = Catalog(
-        internal_connection, TablePrograms(internal_connection, loaded, drop_functions)
-    )
+    programs = TablePrograms(engine.connection, loaded, drop_functions)
+    catalog = Catalog(engine.connection, programs)
     lookup = Lookup(catalog)
-    macros = Macros(internal_connection)
+    macros = Macros(engine.connection)
     functions = Functions(engine, catalog, host)
-    queries = Queries(engine, functions, lookup, host, catalog.programs)
-    writer = (
-        internal_connection,
-        catalog,
-        macros,
-        plain_macro_calls,
-        partial(_forget_model, lookup, functions),
-    )
+    queries = Queries(engine, functions, lookup, host, programs)
+
+    def report_change(reference: Reference, calls: Sequence[ModelCall]) -> None:
+        lookup.forget()
+        functions.register_for_calls(calls)
+
+    writer = engine.connection, catalog, macros, plain_macro_calls, report_change
     models = Models(
         host,
         catalog,
@@ -106,31 +94,17 @@ def open_services(
         macros,
         functions,
         queries,
-        Explaining(engine, functions, queries),
         Arrivals(functions, open_beside),
         models,
     )
     if registry is None:
-        _register_stored_functions(services)
+        with suppress(CatalogError):  # the error is raised when a model is first used
+            if catalog.schema_exists():
+                functions.register_for_views()
+                with suppress(duckdb.Error, SqlmlError):  # read-only, or another one is writing
+                    macros.catch_up()
+        functions.register_for_macros()
     return services
-
-
-def _register_stored_functions(services: Services) -> None:
-    """Register the functions that views and macros of an opened database call."""
-    with suppress(CatalogError):  # the error is raised when a model is first used
-        if services.catalog.schema_exists():
-            services.functions.register_for_views()
-            with suppress(duckdb.Error, SqlmlError):  # read-only, or another connection is writing
-                services.macros.catch_up()
-    services.functions.register_for_macros()
-
-
-def _forget_model(
-    lookup: Lookup, functions: Functions, reference: Reference, calls: Sequence[ModelCall]
-) -> None:
-    """Update the session that changed a model."""
-    lookup.forget()
-    functions.register_for_calls(calls)
 
 
 @contextmanager

@@ -16,23 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import duckdb
 
 from sqlml.errors import ParseError
-from sqlml.parsing.statements import (
-    AlterModel,
-    Explain,
-    Query,
-    SetOption,
-    Statement,
-    TrainModel,
-)
+from sqlml.parsing.statements import AlterModel, Explain, Query, SetOption, Statement, TrainModel
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.table_form import replace_table_forms
 from sqlml.planner.syntax.statement_text import Text, text_of
 from sqlml.session.engine_errors import UserCall, reworded_errors, user_errors
 from sqlml.session.relation import PlanText, session_html, unwrap, wrap
 from sqlml.session.services import Services, open_services
+from sqlml.statements.connection_models import pairs_answer as answer_of
 from sqlml.statements.dispatch import bind_parameters, carry_out
 from sqlml.statements.model_methods import ModelMethods
-from sqlml.statements.models import pairs_answer as answer_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,11 +75,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
 
     # Statements
 
-    def execute(
-        self,
-        query: str | duckdb.Statement,
-        parameters: object = None,
-    ) -> Self:
+    def execute(self, query: str | duckdb.Statement, parameters: object = None) -> Self:
         """Run one or more statements, as DuckDB's `execute` does.
 
         Args:
@@ -167,7 +156,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
             analyze = analyze or (isinstance(statement, Explain) and statement.analyze)
             self._services.engine.about_models = True
             self._services.engine.finish()
-            rows = self._services.explaining.explain(sql, params, analyze)
+            rows = self._services.queries.explain(sql, params, analyze)
         return PlanText("\n\n".join(text for _, text in rows))
 
     def plan(self, query: str, params: object = None, analyze: bool = False) -> Plan | None:
@@ -183,7 +172,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         with self._calling():
             if analyze:
                 self._services.engine.finish()
-                return self._services.explaining.analyze(query, params)
+                return self._services.queries.analyze(query, params)
             return self._services.queries.plan_with_rows(query, params)
 
     def report(
@@ -260,10 +249,9 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
 
     def arrow(self, rows_per_batch: int = 1_000_000) -> pa.Table:
         """Return the result as a pyarrow Table, on every version of DuckDB."""
-        for method in ("to_arrow_table", "fetch_arrow_table"):
-            if hasattr(self._connection, method):
-                return self._delegate(getattr(self._connection, method))(rows_per_batch)
-        raise AttributeError("arrow")
+        is_new = hasattr(self._connection, "to_arrow_table")
+        method = getattr(self._connection, "to_arrow_table" if is_new else "fetch_arrow_table")
+        return self._delegate(method)(rows_per_batch)
 
     def _repr_html_(self) -> str:
         return session_html(self)
@@ -353,9 +341,7 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
     def _prepare(self, text: Text) -> tuple[Statement, ...]:
         """Parse a text, after all work that waited for the previous statement is done.
 
-        Raises:
-            ParseError: a statement about models breaks the grammar.
-            duckdb.ParserException: another statement does; no statement is run then (DuckDB 1.5).
+        DuckDB 1.5 runs no statement if a later one breaks the grammar; so its error comes first.
         """
         statements = text.statements
         for statement in statements if len(statements) > 1 else ():
@@ -413,6 +399,6 @@ class Session(ModelMethods[duckdb.DuckDBPyRelation], _DuckDBMethods):
         if isinstance(statement, Explain):
             if services.queries.plan(statement.query, parameters) is None:
                 return statement.sql, parameters
-            rows = services.explaining.explain(statement.query, parameters, statement.analyze)
+            rows = services.queries.explain(statement.query, parameters, statement.analyze)
             return answer_of(("explain_key", "explain_value"), rows)
         return carry_out(self._models, bind_parameters(self._models.host, statement, parameters))

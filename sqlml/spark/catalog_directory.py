@@ -24,7 +24,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.connection import Connection
+from sqlml.catalog.catalog_connection import Connection
 from sqlml.catalog.stored_programs import Loaded
 from sqlml.catalog.tables import TABLES, TRAINING_TABLES
 from sqlml.dialects import DUCKDB
@@ -46,7 +46,7 @@ class Directory:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._added: dict[str, bytes] = {}
-        self.place = files.place
+        self.place: str = files.place
 
     def newest(self) -> int:
         """Return the number of the newest index, or 0."""

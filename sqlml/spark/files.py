@@ -29,7 +29,7 @@ class LocalFiles:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
-        self.place = str(folder)
+        self.place: str = str(folder)
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder; an empty list if it is missing."""
@@ -96,7 +96,7 @@ class HadoopFiles:
     """
 
     def __init__(self, folder: str, spark: SparkSession) -> None:
-        self.place = folder.rstrip("/")
+        self.place: str = folder.rstrip("/")
         jvm: Any = spark.sparkContext._jvm
         self._hadoop = jvm.org.apache.hadoop.fs
         configuration = spark.sparkContext._jsc.hadoopConfiguration()

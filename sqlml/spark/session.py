@@ -27,9 +27,9 @@ from sqlml.spark.files import Files, LocalFiles, open_files
 from sqlml.spark.host import SparkHost, insert_literals
 from sqlml.spark.plain_functions import PlainFunctions, SparkQueries
 from sqlml.spark.trainers import SparkTrainers
+from sqlml.statements.connection_models import Models, pairs_answer
 from sqlml.statements.dispatch import carry_out
 from sqlml.statements.model_methods import ModelMethods
-from sqlml.statements.models import Models, pairs_answer
 from sqlml.udfs.spark.engine import SparkEngine, require_live
 
 if TYPE_CHECKING:

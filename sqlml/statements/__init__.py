@@ -4,11 +4,11 @@ A parsed statement (`sqlml/parsing/statements.py`) and the `Models` of a connect
 is written to the catalog. A statement that answers returns the query whose result is the answer.
 
 Read first:
-    dispatch.py: `STATEMENTS`, the table of statement -> function.
-    create_model.py, build_version.py: how a fitted object or a file becomes a stored version.
+    dispatch.py: the tables of statement -> function, and change of ALTER MODEL -> function.
+    create_model.py: how a fitted object or a file becomes a stored version.
     model_methods.py: the same statements as methods of a session.
 
 Each other file carries out the statement in its name. To add a statement, define its value and its
-grammar in `sqlml/parsing/`, write its function here, and add it to `STATEMENTS`; a change of ALTER
-MODEL goes into `alter_model.CHANGES` instead. `model_options.py` has the table of options.
+grammar in `sqlml/parsing/`, write its function here, and add it to `dispatch.STATEMENTS`, or to
+`dispatch.CHANGES`. `model_options.py` has the table of options.
 """

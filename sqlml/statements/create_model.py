@@ -1,21 +1,105 @@
 """CREATE MODEL and ADD VERSION: register a fitted object, or the model in a file.
 
-A statement names a file and a call of Python gives an object. Both become a `ModelRequest`, from
-which `build_version` makes the version that is stored.
+A statement names a file and a call of Python gives an object. Both become a `ModelRequest`. From it
+`build_version` imports the model, checks it, and compares it with its source library, each in a
+function below, in the order of the work.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.model import TRANSFORM, NewVersion, Reference, read_transform
-from sqlml.errors import ConfigError
-from sqlml.importers.model_file import ModelFile, read_file
+from sqlml.backends.devices import is_installed
+from sqlml.catalog.model import (
+    TRANSFORM,
+    NewVersion,
+    Origin,
+    Reference,
+    parse_reference,
+    read_transform,
+)
+from sqlml.catalog.small_models import KINDS, SmallModel, loads
+from sqlml.errors import (
+    ArtifactError,
+    ConfigError,
+    UnknownModelError,
+    UnsupportedModelError,
+    VerificationError,
+)
+from sqlml.importers.model_checks import check_model
+from sqlml.importers.model_file import ModelFile, import_file, read_file
+from sqlml.importers.onnx.document import OnnxModel
+from sqlml.importers.registry import Imported, import_model
+from sqlml.importers.sqlml_file import StoredModel
+from sqlml.ir.ops import find_invalid_unicode
+from sqlml.ir.program import Program
 from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import AddVersion, Artifact, CreateModel
-from sqlml.statements.build_version import ModelRequest, build_version
-from sqlml.statements.models import Models, resolve_model
+from sqlml.planner.binding.requested_output import OUTPUTS_OF
+from sqlml.planner.program.prepare import prepare
+from sqlml.planner.program.result_sql import result_type
+from sqlml.statements import model_options
+from sqlml.statements.connection_models import Models, resolve_model
+from sqlml.training.cascades.recipe import extract_recipe
+from sqlml.verifying.ask_library import has_source
+from sqlml.verifying.source import open_source
+from sqlml.verifying.verification import Verification, verify_object, verify_source
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelRequest:
+    """The name under which a model is registered, and everything that the user says about it.
+
+    Attributes:
+        inputs: names of the columns in training order, or name -> SQL type.
+        output: name and SQL type of what it predicts.
+        comment, number: of the model, or of the version that is added.
+
+    Raises:
+        ConfigError: an argument has the wrong type, or an option or its value is unknown.
+    """
+
+    reference: Reference
+    inputs: Sequence[str] | Mapping[str, str] | None = None
+    output: Sequence[tuple[str, str]] | None = None
+    comment: str | None = None
+    or_replace: bool = False
+    if_not_exists: bool = False
+    number: int | None = None
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        if not (self.comment is None or isinstance(self.comment, str)):
+            raise ConfigError(f"comment must be a string, not {self.comment!r}")
+        if not (self.number is None or type(self.number) is int):
+            raise ConfigError(f"number must be an integer, not {self.number!r}")
+        for name in ("or_replace", "if_not_exists"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise ConfigError(f"{name} must be True or False, not {value!r}")
+        model_options.validate_options(self.options)
+
+
+def parse_model_name(name: Any) -> Reference:
+    """Parse `model` or `database.model`. Raises ConfigError if it is invalid or names a version."""
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"the model name comes first and must be a string, not a {type(name).__name__}: "
+            "create_model('churn', model)"
+        )
+    try:
+        reference = parse_reference(name)
+    except UnknownModelError:
+        reference = None
+    if reference is None or reference.has_version:
+        raise ConfigError(
+            f"invalid model name {name!r}: write 'model' or 'database.model', with neither part "
+            "empty or containing . @ or /"
+        )
+    return reference
 
 
 def create_model(models: Models, statement: CreateModel) -> None:
@@ -24,22 +108,13 @@ def create_model(models: Models, statement: CreateModel) -> None:
     if statement.if_not_exists and models.exists(reference):
         models.changes.report_existing(reference)
         return
-    request = replace(
-        _request_for_file(reference, statement.artifact),
-        or_replace=statement.or_replace,
-        if_not_exists=statement.if_not_exists,
-    )
-    with long_work(f"registering {reference.name}"):
-        file = _read_file(models, statement.artifact)
-        create_from_object(models, file.model, request, file)
+    details = {"or_replace": statement.or_replace, "if_not_exists": statement.if_not_exists}
+    _register_file(models, reference, statement.artifact, create_from_object, **details)
 
 
 def add_version(models: Models, reference: Reference, change: AddVersion) -> None:
     """Carry out ALTER MODEL ... ADD VERSION ... FROM 'path'."""
-    request = replace(_request_for_file(reference, change.artifact), number=change.number)
-    with long_work(f"registering {reference.name}"):
-        file = _read_file(models, change.artifact)
-        add_object(models, file.model, request, file)
+    _register_file(models, reference, change.artifact, add_object, number=change.number)
 
 
 def create_from_object(
@@ -61,7 +136,6 @@ def create_from_object(
 def add_object(
     models: Models, model: Any, request: ModelRequest, file: ModelFile | None = None
 ) -> None:
-    """Add a version made from a fitted object, which may have been read from a file."""
     with long_work(f"registering {request.reference.name}"):
         version = _build_stored_version(models, model, request, file)
         show_stage("storing it")
@@ -69,25 +143,31 @@ def add_object(
         models.versions.add(request.reference, version, request.number)
 
 
-def _request_for_file(reference: Reference, artifact: Artifact) -> ModelRequest:
-    return ModelRequest(
+def _register_file(
+    models: Models,
+    reference: Reference,
+    artifact: Artifact,
+    register: Callable[[Models, Any, ModelRequest, ModelFile], None],
+    **details: Any,
+) -> None:
+    request = ModelRequest(
         reference,
         inputs=None if artifact.inputs is None else dict(artifact.inputs),
         output=artifact.output,
         comment=artifact.comment,
         options=artifact.options,
+        **details,
     )
-
-
-def _read_file(models: Models, artifact: Artifact) -> ModelFile:
-    show_stage("reading the file")
-    return read_file(
-        artifact.source,
-        models.host,
-        format=artifact.format,
-        sha256=artifact.options.get("sha256"),
-        allow_pickle=models.allow_pickle or artifact.options.get("allow_pickle") is True,
-    )
+    with long_work(f"registering {request.reference.name}"):
+        show_stage("reading the file")
+        file = read_file(
+            artifact.source,
+            models.host,
+            format=artifact.format,
+            sha256=artifact.options.get("sha256"),
+            allow_pickle=models.allow_pickle or artifact.options.get("allow_pickle") is True,
+        )
+        register(models, file.model, request, file)
 
 
 def _build_stored_version(
@@ -96,10 +176,6 @@ def _build_stored_version(
     """Build the version, with the TRANSFORM that a file written by EXPORT MODEL may bring.
 
     The file may come from a stranger, so its expressions are parsed and checked.
-
-    Raises:
-        ArtifactError: the TRANSFORM is damaged.
-        ConfigError: the engine cannot evaluate a TRANSFORM.
     """
     version = build_version(model, request, file)
     stored_transform = version.options.get(TRANSFORM)
@@ -109,3 +185,148 @@ def _build_stored_version(
         raise ConfigError("this model has a TRANSFORM of DuckDB's functions: score it in DuckDB")
     transform = read_transform(models.host.read, stored_transform, version.origin.source)
     return replace(version, transform=transform)
+
+
+def build_version(model: Any, request: ModelRequest, file: ModelFile | None = None) -> NewVersion:
+    """Import `model`, check that it fits the request, and compare it with its source library.
+
+    Raises:
+        UnsupportedModelError: sqlml cannot reproduce the model.
+        ConfigError: names, types or options do not fit the model.
+        VerificationError: its predictions differ from those of its source.
+        ArtifactError: the file is damaged, or its library fails on it.
+    """
+    show_stage("importing it")
+    version = import_version(model, request, file)
+    verify = request.options.get("verify", True)
+    is_stored = isinstance(model, Program | StoredModel)
+    if verify is False or is_stored or not (isinstance(model, OnnxModel) or has_source(model)):
+        return version
+    show_stage("comparing it with its source")
+    if isinstance(model, OnnxModel) and not is_installed("onnxruntime"):
+        comparison = Verification(skipped="onnxruntime is not installed")
+    elif file is None:
+        comparison = verify_object(model, version.program, version.features)
+    else:
+        source = open_source(file, version.program, allow_pickle=False)
+        comparison = verify_source(source, version.program, version.features)
+    if verify is True and not comparison.agrees:
+        raise VerificationError(
+            f"the imported model predicts differently from this {type(model).__name__} itself: "
+            f"{comparison.complaint}. Nothing was registered; the option verify = 'record' "
+            "registers it anyway. Please report this message: the fault is sqlml's"
+        )
+    return replace(version, verification=comparison.to_dict())
+
+
+def import_version(model: Any, request: ModelRequest, file: ModelFile | None = None) -> NewVersion:
+    """Import `model` and check that it fits the request, without a comparison with its source."""
+    inputs = request.inputs
+    imported = import_model(model, inputs) if file is None else import_file(file, inputs)
+    program = imported.program
+    _check_column_names(model, imported)
+    _check_strings(program)
+    options = _collect_options(model, request, program)
+    origin = Origin(imported.source, imported.library)
+    if file is not None:
+        origin = replace(origin, path=file.path, format=file.format, sha256=file.sha256)
+    return NewVersion(
+        program,
+        imported.features,
+        _find_used_inputs(program),
+        origin,
+        options,
+        small_models=_load_small_models(model, program),
+    )
+
+
+def _check_column_names(model: Any, imported: Imported) -> None:
+    if imported.named or imported.numbered:
+        return
+    count = len(imported.features)
+    columns = "1 column" if count == 1 else f"{count} columns"
+    raise ConfigError(
+        f"this {type(model).__name__} comes without column names; name its {columns}: "
+        "create_model(..., inputs=['a', 'b', ...]), or CREATE MODEL m INPUT (a DOUBLE, b "
+        "DOUBLE, ...) FROM '...'"
+    )
+
+
+def _check_strings(program: Program) -> None:
+    if any(program.output_type(name).dtype == "string" for name in program.outputs):
+        raise UnsupportedModelError(
+            "this model only fills columns of strings, and transform(...) in SQL returns numbers: "
+            "write coalesce(column, 'value') in the query; sqlml.compile accepts the model"
+        )
+    text = find_invalid_unicode(program)
+    if text is not None:
+        raise UnsupportedModelError(
+            f"this model compares with the text {text!r}, which is not valid Unicode, so no text "
+            "in a database can equal it: fit it on other texts; sqlml.compile accepts the model"
+        )
+
+
+def _find_used_inputs(program: Program) -> frozenset[str]:
+    """Return the inputs that some output needs after the passes have run."""
+    return frozenset(
+        name
+        for outputs in OUTPUTS_OF.values()
+        for output in outputs
+        if output in program.outputs
+        for name in prepare(program, output).program.inputs
+    )
+
+
+def _collect_options(model: Any, request: ModelRequest, program: Program) -> dict[str, Any]:
+    """Return the options to store: the request's, those in the model's file, and internal ones."""
+    options = model_options.validate_options(request.options)
+    if isinstance(model, StoredModel):
+        options = {**model_options.read_exported_options(model.options), **options}
+    model_options.check_options_fit(program, options)
+    recipe = extract_recipe(model)
+    if recipe is not None:
+        options[model_options.ESTIMATOR] = recipe.to_dict()
+    if request.output is not None:
+        options[model_options.OUTPUT] = _check_declared_output(program, request.output)
+    return options
+
+
+def _check_declared_output(program: Program, output: Sequence[tuple[str, str]]) -> str:
+    """Check the columns and types of the OUTPUT clause, and return its name for the prediction."""
+    if "label" not in program.outputs:
+        raise ConfigError("OUTPUT names what a model predicts, but this one predicts nothing")
+    if len(output) != 1:
+        raise ConfigError("OUTPUT names one column: predict(...) returns no more")
+    ((name, declared),) = output
+    predicted = result_type(program, "label", None)
+    if _canonical_type(declared) != _canonical_type(predicted):
+        raise ConfigError(
+            f"OUTPUT declares {name} {declared}, but the model predicts {predicted}: write "
+            f"OUTPUT ({name} {predicted})"
+        )
+    return name
+
+
+_TYPE_SYNONYMS = {
+    **dict.fromkeys(("TEXT", "STRING", "CHAR", "BPCHAR"), "VARCHAR"),
+    **dict.fromkeys(("INT8", "LONG", "INT64"), "BIGINT"),
+    **dict.fromkeys(("FLOAT8", "FLOAT64"), "DOUBLE"),
+    **dict.fromkeys(("BOOL", "LOGICAL"), "BOOLEAN"),
+}
+
+
+def _canonical_type(name: str) -> str:
+    compact = "".join(name.upper().split())
+    return _TYPE_SYNONYMS.get(compact, compact)
+
+
+def _load_small_models(model: Any, program: Program) -> tuple[SmallModel, ...]:
+    if not isinstance(model, StoredModel):
+        return ()
+    small_models = []
+    for kind, (small, facts) in model.small_models.items():
+        if kind not in KINDS:
+            raise ArtifactError(f"the file has a small model of an unknown kind, {kind!r}")
+        check_model(small)
+        small_models.append(loads(kind, small, facts, program, "in the file"))
+    return tuple(small_models)

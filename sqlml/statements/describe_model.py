@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -22,8 +22,14 @@ from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.parsing.statements import DescribeModel, ExplainModel, ShowModels, ShowVersions
 from sqlml.planner.plan.explain_plan import explain_model as explain_program
+from sqlml.statements.connection_models import (
+    Answer,
+    Models,
+    pairs_answer,
+    resolve_model,
+    resolve_name,
+)
 from sqlml.statements.model_options import ESTIMATOR, user_options
-from sqlml.statements.models import Answer, Models, pairs_answer, resolve_model, resolve_name
 from sqlml.statements.show_create_model import sql_type
 from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Feature, class_text
@@ -50,11 +56,7 @@ def show_models(models: Models, statement: ShowModels) -> Answer:
 
 
 def show_versions(models: Models, statement: ShowVersions) -> Answer:
-    """Carry out SHOW VERSIONS IN MODEL; the oldest version comes first.
-
-    Raises:
-        UnknownModelError: no such model.
-    """
+    """Carry out SHOW VERSIONS IN MODEL; the oldest version comes first."""
     reference = resolve_model(statement.name)
     models.catalog.version(reference)
     query = f"SELECT * EXCLUDE (name) FROM ({models.catalog.versions_query(reference.database)})"
@@ -115,18 +117,10 @@ class ModelDescription:
 
 
 def describe(models: Models, reference: Reference) -> ModelDescription:
-    """Describe the version that a reference names.
-
-    Raises:
-        UnknownModelError: no such model or version.
-    """
+    """Describe the version that a reference names. Raises UnknownModelError if there is none."""
     catalog, model = models.catalog, models.catalog.get(reference)
     training = catalog.training(model)
-    used = (
-        model.used_features
-        if model.transform is None
-        else model.transform.find_columns(model.used_features)
-    )
+    used = set(model.used_columns)
     inputs = {
         f.name: _describe_input(model, f) if f.name in used else NOT_USED for f in model.columns
     }
@@ -149,7 +143,6 @@ def describe(models: Models, reference: Reference) -> ModelDescription:
 
 
 def _describe_registration(models: Models, model: Model) -> list[tuple[str, str]]:
-    """Return name, origin, structure and options of a version."""
     catalog, program, origin = models.catalog, model.program, model.origin
     whole_model = Reference(model.name, model.database)
     classes = [", ".join(map(class_text, labels.values)) for labels in program.labels]
@@ -191,7 +184,6 @@ def _join_pairs(values: Mapping[str, Any]) -> str:
 
 
 def _count_trees(program: Program) -> str:
-    """Count the trees and their nodes, leaves included; empty for a model without trees."""
     forests = [Ensemble.of(node.attrs) for node in program.nodes if node.op == "tree_ensemble"]
     if not forests:
         return ""
@@ -209,22 +201,19 @@ def _describe_estimator(stored_recipe: Any) -> str:
 
 
 def _describe_training(facts: TrainingFacts | None) -> list[tuple[str, str]]:
-    """Return how a version was trained, and how good it is."""
     if facts is None:
         return []
-    split = {k: v for k, v in facts.split.items() if v is not None}
-    metrics = ", ".join(f"{k}={v:.6g}" for k, v in facts.metrics.items() if v is not None)
+    metrics = {name: f"{value:.6g}" for name, value in facts.metrics.items() if value is not None}
     return [
         ("model_type", f"{facts.model_type} by {facts.library}"),
         ("trained_on", f"{facts.rows:,} rows, {facts.held_out:,} held out"),
-        ("split", _join_pairs(split)),
-        ("metrics", metrics),
+        ("split", _join_pairs({k: v for k, v in facts.split.items() if v is not None})),
+        ("metrics", _join_pairs(metrics)),
         ("query", facts.query),
     ]
 
 
 def _describe_input(model: Model, column: Feature) -> str:
-    """Return the type of a column that feeds a feature, or the features that are made from it."""
     if column.kind != "any" or model.transform is None:
         return sql_type(model.program, column)
     features = [n for n, e in model.transform.expressions.items() if column.name in e.columns]
@@ -232,14 +221,12 @@ def _describe_input(model: Model, column: Feature) -> str:
 
 
 def _describe_transform(model: Model) -> list[tuple[str, str]]:
-    """Return the features that are made from columns, with their expressions."""
     if model.transform is None:
         return []
     columns = {name: DUCKDB.quote_name(name) for name in model.transform.columns}
-    features = model.transform.expressions.items()
     return [
-        ("made in SQL", f"{name} = {shorten_names(e.to_typed_sql(columns))}")
-        for name, e in features
+        ("made in SQL", f"{name} = {shorten_names(expression.to_typed_sql(columns))}")
+        for name, expression in model.transform.expressions.items()
     ]
 
 
@@ -267,14 +254,20 @@ def describe_small_model(facts: CascadeFacts | FilterFacts) -> list[tuple[str, s
             f"{facts.gain:.2f} times as fast: {facts.expected_ns:,.0f} ns a row instead of "
             f"{facts.exact_ns:,.0f}",
         ),
-        *((f"group {n}", describe_group(group)) for n, group in enumerate(facts.groups, 1)),
+        *list_groups(facts.groups),
     ]
 
 
-def describe_group(group: FeatureGroup) -> str:
-    """Return a feature group with its cost and importance."""
-    suffix = "; the small model reads it" if group.chosen else ""
-    return f"{group.name}: {group.cost:,.0f} ns a row, importance {group.importance:.4f}{suffix}"
+def list_groups(groups: Sequence[FeatureGroup]) -> list[tuple[str, str]]:
+    """Return each feature group with its cost and importance."""
+    return [
+        (
+            f"group {number}",
+            f"{group.name}: {group.cost:,.0f} ns a row, importance {group.importance:.4f}"
+            f"{'; the small model reads it' if group.chosen else ''}",
+        )
+        for number, group in enumerate(groups, 1)
+    ]
 
 
 def _join_groups(groups: tuple[FeatureGroup, ...], chosen: bool) -> str:

@@ -1,4 +1,7 @@
-"""Dispatch of a statement about models to the function that carries it out."""
+"""Dispatch of a statement about models to the function that carries it out.
+
+To add a statement, add it to `STATEMENTS`; a change of ALTER MODEL goes into `CHANGES`.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from sqlml.catalog.model import Model, Reference
 from sqlml.host import Host
 from sqlml.parsing import statements
-from sqlml.statements.alter_model import alter_model, comment_on, drop_model
-from sqlml.statements.create_model import create_model
+from sqlml.statements import model_options
+from sqlml.statements.connection_models import Answer, Models, resolve_model, resolve_name
+from sqlml.statements.create_model import add_version, create_model
 from sqlml.statements.describe_model import (
     describe_model,
     explain_model,
@@ -18,19 +23,54 @@ from sqlml.statements.describe_model import (
     show_versions,
 )
 from sqlml.statements.export_model import export_statement
-from sqlml.statements.models import Answer, Models
+from sqlml.statements.learn_small_models import add_cascade, add_top_k_filter
 from sqlml.statements.show_create_model import show_create
-from sqlml.statements.train_model import train_model
+from sqlml.statements.train_model import retrain_model, train_model, train_version
 from sqlml.statements.verify_model import verify_model
+
+Options = Mapping[str, Any]
 
 
 def carry_out(models: Models, statement: statements.Statement) -> Answer | None:
-    """Carry out a statement about models, and return the query that answers it, if any.
-
-    Raises:
-        SqlmlError: as the statement's function says. Nothing has changed then.
-    """
+    """Carry out a statement about models, and return the query that answers it, if any."""
     return STATEMENTS[type(statement)](models, statement)
+
+
+def alter_model(models: Models, statement: statements.AlterModel) -> Answer | None:
+    """Carry out ALTER MODEL [IF EXISTS] with its change, and return the change's answer, if any."""
+    reference = resolve_name(statement.name)
+    if statement.if_exists and not models.exists(reference):
+        models.changes.report(reference, ())  # another session may have dropped it
+        return None
+    return CHANGES[type(statement.change)](models, reference, statement.change)
+
+
+def _set_options(models: Models, reference: Reference, change: statements.SetOptions) -> None:
+    _change_options(models, reference, lambda options: {**options, **change.options})
+
+
+def _reset_options(models: Models, reference: Reference, change: statements.ResetOptions) -> None:
+    model_options.validate_names(change.names)
+
+    def remove(options: Options) -> Options:
+        names = change.names or options
+        return {name: value for name, value in options.items() if name not in names}
+
+    _change_options(models, reference, remove)
+
+
+def _change_options(
+    models: Models, reference: Reference, change: Callable[[Options], Options]
+) -> None:
+    """Apply `change` to the options that the user set; the internal ones stay."""
+
+    def alter(model: Model) -> Options:
+        user_options = model_options.user_options(model.options)
+        options = model_options.validate_altered_options(change(user_options))
+        model_options.check_options_fit(model.program, options)
+        return {**options, **{k: v for k, v in model.options.items() if k not in user_options}}
+
+    models.versions.set_options(reference, alter)
 
 
 STATEMENTS: Mapping[type, Callable[[Models, Any], Answer | None]] = MappingProxyType(
@@ -38,8 +78,12 @@ STATEMENTS: Mapping[type, Callable[[Models, Any], Answer | None]] = MappingProxy
         statements.CreateModel: create_model,
         statements.TrainModel: train_model,
         statements.AlterModel: alter_model,
-        statements.DropModel: drop_model,
-        statements.CommentOn: comment_on,
+        statements.DropModel: lambda models, s: models.changes.drop(
+            resolve_model(s.name), s.if_exists
+        ),
+        statements.CommentOn: lambda models, s: models.changes.comment(
+            resolve_name(s.name), s.comment
+        ),
         statements.ExportModel: export_statement,
         statements.ShowModels: show_models,
         statements.ShowVersions: show_versions,
@@ -51,6 +95,36 @@ STATEMENTS: Mapping[type, Callable[[Models, Any], Answer | None]] = MappingProxy
 )
 """Statement -> the function that carries it out."""
 
+CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = MappingProxyType(
+    {
+        statements.AddVersion: add_version,
+        statements.TrainVersion: train_version,
+        statements.Retrain: retrain_model,
+        statements.DropVersion: lambda models, _, c: models.versions.drop(resolve_name(c.version)),
+        statements.SetDefault: lambda models, _, c: models.versions.set_default(
+            resolve_name(c.version)
+        ),
+        statements.SetAlias: lambda models, _, c: models.versions.set_alias(
+            resolve_name(c.version), c.alias
+        ),
+        statements.UnsetAlias: lambda models, model, c: models.versions.unset_alias(model, c.alias),
+        statements.SetTags: lambda models, model, c: models.changes.tag(model, c.tags),
+        statements.UnsetTags: lambda models, model, c: models.changes.untag(model, c.tags),
+        statements.SetOptions: _set_options,
+        statements.ResetOptions: _reset_options,
+        statements.AddCascade: add_cascade,
+        statements.DropCascade: lambda models, model, _: models.versions.drop_small_model(
+            model, "cascade"
+        ),
+        statements.AddTopKFilter: add_top_k_filter,
+        statements.DropTopKFilter: lambda models, model, _: models.versions.drop_small_model(
+            model, "top_k"
+        ),
+        statements.Rename: lambda models, model, c: models.changes.rename(model, c.name),
+    }
+)
+"""Change of ALTER MODEL -> the function that carries it out on the model that is named."""
+
 
 def bind_parameters(
     host: Host, statement: statements.Statement, parameters: Any
@@ -58,23 +132,19 @@ def bind_parameters(
     """Replace the parameters in the query of a training statement with their values.
 
     Other statements have no parameters and are returned unchanged.
-
-    Raises:
-        ParseError: a parameter has no value, or there are more values than parameters.
     """
+
+    def bind(training: statements.Training) -> statements.Training:
+        return replace(training, query=host.with_values(training.query, parameters))
+
     if not parameters:
         return statement
-    if isinstance(statement, statements.TrainModel):
-        query = host.with_values(statement.training.query, parameters)
-        return replace(statement, training=replace(statement.training, query=query))
-    if not isinstance(statement, statements.AlterModel):
-        return statement
-    change = statement.change
-    if isinstance(change, statements.TrainVersion):
-        query = host.with_values(change.training.query, parameters)
-        change = replace(change, training=replace(change.training, query=query))
-        return replace(statement, change=change)
-    if isinstance(change, statements.Retrain) and change.query is not None:
-        query = host.with_values(change.query, parameters)
-        return replace(statement, change=replace(change, query=query))
+    match statement:
+        case statements.TrainModel(training=training):
+            return replace(statement, training=bind(training))
+        case statements.AlterModel(change=statements.TrainVersion(training=training) as change):
+            return replace(statement, change=replace(change, training=bind(training)))
+        case statements.AlterModel(change=statements.Retrain(query=str(query)) as change):
+            query = host.with_values(query, parameters)
+            return replace(statement, change=replace(change, query=query))
     return statement

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from sqlml.catalog.model import Model, Reference
+from sqlml.catalog.model import Reference
 from sqlml.catalog.small_models import dumps
 from sqlml.errors import ConfigError
 from sqlml.importers.sqlml_file import build_description
 from sqlml.parsing.statements import ExportModel, OtherDatabase
 from sqlml.planner.databases.export_for import export_for, find_database
 from sqlml.planner.export_bytes import FORMATS, export_to_bytes
-from sqlml.statements.models import Models, resolve_name
+from sqlml.statements.connection_models import Models, resolve_name
 
 
 def export_statement(models: Models, statement: ExportModel) -> None:
@@ -24,17 +24,7 @@ def export_statement(models: Models, statement: ExportModel) -> None:
 
 
 def export_model(models: Models, reference: Reference, path: str, format: str | None) -> None:
-    """Write a model to a file.
-
-    Args:
-        format: ONNX, SQLML or SQL, whose macros have the model's name; None: implied by the ending
-            of the path.
-
-    Raises:
-        UnknownModelError: no such model, version or alias.
-        ConfigError: unknown format, or the ending does not imply one.
-        BackendError: that format cannot express the model.
-    """
+    """Write a model to a file; without a format, the ending of the path implies it."""
     model = models.catalog.get(reference)
     _check_path(path)
     ending = path.rsplit(".", 1)[-1].upper()
@@ -60,13 +50,7 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
 def _export_for_database(
     models: Models, reference: Reference, path: str, target: OtherDatabase
 ) -> None:
-    """Write a model to a file as SQL of a database in which sqlml does not run.
-
-    Raises:
-        UnknownModelError: no such model, version or alias.
-        ConfigError: an unknown database or form, or no table.
-        BackendError: that database's SQL cannot express the model; the message says why.
-    """
+    """Write a model to a file as SQL of a database in which sqlml does not run."""
     model = models.catalog.get(reference)
     _check_path(path)
     find_database(target.dialect)
@@ -75,26 +59,20 @@ def _export_for_database(
             f"model {model.label} {model.transform.summary()}, which is not exported for other "
             "databases: train it on a query that has these features as columns"
         )
+    facts = models.catalog.training(model)
+    columns = () if facts is None else facts.features
     content = export_for(
         model.program,
         model.features,
         model.name,
         target,
         options=model.options,
-        booleans=_boolean_features(models, model),
+        booleans=[str(column["name"]) for column in columns if column["type"] == "BOOLEAN"],
     )
     models.host.write_file(path, content.encode())
 
 
-def _boolean_features(models: Models, model: Model) -> list[str]:
-    """Return the features that were BOOLEAN columns when sqlml trained the model."""
-    facts = models.catalog.training(model)
-    features = () if facts is None else facts.features
-    return [str(feature["name"]) for feature in features if feature["type"] == "BOOLEAN"]
-
-
 def _check_path(path: str) -> None:
-    """Reject a path that names no file; the engine would choose a name itself."""
     if "\0" in path:
         raise ConfigError(f"invalid path {path!r}: it contains a NUL character")
     if not path.strip() or path.endswith(("/", os.sep)):

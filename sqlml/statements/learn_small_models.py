@@ -8,15 +8,18 @@ expected to save time. VERIFY MODEL reads true labels with `find_label_column` a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sqlml.catalog.model import Model, Reference
-from sqlml.catalog.small_models import SmallModel, with_unique_keys
+from sqlml.catalog.model import Model, Reference, Transform
+from sqlml.catalog.small_models import SmallModel
+from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ConfigError, MissingColumnError, ParseError
+from sqlml.host import Host
 from sqlml.parsing.statements import AddCascade, AddTopKFilter
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.binding.requested_output import find_label
@@ -26,9 +29,9 @@ from sqlml.planner.syntax.joins import LeftJoin, find_left_joins
 from sqlml.planner.syntax.lineage import FeatureSource, find_feature_sources
 from sqlml.planner.syntax.statement_text import text_of
 from sqlml.scorer.input_table import program_inputs
-from sqlml.statements.describe_model import describe_group, describe_small_model
+from sqlml.statements.connection_models import Answer, Models, pairs_answer
+from sqlml.statements.describe_model import describe_small_model, list_groups
 from sqlml.statements.model_options import ESTIMATOR, OUTPUT
-from sqlml.statements.models import Answer, Models, pairs_answer
 from sqlml.training.cascades.feature_groups import (
     Needs,
     Sources,
@@ -45,12 +48,6 @@ from sqlml.training.cascades.learn import (
 from sqlml.training.cascades.recipe import Recipe
 from sqlml.types import Array, fold, list_classes
 
-ACCURACY_LOSS = 0.001
-"""Default of the option accuracy_loss: how far accuracy may fall (Willump)."""
-
-K, PRECISION = 20, 0.95
-"""Defaults of a top-K filter (Willump, section 6.3)."""
-
 UNIQUE_KEYS = "unique_keys"
 """Option with keys that the tables do not declare.
 
@@ -60,17 +57,11 @@ same gives a row at most one partner, so the join keeps the number of rows.
 
 
 def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Answer:
-    """Carry out ADD CASCADE USING (query) OPTIONS (label = ..., accuracy_loss = ..., ...).
-
-    Raises:
-        ConfigError: an option, the model or the rows do not suit a cascade.
-        ParseError, MissingColumnError: the query does not fit.
-        UnsupportedModelError, MissingDependencyError: no small model can be trained.
-    """
+    """Carry out ADD CASCADE USING (query) OPTIONS (label = ..., accuracy_loss = ..., ...)."""
     model, options = models.catalog.get(reference), change.options
     _check_classifier(model)
     _check_option_names(options, ("label", "accuracy_loss", UNIQUE_KEYS), "ADD CASCADE")
-    accuracy_loss: Any = options.get("accuracy_loss", ACCURACY_LOSS)
+    accuracy_loss: Any = options.get("accuracy_loss", 0.001)  # the default of Willump
     if not _is_fraction(accuracy_loss) or accuracy_loss == 1:
         raise ConfigError(
             f"accuracy_loss must lie between 0 and 1, as 0.001 does, not {accuracy_loss!r}"
@@ -88,18 +79,12 @@ def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Ans
 
 
 def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter) -> Answer:
-    """Carry out ADD TOP_K FILTER USING (query) OPTIONS (k = ..., precision = ..., ...).
-
-    Raises:
-        ConfigError: an option, the model or the rows do not suit a filter.
-        ParseError, MissingColumnError: the query does not fit.
-        UnsupportedModelError, MissingDependencyError: no small model can be trained.
-    """
+    """Carry out ADD TOP_K FILTER USING (query) OPTIONS (k = ..., precision = ..., ...)."""
     model, options = models.catalog.get(reference), change.options
     _check_option_names(options, ("k", "precision", "class", UNIQUE_KEYS), "ADD TOP_K FILTER")
     output, column, chosen_class = _find_ranking_output(model, options)
-    k: Any = options.get("k", K)
-    precision: Any = options.get("precision", PRECISION)
+    k: Any = options.get("k", 20)  # the defaults of Willump, section 6.3
+    precision: Any = options.get("precision", 0.95)
     if type(k) is not int or k < 1:
         raise ConfigError(f"option k must be a number of rows, such as 20, not {k!r}")
     if not _is_fraction(precision):
@@ -137,7 +122,6 @@ def _check_option_names(
 
 
 def _is_fraction(value: Any) -> bool:
-    """Return whether a value is a number above 0 and at most 1."""
     return type(value) in (int, float) and 0 < value <= 1
 
 
@@ -172,7 +156,6 @@ def _find_ranking_output(model: Model, options: Mapping[str, Any]) -> tuple[str,
 
 
 def _read_recipe(model: Model) -> Recipe:
-    """Return how the model's last estimator was made."""
     recipe = model.options.get(ESTIMATOR)
     if recipe is None:
         raise ConfigError(
@@ -186,25 +169,15 @@ def _read_recipe(model: Model) -> Recipe:
 def _store(
     models: Models, model: Model, learned: SmallModel | NoGain, keys: tuple[str, ...]
 ) -> Answer:
-    """Store what was learned, if it gains anything, and return its description.
-
-    Args:
-        keys: unique keys of the query's tables (`check_unique_keys`).
-    """
+    """Store what was learned, if it gains anything, and return its description."""
     if isinstance(learned, NoGain):
-        groups = [
-            (f"group {n}", describe_group(group)) for n, group in enumerate(learned.groups, 1)
-        ]
-        return pairs_answer(
-            ("property", "value"), [("stored", "no"), ("reason", learned.reason), *groups]
-        )
-    small_model = with_unique_keys(learned, keys)
-    models.versions.add_small_model(model, small_model)
-    description = describe_small_model(small_model.facts)
-    return pairs_answer(("property", "value"), [("stored", "yes"), *description])
-
-
-# The rows of the query, and the time that its parts take.
+        description = [("stored", "no"), ("reason", learned.reason), *list_groups(learned.groups)]
+    else:
+        facts: Any = replace(learned.facts, unique_keys=keys)
+        small_model = replace(learned, facts=facts)
+        models.versions.add_small_model(model, small_model)
+        description = [("stored", "yes"), *describe_small_model(small_model.facts)]
+    return pairs_answer(("property", "value"), description)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,12 +200,7 @@ class LearningRows:
 
 
 def fetch_learning_rows(models: Models, model: Model, query: str, statement: str) -> LearningRows:
-    """Fetch the rows of a query, and measure the time that its parts take.
-
-    Raises:
-        ConfigError: the engine gains nothing from a small model.
-        ParseError: the text is no query, or the query calls models.
-    """
+    """Fetch the rows of a query, and measure the time that its parts take."""
     if not models.dialect.lazy_calls:
         raise ConfigError(
             "a small model saves nothing in this engine, which evaluates both models for every "
@@ -244,15 +212,7 @@ def fetch_learning_rows(models: Models, model: Model, query: str, statement: str
             "read columns: make them in the query, and train the model on that"
         )
     query = query.strip()
-    if text_of(query).calls_models:
-        raise ParseError(f"ALTER MODEL ... {statement} USING takes a query without model calls")
-    try:
-        frame = models.host.fetch_frame(query)
-    except ParseError as error:
-        raise ParseError(f"ALTER MODEL ... {statement} USING takes one query: {error}") from None
-    frame = frame.rename(
-        columns=model.map_renamed_columns([str(column) for column in frame.columns])
-    )
+    frame = fetch_rows(models.host, query, model, f"ALTER MODEL ... {statement}")
 
     def run(text: str) -> None:
         """Let the engine compute all columns of a query, and return a single number."""
@@ -267,8 +227,34 @@ def fetch_learning_rows(models: Models, model: Model, query: str, statement: str
     return LearningRows(query, expanded_query, frame, sources, rest_ns)
 
 
+def fetch_rows(host: Host, query: str, model: Model, statement: str) -> Any:
+    """Fetch the rows of a query as a pandas frame, with the features that TRANSFORM computes."""
+    if text_of(query).calls_models:
+        raise ParseError(f"{statement} USING takes a query without model calls")
+    if model.transform is not None:
+        query = _apply_transform(query, model.transform)
+    try:
+        frame = host.fetch_frame(query)
+    except ParseError as error:
+        raise ParseError(f"{statement} USING takes one query: {error}") from None
+    names = [str(column) for column in frame.columns]
+    return frame.rename(columns=model.map_renamed_columns(names))
+
+
+def _apply_transform(query: str, transform: Transform) -> str:
+    """Add the features that TRANSFORM makes to the rows of a query."""
+    columns = {name: f"sqlml_rows.{DUCKDB.quote_name(name)}" for name in transform.columns}
+    features = {
+        DUCKDB.quote_name(name): transform.sql(name, columns) for name in transform.expressions
+    }
+    items = ", ".join(f"{sql} AS {name}" for name, sql in features.items())
+    folded_columns = {fold(DUCKDB.quote_name(name)) for name in columns}
+    replaced = [name for name in features if fold(name) in folded_columns]
+    star = f"* EXCLUDE ({', '.join(replaced)})" if replaced else "*"
+    return f"SELECT {star}, {items} FROM (\n{query}\n) AS sqlml_rows"
+
+
 def _expand_views(models: Models, query: str) -> str:
-    """Replace views and joined CTEs by subqueries, unless that changes the query's columns."""
     expanded_query = expand_views_in_text(query, models.host.view)
     try:
         has_same_columns = models.host.columns(expanded_query) == models.host.columns(query)
@@ -278,33 +264,21 @@ def _expand_views(models: Models, query: str) -> str:
 
 
 def _find_needs(models: Models, query: str, model: Model) -> Needs:
-    """Map each feature to the parts of the query that it needs and that can be left out."""
     try:
         sources = find_feature_sources(query, models.host.columns, models.host.function_type)
     except ProbeError:
         return {}
     features = {f.name: sources.get(fold(f.name), frozenset()) for f in model.features}
-    all_sources = frozenset().union(*features.values())
-    removable = {source for source in all_sources if _can_be_removed(models, query, source)}
+    removable: set[FeatureSource] = set()
+    for source in frozenset().union(*features.values()):
+        with suppress(ProbeError):  # the cost of a source is measured without it
+            models.host.columns(disable_sources(query, (source,)))
+            removable.add(source)
     return {name: needed & removable for name, needed in features.items() if needed & removable}
 
 
-def _can_be_removed(models: Models, query: str, source: FeatureSource) -> bool:
-    """Return whether the engine binds the query without a source, so its cost can be measured."""
-    try:
-        models.host.columns(disable_sources(query, (source,)))
-    except ProbeError:
-        return False
-    return True
-
-
 def check_unique_keys(models: Models, options: Mapping[str, Any], query: str) -> tuple[str, ...]:
-    """Return the keys of the option `unique_keys`, which must be unique in the joined tables.
-
-    Raises:
-        ConfigError: the option is no list of columns, no table is joined on one of the keys, or a
-            table has a key twice.
-    """
+    """Return the keys of the option `unique_keys`, which must be unique in the joined tables."""
     option = options.get(UNIQUE_KEYS, ())
     keys = (option,) if isinstance(option, str) else option
     if not isinstance(keys, list | tuple) or not all(isinstance(k, str) and k for k in keys):
@@ -325,7 +299,6 @@ def check_unique_keys(models: Models, options: Mapping[str, Any], query: str) ->
 
 
 def _check_unique(models: Models, join: LeftJoin, key: str) -> None:
-    """Raise ConfigError if two rows of a joined table have the same values of a key."""
     columns = [models.dialect.quote_name(column.strip()) for column in key.split(",")]
     key_sql, not_null = ", ".join(columns), " AND ".join(f"{c} IS NOT NULL" for c in columns)
     duplicates = models.host.fetch_frame(
@@ -337,16 +310,8 @@ def _check_unique(models: Models, join: LeftJoin, key: str) -> None:
         raise ConfigError(f"option {UNIQUE_KEYS}: {join.table} has {key} = {values} several times")
 
 
-# The true labels among the rows of a query.
-
-
 def find_label_column(name: Any, model: Model, frame: Any) -> str:
-    """Return the column of the true labels: the named one, or the only one that is no feature.
-
-    Raises:
-        MissingColumnError: the frame has no such column.
-        ConfigError: none is named, and no or several columns are no features.
-    """
+    """Return the column of the true labels: the named one, or the only one that is no feature."""
     columns = [str(column) for column in frame.columns]
     if name is not None:
         matches = [c for c in columns if fold(c) == fold(str(name))]
@@ -365,11 +330,7 @@ def find_label_column(name: Any, model: Model, frame: Any) -> str:
 
 
 def encode_labels(column: Any, model: Model) -> Array:
-    """Return the index of each label among the model's classes, int64 (n,); -1 for NULL.
-
-    Raises:
-        ConfigError: a label is not a class of the model.
-    """
+    """Return the index of each label among the model's classes, int64 (n,); -1 for NULL."""
     labels = model.program.labels[0]
     indices = {value: index for index, value in enumerate(labels.values)}
     codes = []

@@ -13,17 +13,43 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 from sqlml.catalog.model import parse_reference
 from sqlml.errors import ConfigError, TrainingWarning
 from sqlml.parsing.statements import Training
-from sqlml.statements.build_version import ModelRequest, parse_model_name
-from sqlml.statements.create_model import add_object, create_from_object
+from sqlml.statements.connection_models import Models
+from sqlml.statements.create_model import (
+    ModelRequest,
+    add_object,
+    create_from_object,
+    parse_model_name,
+)
 from sqlml.statements.describe_model import ModelDescription, describe
 from sqlml.statements.export_model import export_model
 from sqlml.statements.model_options import ModelOptions, TrainingOptions
-from sqlml.statements.models import Models
-from sqlml.statements.train_model import load_estimator, train_object
+from sqlml.statements.train_model import load_estimator, train_and_create
 from sqlml.terminal import escape_controls
 
 Relation = TypeVar("Relation")
 """Type of a query's result: a relation of DuckDB, or a DataFrame of Spark."""
+
+
+def _check_query(query: object) -> None:
+    if not isinstance(query, str):
+        raise ConfigError(
+            "train takes the text of a query; a frame has a name after con.register('rows', "
+            "frame), as in SELECT * FROM rows"
+        )
+
+
+def _merge_options(
+    what: object,
+    options: Mapping[str, Any],
+    label: str | None,
+    library_options: Mapping[str, object],
+) -> dict[str, Any]:
+    """Return all options of a training; the type of the model is one of them."""
+    merged = {**options, **({} if label is None else {"label": label})}
+    for option, value in library_options.items():
+        if merged.setdefault(option, value) is not value:
+            raise ConfigError(f"option {option} is also among library_options; give it once")
+    return {**merged, "model_type": what} if isinstance(what, str) else merged
 
 
 class NewModel(ModelDescription):
@@ -140,6 +166,7 @@ class ModelMethods(ABC, Generic[Relation]):
             add_object(self._models, model, request)
             return self._describe_new(f"{name}@last")
 
+    # Each clause of CREATE MODEL ... AS is a keyword, which editors complete and types check.
     def train(
         self,
         name: str,
@@ -158,21 +185,20 @@ class ModelMethods(ABC, Generic[Relation]):
 
         Args:
             name: `model` or `database.model`.
-            what: the name of a model type ("boosted_tree_classifier"), or an estimator that is not
-                fitted (also a pipeline or a search); a clone of it is fitted to a pandas frame.
+            what: the name of a model type ("boosted_tree_classifier"), or an estimator, pipeline
+                or search that is not fitted; a clone of it is fitted to a pandas frame.
             query: a SELECT whose rows the model learns from.
             label: the column to predict.
             parameters: values of the query's parameters.
-            library_options: parameters of the library's estimator by their own names, beside those
-                among `options`.
+            library_options: more parameters of the library's estimator by their own names.
             or_replace: if the model exists, add a version and make it the default.
             if_not_exists: if the model exists, do nothing.
             comment: a text that SHOW MODELS and DESCRIBE MODEL repeat.
             options: those of OPTIONS (...); with an estimator only sqlml's own.
 
         Returns:
-            The description of the model's default version, with its `metrics`. A `TrainingWarning`
-            reports what may be unintended about the rows.
+            The model's default version, with its `metrics`. A `TrainingWarning` reports what may
+            be unintended about the rows.
 
         Raises:
             ConfigError: an option or the rows do not suit the model.
@@ -183,32 +209,23 @@ class ModelMethods(ABC, Generic[Relation]):
             VerificationError: the stored model predicts differently from the estimator.
             ParseError: the text is no query.
         """
-        if not isinstance(query, str):
-            raise ConfigError(
-                "train takes the text of a query; a frame has a name after con.register('rows', "
-                "frame), as in SELECT * FROM rows"
-            )
-        all_options: dict[str, Any] = {**options, **({} if label is None else {"label": label})}
-        for option, value in (library_options or {}).items():
-            if all_options.setdefault(option, value) is not value:
-                raise ConfigError(f"option {option} is also among library_options; give it once")
+        _check_query(query)
+        all_options = _merge_options(what, options, label, library_options or {})
         with self._calling():
             self._before_change()
-            host = self._models.host
-            query = host.with_values(query, parameters) if parameters else query
-            training = Training(query, MappingProxyType(all_options), None, comment)
-            notices = train_object(
+            if parameters:
+                query = self._models.host.with_values(query, parameters)
+            version = train_and_create(
                 self._models,
                 parse_model_name(name),
-                what,
-                training,
+                Training(query, MappingProxyType(all_options), None, comment),
+                None if isinstance(what, str) else what,
                 or_replace=or_replace,
                 if_not_exists=if_not_exists,
             )
             description = self._describe_new(name)
-        for notice in notices:
-            text = escape_controls(f"model {name}: {notice}")
-            warnings.warn(text, TrainingWarning, stacklevel=2)
+        for notice in version.training.notices if version and version.training else ():
+            warnings.warn(escape_controls(f"model {name}: {notice}"), TrainingWarning, stacklevel=2)
         return description
 
     def estimator(self, name: str) -> Any:
@@ -294,7 +311,7 @@ class ModelMethods(ABC, Generic[Relation]):
 
     @abstractmethod
     def _calling(self) -> AbstractContextManager[object]:
-        """Return the context in which a user's call is carried out."""
+        """Return the context of a user's call."""
 
     @abstractmethod
     def _before_change(self) -> None:

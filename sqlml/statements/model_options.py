@@ -36,13 +36,6 @@ ESTIMATOR = "estimator"
 INTERNAL = (OUTPUT, ESTIMATOR, TRANSFORM)
 """Keys that are stored with the options, but are no options that a user sets."""
 
-VERIFY = (True, False, "record")
-"""Values of `verify`: reject a model that predicts differently from its source, skip the
-comparison, or only store its result."""
-
-_ERROR_OR_NULL = ("error", "null")
-"""Reactions to a missing value, a missing column or an unknown category."""
-
 
 class ModelOptions(TypedDict, total=False):
     """Keyword options of `create_model` and `add_version`.
@@ -143,23 +136,19 @@ class TrainingOptions(ModelOptions, total=False):
 
 
 def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check all options of a new model, and return those that are stored with it.
-
-    Raises:
-        ConfigError: an unknown option, or an invalid value.
-    """
+    """Check all options of a new model, and return those that are stored with it."""
+    known_names = sorted((*STORED, *AT_CREATION))
     for name in options:
-        if name not in STORED and name not in AT_CREATION:
-            names = ", ".join(sorted((*STORED, *AT_CREATION)))
+        if name not in known_names:
             raise ConfigError(
-                f"unknown option {name!r}; options: {names} (and inputs, or_replace, "
-                "if_not_exists, comment in create_model)"
+                f"unknown option {name!r}; options: {', '.join(known_names)} (and inputs, "
+                "or_replace, if_not_exists, comment in create_model)"
             )
     verify = options.get("verify", True)  # 1 equals True, but is rejected
-    if type(verify) not in (bool, str) or verify not in VERIFY:
+    if type(verify) not in (bool, str) or verify not in (True, False, "record"):
         raise ConfigError(f"option verify cannot be {verify!r}; it takes true, false or 'record'")
     for name in ("on_null", "on_missing_column", "on_unknown"):
-        if options.get(name, "error") not in _ERROR_OR_NULL:
+        if options.get(name, "error") not in ("error", "null"):
             raise ConfigError(
                 f"option {name} cannot be {options[name]!r}; it takes 'error' or 'null'"
             )
@@ -174,11 +163,6 @@ def validate_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def validate_altered_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the options that ALTER MODEL sets.
-
-    Raises:
-        ConfigError: an unknown option, an invalid value, or an option of `AT_CREATION`.
-    """
     for name in options:
         if name in AT_CREATION:
             raise ConfigError(f"option {name} applies only while a model is created")
@@ -194,16 +178,11 @@ def validate_names(names: Iterable[str]) -> None:
 
 
 def user_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored options without the internal keys."""
     return {name: value for name, value in options.items() if name not in INTERNAL}
 
 
 def read_exported_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the options in a model file that EXPORT MODEL wrote, internal keys included.
-
-    Raises:
-        ConfigError: an unknown option, or an invalid value.
-    """
+    """Check the options in a model file that EXPORT MODEL wrote, internal keys included."""
     label = options.get(OUTPUT)
     if not (label is None or isinstance(label, str)):
         raise ConfigError(f"invalid name {label!r} for what a model predicts")

@@ -24,17 +24,11 @@ def explain_by_rows(
     query: str,
     permutations: int | None,
 ) -> Program:
-    """Run a query for background rows, and return the model's Program that explains against them.
+    """Return the model's Program that explains against the rows of a query, which is in brackets.
 
     Args:
-        programs: where the new Program is found for as long as it is needed.
-        query: in brackets.
+        programs: keeps the new Program for as long as it is needed.
         permutations: pairs of orders of the columns that an estimate tries for each row.
-
-    Raises:
-        ConfigError: no rows, too many rows, or too many permutations.
-        MissingColumnError: the rows lack a column of the model.
-        UnsupportedModelError: the model cannot be explained.
     """
     items, transform = "*", model.transform
     if transform is not None:
@@ -57,13 +51,9 @@ class Queries(Protocol):
     """The queries of a session."""
 
     @property
-    def host(self) -> Host:
-        """The session's files and rows."""
-        ...
+    def host(self) -> Host: ...
 
-    def runnable(self, sql: str) -> str:
-        """Return the SQL that the engine runs for a query that may call models."""
-        ...
+    def runnable(self, sql: str) -> str: ...
 
 
 def names_in_rows(queries: weakref.ref[Queries], query: str) -> tuple[str, ...]:

@@ -7,8 +7,6 @@ that statement gives the same text back.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.lookup import Catalog
@@ -31,25 +29,20 @@ from sqlml.parsing.statements import (
     TrainModel,
 )
 from sqlml.planner.program.result_sql import result_type
+from sqlml.statements.connection_models import Answer, Models, pairs_answer, resolve_name
 from sqlml.statements.model_options import OUTPUT, user_options
-from sqlml.statements.models import Answer, Models, pairs_answer, resolve_name
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.types import Feature, Kind
 
-_KEYWORDS = frozenset({"group", "lambda"})
-"""Options that an engine's parser takes for keywords."""
-
-_SQL_TYPES: Mapping[Kind, str] = MappingProxyType(
-    {
-        "number": "DOUBLE",
-        "string": "VARCHAR",
-        "datetime": "TIMESTAMP",
-        "list": "VARCHAR[]",
-        "map": "MAP(VARCHAR, DOUBLE)",
-        "pairs": "STRUCT(name VARCHAR, value DOUBLE)[]",
-        "any": "DOUBLE",
-    }
-)
+_SQL_TYPES: dict[Kind, str] = {
+    "number": "DOUBLE",
+    "string": "VARCHAR",
+    "datetime": "TIMESTAMP",
+    "list": "VARCHAR[]",
+    "map": "MAP(VARCHAR, DOUBLE)",
+    "pairs": "STRUCT(name VARCHAR, value DOUBLE)[]",
+    "any": "DOUBLE",
+}
 """Kind of a feature -> a type that feeds it; a feature that is never read accepts any type."""
 
 
@@ -61,32 +54,23 @@ def show_create(models: Models, statement: ShowCreate) -> Answer:
     name = dialect.quote_name(model.name)
     if reference.database is not None:
         name = f"{dialect.quote_name(reference.database)}.{name}"
-    whole_model = Reference(reference.name, reference.database)
-    comment = catalog.comment(whole_model)
-    training = catalog.training(model)
+    comment, training = catalog.comment(reference), catalog.training(model)
     if training is not None and training.model_type in MODEL_TYPES:
         created = _write_training(name, model, training, comment, dialect)
     else:
         created = _write_file_import(name, reference, model, comment, dialect)
-    additions = _write_additions(catalog, whole_model, name, model, dialect)
+    additions = _write_additions(catalog, reference, name, model, dialect)
     return pairs_answer(("name", "statement"), [(model.name, f"{created};{additions}")])
 
 
 def _write_training(
     name: str, model: Model, facts: TrainingFacts, comment: str | None, dialect: Dialect
 ) -> str:
-    """Return the CREATE MODEL ... AS SELECT that trains a version again, without a semicolon.
-
-    Args:
-        name: of the model, quoted.
-
-    Raises:
-        ArtifactError: the stored training does not make such a statement.
-    """
-    model_options = {n: as_json(v) for n, v in user_options(model.options).items()}
+    """Return the CREATE MODEL ... AS SELECT that trains a version again, without a semicolon."""
+    quoted_keywords = {keyword: dialect.quote_name(keyword) for keyword in ("group", "lambda")}
     options = ", ".join(
-        f"{dialect.quote_name(n) if n in _KEYWORDS else n} = {option_text(from_json(v), dialect)}"
-        for n, v in {**facts.options, **model_options}.items()
+        f"{quoted_keywords.get(n, n)} = {option_text(from_json(value), dialect)}"
+        for n, value in {**facts.options, **user_options(model.options)}.items()
     )
     lines = [f"CREATE MODEL {name}"]
     if facts.transform is not None:
@@ -137,34 +121,32 @@ def _write_file_import(
     if origin.sha256 is not None:
         options["sha256"] = origin.sha256
     if options:
-        values = ", ".join(f"{k} = {_write_literal(v, dialect)}" for k, v in options.items())
+        values = ", ".join(
+            f"{k} = {dialect.quote_string(v) if isinstance(v, str) else json.dumps(v)}"
+            for k, v in options.items()
+        )
         lines.append(f"OPTIONS ({values})")
     if comment is not None:
         lines.append(f"COMMENT {dialect.quote_string(comment)}")
     return "\n".join(lines)
 
 
-def _write_literal(value: Any, dialect: Dialect) -> str:
-    return dialect.quote_string(value) if isinstance(value, str) else json.dumps(value)
-
-
 def _write_additions(
-    catalog: Catalog, whole_model: Reference, name: str, model: Model, dialect: Dialect
+    catalog: Catalog, reference: Reference, name: str, model: Model, dialect: Dialect
 ) -> str:
-    """Return the statements that add small models and tags, each on a line of its own."""
+    """Return the statements that add small models and tags, each after a line break."""
     text = ""
     is_in_file = model.origin.path is None and catalog.training(model) is None
     if not is_in_file:  # the file that EXPORT MODEL writes contains the small models
         for small in catalog.small_models(model).values():
             text += f"\n{_write_learning(name, small, dialect)}"
-    for tag, value in catalog.tags(whole_model).items():
+    for tag, value in catalog.tags(reference).items():
         assignment = f"{dialect.quote_name(tag)} = {dialect.quote_string(value)}"
         text += f"\nALTER MODEL {name} SET TAG {assignment};"
     return text
 
 
 def _write_learning(name: str, small: SmallModel, dialect: Dialect) -> str:
-    """Return the statement that learns a small model again."""
     facts = small.facts
     if isinstance(facts, CascadeFacts):
         kind = "CASCADE"
@@ -192,11 +174,10 @@ def _write_learning(name: str, small: SmallModel, dialect: Dialect) -> str:
 
 
 def _parse_one(text: str) -> Statement | None:
-    """Parse a text that should be one statement; None if it is not."""
     try:
         statements = parse(text)
     except ParseError:
-        return None
+        return None  # the catalog may hold any text
     return statements[0] if len(statements) == 1 else None
 
 
@@ -210,11 +191,7 @@ def as_json(value: OptionValue | list[Any]) -> Any:
 
 
 def from_json(value: Any) -> OptionValue:
-    """Convert what `as_json` returned back to the value of an option.
-
-    Raises:
-        ArtifactError: the value was not written by sqlml.
-    """
+    """Convert what `as_json` returned back to the value of an option. Raises ArtifactError."""
     if isinstance(value, dict):
         name, arguments = value.get("call"), value.get("arguments")
         if not isinstance(name, str) or not name.isidentifier() or not isinstance(arguments, list):
@@ -230,8 +207,7 @@ def sql_type(program: Program, feature: Feature) -> str:
     for node in program.nodes:
         if node.op == "has_items" and node.attrs["feature"] == feature.name:
             items = unpack_items(node.attrs["words"], node.attrs["ends"])
-            if all(isinstance(item, int) for item in items):
-                return "BIGINT[]"
-            if all(isinstance(item, int | float) for item in items):
-                return "DOUBLE[]"
+            for item_type, list_type in ((int, "BIGINT[]"), (int | float, "DOUBLE[]")):
+                if all(isinstance(item, item_type) for item in items):
+                    return list_type
     return _SQL_TYPES[feature.kind]

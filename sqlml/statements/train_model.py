@@ -1,26 +1,29 @@
-"""CREATE MODEL ... AS SELECT and ADD VERSION ... AS SELECT: train, check and store a model."""
+"""CREATE MODEL ... AS SELECT, ADD VERSION ... AS SELECT and RETRAIN: train, check and store."""
 
 from __future__ import annotations
 
+import operator
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.model import TRANSFORM, NewVersion, Origin, Reference, TrainingFacts
+from sqlml.catalog.model import TRANSFORM, Model, NewVersion, Origin, Reference, TrainingFacts
 from sqlml.errors import CatalogError, ConfigError, ModelExistsError, UntrustedArtifactError
 from sqlml.long_work import long_work, show_stage
-from sqlml.parsing.statements import Training, TrainModel, TrainVersion
-from sqlml.statements.build_version import ModelRequest, build_version
-from sqlml.statements.model_options import AT_CREATION, OUTPUT, STORED
-from sqlml.statements.models import Answer, Models, pairs_answer, resolve_model
-from sqlml.statements.show_create_model import as_json
+from sqlml.parsing.statements import Promotion, Retrain, Training, TrainModel, TrainVersion
+from sqlml.scorer.scorer import Scorer
+from sqlml.statements.connection_models import Answer, Models, pairs_answer, resolve_model
+from sqlml.statements.create_model import ModelRequest, build_version
+from sqlml.statements.model_options import AT_CREATION, OUTPUT, STORED, user_options
+from sqlml.statements.show_create_model import as_json, from_json
+from sqlml.training.model_types import MODEL_TYPES, compute_model_metrics
 from sqlml.training.options.request import parse_request
 from sqlml.training.train_estimator import parse_estimator_request
 from sqlml.training.train_model_type import TrainedModel
+from sqlml.types import fold
 
 _MODEL_OPTIONS = (*STORED, "verify")
 """Options of a training statement that are stored with the model, or say how it is checked."""
@@ -28,80 +31,43 @@ _MODEL_OPTIONS = (*STORED, "verify")
 _OWN_PICKLES: set[bytes] = set()
 """Digests of the pickles that this process has written, which it trusts wherever they are."""
 
+_COMPARISONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+"""Symbol of PROMOTE IF -> the comparison of the new metric with the bound."""
+
+_NO_HELD_OUT_ROWS = (
+    "PROMOTE IF compares rows that are held out, and this definition holds none out of these rows: "
+    "leave out PROMOTE IF, or give the model a definition that does, by CREATE OR REPLACE MODEL "
+    "with the option split = 'random'"
+)
+
 
 def train_model(models: Models, statement: TrainModel) -> Answer | None:
-    """Carry out CREATE MODEL ... AS query; nothing changes if it fails.
-
-    Raises:
-        ModelExistsError: the name is taken, without OR REPLACE.
-        ConfigError, ParseError, MissingColumnError, MissingDependencyError: an option, the query or
-            its rows do not suit the model.
-        CatalogError: the database cannot be written to.
-    """
-    reference, training = resolve_model(statement.name), statement.training
-    version = _train_and_create(
+    """Carry out CREATE MODEL ... AS query; nothing changes if it fails."""
+    reference = resolve_model(statement.name)
+    version = train_and_create(
         models,
         reference,
-        training,
-        partial(train_by_type, models, training),
+        statement.training,
         or_replace=statement.or_replace,
         if_not_exists=statement.if_not_exists,
     )
-    return None if version is None else answer_training(reference, version)
+    return None if version is None else _answer_training(reference, version)
 
 
-def train_object(
-    models: Models,
-    reference: Reference,
-    what: Any,
-    training: Training,
-    *,
-    or_replace: bool,
-    if_not_exists: bool,
-) -> tuple[str, ...]:
-    """Train a model type, or an estimator from Python, and store it.
-
-    Args:
-        what: the name of a type, or an estimator that is not fitted.
-
-    Returns:
-        Notices about the rows for the user.
-    """
-    if isinstance(what, str):
-        options = MappingProxyType({**training.options, "model_type": what})
-        training = replace(training, options=options)
-        train = partial(train_by_type, models, training)
-    else:
-        train = partial(train_by_estimator, models, training, what)
-    version = _train_and_create(
-        models, reference, training, train, or_replace=or_replace, if_not_exists=if_not_exists
-    )
-    return () if version is None or version.training is None else version.training.notices
-
-
-def train_version(models: Models, reference: Reference, change: TrainVersion) -> Answer:
-    """Carry out ALTER MODEL ... ADD VERSION ... AS query."""
-    training = change.training
-    models.catalog.version(Reference(reference.name, reference.database))
-    models.changes.check_writable(reference)
-    with long_work(f"training {reference.name}"):
-        version = build_trained_version(reference, training, train_by_type(models, training))
-        show_stage("storing it")
-        version = replace(version, comment=training.comment)
-        models.versions.add(reference, version, change.number)
-    return answer_training(reference, version)
-
-
-def _train_and_create(
+def train_and_create(
     models: Models,
     reference: Reference,
     training: Training,
-    train: Callable[[], TrainedModel],
+    estimator: Any = None,
     *,
     or_replace: bool,
     if_not_exists: bool,
 ) -> NewVersion | None:
-    """Train and store a model; None if there is one of that name and IF NOT EXISTS was written."""
+    """Train and store a model; None if there is one of that name and IF NOT EXISTS was written.
+
+    Args:
+        estimator: an object from Python that is not fitted; None: the option `model_type` says.
+    """
     if if_not_exists and models.exists(reference):
         models.changes.report_existing(reference)
         return None
@@ -112,7 +78,8 @@ def _train_and_create(
         )
     models.changes.check_writable(reference)
     with long_work(f"training {reference.name}"):
-        version = build_trained_version(reference, training, train())
+        trained = _train(models, training, estimator)
+        version = _build_trained_version(reference, training, trained)
         show_stage("storing it")
         models.changes.create(
             reference,
@@ -124,41 +91,157 @@ def _train_and_create(
     return version
 
 
-def train_by_type(
-    models: Models, training: Training, held_out_for: str | None = None
+def train_version(models: Models, reference: Reference, change: TrainVersion) -> Answer:
+    """Carry out ALTER MODEL ... ADD VERSION ... AS query."""
+    training = change.training
+    models.catalog.version(Reference(reference.name, reference.database))
+    models.changes.check_writable(reference)
+    with long_work(f"training {reference.name}"):
+        version = _build_trained_version(reference, training, _train(models, training))
+        show_stage("storing it")
+        version = replace(version, comment=training.comment)
+        models.versions.add(reference, version, change.number)
+    return _answer_training(reference, version)
+
+
+def retrain_model(models: Models, reference: Reference, change: Retrain) -> Answer:
+    """Train a version again, on the current rows of its query or of another one.
+
+    The new version becomes the default, unless PROMOTE IF names a bound that it misses.
+    """
+    whole_model = Reference(reference.name, reference.database)
+    model, current = models.catalog.get(reference), models.catalog.get(whole_model)
+    facts = models.catalog.training(model)
+    if facts is None:
+        raise CatalogError(
+            f"sqlml did not train model {model.label}: CREATE OR REPLACE MODEL ... AS SELECT does"
+        )
+    models.changes.check_writable(reference)
+    training = _read_definition(model, facts, change.query)
+    if change.promotion is not None:
+        _check_promotion(models, change.promotion, facts, training, current)
+    held_out_for = None if change.promotion is None else _NO_HELD_OUT_ROWS
+    with long_work(f"retraining {reference.name}"):
+        by_type = facts.model_type in MODEL_TYPES
+        estimator = None if by_type else load_estimator(models, reference)
+        trained = _train(models, training, estimator, held_out_for)
+        version = _build_trained_version(whole_model, training, trained)
+        show_stage("comparing it with the current version")
+        is_promoted, reason = _decide_promotion(
+            models, change.promotion, training, trained, current
+        )
+        show_stage("storing it")
+        if is_promoted:
+            models.changes.create(whole_model, version, or_replace=True)
+        else:
+            models.versions.add(whole_model, version)
+    promoted = f"{'yes' if is_promoted else 'no'}{reason}"
+    return _answer_training(whole_model, version, [("promoted", promoted)])
+
+
+def _read_definition(model: Model, facts: TrainingFacts, query: str | None) -> Training:
+    options = {name: from_json(value) for name, value in facts.options.items()}
+    options = {**options, **user_options(model.options)}
+    if facts.model_type not in MODEL_TYPES:
+        options.pop("model_type", None)
+    return Training(query or facts.query, MappingProxyType(options), facts.transform)
+
+
+def _check_promotion(
+    models: Models,
+    promotion: Promotion,
+    facts: TrainingFacts,
+    training: Training,
+    current: Model,
+) -> None:
+    """Reject an unknown metric, or a query that lacks columns of the model to compare with."""
+    if promotion.metric not in facts.metrics:
+        raise ConfigError(
+            f"unknown metric {promotion.metric!r}; metrics: {', '.join(facts.metrics)}"
+        )
+    if promotion.threshold is not None:
+        return
+    columns = {fold(name) for name in models.host.columns(models.runnable(training.query))}
+    has_transform = current.transform is not None  # which reads columns of any type
+    needed = [f.name for f in current.columns if has_transform or f.kind != "any"]
+    missing = [name for name in needed if fold(name) not in columns]
+    if missing:
+        raise ConfigError(
+            f"PROMOTE IF ... CURRENT compares with {current.label}, which needs "
+            f"{', '.join(map(repr, missing))}: add it to the query, compare with a number, or "
+            "leave out PROMOTE IF"
+        )
+
+
+def _decide_promotion(
+    models: Models,
+    promotion: Promotion | None,
+    training: Training,
+    trained: TrainedModel,
+    current: Model,
+) -> tuple[bool, str]:
+    """Return whether the new version becomes the default, and the reason as a suffix."""
+    if promotion is None:
+        return True, ""
+    if trained.held_out_rows is None:
+        raise ConfigError(_NO_HELD_OUT_ROWS)
+    value, bound = _read_metric(promotion.metric, trained.metrics), promotion.threshold
+    if bound is None:
+        metrics = _measure_current(models, training, trained, current)
+        bound = _read_metric(promotion.metric, metrics)
+    is_reached = _COMPARISONS[promotion.symbol](value, bound)
+    sign = "" if is_reached else "not "
+    return is_reached, f": {promotion.metric} {value:.6g} is {sign}{promotion.symbol} {bound:.6g}"
+
+
+def _measure_current(
+    models: Models, training: Training, trained: TrainedModel, current: Model
+) -> Mapping[str, float | None]:
+    held_out = models.trainers.read_held_out(models.runnable(training.query), trained, current)
+    labels = [] if trained.labels is None else list(trained.labels.values)
+    if labels != [v for target in current.program.labels for v in target.values]:
+        raise ConfigError(
+            f"the new version has other classes than {current.label}: PROMOTE IF cannot compare "
+            "them"
+        )
+    scorer = Scorer(current.program, current.features, {})
+    return compute_model_metrics(scorer, held_out, trained.request.task, len(labels))
+
+
+def _read_metric(metric: str, metrics: Mapping[str, float | None]) -> float:
+    value = metrics.get(metric)
+    if value is None:
+        raise ConfigError(
+            f"the rows held out do not define {metric}: they may be too few, or of one class only"
+        )
+    return value
+
+
+def _train(
+    models: Models, training: Training, estimator: Any = None, held_out_for: str | None = None
 ) -> TrainedModel:
-    """Train a model of a type on the rows of the statement's query.
+    """Fit a model of a type, or an estimator from Python, to the rows of the query.
 
     Args:
         held_out_for: the error if no rows are held out; None: they need not be.
     """
+    if estimator is not None:
+        request = parse_estimator_request(estimator, training.options, _MODEL_OPTIONS)
+        request = replace(request, held_out_for=held_out_for)
+        return models.trainers.train_estimator(models.runnable(training.query), estimator, request)
     request = parse_request(training.options, _MODEL_OPTIONS)
     if held_out_for is not None:
-        request = replace(request, held_out_for=held_out_for)
         if request.split.method == "none":
             raise ConfigError(held_out_for)
+        request = replace(request, held_out_for=held_out_for)
     query = models.runnable(training.query)
     return models.trainers.train_model_type(query, request, training.transform)
 
 
-def train_by_estimator(
-    models: Models, training: Training, estimator: Any, held_out_for: str | None = None
-) -> TrainedModel:
-    """Fit an estimator from Python to the rows of a query; see `train_by_type`."""
-    request = parse_estimator_request(estimator, training.options, _MODEL_OPTIONS)
-    request = replace(request, held_out_for=held_out_for)
-    return models.trainers.train_estimator(models.runnable(training.query), estimator, request)
-
-
-def build_trained_version(
+def _build_trained_version(
     reference: Reference, training: Training, trained: TrainedModel
 ) -> NewVersion:
-    """Build a version from a trained object, once its Program predicts what the object does.
-
-    Raises:
-        VerificationError: the predictions differ.
-        UnsupportedModelError: sqlml cannot import the object that these options produce.
-    """
+    """Build a version from a trained object, once its Program predicts what the object does."""
     request = trained.request
     options = {n: v for n, v in request.kept.items() if n in STORED or n in AT_CREATION}
     version = build_version(trained.model, ModelRequest(reference, options=options))
@@ -184,7 +267,6 @@ def build_trained_version(
 
 
 def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
-    """Return what the catalog stores about a training."""
     request = trained.request
     return TrainingFacts(
         model_type=request.model_type,
@@ -212,7 +294,6 @@ def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
 
 
 def _pickle_estimator(model: Any) -> bytes | None:
-    """Pickle the fitted object; None if it cannot be pickled."""
     try:
         content = pickle.dumps(model)
     except Exception:  # objects that cannot be pickled may raise any exception
@@ -222,12 +303,7 @@ def _pickle_estimator(model: Any) -> bytes | None:
 
 
 def load_estimator(models: Models, reference: Reference) -> Any:
-    """Load the fitted object of a version that sqlml trained.
-
-    Raises:
-        UntrustedArtifactError: the user has not allowed to unpickle it.
-        CatalogError: it was not stored, or sqlml did not train the model.
-    """
+    """Load the fitted object of a version that sqlml trained, if the user allows to unpickle it."""
     model = models.catalog.get(reference)
     content = models.catalog.estimator(model)
     if content is None:
@@ -244,14 +320,9 @@ def load_estimator(models: Models, reference: Reference) -> Any:
     return pickle.loads(content)
 
 
-def answer_training(
-    reference: Reference, version: NewVersion, more: Sequence[tuple[str, str]] = ()
+def _answer_training(
+    reference: Reference, version: NewVersion, more_rows: Sequence[tuple[str, str]] = ()
 ) -> Answer:
-    """Return what was trained, its metrics and the notices, as the answer of the statement.
-
-    Args:
-        more: rows to add.
-    """
     facts = version.training
     assert facts is not None
     pairs = [
@@ -262,6 +333,6 @@ def answer_training(
         *((name, f"{value:.6g}") for name, value in facts.metrics.items() if value is not None),
         *(("notice", text) for text in facts.notices),
         ("seconds", f"{facts.seconds:.3g}"),
-        *more,
+        *more_rows,
     ]
     return pairs_answer(("property", "value"), pairs)

@@ -4,38 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.model import Model, Transform
+from sqlml.catalog.model import Model
 from sqlml.catalog.small_models import Cascade, SmallModel, TopKFilter
-from sqlml.dialects import DUCKDB
-from sqlml.errors import ConfigError, MissingColumnError, ParseError
+from sqlml.errors import ConfigError, MissingColumnError
 from sqlml.host import Host
 from sqlml.importers.file_formats import check_trusted
 from sqlml.importers.model_file import read_file
 from sqlml.long_work import long_work, show_stage
 from sqlml.parsing.statements import VerifyModel
-from sqlml.planner.syntax.statement_text import text_of
 from sqlml.scorer.input_table import program_inputs
-from sqlml.statements.learn_small_models import encode_labels, find_label_column
-from sqlml.statements.models import Answer, Models, resolve_name, typed_rows
+from sqlml.statements.connection_models import Answer, Models, resolve_name
+from sqlml.statements.learn_small_models import encode_labels, fetch_rows, find_label_column
 from sqlml.training.cascades.learn import measure_cascade_loss, measure_filter_loss
 from sqlml.types import fold
 from sqlml.verifying.source import Source, open_source
 from sqlml.verifying.verification import verify_rows
 
-_COLUMNS: Mapping[str, str] = MappingProxyType(
-    {
-        "output": "VARCHAR",
-        "rows": "BIGINT",
-        "max_difference": "DOUBLE",
-        "max_deviation": "DOUBLE",
-        "allowed": "DOUBLE",
-        "label_flips": "BIGINT",
-        "agrees": "BOOLEAN",
-    }
-)
+_COLUMNS = {
+    "output": "VARCHAR",
+    "rows": "BIGINT",
+    "max_difference": "DOUBLE",
+    "max_deviation": "DOUBLE",
+    "allowed": "DOUBLE",
+    "label_flips": "BIGINT",
+    "agrees": "BOOLEAN",
+}
 """Columns of the answer -> their types."""
 
 
@@ -44,11 +39,6 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
 
     The answer has a row for each output of the model, if the file of its source is known, and one
     for each small model. A cascade is measured only if the query has its column of true labels.
-
-    Raises:
-        ConfigError: there is nothing to compare, or the query has no rows.
-        UntrustedArtifactError: reading the file would execute code.
-        ParseError, MissingColumnError: the query does not fit.
     """
     model = models.catalog.get(resolve_name(statement.name))
     small_models = models.catalog.small_models(model)
@@ -63,7 +53,7 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
             nullcontext() if path is None else _open_source(models, model, statement.against)
         ) as source:
             show_stage("fetching the rows")
-            frame = _fetch_rows(models.host, statement.query, model)
+            frame = _fetch_features(models.host, statement.query, model)
             show_stage("comparing the predictions")
             rows = [] if source is None else _compare_outputs(source, model, frame)
         rows += _measure_small_models(model, small_models, frame)
@@ -74,7 +64,12 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
             f"cascade of {model.label} is measured, and the model was made from a Python object, "
             "which is not stored; add the column, or name a file of the original: AGAINST 'path'"
         )
-    return typed_rows(_COLUMNS, rows)
+    marks = ", ".join("?" * len(_COLUMNS))
+    values = ", ".join(f"({n}, {marks})" for n in range(len(rows)))
+    columns = ", ".join(f"CAST({name} AS {type_}) AS {name}" for name, type_ in _COLUMNS.items())
+    table = f"(VALUES {values}) t(row_number, {', '.join(_COLUMNS)})"
+    query = f"SELECT {columns} FROM {table} ORDER BY row_number"
+    return query, [value for row in rows for value in row]
 
 
 def _open_source(
@@ -92,21 +87,11 @@ def _open_source(
     return open_source(file, model.program, allow_pickle=models.allow_pickle)
 
 
-def _fetch_rows(host: Host, query: str, model: Model) -> Any:
+def _fetch_features(host: Host, query: str, model: Model) -> Any:
     """Fetch the rows of a query as a pandas frame that has at least the model's columns."""
-    if text_of(query).calls_models:
-        raise ParseError("VERIFY MODEL ... USING takes a query without model calls")
-    if model.transform is not None:
-        query = _apply_transform(query, model.transform)
-    try:
-        frame = host.fetch_frame(query)
-    except ParseError as error:
-        raise ParseError(f"VERIFY MODEL ... USING takes one query: {error}") from None
+    frame = fetch_rows(host, query, model, "VERIFY MODEL ...")
     if frame.empty:
         raise ConfigError("the query of VERIFY MODEL gives no rows, so nothing is compared")
-    frame = frame.rename(
-        columns=model.map_renamed_columns([str(column) for column in frame.columns])
-    )
     columns = {fold(str(column)) for column in frame.columns}
     missing = [f.name for f in model.features if fold(f.name) not in columns]
     if missing:
@@ -117,21 +102,7 @@ def _fetch_rows(host: Host, query: str, model: Model) -> Any:
     return frame
 
 
-def _apply_transform(query: str, transform: Transform) -> str:
-    """Add the features that TRANSFORM makes to the rows of a query."""
-    columns = {name: f"sqlml_rows.{DUCKDB.quote_name(name)}" for name in transform.columns}
-    features = {
-        DUCKDB.quote_name(name): transform.sql(name, columns) for name in transform.expressions
-    }
-    items = ", ".join(f"{sql} AS {name}" for name, sql in features.items())
-    folded_columns = {fold(DUCKDB.quote_name(name)) for name in columns}
-    replaced = [name for name in features if fold(name) in folded_columns]
-    star = f"* EXCLUDE ({', '.join(replaced)})" if replaced else "*"
-    return f"SELECT {star}, {items} FROM (\n{query}\n) AS sqlml_rows"
-
-
 def _compare_outputs(source: Source, model: Model, frame: Any) -> list[tuple[Any, ...]]:
-    """Return a row of the answer for each output."""
     columns = {fold(str(column)): column for column in frame.columns}
     names = [f.name for f in model.features]
     features = frame[[columns[fold(name)] for name in names]].set_axis(names, axis=1)

@@ -151,7 +151,7 @@ class RowStore:
     """
 
     def __init__(self, dtype: Any, width: int, most: float, folder: str | None = None) -> None:
-        self.dtype = np.dtype(dtype)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.width = width
         self.folder = folder
         self._memory_limit = most

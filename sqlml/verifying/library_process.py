@@ -122,8 +122,8 @@ class FileSource:
         self._library = LIBRARIES[kind]
         about = json.dumps({"kind": kind, "path": path, "request": asdict(request)}).encode()
         self._child = Child(f"{__name__}:serve_file", about, content)
-        self.tolerance = tolerance_of_family(self._library)
-        self.knows_null_texts = self._library != "onnx"
+        self.tolerance: float = tolerance_of_family(self._library)
+        self.knows_null_texts: bool = self._library != "onnx"
 
     def __enter__(self) -> FileSource:
         """Start the child and load the file in it; errors are those of `load_original`."""

@@ -86,7 +86,7 @@ class ProgramSource:
 
     def __init__(self, program: Program) -> None:
         self._scorer = Scorer(program, program.features, {"backend": "reference"})
-        self.tolerance = tolerance_of_family("sqlml")
+        self.tolerance: float = tolerance_of_family("sqlml")
 
     def predict(self, frame: pd.DataFrame) -> Predictions:
         return score_frame(self._scorer, frame, self._scorer.program.outputs)

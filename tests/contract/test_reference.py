@@ -11,14 +11,13 @@ from collections.abc import Iterator
 import pytest
 
 import sqlml
-from sqlml.parsing.alter_model import CHANGES, FORMATS
-from sqlml.parsing.model_statements import EXPORT_FORMATS
+from sqlml.parsing.model_statements import CHANGES, EXPORT_FORMATS, FORMATS
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import AlterModel, Explain, SetOption, Statement
 from sqlml.planner.program import choose
 from sqlml.planner.syntax.arguments import _OPTIONS, FUNCTIONS
 from sqlml.planner.syntax.table_forms import FORMS
-from sqlml.statements import alter_model, dispatch
+from sqlml.statements import dispatch
 from sqlml.statements.model_options import AT_CREATION, STORED
 from sqlml.tools import cli
 from sqlml.tools.shell.output_modes import MODES
@@ -50,7 +49,7 @@ def test_every_statement_has_an_example() -> None:
         shown.add(type(statement))
         if isinstance(statement, AlterModel):
             shown.add(type(statement.change))
-    assert {*dispatch.STATEMENTS, *alter_model.CHANGES, Explain, SetOption} <= shown
+    assert {*dispatch.STATEMENTS, *dispatch.CHANGES, Explain, SetOption} <= shown
 
 
 @pytest.mark.parametrize("words", CHANGES)

@@ -26,7 +26,7 @@ from sklearn.preprocessing import (
 from xgboost import XGBClassifier
 
 import sqlml
-from sqlml.catalog.connection import IS_DUCKDB_2
+from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 from sqlml.udfs.duckdb.native import install
 
 NEEDS_NATIVE = pytest.mark.skipif(

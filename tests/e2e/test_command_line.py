@@ -14,7 +14,7 @@ import pytest
 from sqlml.backends import costs
 from sqlml.backends.native.jit import compile_ahead
 from sqlml.backends.native.jit.compile_ahead import known_kernels
-from sqlml.catalog.connection import IS_DUCKDB_2
+from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 from sqlml.tools.cli import main
 from sqlml.udfs.duckdb.native import install
 from tests.e2e.shop import COUNT, fill, yes

@@ -21,7 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml import errors
-from sqlml.catalog.connection import IS_DUCKDB_2
+from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 
 RANDOM = np.random.default_rng(0)
 ROWS = pd.DataFrame(

@@ -19,7 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
 import sqlml
-from sqlml.catalog.connection import IS_DUCKDB_2
+from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 from sqlml.errors import BackendError, MissingValueError, UntrustedArtifactError
 
 NUMBERS = ["a", "b"]

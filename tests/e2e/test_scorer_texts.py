@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 import sqlml
 from sqlml.errors import MissingValueError
-from sqlml.scorer import matrix_path
+from sqlml.scorer import scoring_paths
 from tests.e2e.test_native_texts import MODELS
 
 WORDS = ["good", "Bad", "the", "x-ray", "naïve", "Straße", "日本", "9", "b", "GREAT", "it's", ""]
@@ -39,7 +39,7 @@ def test_many_and_few_texts_are_scored_alike(name: str) -> None:
     whole = scorer.predict_proba(given)
     rounding = 1e-6 if name == "single" else 1e-11
     np.testing.assert_allclose(whole, model.predict_proba(given), rtol=rounding, atol=1e-14)
-    for rows in (slice(0, 1), slice(6, 7), slice(500, 500 + matrix_path.FEW), slice(893, 910)):
+    for rows in (slice(0, 1), slice(6, 7), slice(500, 500 + scoring_paths.FEW), slice(893, 910)):
         np.testing.assert_array_equal(scorer.predict_proba(given[rows]), whole[rows], str(rows))
     labels = scorer.predict(given)
     assert scorer.predict(given[7:9]).tolist() == labels[7:9].tolist()

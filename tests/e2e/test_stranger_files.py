@@ -24,7 +24,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
-from sqlml.catalog.connection import IS_DUCKDB_2, OUR_TABLES
+from sqlml.catalog.catalog_connection import IS_DUCKDB_2, OUR_TABLES
 from sqlml.errors import CatalogError
 from sqlml.planner.program.function_names import parse_name
 

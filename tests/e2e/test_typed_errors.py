@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 import sqlml
-from sqlml.catalog.connection import OUR_TABLES
+from sqlml.catalog.catalog_connection import OUR_TABLES
 from sqlml.errors import CatalogError, ConfigError, ParseError, SqlmlError, UnsupportedModelError
 from tests.e2e.macro_checks import CONFIG
 

@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 from duckdb import StatementType
 
-from sqlml.catalog.connection import IS_DUCKDB_2, Connection, strip_excerpt
+from sqlml.catalog.catalog_connection import IS_DUCKDB_2, Connection, strip_excerpt
 from sqlml.catalog.model import Model
 from sqlml.catalog.scoring_macros import OWN_MACRO_PATTERN
 from sqlml.dialects import DUCKDB
@@ -79,7 +79,7 @@ class DuckDBEngine:
 
     def __init__(self, native: duckdb.DuckDBPyConnection, registry: Registry) -> None:
         self.native = native
-        self.connection = Connection(native)
+        self.connection: Connection = Connection(native)
         self.registry = registry
         self.frame: FrameType | None = None
         self.about_models = False

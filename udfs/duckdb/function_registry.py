@@ -19,7 +19,7 @@ import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from sqlml.backends.no_wait import NotReady, no_wait
-from sqlml.catalog.connection import IS_DUCKDB_2, check_tables
+from sqlml.catalog.catalog_connection import IS_DUCKDB_2, check_tables
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError
 from sqlml.udfs.duckdb.functions_by_name import add_source, bind_by_name, find_function
@@ -43,7 +43,7 @@ class Registry:
     """The functions registered in one database instance, shared by all its connections."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self.names: set[str] = set()
         self._open_cursor: duckdb.DuckDBPyConnection | None = None
         self._native: NativeConnection | None = None

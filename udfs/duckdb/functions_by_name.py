@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlml.bounded_cache import Recent
-from sqlml.catalog.connection import Connection
+from sqlml.catalog.catalog_connection import Connection
 from sqlml.errors import ArtifactError, CatalogError, SqlmlError, UnknownModelError
 from sqlml.ir import store
 from sqlml.ir.utf8_column import TextColumn

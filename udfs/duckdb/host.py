@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.connection import strip_excerpt
+from sqlml.catalog.catalog_connection import strip_excerpt
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ConfigError, ParseError
 from sqlml.planner.syntax.parameters import with_values

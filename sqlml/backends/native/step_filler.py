@@ -193,10 +193,12 @@ class TextFiller:
     def __init__(self, steps: Stepwise, output: str, stages: Stages) -> None:
         program = steps.program
         kind = program.output_type(output)
-        self.input = numpy_dtype(program.nodes[stages.rows].type.dtype)
-        self.dtype, self.width = numpy_dtype(kind.dtype), kind.width
-        self.rows, self.texts = stages.rows, stages.texts
-        self.reads_rows = stages.rows in steps.schedule_of((output,)).inputs.values()
+        self.input: np.dtype[Any] = numpy_dtype(program.nodes[stages.rows].type.dtype)
+        self.dtype: np.dtype[Any] = numpy_dtype(kind.dtype)
+        self.width: int = kind.width
+        self.rows: int = stages.rows
+        self.texts: tuple[int, ...] = stages.texts
+        self.reads_rows: bool = stages.rows in steps.schedule_of((output,)).inputs.values()
         self.turn, self.calls = stages.turn, stages.calls
         self.columns = program.nodes[stages.rows].type.width
         self._output: dict[bool, Follower | None] = {}

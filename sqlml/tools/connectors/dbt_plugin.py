@@ -28,7 +28,7 @@ class Plugin(BasePlugin):
 
     def initialize(self, plugin_config: Mapping[str, Any]) -> None:
         """Read the configuration; dbt-duckdb calls this."""
-        self.allow_pickle = plugin_config.get("allow_pickle", False) is True
+        self.allow_pickle: bool = plugin_config.get("allow_pickle", False) is True
         LocalEnvironment.initialize_cursor = classmethod(_initialize_cursor)
 
     def configure_connection(self, conn: Any) -> None:

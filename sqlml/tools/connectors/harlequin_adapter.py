@@ -52,7 +52,7 @@ class SqlmlAdapter(DuckDbAdapter):
 
     def __init__(self, conn_str: Sequence[str], allow_pickle: Any = False, **options: Any) -> None:
         super().__init__(conn_str, **options)
-        self.allow_pickle = str(allow_pickle).lower() == "true"
+        self.allow_pickle: bool = str(allow_pickle).lower() == "true"
 
     def connect(self) -> SqlmlConnection:
         """Open the database as harlequin's own adapter does, its init script included."""

@@ -11,8 +11,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from sqlml.errors import SqlmlError
-from sqlml.held_connections import unwrap_connection
-from sqlml.open_session import attach, connect
+from sqlml.open_session import attach, connect, unwrap_connection
 from sqlml.session.relation import Relation, unwrap
 from sqlml.session.session import Session
 from sqlml.terminal import escape_controls

@@ -340,7 +340,7 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
 
         `held_out` are rows, classes and weights for early stopping.
         """
-        self.classes_ = np.unique(np.asarray(y))
+        self.classes_: Array = np.unique(np.asarray(y))
         is_binary = len(self.classes_) == 2
 
         def rows(X: Any, y: Any, weight: Any) -> _Rows:

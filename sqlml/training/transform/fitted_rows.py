@@ -16,7 +16,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.connection import strip_excerpt
+from sqlml.catalog.catalog_connection import strip_excerpt
 from sqlml.catalog.row_expressions import RowExpression
 from sqlml.dialects.duckdb import DUCKDB, builtin
 from sqlml.errors import ParseError

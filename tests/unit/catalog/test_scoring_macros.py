@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from sqlml.catalog.connection import Connection
+from sqlml.catalog.catalog_connection import Connection
 from sqlml.catalog.scoring_macros import (
     MAX_OVERLOADS,
     Macros,

@@ -7,9 +7,8 @@ import pytest
 from sqlml.catalog.model import Reference
 from sqlml.errors import ConfigError
 from sqlml.parsing import statements
-from sqlml.statements.alter_model import CHANGES
-from sqlml.statements.build_version import ModelRequest, parse_model_name
-from sqlml.statements.dispatch import STATEMENTS
+from sqlml.statements.create_model import ModelRequest, parse_model_name
+from sqlml.statements.dispatch import CHANGES, STATEMENTS
 
 
 def kinds_of(base: type) -> set[type]:

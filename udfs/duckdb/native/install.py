@@ -23,7 +23,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.connection import IS_DUCKDB_2
+from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 from sqlml.dialects import DUCKDB
 from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, this_platform
 

@@ -100,5 +100,5 @@ def _call(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
     return b.call(b.inttoptr(address, function_type.as_pointer()), function_arguments)
 
 
-call_1 = intrinsic(_call_1)
+call_1: Any = intrinsic(_call_1)
 malloc, free = process_function_1("malloc"), process_function_1("free")

@@ -42,7 +42,8 @@ class Forest:
         strategy: str = "traverse",
     ) -> None:
         self.source = source
-        self.outputs, self.dtype = ensemble.outputs, ensemble.base.dtype
+        self.outputs: int = ensemble.outputs
+        self.dtype: np.dtype[Any] = ensemble.base.dtype
         self._ensemble = narrow_thresholds(ensemble) if source == np.float32 else ensemble
         self._columns = columns
         self._strategy = strategy

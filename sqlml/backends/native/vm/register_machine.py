@@ -68,7 +68,7 @@ def _fetcher(typing: Any, rows: Any, index: Any) -> Any:
     return types.void(rows, types.uint64), _fetch
 
 
-fetch = intrinsic(_fetcher)
+fetch: Any = intrinsic(_fetcher)
 
 
 def _fetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

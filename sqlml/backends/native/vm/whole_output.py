@@ -36,12 +36,12 @@ class Fused:
 
     def __init__(self, node: Node, code: Code, dtype: np.dtype[Any], below: int | None) -> None:
         self.node = node
-        self.name = str(node.attrs["name"])
-        self.input = numpy_dtype(node.type.dtype)
+        self.name: str = str(node.attrs["name"])
+        self.input: np.dtype[Any] = numpy_dtype(node.type.dtype)
         self.dtype = dtype
-        self.columns = node.type.width
-        self.width = int(code.shape[4])
-        self.rows = int(code.shape[3])
+        self.columns: int = node.type.width
+        self.width: int = int(code.shape[4])
+        self.rows: int = int(code.shape[3])
         self.below = below
         self._single = self.input == np.float32
         self._whole = dtype == np.int64

@@ -14,7 +14,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from sqlml.catalog.model import Reference
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from sqlml.statements.build_version import ModelRequest, import_version
+from sqlml.statements.create_model import ModelRequest, import_version
 from tests.support.oracles import mixed_frame
 from tests.support.sklearn_checks import assert_both_raise, assert_same
 

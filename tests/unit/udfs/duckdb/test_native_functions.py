@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sqlml.catalog.connection import IS_DUCKDB_2
+from sqlml.catalog.catalog_connection import IS_DUCKDB_2
 from sqlml.udfs.duckdb.native.build_shim import this_platform
 
 CHILD = Path(__file__).with_name("native_child.py")

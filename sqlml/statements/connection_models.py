@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,12 +25,8 @@ class Models:
     Every statement takes effect completely or not at all.
 
     Attributes:
-        host: the connection's files and rows.
-        catalog: reads the stored models.
         changes, versions: write models, and versions of them.
-        allow_pickle: the user trusts files that execute code.
         runnable: rewrites a query that may call models to SQL that the engine runs.
-        trainers: train models on the rows of such a query.
         dialect: the SQL in which SHOW CREATE MODEL answers.
     """
 
@@ -44,7 +40,6 @@ class Models:
     dialect: Dialect = DUCKDB
 
     def exists(self, reference: Reference) -> bool:
-        """Return whether there is a model of this name."""
         has_schema = self.catalog.schema_exists(reference.database)
         return has_schema and self.catalog.default(reference) is not None
 
@@ -70,13 +65,3 @@ def pairs_answer(columns: tuple[str, str], pairs: Sequence[tuple[str, str]]) -> 
         f"SELECT a AS {columns[0]}, b AS {columns[1]} FROM (VALUES {marks}) t(n, a, b) ORDER BY n"
     )
     return query, [text for pair in pairs for text in pair]
-
-
-def typed_rows(columns: Mapping[str, str], table: Sequence[Sequence[Any]]) -> Answer:
-    """Return a query whose result is `table`; `columns` maps each column to its SQL type."""
-    names = ", ".join(f"CAST(c{n} AS {t}) AS {c}" for n, (c, t) in enumerate(columns.items()))
-    marks = ", ".join("?" * len(columns))
-    values = ", ".join(f"({n}, {marks})" for n in range(len(table)))
-    aliases = ", ".join(f"c{n}" for n in range(len(columns)))
-    query = f"SELECT {names} FROM (VALUES {values}) t(place, {aliases}) ORDER BY place"
-    return query, [value for row in table for value in row]

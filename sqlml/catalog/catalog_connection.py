@@ -1,5 +1,4 @@
-"""The DuckDB connection as the catalog uses it: transactions, checks of the tables, and model
-stamps.
+"""The DuckDB connection as the catalog uses it: transactions, checks of the tables, and stamps.
 
 A failed `execute` aborts an open transaction on DuckDB 2.0, but a failed `sql`, which only binds,
 does not. All queries therefore go through `sql`.
@@ -10,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -32,22 +30,13 @@ Read = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
 
 
 class Connection:
-    """The user's connection, in whose transaction the catalog's statements run.
-
-    Attributes:
-        native: DuckDB's own connection.
-    """
+    """The user's connection, in whose transaction the catalog's statements run."""
 
     def __init__(self, native: duckdb.DuckDBPyConnection) -> None:
         self.native = native
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query in the user's transaction.
-
-        Raises:
-            CatalogError: a catalog table or column is missing; the transaction stays open.
-            ConfigError: a parameter is not valid Unicode.
-        """
+        """Return the rows of a query in the user's transaction, which stays open after an error."""
         _check_unicode(params)
         try:
             relation = self.native.sql(sql, params=list(params))
@@ -57,13 +46,7 @@ class Connection:
         return rows
 
     def write(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Run a statement in the user's transaction.
-
-        Raises:
-            CatalogError: a catalog table is missing or has an invalid row, or the database is
-                read-only.
-            ConfigError: a parameter is not valid Unicode.
-        """
+        """Run a statement in the user's transaction, with CatalogError for a damaged catalog."""
         _check_unicode(params)
         try:
             self.native.execute(sql, list(params)).fetchall()
@@ -80,8 +63,7 @@ class Connection:
             raise
 
     def schema(self, database: str | None) -> str:
-        """Return the qualified and quoted schema of a database's catalog; None means the current
-        database.
+        """Return the qualified and quoted schema of a database's catalog.
 
         The bare name would be ambiguous next to a database that is itself called sqlml.
         """
@@ -90,17 +72,12 @@ class Connection:
         return f"{DUCKDB.quote_name(str(database))}.{DUCKDB.quote_name('sqlml')}"
 
     def tables(self, schema: str) -> frozenset[str]:
-        """Return the catalog tables in a schema (quoted as by `schema`), once checked.
-
-        Raises:
-            CatalogError: a table is not defined as sqlml defines it.
-        """
+        """Return the catalog tables in a schema, once checked by `check_tables`."""
         database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
         return check_tables(self.read, database.replace('""', '"'), IS_DUCKDB_2)
 
     def type(self, name: str) -> str | None:
-        """Return the definition of a type by its qualified and quoted name; None if it is
-        missing."""
+        """Return the definition of a type by its qualified and quoted name, or None."""
         if not is_unicode(name):
             return None
         try:
@@ -127,23 +104,14 @@ class Connection:
         return []
 
     def exists(self, schema: str) -> bool:
-        """Return whether a schema (quoted as by `schema`) has a model catalog.
-
-        Raises:
-            CatalogError: a table is not defined as sqlml defines it.
-        """
+        """Return whether a schema has a model catalog, whose tables are checked."""
         return "catalog_models" in self.tables(schema)
 
     def atomic(self, work: Callable[[], None], is_open: bool | None = None) -> None:
-        """Run `work` entirely or not at all, in the open transaction or in its own one.
+        """Run `work` entirely or not at all, in the open transaction (`is_open`) or in its own one.
 
-        A Ctrl-C is raised after the work is done. Its own transaction is retried after a conflict.
-
-        Args:
-            is_open: whether a transaction is open; None if unknown.
-
-        Raises:
-            ConflictError: another transaction changes the same models.
+        A Ctrl-C is raised after the work is done. Its own transaction is retried after a conflict;
+        ConflictError means that another transaction changes the same models.
         """
         if self.in_transaction() if is_open is None else is_open:
             try:
@@ -169,18 +137,13 @@ class Connection:
         return self.read(query) == self.read(query)
 
     def has_database(self, name: str) -> bool:
-        """Return whether a database of this name is attached."""
         query = "SELECT 1 FROM system.main.duckdb_databases() "
         query += f"WHERE {fold_in_sql('database_name')} = ?"
         return bool(self.read(query, [fold(name)]))
 
 
 def _check_unicode(value: Any) -> None:
-    """Reject texts that no engine can store; names and comments may come from anywhere.
-
-    Raises:
-        ConfigError: a text is not valid Unicode.
-    """
+    """Reject texts that no engine can store; names and comments may come from anywhere."""
     if isinstance(value, str):
         if not is_unicode(value):
             raise ConfigError(f"{value!r} is not valid Unicode; no text in a database can be that")
@@ -206,8 +169,7 @@ def _run_in_own_transaction(native: duckdb.DuckDBPyConnection, work: Callable[[]
 
 
 def _convert_conflict(error: duckdb.Error, advice: str) -> Exception:
-    """Return the exception to raise: a `ConflictError` for a conflict, whose text names no tables
-    of ours."""
+    """Return the exception to raise; that of a conflict names no tables of ours."""
     if "conflict" not in str(error).lower():
         return error
     return ConflictError(f"another transaction changes the same models; {advice}")
@@ -218,43 +180,31 @@ def check_tables(read: Read, database: str, has_triggers: bool) -> frozenset[str
 
     A database may come from a stranger. Instead of one of our tables it may contain a view, whose
     query the engine would run, or a table with generated columns, defaults, checks, expression
-    indexes or (DuckDB 2.0) triggers. Only tables defined as in `tables.py` are accepted.
-
-    Args:
-        read: queries the engine in the user's transaction.
-        database: the name of the database.
-        has_triggers: whether the engine supports triggers.
-
-    Raises:
-        CatalogError: a table is not defined as sqlml defines it.
+    indexes or (DuckDB 2.0) triggers. Only tables as in `tables.py` are accepted; others raise
+    CatalogError.
     """
     if not read(_SCHEMA_QUERY, [database]):
         return frozenset()  # 10 times faster than the first query on its tables
     query, parameters = _TABLES_QUERY, [database]
     if has_triggers:
         query, parameters = f"{_TABLES_QUERY} UNION ALL {_TRIGGERS_QUERY}", [database, database]
-    definitions = [
-        (fold(str(name)), str(text), count) for name, text, count in read(query, parameters)
-    ]
-    tables = {
-        name: (text, count)
-        for name, text, count in definitions
-        if count >= 0 and name in _EXPECTED_DEFINITIONS
-    }
-    for name, (text, count) in tables.items():
-        if (
-            _normalize_definition(text[text.find("(") :].removesuffix(";"))
-            != _EXPECTED_DEFINITIONS[name]
-        ):
-            raise _altered_table_error(database, name, f"is {_shorten(text)}")
-        if count != ("PRIMARY KEY" in text):
+    tables = set()
+    for table, text, index_count in read(query, parameters):
+        name, text = fold(str(table)), str(text)
+        if name not in OUR_TABLES:
+            continue
+        if index_count < 0:
+            raise _altered_table_error(database, name, f"has the trigger {text!r}")
+        definition = _normalize_definition(text[text.find("(") :].removesuffix(";"))
+        if definition != _EXPECTED_DEFINITIONS[name]:
+            shown = text if len(text) <= 300 else f"{text[:297]}..."
+            raise _altered_table_error(database, name, f"is {shown}")
+        if index_count != ("PRIMARY KEY" in text):
             raise _altered_table_error(database, name, "has an index that sqlml did not make")
-    for name, trigger, count in definitions:
-        if count < 0 and name in _EXPECTED_DEFINITIONS:
-            raise _altered_table_error(database, name, f"has the trigger {trigger!r}")
-    if len(tables) < len(_EXPECTED_DEFINITIONS):
+        tables.add(name)
+    if len(tables) < len(OUR_TABLES):
         for (view,) in read(_VIEWS_QUERY, [database]):
-            if fold(str(view)) in _EXPECTED_DEFINITIONS:
+            if fold(str(view)) in OUR_TABLES:
                 raise _altered_table_error(database, str(view), "is a view")
     return frozenset(tables)
 
@@ -265,10 +215,6 @@ def _altered_table_error(database: str, name: str, alteration: str) -> CatalogEr
         f"else's SQL: sqlml.{name} {alteration}; inspect it with duckdb.connect and undo the "
         "change, or DROP SCHEMA sqlml CASCADE and create the models again"
     )
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 300 else f"{text[:297]}..."
 
 
 _IN_DATABASE = (
@@ -292,57 +238,41 @@ _VIEWS_QUERY = f"SELECT view_name FROM system.main.duckdb_views() {_IN_DATABASE}
 def _normalize_definition(columns: str) -> str:
     """Normalize the columns and types of a table definition by the engine or by us.
 
-    Keys and NOT NULL, which only reject rows, are left out. The engine quotes names that are
-    keywords or not identifiers; a name that is not one of ours keeps its quotes, whatever it
-    contains.
+    Keys and NOT NULL, which only reject rows, are left out. The engine quotes keywords and names
+    that are no identifiers; a name that is not one of ours keeps its quotes.
 
     >>> _normalize_definition('("key" VARCHAR PRIMARY KEY, version INTEGER NOT NULL)')
     '(key varchar,version integer)'
     >>> _normalize_definition('("key" VARCHAR, "primary key" INTEGER)')
     '(key varchar,"primary key" integer)'
     """
-    normalized = " ".join(_QUOTED_NAME.sub(_unquote_own_name, fold(columns)).split())
+    unquoted = _QUOTED_NAME.sub(lambda q: q[1] if q[1] in _OWN_NAMES else q[0], fold(columns))
+    normalized = " ".join(unquoted.split())
     if '"' not in normalized:
         normalized = _KEY_CLAUSE.sub("", normalized).replace(" not null", "")
     return re.sub(r"\s*([(),])\s*", r"\1", normalized)
 
 
-def _unquote_own_name(quoted: re.Match[str]) -> str:
-    return quoted[1] if quoted[1] in _OWN_NAMES else quoted[0]
-
-
 _QUOTED_NAME = re.compile(r'"((?:[^"]|"")*)"')
 _KEY_CLAUSE = re.compile(r",?\s*\bprimary key\b\s*(\([^)]*\))?")
-_TABLE_DEFINITION = re.compile(r"exists \{schema\}\.(\w+)\s*(\(.*\))", re.DOTALL)
+_TABLE_DEFINITION = re.compile(r"EXISTS \{schema\}\.(\w+)\s*(\([^;]*\))")
 
-
-def _expected_definitions() -> Mapping[str, str]:
-    definitions = {}
-    for statement in _ALL_STATEMENTS:
-        match = _TABLE_DEFINITION.search(" ".join(statement.split()).replace("EXISTS", "exists"))
-        if match is not None:
-            definitions[match[1]] = _normalize_definition(match[2])
-    return MappingProxyType(definitions)
-
-
-_ALL_STATEMENTS = (*TABLES, *TRAINING_TABLES, *MACRO_TABLES, CHOOSERS)
-_OWN_NAMES = frozenset(re.findall(r"\w+", fold(" ".join(_ALL_STATEMENTS))))
+_ALL_STATEMENTS = " ".join(" ; ".join((*TABLES, *TRAINING_TABLES, *MACRO_TABLES, CHOOSERS)).split())
+_OWN_NAMES = {*re.findall(r"\w+", fold(_ALL_STATEMENTS))} - {"primary", "not", "null"}
 """The words of our definitions, without the keywords that `_normalize_definition` removes."""
 
-_OWN_NAMES -= {"primary", "not", "null"}
-"""Words of our own definitions, without the keywords that `_shape` leaves out."""
-
-_EXPECTED_DEFINITIONS = _expected_definitions()
+_EXPECTED_DEFINITIONS = {
+    name: _normalize_definition(columns)
+    for name, columns in _TABLE_DEFINITION.findall(_ALL_STATEMENTS)
+}
 """Table -> its normalized columns and types."""
 
 OUR_TABLES = frozenset(_EXPECTED_DEFINITIONS)
-"""The names of all catalog tables."""
 
 _READ_ONLY = re.compile(r'on database "(.*)" which is attached in read-only mode')
 
 
 def read_only_error(name: str) -> CatalogError:
-    """Return the error for a change of models in a read-only database."""
     return CatalogError(
         f"the database {name!r} was opened read-only, so its models cannot be changed; open it "
         "without read_only=True, or attach it without READ_ONLY"
@@ -358,7 +288,6 @@ def is_catalog_table_missing(error: duckdb.Error, texts: Sequence[str] = ()) -> 
 
 
 def damaged_catalog_error(error: duckdb.Error) -> CatalogError:
-    """Return the error for a catalog that is not as sqlml leaves it."""
     cause = strip_excerpt(error).partition("\n")[0]
     return CatalogError(
         f"the model catalog is damaged ({cause}); DROP SCHEMA sqlml CASCADE and create the models "
@@ -371,19 +300,17 @@ def strip_excerpt(error: Exception) -> str:
     return str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]
 
 
+# A stamp tells whether a model has changed. Each model has a type, an ENUM with one random value,
+# which is replaced with every change. The engine reads it without reading a row. A type runs no
+# code, whoever made it, so stamps are read before the catalog's tables are checked. Of two
+# transactions that change one model, the second one fails; changes of different models do not
+# conflict.
+#
+# DuckDB 1.5 cannot reopen a file whose log, after its process was killed, has types in it (1.5.6:
+# "Failure while replaying WAL file ...: Schema with name sqlml does not exist!"). It has no stamps:
+# the rows of models are compared instead (`Catalog.stamp`), and a change of a model updates its
+# row, so that two transactions conflict as well.
 _STAMP_PREFIX = "stamp_"
-"""The prefix of stamp types.
-
-A stamp tells whether a model has changed. Each model has a type, an ENUM with one random value,
-which is replaced with every change. The engine reads it without reading a row. A type runs no code,
-whoever made it, so stamps are read before the catalog's tables are checked. Of two transactions
-that change one model, the second one fails; changes of different models do not conflict.
-
-DuckDB 1.5 cannot reopen a file whose log, after its process was killed, has types in it (1.5.6:
-"Failure while replaying WAL file ...: Schema with name sqlml does not exist!"). It has no stamps:
-the rows of models are compared instead (`Catalog.stamp`), and a change of a model updates its row,
-so that two transactions conflict as well.
-"""
 
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
@@ -392,10 +319,7 @@ def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
 
 
 def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
-    """Return the stamps of all models of a database, by key.
-
-    One query takes a fifth of the time of `read_stamp` for each of many models.
-    """
+    """Return the stamps of all models of a database, by key, five times as fast as `read_stamp`."""
     if not IS_DUCKDB_2:
         return {}
     database_filter, parameters = f"{fold_in_sql('database_name')} = {fold_in_sql('?')}", [database]
@@ -414,7 +338,6 @@ def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
 
 
 def write_stamp(connection: Connection, schema: str, key: str) -> None:
-    """Give the model `key` a new stamp."""
     if IS_DUCKDB_2:
         connection.write(
             f"CREATE OR REPLACE TYPE {_stamp_type(schema, key)} AS ENUM ('{uuid4().hex}')"
@@ -428,15 +351,8 @@ def write_stamp(connection: Connection, schema: str, key: str) -> None:
         )
 
 
-def write_stamps(connection: Connection, schema: str, keys: Sequence[str]) -> None:
-    """Give several models new stamps."""
-    for key in keys:
-        write_stamp(connection, schema, key)
-
-
 def find_unstamped_models(connection: Connection, schema: str) -> list[str]:
-    """Return the keys of models in the current database that an older sqlml or DuckDB left
-    unstamped."""
+    """Return the keys of the models that an older sqlml or DuckDB left unstamped."""
     if not IS_DUCKDB_2:
         return []
     rows = connection.read(
@@ -448,7 +364,6 @@ def find_unstamped_models(connection: Connection, schema: str) -> list[str]:
 
 
 def drop_stamp(connection: Connection, schema: str, key: str) -> None:
-    """Remove the stamp of the model `key`."""
     if IS_DUCKDB_2:
         connection.write(f"DROP TYPE IF EXISTS {_stamp_type(schema, key)}")
 

@@ -1,4 +1,4 @@
-"""Fast paths of a Scorer: a matrix scored without copying it, and a few texts scored at once.
+"""The paths on which a Scorer computes an output: for any table, for a matrix, and for a few texts.
 
 Most of the time of scoring a row is spent around the kernel. `MatrixScorer` lets a kernel write one
 output into the result; threads score a large batch in parts, each into its own slice of the result.
@@ -9,16 +9,27 @@ as long as the kernel needs for a row.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from sqlml.backends.base import Filler
-from sqlml.backends.no_wait import no_wait
+from sqlml.backends.base import Compiled, Filler, find_filler, find_text_filler
+from sqlml.backends.category_lookup import ArrowEncoder, make_arrow_encoders
+from sqlml.backends.costs import current_costs
+from sqlml.backends.no_wait import NotReady, no_wait
+from sqlml.errors import ScoringError, UnknownCategoryError
+from sqlml.ir.program import Program
+from sqlml.passes.split import PACKED, Layout, Split, text_input_name
+from sqlml.planner.program.choose import choose
+from sqlml.planner.program.cost import ROWS
+from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.scorer.input_table import Table
 from sqlml.types import Array, Feature
+from sqlml.udfs.make_function import name_refused_value
 
 LARGEST = 16_384
 """Maximum number of rows of a part."""
@@ -33,11 +44,88 @@ FEW = 16
 """Maximum number of rows for `FewTextsScorer`; the texts of more rows take longer than a table."""
 
 
-def split_rows(rows: int, threads: int, row_ns: float) -> list[slice]:
-    """Split a batch of rows into equal parts for threads.
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledOutput:
+    """One output of a model, compiled.
 
-    Args:
+    Attributes:
+        core: everything but the encoders of strings.
+        encode: the encoders, if their codes are not looked up in Arrow columns by `look_up`.
+        dtype: of the packed matrix.
         row_ns: nanoseconds that a row takes, estimated.
+    """
+
+    output: str
+    split: Split
+    core: Compiled
+    encode: Compiled | None
+    look_up: Mapping[str, tuple[str, ArrowEncoder]] | None
+    dtype: np.dtype[Any]
+    on_cpu: bool
+    row_ns: float
+
+    def score(self, table: Table) -> Array:
+        """Return the output for the rows of a table, (n, k)."""
+        try:
+            with no_wait():
+                return self._score(table)
+        except NotReady:  # there is no slower way for this kernel, so wait for it
+            return self._score(table)
+
+    def _score(self, table: Table) -> Array:
+        codes: Mapping[str, Array] = {}
+        if self.look_up is not None:
+            strings = {name: table.strings(name) for name, _ in self.look_up.values()}
+            codes = {code: encode(strings[name]) for code, (name, encode) in self.look_up.items()}
+        elif self.encode is not None:
+            codes = self.encode.run({n: table.objects(n) for n in self.encode.program.inputs})
+        packed = table.packed(self.split.columns, codes, self.dtype)
+        inputs: dict[str, Any] = {PACKED: packed}
+        texts = enumerate(self.split.texts)
+        inputs |= {text_input_name(index): table.texts(name) for index, name in texts}
+        try:
+            return self.core.run(inputs, (self.output,))[self.output]
+        except UnknownCategoryError as error:
+            raise name_refused_value(error, self.split.core, inputs, table.value) from None
+
+
+def compile_output(
+    program: Program, output: str, layout: Layout, options: Mapping[str, Any]
+) -> CompiledOutput:
+    split = prepare(program, output, None, layout).split
+    choice = choose(split.core, options, batch=ROWS)  # a caller's rows arrive all at once
+    encoders = split.encoders
+    look_up = None if encoders is None else make_arrow_encoders(encoders)
+    row_ns = 50.0
+    if choice.estimates:  # which include the time that an engine needs to pass a row on
+        passing_ns = len(split.columns) * current_costs()["udf.number"]
+        row_ns = max(1.0, choice.estimates[0].seconds / ROWS * 1e9 - passing_ns)
+    return CompiledOutput(
+        output,
+        split,
+        compile_core(split.core, choice),
+        None if encoders is None or look_up else compile_core(encoders, choose(encoders, {})),
+        look_up,
+        np.dtype(split.core.input_type(PACKED).dtype),
+        choice.device == "cpu",
+        row_ns,
+    )
+
+
+def decode(indices: Array, labels: Sequence[Array]) -> Array:
+    """Return labels for (n, targets) class numbers, as objects if the targets differ in kind."""
+    columns = []
+    for column, classes in zip(indices.T, labels, strict=True):
+        if column.size and not (column.min() >= 0 and column.max() < len(classes)):
+            raise ScoringError("the model returned the index of a label that it does not have")
+        columns.append(classes.take(column))
+    if len({classes.dtype.kind for classes in labels}) > 1:
+        columns = [column.astype(object) for column in columns]
+    return np.stack(columns, axis=1)
+
+
+def split_rows(rows: int, threads: int, row_ns: float) -> list[slice]:
+    """Split a batch of rows into equal parts for threads; a row takes `row_ns` nanoseconds.
 
     >>> split_rows(10_000, 2, row_ns=500.0)
     [slice(0, 5120, None), slice(5120, 10000, None)]
@@ -49,13 +137,6 @@ def split_rows(rows: int, threads: int, row_ns: float) -> list[slice]:
     count = max(1, rounds * (threads if is_long else 1))
     size = max(GRAIN, -(-rows // (count * GRAIN)) * GRAIN)
     return [slice(a, min(a + size, rows)) for a in range(0, max(rows, 1), size)]
-
-
-def can_decode(filler: Filler, labels: Sequence[Array]) -> bool:
-    """Return whether all class numbers that `filler` writes are indices of one target's labels."""
-    if not labels:
-        return True
-    return len(labels) == 1 and filler.below is not None and filler.below <= len(labels[0])
 
 
 class MatrixScorer:
@@ -85,15 +166,30 @@ class MatrixScorer:
         self._row_ns = row_ns
         self._labels = labels[0] if labels else None
 
+    @classmethod
+    def of(
+        cls,
+        compiled: CompiledOutput,
+        features: Sequence[Feature],
+        labels: Sequence[Array],
+        threads: int | None,
+    ) -> MatrixScorer | None:
+        """Return the fast path of an output; None if it has none."""
+        split = compiled.split
+        if split.encoders is not None or split.texts or not split.columns:
+            return None
+        index = {feature.name: i for i, feature in enumerate(features)}
+        columns = [index[column.name] for column in split.columns]
+        filler = find_filler(compiled.core, compiled.output, columns, len(features))
+        if filler is None:
+            return None
+        if labels:  # each class number that the kernel writes must be the index of a label
+            if len(labels) > 1 or filler.below is None or filler.below > len(labels[0]):
+                return None
+        return cls(filler, len(features), threads, compiled.row_ns, labels)
+
     def score(self, x: Array) -> Array | None:
-        """Score a matrix.
-
-        Returns:
-            (n, k), or labels (n,); None if the model rejects a row, which `Scorer._run` reports.
-
-        Raises:
-            NotReady: a kernel is still being compiled.
-        """
+        """Return (n, k), or labels (n,); None if the model rejects a row."""
         rows, labels = x.shape[0], self._labels
         parts = split_rows(rows, self._threads, self._row_ns) if rows > GRAIN else ()
         if len(parts) < 2:
@@ -102,10 +198,8 @@ class MatrixScorer:
                 if self._fill(x, result) >= 0:
                     return None
             return result if labels is None else labels.take(result.ravel(), mode="clip")
-        if labels is None:
-            out = np.empty((rows, self._results), self._dtype)
-        else:
-            out = np.empty(rows, labels.dtype)
+        shape = rows if labels is not None else (rows, self._results)
+        out = np.empty(shape, self._dtype if labels is None else labels.dtype)
 
         def score_part(rows: slice) -> int:
             """Score some rows; return the first rejected one, or -1."""
@@ -138,8 +232,7 @@ class FewTextsScorer:
     """Scores a few rows of a model that only reads columns of texts. Thread-safe.
 
     Args:
-        filler: the result of `Compiled.text_filler`.
-        follower: its calls for a few rows.
+        filler: the result of `Compiled.text_filler`, and `follower`, its calls for a few rows.
         columns: indices of its texts among the `features`.
     """
 
@@ -154,6 +247,21 @@ class FewTextsScorer:
         self._features, self._columns = features, columns
         self._names = [features[column].name for column in columns]
         self._x = np.empty((FEW, filler.columns), filler.input)
+
+    @classmethod
+    def of(cls, compiled: CompiledOutput, features: Sequence[Feature]) -> FewTextsScorer | None:
+        """Return the fast path of an output; None if it has none."""
+        split = compiled.split
+        if split.encoders is not None or split.columns or not split.texts:
+            return None
+        filler = find_text_filler(compiled.core, compiled.output)
+        if filler is None or filler.reads_rows or not filler.texts:
+            return None
+        follower = filler.follower(1)
+        if follower is None:
+            return None
+        index = {feature.name: i for i, feature in enumerate(features)}
+        return cls(filler, follower, features, [index[name] for name in split.texts])
 
     def score(self, x: Any) -> Array | None:
         """Return (n, k); None for rows that are not a few texts, or that Python has to score."""
@@ -170,13 +278,12 @@ class FewTextsScorer:
         data = np.frombuffer(b"".join(encoded), np.uint8)
         address = data.__array_interface__["data"][0]
         ends = np.empty((2 * len(columns), rows), np.int64)
-        k = 0
+        lengths = iter(map(len, encoded))
         for pair in range(0, len(ends), 2):
             for row in range(rows):
                 ends[pair, row] = address
-                address += len(encoded[k])
+                address += next(lengths)
                 ends[pair + 1, row] = address
-                k += 1
         out = np.empty((rows, self._width), self._dtype)
         return out if self._run(self._x[:rows], ends, out, 0, rows, FEW) == rows else None
 
