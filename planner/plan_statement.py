@@ -49,7 +49,7 @@ def plan_statement(
         parameters=remaining,
         dropped_names=dropped_names,
         dropped_joins=tuple(" ".join(join.split()) for join in draft.removed_joins),
-        kept=draft.outline.is_stored,
+        is_stored=draft.outline.is_stored,
     )
 
 

@@ -48,7 +48,7 @@ def write_tree(
     result (width,).
     """
     writers = [_Column(c, packed, r.missing) for c, r in zip(columns, tree.ranges, strict=True)]
-    conditions = [w.within(r) for w, r in zip(writers, tree.ranges, strict=True) if r.limited]
+    conditions = [w.within(r) for w, r in zip(writers, tree.ranges, strict=True) if r.is_limited]
     limits = [text for text in conditions if text != "true"]
     return _write_case(tree.tree, writers, write_leaf), " AND ".join(limits) or None
 

@@ -172,7 +172,7 @@ class Plan:
     analysis: Measurement | None = None  # The measurements of EXPLAIN ANALYZE.
     # The engine stores the statement, as a view, a macro or a prepared statement, so it must call
     # functions that another process can rebuild from their names.
-    kept: bool = False
+    is_stored: bool = False
 
     @property
     def is_temporary(self) -> bool:

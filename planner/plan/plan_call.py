@@ -314,7 +314,7 @@ def _write_result(draft: CallDraft, call_sql: str, by_column: bool, missing: str
         draft.call.baseline,
         draft.call.standard_errors,
     )
-    result = dialect.checked(call_sql, result)
+    result = dialect.require_success(call_sql, result)
     if draft.expression is not None:
         result = draft.expression.or_else(result)
     result = null_if(missing, result)

@@ -123,7 +123,7 @@ def _write_groups(
     )
     group_number = f"{dialect.scorer(group_function.name)}({name})"
     whens = " ".join(f"WHEN {k} THEN {sql}" for k, sql in enumerate(branches))
-    checked_number = dialect.checked(group_number, dialect.value_of(group_number))
+    checked_number = dialect.require_success(group_number, dialect.value_of(group_number))
     return f"(CASE {checked_number} {whens} END)", [*functions, group_function]
 
 

@@ -80,7 +80,7 @@ def estimate_sql(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
     if any(node.op == "tree_ensemble" for node in program.nodes):
         tree, nanoseconds = build_one_tree(program), math.inf
         if tree is not None:
-            checks = 1 + sum(r.limited for r in tree.ranges)
+            checks = 1 + sum(r.is_limited for r in tree.ranges)
             per_row = tree.mean_levels * costs["sql.level"] + tree.tests * costs["sql.test"]
             nanoseconds = rows * (per_row + checks * costs["sql.number"])
     else:

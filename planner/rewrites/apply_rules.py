@@ -168,9 +168,9 @@ def expand_views_in_text(sql: str, view: Callable[[str], str | None]) -> str:
     for _ in range(DEEPEST):
         edits: dict[Span, str] = {}
         for table in find_named_tables(text):
-            query = view(text[table.place.start : table.place.end])
+            query = view(text[table.span.start : table.span.end])
             if query is not None:
-                edits[table.place] = f"({query})" + (table.alias_sql and f" AS {table.alias_sql}")
+                edits[table.span] = f"({query})" + (table.alias_sql and f" AS {table.alias_sql}")
         if not edits:
             break
         text = splice(text, {}, edits, Span(0, len(text)))

@@ -25,7 +25,7 @@ class NamedTable:
         alias_sql: the alias to add if it has none; otherwise "".
     """
 
-    place: Span
+    span: Span
     parts: tuple[str, ...]
     alias_sql: str
 

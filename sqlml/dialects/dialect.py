@@ -247,7 +247,7 @@ class Dialect:
         """Extract the value from the result of a scoring function."""
         return call
 
-    def checked(self, call: str, value: str) -> str:
+    def require_success(self, call: str, value: str) -> str:
         """Return `value`, which is computed from the call, or fail with the call's error."""
         return value  # DuckDB's scoring function raises the error itself
 

@@ -227,7 +227,7 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
     def value_of(self, call: str) -> str:
         return f"{call}.value"
 
-    def checked(self, call: str, value: str) -> str:
+    def require_success(self, call: str, value: str) -> str:
         """Raise the call's error only here: Spark calls a function even for rows without need."""
         return f"CASE WHEN {call}.error IS NULL THEN {value} ELSE raise_error({call}.error) END"
 

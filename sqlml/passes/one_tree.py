@@ -60,7 +60,7 @@ class Range:
     missing: bool = True
 
     @property
-    def limited(self) -> bool:
+    def is_limited(self) -> bool:
         return self != Range()
 
 

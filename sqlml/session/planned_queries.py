@@ -61,7 +61,7 @@ class Queries(PlanCache):
             return None
         last_plan, estimated = self._last_estimated
         if last_plan is not plan:
-            estimated = estimate_rows(plan, self._engine.rows)
+            estimated = estimate_rows(plan, self._engine.estimate_rows)
             self._last_estimated = plan, estimated
         return estimated
 
@@ -102,7 +102,7 @@ class Queries(PlanCache):
             if len(self._engine.native.extract_statements(query)) > 1:
                 raise ParseError("EXPLAIN takes one query, and would run any after the first")
             return self._run_explain(query, parameters, analyze)
-        plan = estimate_rows(plan, self._engine.rows)
+        plan = estimate_rows(plan, self._engine.estimate_rows)
         if analyze:
             plan, rows = self._run_measured(plan, parameters)
         else:
@@ -114,7 +114,9 @@ class Queries(PlanCache):
     def analyze(self, query: str, parameters: Any) -> Plan | None:
         plan = self.plan(query, parameters)
         if plan is not None:
-            plan, _ = self._run_measured(estimate_rows(plan, self._engine.rows), parameters)
+            plan, _ = self._run_measured(
+                estimate_rows(plan, self._engine.estimate_rows), parameters
+            )
         return plan
 
     def _run_measured(self, plan: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
@@ -125,7 +127,7 @@ class Queries(PlanCache):
         called = {name: spec for name, spec in plan.specs.items() if f"{name}(" in plan.sql}
         makers = {
             name: partial(make_engine_function, spec, self._functions.find_program(spec.program))
-            for name, spec in ({} if plan.kept else called).items()
+            for name, spec in ({} if plan.is_stored else called).items()
         }
         with meter_functions(makers) as (meter, twins, measured):
             names = {name: self._engine.add(f) for name, f in twins.items()}

@@ -92,8 +92,8 @@ class _Training:
         _require_columns(ordered)
         groups = _group_features(ordered)
         workers = self._count_workers(split_rows.fitted)
-        options = MappingProxyType({**request.given, "num_workers": workers})
-        request = replace(request, given=options)
+        options = MappingProxyType({**request.options, "num_workers": workers})
+        request = replace(request, options=options)
         frame = rows.weigh_classes(split_rows.frame, sample)
         estimator = self._fit(
             frame, list(sample.features), ordered, workers, split_rows.held_out > 0

@@ -243,7 +243,7 @@ def _build_trained_version(
 ) -> NewVersion:
     """Build a version from a trained object, once its Program predicts what the object does."""
     request = trained.request
-    options = {n: v for n, v in request.kept.items() if n in STORED or n in AT_CREATION}
+    options = {n: v for n, v in request.stored_options.items() if n in STORED or n in AT_CREATION}
     version = build_version(trained.model, ModelRequest(reference, options=options))
     if trained.labels is not None and len(version.program.labels) == 1:
         version = replace(version, program=replace(version.program, labels=(trained.labels,)))
@@ -272,7 +272,7 @@ def _collect_facts(training: Training, trained: TrainedModel) -> TrainingFacts:
         model_type=request.model_type,
         library=request.library,
         query=training.query,
-        options={name: as_json(value) for name, value in request.given.items()},
+        options={name: as_json(value) for name, value in request.options.items()},
         transform=training.transform,
         split=asdict(trained.split),
         seed=request.seed,

@@ -197,8 +197,8 @@ def _settle_storage(
             f"{trained_name} learns block by block instead of {requested_name}, because the rows "
             "would take much of memory_limit; out_of_core = false keeps them in memory"
         )
-    options = MappingProxyType({**request.given, "out_of_core": True})
-    return replace(request, given=options, out_of_core=True), notices
+    options = MappingProxyType({**request.options, "out_of_core": True})
+    return replace(request, options=options, out_of_core=True), notices
 
 
 def _report_left_out(columns: TrainingColumns, inlines: bool) -> list[str]:
@@ -235,7 +235,7 @@ class _PreparedRows:
         if request.checkpoint is None:
             return None
         excluded = ("checkpoint", "num_trials")  # A search may resume with more trials.
-        options = sorted(repr(item) for item in request.given.items() if item[0] not in excluded)
+        options = sorted(repr(item) for item in request.options.items() if item[0] not in excluded)
         versions = collect_versions(request)
         if request.searched:
             versions["optuna"] = version("optuna")

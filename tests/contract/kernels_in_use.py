@@ -15,7 +15,7 @@ import pandas as pd
 
 import sqlml
 from sqlml.backends.native.jit.compile_ahead import KnownKernel
-from sqlml.backends.native.jit.specialise import in_use
+from sqlml.backends.native.jit.specialise import list_kernels_in_use
 from tests.e2e import family_zoo, model_zoo
 
 CALLS = (
@@ -53,7 +53,9 @@ def main() -> None:
         for model, rows in zoo():
             con.create_model("m", model, or_replace=True, verify=False)
             score(con, rows)
-    used = (KnownKernel(f.__module__, f.__name__, signature) for f, signature in in_use())
+    used = (
+        KnownKernel(f.__module__, f.__name__, signature) for f, signature in list_kernels_in_use()
+    )
     print("\n".join(sorted(kernel.to_line() for kernel in used)))
 
 

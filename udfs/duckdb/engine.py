@@ -106,7 +106,7 @@ class DuckDBEngine:
             is_repeatable=self.is_steady,
             unique_keys=partial(find_unique_keys, self.connection.read),
             view=self.view,
-            estimate_rows=self.rows,
+            estimate_rows=self.estimate_rows,
             column_name=self.registry.column_name,
             type_of=self.type_of,
             dialect=DUCKDB,
@@ -119,7 +119,7 @@ class DuckDBEngine:
         relation = self._bind_relation(query)
         return _columns(tuple(relation.columns), tuple(map(str, relation.types)))
 
-    def rows(self, query: str) -> int | None:
+    def estimate_rows(self, query: str) -> int | None:
         """Return the engine's estimate of the number of rows of a query, or None.
 
         A ProbeError means that the query does not bind; it was not run, so a transaction goes on.

@@ -37,7 +37,7 @@ class DuckDBHost:
         self._engine = engine
         self._connection = engine.connection
         self.function_type, self.view = engine.function_type, engine.view
-        self.estimated_rows = engine.rows
+        self.estimated_rows = engine.estimate_rows
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
         self._check_regular(path)

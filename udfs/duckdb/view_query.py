@@ -103,9 +103,7 @@ def expand_view(read: Read, is_steady: Callable[[str], bool], table: str) -> str
         full_name = _full_name(read, source, *view[:2])
         if full_name is None:
             return None
-        edits[source.place] = (
-            f"{full_name} AS {source.alias_sql}" if source.alias_sql else full_name
-        )
+        edits[source.span] = f"{full_name} AS {source.alias_sql}" if source.alias_sql else full_name
     return splice(body.sql, {}, edits, Span(0, len(body.sql)))
 
 

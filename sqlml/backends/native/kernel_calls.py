@@ -16,7 +16,7 @@ import numpy as np
 
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, kinds_of, reads, writes
 from sqlml.backends.native.jit.call_wrapper import to_words
-from sqlml.backends.native.jit.specialise import entry_of, specialise
+from sqlml.backends.native.jit.specialise import find_entry, specialise
 from sqlml.types import Array
 
 # Places of numbers: the rows that are scored, the output, and the first scratch place.
@@ -115,7 +115,7 @@ class KernelCalls:
 
     calls: tuple[Call, ...]
 
-    def scratch(self) -> tuple[int, ...]:
+    def measure_scratch(self) -> tuple[int, ...]:
         """Return the bytes per row of the places from SCRATCH on."""
         sizes: dict[int, int] = {}
         for call in self.calls:
@@ -125,11 +125,11 @@ class KernelCalls:
                     sizes[rows.place] = max(size, sizes.get(rows.place, 0))
         return tuple(sizes.get(place, 0) for place in range(SCRATCH, max(sizes, default=1) + 1))
 
-    def most_words(self) -> int:
+    def count_most_words(self) -> int:
         """Return the most words of a call."""
         return max((len(_encode_arguments(call)[0]) for call in self.calls), default=0)
 
-    def words(self) -> Array | None:
+    def encode(self) -> Array | None:
         """Encode the calls as a table, int64; None if numba itself runs one of the kernels.
 
         Each call has the address of its entry, the number of its words, the number of words that
@@ -142,7 +142,7 @@ class KernelCalls:
         """
         table: list[int] = []
         for call in self.calls:
-            entry = entry_of(call.kernel)
+            entry = find_entry(call.kernel)
             if entry is None:
                 return None
             words, changes = _encode_arguments(call)
@@ -155,7 +155,7 @@ _LARGEST = (1 << 63) - 1
 
 def _encode_arguments(call: Call) -> tuple[list[int], list[int]]:
     """Return the words of a call's arguments, and how some of them change."""
-    entry = entry_of(call.kernel)
+    entry = find_entry(call.kernel)
     assert entry is not None
     words: list[int] = []
     changes: list[int] = []

@@ -17,7 +17,7 @@ import numpy as np
 
 from sqlml.backends.native.kernel_calls import Call, RowKernel, Rows
 from sqlml.backends.native.operators import KERNEL_FLOATS
-from sqlml.backends.native.rows.column_kernels import call_take, converted
+from sqlml.backends.native.rows.column_kernels import call_convert, call_take
 from sqlml.backends.native.rows.combinations import combination_finder
 from sqlml.backends.native.rows.piecewise_kernels import interpolator, searcher
 from sqlml.backends.native.rows.sparse import call_add, call_add_products, call_fill
@@ -115,7 +115,7 @@ class Stages:
             calls += stage.make_calls([values[node] for node in stage.reads], result, block)
             values[stage.node] = result
         if result is not out:
-            calls.append(converted(result.line(), out.line()))
+            calls.append(call_convert(result.line(), out.line()))
         return tuple(calls)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.process_memory import call_1, free, malloc, words_at
-from sqlml.backends.native.jit.specialise import COUNT, helper, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import COUNT, inlined_helper, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import ADDRESS, INPUT, RESULT, SCRATCH, KernelCalls, Rows
 from sqlml.backends.native.stages import Stages
 from sqlml.backends.native.stepwise import Stepwise
@@ -46,9 +46,9 @@ class Follower:
 
     def __init__(self, calls: KernelCalls, table: Array, ends: int) -> None:
         self._kept = calls
-        self._sizes = np.array(calls.scratch()[ends:], np.int64)
+        self._sizes = np.array(calls.measure_scratch()[ends:], np.int64)
         self._table, self._count = table, len(calls.calls)
-        self._words = calls.most_words()
+        self._words = calls.count_most_words()
         self.block = max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(1, int(self._sizes.sum()))))
         byte = (reads(np.uint8, 2, "C"), reads(np.int64, 2, "C"), writes(np.uint8, 2))
         integers = reads(np.int64, 1, "C")
@@ -66,13 +66,13 @@ class Follower:
         return position
 
 
-@helper
-def aligned(number: Any) -> Any:
+@inlined_helper
+def align_address(number: Any) -> Any:
     """Return the next address at which a cache line begins."""
     return (number + ALIGN - 1) // ALIGN * ALIGN
 
 
-@helper
+@inlined_helper
 def follow(table: Any, calls: Any, rows: Any, places: Any, words: Any) -> Any:
     """Make the calls of a table for a block of rows; return the first result but -1, or -1."""
     index = 0
@@ -108,17 +108,17 @@ def follow_blocks(table: Any, counts: Any, sizes: Any, x: Any, ends: Any, out: A
     block = min(block, stop - first)
     scratch_bytes = ALIGN
     for i in range(scratch_places):
-        scratch_bytes += aligned(sizes[i] * block)
+        scratch_bytes += align_address(sizes[i] * block)
     word_count = max_words + 2 + text_places + scratch_places
     buffer_address = malloc(8 * word_count + scratch_bytes)
     if buffer_address == 0:
         return first
     buffer = words_at(buffer_address, word_count)
     words, places = buffer[:max_words], buffer[max_words:]
-    address = aligned(buffer_address + 8 * word_count)
+    address = align_address(buffer_address + 8 * word_count)
     for i in range(scratch_places):
         places[2 + text_places + i] = address
-        address += aligned(sizes[i] * block)
+        address += align_address(sizes[i] * block)
     while first < stop:
         block_rows = min(block, stop - first)
         places[0] = np.int64(x.ctypes.data) + first * x.shape[1]
@@ -218,7 +218,7 @@ class TextFiller:
             ends = list(zip(address_columns[::2], address_columns[1::2], strict=True))
             x, out = Rows(INPUT, self.input, self.columns), Rows(RESULT, self.dtype, self.width)
             calls = KernelCalls(self.calls(x, out, places, 1 if is_few else MANY_ROWS, ends))
-            table = calls.words()
+            table = calls.encode()
             self._output[is_few] = (
                 None if table is None else Follower(calls, table, len(address_columns))
             )

@@ -87,20 +87,20 @@ class _TreeTimer:
     def cursor(
         self, depth: int, thresholds: int, columns: int = COLUMNS, trees: int = TREES
     ) -> float:
-        from sqlml.backends.native.trees.binned import binned  # numba is loaded only here
+        from sqlml.backends.native.trees.binned import bin_tests  # numba is loaded only here
         from sqlml.backends.native.trees.cursor_forest import cursor_forest
 
         ensemble, x = perfect_trees(depth, trees, columns, thresholds), self.tables[columns]
-        tests = binned(ensemble)
+        tests = bin_tests(ensemble)
         assert tests is not None
         return _time(cursor_forest(ensemble, tests, x.dtype), x)
 
     def descent(self, depth: int, values: int = 1, columns: int = COLUMNS) -> float:
-        from sqlml.backends.native.trees.binned import binned
+        from sqlml.backends.native.trees.binned import bin_tests
         from sqlml.backends.native.trees.descent_forest import descent_forest
 
         ensemble = perfect_trees(depth, DEEP_TREES, columns, WIDE_BINS, values)
-        x, tests = self.tables[columns], binned(ensemble)
+        x, tests = self.tables[columns], bin_tests(ensemble)
         assert tests is not None
         return _time(descent_forest(ensemble, tests, np.full(DEEP_TREES, 5), x.dtype), x)
 

@@ -43,7 +43,7 @@ def fit_by_blocks(fitting: Fitting) -> Any:
     replacement = find_block_estimator(request.trainer.path, parameters)
     assert replacement is not None
     # Ignore the default that a solver has for max_iter.
-    has_option = not request.given.keys().isdisjoint(("max_iter", "max_iterations"))
+    has_option = not request.options.keys().isdisjoint(("max_iter", "max_iterations"))
     max_passes = parameters["max_iter"] if has_option else MAX_PASSES
     passes = max(max_passes, 1) if replacement.gains_by_passes else 1
     log.start(passes)

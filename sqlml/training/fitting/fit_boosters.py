@@ -217,7 +217,7 @@ def fit_lightgbm(fitting: Fitting) -> Any:
     parameters = dict(fitting.parameters)
     if fitting.categories:
         parameters["categorical_column"] = fitting.categories
-    if isinstance(data.X, StoredRows) and "force_row_wise" not in fitting.request.given:
+    if isinstance(data.X, StoredRows) and "force_row_wise" not in fitting.request.options:
         del parameters["force_row_wise"]  # It would store the bins twice.
         parameters["force_col_wise"] = True
     estimator = fitting.request.trainer.estimator_class()(**parameters)

@@ -132,7 +132,7 @@ class Request:
     """The checked options of a training.
 
     Attributes:
-        given: all options of the statement, under sqlml's names.
+        options: all options of the statement, under sqlml's names.
         written: name of an option -> its spelling in the statement.
         parameters: of the estimator, under its own names, including the seed.
         early_stopping_rounds: None to fit all rounds.
@@ -143,14 +143,14 @@ class Request:
         held_out_for: the error to raise if no rows are held out; None if that is allowed.
         out_of_core: whether rows are read in blocks from a file; None to decide by their size.
         num_workers: workers that train together in Spark; None for one in each executor.
-        kept: options that are stored with the model.
+        stored_options: options that are stored with the model.
     """
 
     model_type: str
     task: Task
     library: str
     trainer: Trainer
-    given: Mapping[str, Any]
+    options: Mapping[str, Any]
     parameters: Mapping[str, Any]
     label: str | None = None
     weight: str | None = None
@@ -172,7 +172,7 @@ class Request:
     checkpoint: str | None = None
     out_of_core: bool | None = None
     num_workers: int | None = None
-    kept: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    stored_options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def from_sqlml_options(
@@ -196,7 +196,7 @@ class Request:
             early_stopping_rounds=_early_stopping_rounds(values, trainer),
             class_weights=parse_class_weights(values.get("class_weights")),
             objective=values.get("tuning_objective"),
-            kept=MappingProxyType({n: v for n, v in given.items() if n in kept}),
+            stored_options=MappingProxyType({n: v for n, v in given.items() if n in kept}),
             **{name: values[name] for name in _UNCHANGED_OPTIONS if name in values},
         )
 
@@ -302,7 +302,7 @@ def parse_request(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
         request,
         library=library,
         written=renamed.written,
-        given=MappingProxyType({**renamed.values, "model_type": model_type, "library": library}),
+        options=MappingProxyType({**renamed.values, "model_type": model_type, "library": library}),
         parameters=MappingProxyType({**parameters, **pass_options}),
         fixed_penalties=MappingProxyType({n: v for n, v in penalties.items() if n not in searches}),
         searched=MappingProxyType(searches),

@@ -18,11 +18,11 @@ from sqlml.backends.native.jit.process_memory import (
     bits_at,
     bytes_at,
     free,
+    int32s_at,
     malloc,
-    whole_at,
     words_at,
 )
-from sqlml.backends.native.jit.specialise import COUNT, Signature, called, helper
+from sqlml.backends.native.jit.specialise import COUNT, Signature, compiled_helper, inlined_helper
 from sqlml.backends.native.text.token_kernels import hash_bytes
 from sqlml.udfs.duckdb.native.memory_layout import INLINE_BYTES
 from sqlml.udfs.duckdb.native.row_path import (
@@ -67,7 +67,7 @@ _U = np.uint64
 _LENGTH = _U((1 << 32) - 1)
 
 
-@called
+@compiled_helper
 def find_slot(name: Any, slots: Any, last: Any) -> Any:
     """Return where the slot of a name begins, or the empty slot where it belongs."""
     h = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
@@ -94,7 +94,7 @@ def put_name(name: Any, model: Any, slots: Any, last: Any) -> None:
     slots[at + MODEL] = model
 
 
-@called
+@compiled_helper
 def _model_of(text_at: Any, first: Any, second: Any, slots: Any, last: Any) -> Any:
     """Return the model of a DuckDB text, two 64-bit integers at an address."""
     length = np.int64(first & _LENGTH)
@@ -103,19 +103,19 @@ def _model_of(text_at: Any, first: Any, second: Any, slots: Any, last: Any) -> A
     return slots[at + MODEL] if slots[at + NAME_AT] != 0 else np.int64(UNKNOWN)
 
 
-@helper
+@inlined_helper
 def _is_null(mask: Any, row: Any) -> Any:
     return mask != 0 and not is_valid(bits_at(mask, (row + 64) // 64), _U(row))
 
 
-@called
+@compiled_helper
 def _set_null(vector: Any, row: Any) -> None:
     duckdb_vector_ensure_validity_writable(vector)
     bits = bits_at(duckdb_vector_get_validity(vector), (row + 64) // 64)
     bits[_U(row) >> _U(6)] &= ~(_U(1) << (_U(row) & _U(63)))
 
 
-@called
+@compiled_helper
 def _chain_rows(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any) -> Any:
     """Chain the rows of each model; return the number of models, or -1 after an error.
 
@@ -179,7 +179,7 @@ def route(info: Any, chunk: Any, out: Any) -> Any:
             count_of_model += 1
             row = chains[models + row]
         if model[STATE_AT] == 0:
-            integers = whole_at(values, rows)
+            integers = int32s_at(values, rows)
             for i in range(count_of_model):
                 integers[picked[i]] = np.int32(model[KIND])
             continue

@@ -218,11 +218,11 @@ def _packed_types(function: BatchFunction) -> tuple[str, ...]:
 
 def is_compiled() -> bool:
     """Return whether the row path is compiled already, since opening a database must not wait."""
-    from sqlml.backends.native.jit.specialise import in_use, is_kept
+    from sqlml.backends.native.jit.specialise import is_on_disk, list_kernels_in_use
     from sqlml.udfs.duckdb.native import row_path
 
     path = row_path.score, row_path.SIGNATURE
-    return path in in_use() or is_kept(*path)
+    return path in list_kernels_in_use() or is_on_disk(*path)
 
 
 def not_ready(wait: bool) -> str | None:
@@ -284,9 +284,9 @@ def compile_kernel(kernel: Callable[..., Any], signature: Signature) -> int | No
 
     Raises NotReady if it is being compiled, and the caller need not wait.
     """
-    from sqlml.backends.native.jit.specialise import entry_of, specialise
+    from sqlml.backends.native.jit.specialise import find_entry, specialise
 
-    entry = entry_of(specialise(kernel, signature))
+    entry = find_entry(specialise(kernel, signature))
     return None if entry is None else entry.numbers
 
 

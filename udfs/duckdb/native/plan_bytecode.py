@@ -18,10 +18,17 @@ import numpy as np
 from sqlml.backends.base import find_filler, find_text_filler
 from sqlml.backends.native.jit.argument_kinds import ArrayKind
 from sqlml.backends.native.jit.process_memory import bytes_at
-from sqlml.backends.native.jit.specialise import COUNT, called, kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import (
+    COUNT,
+    compiled_helper,
+    kinds_of,
+    reads,
+    specialise,
+    writes,
+)
 from sqlml.backends.native.kernel_calls import INPUT, MEMORY, RESULT, Call, KernelCalls, Rows
-from sqlml.backends.native.rows.column_kernels import converted, shifted
-from sqlml.backends.native.text.count_tokens import TABLE, table
+from sqlml.backends.native.rows.column_kernels import call_convert, call_shift
+from sqlml.backends.native.text.count_tokens import WORD_TABLE, make_word_table
 from sqlml.backends.native.text.token_kernels import find_word, hash_bytes
 from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import CODEC, TextColumn, pack_words
@@ -57,7 +64,7 @@ def code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
             reads(np.uint64, 1, "C"),
             reads(np.uint8, 1, "C"),
             *kinds_of(*tables[:2]),
-            TABLE,
+            WORD_TABLE,
             *kinds_of(tables[3]),
             ArrayKind(dtype, 2, "A", False),
         )
@@ -111,10 +118,10 @@ def _tables(keys: list[str], codes: Array) -> tuple[Array, Array, Any, Array]:
     kinds = (*kinds_of(*short_keys), writes(np.uint64, 2), writes(codes.dtype, 1))
     specialise(fill_slots, kinds)(*short_keys, slots, slot_codes)
     long_codes = np.append(codes[long], codes[-2:])
-    return slots, slot_codes, table(*pack_words([keys[i] for i in long])), long_codes
+    return slots, slot_codes, make_word_table(*pack_words([keys[i] for i in long])), long_codes
 
 
-@called
+@compiled_helper
 def _find_slot(first: Any, second: Any, slots: Any) -> Any:
     """Return the slot of a short text, or the empty slot where it belongs."""
     h = (first * _MIX) ^ (second * _MIX_2)
@@ -286,7 +293,7 @@ def _plan_calls(
     else:
         many = many or _kernel_calls(function, filler, before.lookups, VECTOR)
     both = [calls for calls in (few, many) if calls is not None]
-    tables = {id(calls): calls.words() for calls in both}
+    tables = {id(calls): calls.encode() for calls in both}
     heads: list[int] = []
     for calls in (few, many):
         table = tables.get(id(calls))
@@ -296,8 +303,8 @@ def _plan_calls(
             return None
         else:
             heads += table.ctypes.data, len(calls.calls)
-    pairs = itertools.zip_longest(*(calls.scratch() for calls in both), fillvalue=0)
-    most = max(calls.most_words() for calls in both)
+    pairs = itertools.zip_longest(*(calls.measure_scratch() for calls in both), fillvalue=0)
+    most = max(calls.count_most_words() for calls in both)
     places = range(function.packed) if lookup is None else lookup.packed or (-1,)
     sizes = tuple(max(pair) for pair in pairs)
     words = _write_plan(function, places, width, (turn, *heads, most), sizes)
@@ -372,7 +379,7 @@ def _kernel_calls(
     before += tuple(text_ends(k, *pair) for k, pair in enumerate(ends))
     calls: Sequence[Call] = filler.calls(x, output, places, *with_rows, **with_texts)
     if function.shifts:
-        calls = (*calls, shifted(output, np.array(function.shifts, np.int64), result))
+        calls = (*calls, call_shift(output, np.array(function.shifts, np.int64), result))
     elif output is not result:
-        calls = (*calls, converted(output.line(), result.line()))
+        calls = (*calls, call_convert(output.line(), result.line()))
     return KernelCalls((*before, *calls))

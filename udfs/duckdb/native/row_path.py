@@ -18,23 +18,23 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from sqlml.backends.native.jit.call_wrapper import INT, LONG, POINTER, declared, long
+from sqlml.backends.native.jit.call_wrapper import INT, LONG, POINTER, declare_function, long
 from sqlml.backends.native.jit.helpers import intrinsic
 from sqlml.backends.native.jit.process_memory import (
-    alike,
+    array_like_at,
     bits_at,
     doubles_at,
     floats_at,
     free,
+    int32s_at,
     integers,
     malloc,
     process_function_1,
     process_function_2,
-    whole_at,
     words_at,
 )
-from sqlml.backends.native.jit.specialise import COUNT, Signature, called, helper
-from sqlml.backends.native.step_filler import ALIGN, aligned, follow
+from sqlml.backends.native.jit.specialise import COUNT, Signature, compiled_helper, inlined_helper
+from sqlml.backends.native.step_filler import ALIGN, align_address, follow
 from sqlml.udfs.duckdb.native.memory_layout import (
     ALL_BATCHES,
     ASK,
@@ -101,7 +101,7 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
     cgutils: Any = numba.core.cgutils
 
     def api(name: str, result: Any, *values: Any) -> Any:
-        return b.call(declared(b.module, name, result, *values), values)
+        return b.call(declare_function(b.module, name, result, *values), values)
 
     def call(function: Any, items: list[Any]) -> Any:
         array = cgutils.alloca_once(b, ir.ArrayType(POINTER, len(items)))
@@ -168,12 +168,12 @@ CALLED = tuple(name for name in globals() if name.startswith("duckdb_"))
 """Functions of the C API that the row path and `model_router.route` call."""
 
 
-@helper
+@inlined_helper
 def is_valid(bits: Any, row: Any) -> Any:
     return (bits[row >> _U(6)] >> (row & _U(63))) & _U(1) == _U(1)
 
 
-@helper
+@inlined_helper
 def _lists(vector: Any, rows: Any, ends: Any) -> Any:
     """Set the lists of all rows of a vector, and return its child vector, which has room already.
 
@@ -191,7 +191,7 @@ def _lists(vector: Any, rows: Any, ends: Any) -> Any:
     return duckdb_list_vector_get_child(vector)
 
 
-@helper
+@inlined_helper
 def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
     """Gather the columns' numbers from row `first` on into x (rows * width,), with NaN for NULL.
 
@@ -203,7 +203,7 @@ def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any
         for c in range(to.size):
             if to[c] < 0:
                 continue
-            column = alike(x, columns[c], first + rows)
+            column = array_like_at(x, columns[c], first + rows)
             if masks[c] == 0:
                 for r in range(_U(begin), _U(end)):
                     x[r * _U(width) + _U(to[c])] = column[_U(first) + r]
@@ -214,11 +214,11 @@ def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any
                     x[r * _U(width) + _U(to[c])] = column[at] if is_valid(bits, at) else np.nan
 
 
-@helper
+@inlined_helper
 def _gather_packed(addresses: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
     """Gather packed rows (..., k) like `_gather`; `addresses` are the numbers' and the mask's."""
     k, mask = to.size, addresses[1]
-    numbers = alike(x, addresses[0], (first + rows) * k)
+    numbers = array_like_at(x, addresses[0], (first + rows) * k)
     bits = bits_at(mask, ((first + rows) * k + 63) // 64)
     for r in range(rows):
         for c in range(k):
@@ -227,7 +227,7 @@ def _gather_packed(addresses: Any, to: Any, first: Any, rows: Any, width: Any, x
                 x[r * width + to[c]] = numbers[at] if mask == 0 or is_valid(bits, at) else np.nan
 
 
-@helper
+@inlined_helper
 def _has_null(mask: Any, rows: Any) -> Any:
     """Return whether the validity mask marks one of the first rows as NULL."""
     if mask != 0:
@@ -238,7 +238,7 @@ def _has_null(mask: Any, rows: Any) -> Any:
     return False
 
 
-@helper
+@inlined_helper
 def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any) -> None:
     """Copy DuckDB's texts from row `first` on; NULL gets the length `NULL_LENGTH`."""
     strings, out = bits_at(strings_at, 2 * (first + rows)), bits_at(out_at, 2 * rows)
@@ -251,7 +251,7 @@ def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any
                 out[2 * r] = _U(NULL_LENGTH)
 
 
-@helper
+@inlined_helper
 def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) -> None:
     """Write a block's numbers to a struct vector; sizes (fields,): bytes of INTEGER or DOUBLE."""
     width = sizes.size
@@ -259,7 +259,7 @@ def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) ->
     for c in range(width):
         field = duckdb_vector_get_data(duckdb_struct_vector_get_child(struct, c))
         if sizes[c] == 4:
-            integers_of = whole_at(field, first + rows)
+            integers_of = int32s_at(field, first + rows)
             for r in range(rows):
                 integers_of[first + r] = np.int32(results[r * width + c])
         else:
@@ -268,7 +268,7 @@ def _scatter(results_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) ->
                 numbers[first + r] = results[r * width + c]
 
 
-@called
+@compiled_helper
 def _pick(columns: Any, masks: Any, to: Any, picked: Any, width: Any, x: Any) -> None:
     """Gather the DOUBLEs of the picked rows like `_gather`."""
     for begin in range(0, picked.size, TILE):
@@ -284,7 +284,7 @@ def _pick(columns: Any, masks: Any, to: Any, picked: Any, width: Any, x: Any) ->
                 x[r * _U(width) + _U(to[c])] = column[at] if has_number else np.nan
 
 
-@called
+@compiled_helper
 def _pick_texts(strings_at: Any, mask: Any, picked: Any, out_at: Any) -> None:
     """Copy DuckDB's texts of the picked rows like `_gather_texts`."""
     strings, out = bits_at(strings_at, 1 << 40), bits_at(out_at, 2 * picked.size)
@@ -296,11 +296,11 @@ def _pick_texts(strings_at: Any, mask: Any, picked: Any, out_at: Any) -> None:
             out[2 * r] = _U(NULL_LENGTH)
 
 
-@called
+@compiled_helper
 def _write_picked(results_at: Any, picked: Any, size: Any, out: Any) -> None:
     """Write INTEGERs or DOUBLEs, by their size in bytes, to the picked rows."""
     if size == 4:
-        result_integers, out_integers = whole_at(results_at, picked.size), whole_at(out, 1 << 40)
+        result_integers, out_integers = int32s_at(results_at, picked.size), int32s_at(out, 1 << 40)
         for r in range(picked.size):
             out_integers[picked[r]] = result_integers[r]
     else:
@@ -309,7 +309,7 @@ def _write_picked(results_at: Any, picked: Any, size: Any, out: Any) -> None:
             out_numbers[picked[r]] = results[r]
 
 
-@helper
+@inlined_helper
 def _calls(plan: Any, rows: Any) -> Any:
     return plan[FEW_CALLS] if rows < plan[TURN] else plan[MANY_CALLS]
 
@@ -328,7 +328,7 @@ def same(address: Any) -> Any:
     return address
 
 
-@called
+@compiled_helper
 def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
     """Return the address of a plan with calls for `rows` rows, and count this thread as its user.
 
@@ -346,7 +346,7 @@ def _enter_plan(info: Any, state_at: Any, rows: Any) -> Any:
     return plan_at
 
 
-@called
+@compiled_helper
 def _reserve_lists(vector: Any, rows: Any, levels: Any, lists: Any, parts: Any) -> None:
     """Reserve room in a vector for the lists of `rows` rows.
 
@@ -360,7 +360,7 @@ def _reserve_lists(vector: Any, rows: Any, levels: Any, lists: Any, parts: Any) 
         duckdb_list_vector_reserve(vector, rows * parts)
 
 
-@helper
+@inlined_helper
 def _parts(plan_at: Any) -> Any:
     """Return the total length of one row's lists."""
     plan = words_at(plan_at, HEAD)
@@ -368,14 +368,14 @@ def _parts(plan_at: Any) -> Any:
     return words_at(ends_at, plan[GROUPS] + 1)[plan[GROUPS]]
 
 
-@helper
+@inlined_helper
 def _measure(info: Any, state: Any, rows: Any) -> None:
     """Record the start (rows < 0) or the end of a batch, if the function is measured."""
     if state[MEASURE] != 0:
         python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
 
 
-@called
+@compiled_helper
 def score_rows(
     info: Any, state_at: Any, addresses: Any, picked: Any, rows: Any, out: Any, reserved: Any
 ) -> Any:
@@ -408,7 +408,7 @@ def score_rows(
     return succeeded
 
 
-@called
+@compiled_helper
 def _score_blocks(
     info: Any, state: Any, plan_at: Any, addresses: Any, picked: Any, rows: Any, out: Any
 ) -> Any:
@@ -419,10 +419,10 @@ def _score_blocks(
     count, most = plan[PLACES], plan[MOST_WORDS]
     sizes = words_at(plan_at + 8 * (HEAD + plan[COLUMNS]), count)
     # One allocation: integers of the calls, addresses of the buffers, and the buffers.
-    matrix_bytes = aligned(plan[MATRIX_WIDTH] * plan[NUMBER_BYTES] * block)
+    matrix_bytes = align_address(plan[MATRIX_WIDTH] * plan[NUMBER_BYTES] * block)
     scratch_bytes = ALIGN
     for i in range(count):
-        scratch_bytes += aligned(sizes[i] * block)
+        scratch_bytes += align_address(sizes[i] * block)
     result_row_bytes = plan[WIDTH] * plan[RESULT_BYTES]
     has_result_buffer = plan[LEVELS] == STRUCT or picked.size > 0
     if has_result_buffer:
@@ -435,11 +435,11 @@ def _score_blocks(
     memory = words_at(memory_at, room)
     words, block_arguments = memory[:most], memory[most:][:BLOCK_ARGUMENTS]
     buffers = memory[most + BLOCK_ARGUMENTS :]
-    buffers[0] = aligned(memory_at + 8 * room)
+    buffers[0] = align_address(memory_at + 8 * room)
     at = buffers[0] + matrix_bytes
     for i in range(count):
         buffers[2 + i] = at
-        at += aligned(sizes[i] * block)
+        at += align_address(sizes[i] * block)
     vector = _set_lists(plan_at, rows, out, block_arguments)
     result = at if has_result_buffer else duckdb_vector_get_data(vector)
     is_packed = state[ROWS_OF] == PACKED_ROWS
@@ -464,7 +464,7 @@ def _score_blocks(
     return succeeded
 
 
-@called
+@compiled_helper
 def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
     """Set the lists of a result vector, and return its vector of numbers; `ends` is scratch."""
     plan = words_at(plan_at, HEAD)
@@ -477,7 +477,7 @@ def _set_lists(plan_at: Any, rows: Any, out: Any, ends: Any) -> Any:
     return out
 
 
-@called
+@compiled_helper
 def _gather_block(
     is_packed: Any, plan_at: Any, addresses: Any, picked: Any, first: Any, rows: Any, buffers: Any
 ) -> None:
@@ -501,7 +501,7 @@ def _gather_block(
             _gather_texts(addresses[k + t], masks[k + t], first, rows, buffers[2 + t])
 
 
-@called
+@compiled_helper
 def _gather_numbers(addresses: Any, to: Any, picked: Any, first: Any, rows: Any, x: Any) -> None:
     columns, masks = addresses, addresses[addresses.size // 2 :]
     if picked.size > 0:

@@ -49,7 +49,7 @@ def long(value: int) -> Any:
     return ir.Constant(LONG, value)
 
 
-def declared(module: Any, name: str, result: Any, *args: Any) -> Any:
+def declare_function(module: Any, name: str, result: Any, *args: Any) -> Any:
     """Declare a function that the process has by name, with the argument types of `args`."""
     function_type = ir.FunctionType(result, [argument.type for argument in args])
     return module.globals.get(name) or ir.Function(module, function_type, name)
@@ -350,7 +350,7 @@ class _PythonEntry:
         return b.load(b.bitcast(b.gep(address, [long(offset)]), kind.as_pointer()))
 
     def _call(self, name: str, result: Any, *args: Any) -> Any:
-        return self._builder.call(declared(self._module, name, result, *args), args)
+        return self._builder.call(declare_function(self._module, name, result, *args), args)
 
     def _store_text(self, text: str) -> Any:
         content = ir.Constant(ir.ArrayType(BYTE, len(text) + 1), bytearray(text.encode() + b"\0"))
@@ -381,7 +381,7 @@ def _write_runtime(module: Any) -> None:
     b = ir.IRBuilder(allocate.append_basic_block())
     size, align = allocate.args[0], b.zext(allocate.args[1], LONG)
     total_size = b.add(b.add(size, align), long(_HEADER))
-    memory = b.call(declared(module, "malloc", POINTER, total_size), [total_size])
+    memory = b.call(declare_function(module, "malloc", POINTER, total_size), [total_size])
     with b.if_then(b.icmp_unsigned("==", memory, ir.Constant(POINTER, None)), likely=False):
         b.ret(ir.Constant(POINTER, None))
     words = b.bitcast(memory, LONG.as_pointer())
@@ -392,5 +392,5 @@ def _write_runtime(module: Any) -> None:
     b.ret(memory)
     free = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER]), "NRT_MemInfo_call_dtor")
     b = ir.IRBuilder(free.append_basic_block())
-    b.call(declared(module, "free", ir.VoidType(), free.args[0]), [free.args[0]])
+    b.call(declare_function(module, "free", ir.VoidType(), free.args[0]), [free.args[0]])
     b.ret_void()

@@ -20,7 +20,7 @@ import llvmlite.binding as llvm
 from sqlml.backends.native.jit import code_store, object_code
 from sqlml.backends.native.jit.argument_kinds import Signature, parse_kind, spell_kind
 from sqlml.backends.native.jit.object_code import LEVELS, ObjectCode, find_level, settings_for_level
-from sqlml.backends.native.jit.specialise import is_kept, store
+from sqlml.backends.native.jit.specialise import is_on_disk, store
 from sqlml.long_work import long_work, show_stage
 
 _T = TypeVar("_T")
@@ -110,7 +110,7 @@ def compile_ahead(begin: Callable[[int], None]) -> int:
     Raises:
         OSError: the user has no private folder to keep them in.
     """
-    missing = [k for k in known_kernels() if not is_kept(k.function, k.signature)]
+    missing = [k for k in known_kernels() if not is_on_disk(k.function, k.signature)]
     if missing and not code_store.has_writable_folder():
         folders = ", ".join(map(str, code_store.folders()))
         raise PermissionError(errno.EACCES, "no private folder is writable among", folders)

@@ -101,12 +101,12 @@ def _collect_names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(_collect_names, inner_codes))
 
 
-def helper(function: Callable[..., Any]) -> Any:
+def inlined_helper(function: Callable[..., Any]) -> Any:
     """Mark a function that only kernels call, inlined into their machine code."""
     return Deferred(function, _njit(inline="always"))
 
 
-def called(function: Callable[..., Any]) -> Any:
+def compiled_helper(function: Callable[..., Any]) -> Any:
     """Mark a function that kernels call, compiled separately: only LLVM may inline it."""
     return Deferred(function, _njit(error_model="numpy"))
 

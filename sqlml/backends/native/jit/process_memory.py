@@ -11,7 +11,13 @@ import numpy as np
 from llvmlite import ir
 
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, to_numba_type
-from sqlml.backends.native.jit.call_wrapper import LONG, POINTER, declared, long, make_array_value
+from sqlml.backends.native.jit.call_wrapper import (
+    LONG,
+    POINTER,
+    declare_function,
+    long,
+    make_array_value,
+)
 from sqlml.backends.native.jit.helpers import intrinsic
 
 
@@ -49,12 +55,12 @@ def _alike(typing: Any, like: Any, address: Any, count: Any) -> Any:
     return array_type(like, types.int64, types.int64), generate
 
 
-alike = intrinsic(_alike)
+array_like_at = intrinsic(_alike)
 bytes_at = _make_array_intrinsic("uint8")
 words_at = _make_array_intrinsic("int64")
 bits_at = _make_array_intrinsic("uint64")
 floats_at = _make_array_intrinsic("float32")
-whole_at = _make_array_intrinsic("int32")
+int32s_at = _make_array_intrinsic("int32")
 doubles_at = _make_array_intrinsic("float64")
 
 
@@ -86,7 +92,7 @@ def process_function_2(name: str) -> Any:
 
 
 def _call_by_name(builder: Any, name: str, arguments: Any) -> Any:
-    return builder.call(declared(builder.module, name, LONG, *arguments), arguments)
+    return builder.call(declare_function(builder.module, name, LONG, *arguments), arguments)
 
 
 def _call_1(typing: Any, address: Any, a: Any) -> Any:

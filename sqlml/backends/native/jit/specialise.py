@@ -37,9 +37,9 @@ from sqlml.backends.native.jit.argument_kinds import (
 from sqlml.backends.native.jit.background_compiler import compile_in_background
 from sqlml.backends.native.jit.code_store import digest_sources
 from sqlml.backends.native.jit.helpers import (
-    called,
+    compiled_helper,
     describe_code,
-    helper,
+    inlined_helper,
     intrinsic,
     literal_intrinsic,
     resolve_helpers,
@@ -56,9 +56,9 @@ __all__ = [
     "Entry",
     "Kind",
     "Signature",
-    "called",
-    "entry_of",
-    "helper",
+    "compiled_helper",
+    "find_entry",
+    "inlined_helper",
     "intrinsic",
     "kinds_of",
     "literal_intrinsic",
@@ -140,12 +140,12 @@ def _compile_once(
         return _COMPILED[key]
 
 
-def in_use() -> tuple[tuple[Callable[..., Any], Signature], ...]:
+def list_kernels_in_use() -> tuple[tuple[Callable[..., Any], Signature], ...]:
     """Return the kernels of this process so far, with their signatures."""
     return tuple(_COMPILED)
 
 
-def entry_of(kernel: Callable[..., Any]) -> Entry | None:
+def find_entry(kernel: Callable[..., Any]) -> Entry | None:
     """Return the entry of a kernel from `specialise`; None if numba itself runs the kernel."""
     return _ENTRIES.get(kernel)
 
@@ -191,7 +191,7 @@ def _name_file(function: Callable[..., Any], signature: Signature) -> str:
     )
 
 
-def is_kept(function: Callable[..., Any], signature: Signature) -> bool:
+def is_on_disk(function: Callable[..., Any], signature: Signature) -> bool:
     """Return True if a process would find the kernel's machine code on disk."""
     return next(_find_stored(function, signature), None) is not None
 

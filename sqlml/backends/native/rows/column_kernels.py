@@ -15,7 +15,7 @@ from sqlml.ir.program import Node, Program
 from sqlml.types import Array, TensorType
 
 
-def converted(x: Rows, out: Rows) -> Call:
+def call_convert(x: Rows, out: Rows) -> Call:
     """Return the call that writes contiguous numbers as those of another dtype."""
     return Call(converter(x.dtype, out.dtype), (x, out))
 
@@ -33,7 +33,7 @@ def call_take(x: Rows, columns: Array, out: Rows) -> Call:
     return Call(specialise(_take, kinds), (x, columns, out))
 
 
-def shifted(x: Rows, offsets: Array, out: Rows) -> Call:
+def call_shift(x: Rows, offsets: Array, out: Rows) -> Call:
     """Return the call that adds `offsets` int64 (k,) to the columns of rows."""
     kinds = (reads(x.dtype, 2), *kinds_of(offsets), writes(out.dtype, 2))
     return Call(specialise(_shift, kinds), (x, offsets, out))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import called, kinds_of, specialise, writes
+from sqlml.backends.native.jit.specialise import compiled_helper, kinds_of, specialise, writes
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.vm.register_machine import fetch
 from sqlml.bounded_cache import cache_by_arrays
@@ -81,7 +81,7 @@ def _find_absent(keys: Array) -> int:
     return int(keys[gap[0]]) + 1 if gap.size else int(keys[0]) - 1
 
 
-@called
+@compiled_helper
 def _first_slot(key: Any, shift: Any) -> Any:
     return np.int64(((key ^ (key >> _U(29))) * _MIX) >> _U(shift))
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.helpers import called
-from sqlml.backends.native.jit.specialise import helper, kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.helpers import compiled_helper
+from sqlml.backends.native.jit.specialise import inlined_helper, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.rows.linear_kernels import squared_distances, wide_linear
 from sqlml.backends.native.rows.matmul_tiles import (
@@ -154,7 +154,7 @@ def _search(
                     r += 1
 
 
-@helper
+@inlined_helper
 def _replace_top(values: Any, index: Any, value: Any, point: Any) -> None:
     k, parent = values.shape[0], 0
     while True:
@@ -312,7 +312,7 @@ def _pairwise(x: Any, points: Any, code: Any, out: Any) -> None:
                     out[r, m] += value * points[c, m]
 
 
-@called
+@compiled_helper
 def _fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c, rounded once, as `expanded.fused` does."""
     product = a * b

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import helper, kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import inlined_helper, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.backends.native.rows.matmul_tiles import HIGH, WIDE, make_panels, pad_rows, rounded_tile
 from sqlml.types import Array
@@ -51,7 +51,7 @@ def _distances(x: Any, points: Any, bias: Any, out: Any) -> None:
     _fill_tiles(x, points, bias, 1, out)
 
 
-@helper
+@inlined_helper
 def _fill_tiles(x: Any, right: Any, bias: Any, gaps: Any, out: Any) -> None:
     rows, outputs = out.shape
     sums = np.empty(HIGH * WIDE)

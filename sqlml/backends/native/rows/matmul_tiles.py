@@ -22,7 +22,7 @@ from sqlml.backends.native.jit.call_wrapper import (
     array_data,
     array_length,
     broadcast,
-    declared,
+    declare_function,
     long,
     vector_pointer,
 )
@@ -215,7 +215,9 @@ def _sum_products(
             total.add_incoming(zeros, entry)
             if kind == _FUSED:
                 operands = (value, right_vectors[k], total)
-                multiply_add = declared(builder.module, f"llvm.fma.v{_LANES}f64", vector, *operands)
+                multiply_add = declare_function(
+                    builder.module, f"llvm.fma.v{_LANES}f64", vector, *operands
+                )
                 new_sums.append(builder.call(multiply_add, operands))
                 continue
             factors = (value, right_vectors[k])

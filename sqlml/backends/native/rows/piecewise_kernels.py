@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import helper, kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import inlined_helper, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.types import Array
 
@@ -41,7 +41,7 @@ def interpolator(points: Array, values: Array, offsets: Array) -> RowKernel:
     return RowKernel.of(_interpolate, double, constants, offsets.size - 1, double)
 
 
-@helper
+@inlined_helper
 def _count_below(x: Any, points: Any, start: Any, stop: Any, right: Any, counts: Any) -> None:
     """Set counts[r] to start plus how many points from start to stop lie below x[r].
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import called, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import compiled_helper, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import MEMORY, Call, RowKernel, Rows
 from sqlml.ir.operators.categories import MAX_EXACT_INTEGER
 from sqlml.ir.utf8_column import TextColumn
@@ -55,7 +55,7 @@ def _text_kernel() -> Callable[..., Any]:
     )
 
 
-@called
+@compiled_helper
 def _read_8(data: Any, start: Any) -> Any:
     """Read 8 bytes from index `start` on, the first as the lowest."""
     value = _U(data[start + 7])
@@ -64,7 +64,7 @@ def _read_8(data: Any, start: Any) -> Any:
     return value
 
 
-@called
+@compiled_helper
 def _read_4(data: Any, start: Any) -> Any:
     """Read 4 bytes from index `start` on, the first as the lowest."""
     value = _U(data[start + 3])
@@ -73,23 +73,23 @@ def _read_4(data: Any, start: Any) -> Any:
     return value
 
 
-@called
+@compiled_helper
 def _rotate(value: Any, shift: Any) -> Any:
     return (value >> shift) | (value << (_U(64) - shift))
 
 
-@called
+@compiled_helper
 def _mix(value: Any) -> Any:
     return value ^ (value >> _U(47))
 
 
-@called
+@compiled_helper
 def _join(u: Any, v: Any) -> Any:
     a = _mix((u ^ v) * _MUL)
     return _mix((v ^ a) * _MUL) * _MUL
 
 
-@called
+@compiled_helper
 def _hash_up_to_16(data: Any, start: Any, size: Any) -> Any:
     length = _U(size)
     if size > 8:
@@ -104,7 +104,7 @@ def _hash_up_to_16(data: Any, start: Any, size: Any) -> Any:
     return _K2
 
 
-@called
+@compiled_helper
 def _hash_up_to_32(data: Any, start: Any, size: Any) -> Any:
     a, b = _read_8(data, start) * _K1, _read_8(data, start + 8)
     c, d = _read_8(data, start + size - 8) * _K2, _read_8(data, start + size - 16) * _K0
@@ -112,7 +112,7 @@ def _hash_up_to_32(data: Any, start: Any, size: Any) -> Any:
     return _join(u, a + _rotate(b ^ _K3, _U(20)) - c + _U(size))
 
 
-@called
+@compiled_helper
 def _half_of_64(first: Any, z: Any, second: Any, third: Any) -> Any:
     a, b, c = first, _rotate(first + z, _U(52)), _rotate(first, _U(37))
     a += second
@@ -121,7 +121,7 @@ def _half_of_64(first: Any, z: Any, second: Any, third: Any) -> Any:
     return a + z, b + _rotate(a, _U(31)) + c
 
 
-@called
+@compiled_helper
 def _hash_up_to_64(data: Any, start: Any, size: Any) -> Any:
     last = start + size
     front = _read_8(data, start) + (_U(size) + _read_8(data, last - 16)) * _K0
@@ -136,7 +136,7 @@ def _hash_up_to_64(data: Any, start: Any, size: Any) -> Any:
     return _mix(r * _K0 + vs) * _K2
 
 
-@called
+@compiled_helper
 def _weak(data: Any, start: Any, a: Any, b: Any) -> Any:
     a += _read_8(data, start)
     z = _read_8(data, start + 24)
@@ -147,7 +147,7 @@ def _weak(data: Any, start: Any, a: Any, b: Any) -> Any:
     return a + z, b + c
 
 
-@called
+@compiled_helper
 def _hash_longer(data: Any, start: Any, size: Any) -> Any:
     last, length = start + size, _U(size)
     x, y, z = _read_8(data, start), _read_8(data, last - 16) ^ _K1, _read_8(data, last - 56) ^ _K0
@@ -168,7 +168,7 @@ def _hash_longer(data: Any, start: Any, size: Any) -> Any:
     return _join(_join(v0, w0) + _mix(y) * _K1 + z, _join(v1, w1) + x)
 
 
-@called
+@compiled_helper
 def _signed_hash(data: Any, start: Any, size: Any) -> Any:
     """Return the lower 32 bits of the hash of data[start:start + size], as a signed number."""
     if size <= 16:

@@ -111,7 +111,7 @@ def make_vocabulary(attrs: Attrs, hashed: bool) -> Vocabulary:
         words, ends, width = _EMPTY, np.zeros(0, np.int64), int(attrs["width"])
     else:
         words, ends, width = attrs["words"], attrs["ends"], attrs["ends"].size
-    return table(words, ends), width, bool(attrs.get("alternate_sign", False)), hashed
+    return make_word_table(words, ends), width, bool(attrs.get("alternate_sign", False)), hashed
 
 
 def is_cut_by_table(analyzer: Analyzer) -> bool:
@@ -121,7 +121,7 @@ def is_cut_by_table(analyzer: Analyzer) -> bool:
 
 def make_stop_word_table(analyzer: Analyzer) -> Table:
     """Return the table of the words that are dropped."""
-    return table(*pack_words(sorted(analyzer.stop_words)))
+    return make_word_table(*pack_words(sorted(analyzer.stop_words)))
 
 
 _WHOLE_TEXT = Analyzer("whole", False, "", "", frozenset(), 1, 1)
@@ -259,7 +259,7 @@ def _to_arrays(texts: TextColumn) -> tuple[Array, Array, Array]:
     return np.ascontiguousarray(texts.data), texts.start, texts.stop
 
 
-def table(words: Array, ends: Array) -> Table:
+def make_word_table(words: Array, ends: Array) -> Table:
     """Return a hash table: packed words, their ends, and what the table adds.
 
     Slots, int32 (2**k,) with -1 for an empty one, and the hash of the word in each, uint32.
@@ -277,12 +277,12 @@ def table(words: Array, ends: Array) -> Table:
 
 _WHOLE, _SHORT = writes(np.int64, 1), writes(np.int32, 1)
 TEXTS = (reads(np.uint8, 1), reads(np.int64, 1), reads(np.int64, 1))
-TABLE = (reads(np.uint8, 1), reads(np.int64, 1), _SHORT, writes(np.uint32, 1))
+WORD_TABLE = (reads(np.uint8, 1), reads(np.int64, 1), _SHORT, writes(np.uint32, 1))
 _TABLES = (reads(np.int32, 1, "C"), reads(np.uint8, 1, "C"))
 _CUT = (writes(np.uint8, 1), _WHOLE, _WHOLE, _WHOLE)
 
 
-_GRAMS, _VOCABULARY = (FLAG, COUNT, COUNT), (TABLE, COUNT, FLAG, FLAG)
+_GRAMS, _VOCABULARY = (FLAG, COUNT, COUNT), (WORD_TABLE, COUNT, FLAG, FLAG)
 _RESULTS = (_WHOLE, _SHORT, _SHORT)
 
 _SIGNATURES: Mapping[Callable[..., Any], Signature] = MappingProxyType(
@@ -290,11 +290,11 @@ _SIGNATURES: Mapping[Callable[..., Any], Signature] = MappingProxyType(
         kernels.cut_words: (TEXTS, _TABLES, FLAG, COUNT, _CUT),
         kernels.cut_characters: (TEXTS, _TABLES, FLAG, _CUT),
         kernels.cut_within: (TEXTS, _TABLES, FLAG, _CUT, _WHOLE),
-        kernels.drop_words: (_CUT, TABLE),
+        kernels.drop_words: (_CUT, WORD_TABLE),
         kernels.count: (_CUT, _WHOLE, _GRAMS, _VOCABULARY, _WHOLE, _RESULTS),
         kernels.scan: (TEXTS, _TABLES[1], COUNT, FLAG, writes(bool, 1)),
-        kernels.build: (writes(np.uint8, 1), TABLE),
-        kernels.look_up: (TEXTS, TABLE, writes(np.int64, 1)),
+        kernels.build: (writes(np.uint8, 1), WORD_TABLE),
+        kernels.look_up: (TEXTS, WORD_TABLE, writes(np.int64, 1)),
     }
 )
 _CUTTERS: dict[str, Callable[..., Any]] = {
@@ -318,7 +318,7 @@ def text_encoder(categories: Array, missing: int) -> Callable[[TextColumn], Arra
     The categories are looked up in a hash table of their bytes.
     """
     is_text = np.fromiter((isinstance(c, str) for c in categories), bool, categories.size)
-    word_table = table(*pack_words(categories[is_text]))
+    word_table = make_word_table(*pack_words(categories[is_text]))
     codes = np.append(np.flatnonzero(is_text), -1)  # the last for non-categories
 
     def encode(x: TextColumn) -> Array:

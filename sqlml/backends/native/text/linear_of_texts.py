@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.process_memory import bytes_at, doubles_at, free, malloc, words_at
-from sqlml.backends.native.jit.specialise import called, kinds_of, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import (
+    compiled_helper,
+    kinds_of,
+    reads,
+    specialise,
+    writes,
+)
 from sqlml.backends.native.kernel_calls import MEMORY, Call, Rows
 from sqlml.backends.native.text import token_kernels as kernels
 from sqlml.backends.native.text.count_tokens import (
@@ -51,9 +57,12 @@ MOST_TOKENS = 1 << 24
 LOGS = 1024
 """Logarithms of smaller counts come from numpy's table: others may differ in the last bit."""
 
-_cut_words, _drop_words = called(kernels.cut_words), called(kernels.drop_words)
-_cut_characters, _cut_within = called(kernels.cut_characters), called(kernels.cut_within)
-_room = called(kernels.room)
+_cut_words, _drop_words = compiled_helper(kernels.cut_words), compiled_helper(kernels.drop_words)
+_cut_characters, _cut_within = (
+    compiled_helper(kernels.cut_characters),
+    compiled_helper(kernels.cut_within),
+)
+_room = compiled_helper(kernels.room)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +156,7 @@ def _tabulate_logarithms(dtype: np.dtype[Any]) -> Array:
     return logs
 
 
-@called
+@compiled_helper
 def _cut_texts(texts: Any, tables: Any, settings: Any, stop: Any, groups: Any, cut: Any) -> None:
     """Cut texts into units, and write which groups each text has."""
     kind, lowering, _, least = settings
@@ -163,7 +172,7 @@ def _cut_texts(texts: Any, tables: Any, settings: Any, stop: Any, groups: Any, c
         _cut_within(texts, tables, lowering, cut, groups)
 
 
-@called
+@compiled_helper
 def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> Any:
     """Apply the operators to the counts of one text; return how many columns remain, or -1.
 
@@ -211,7 +220,7 @@ def _apply_operators(operators: Any, columns: Any, values: Any, count: Any) -> A
     return count
 
 
-@called
+@compiled_helper
 def _find_chunk_end(memory: Any, start: Any, stop: Any, begin: Any, marks: Any, hard: Any) -> Any:
     """Return where the chunk from text `begin` on ends, and its first hard text, or -1.
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.helpers import called
+from sqlml.backends.native.jit.helpers import compiled_helper
 
 CODE_POINTS = sys.maxunicode + 1
 WORD, SPACE, HARD = 1, 2, 4
@@ -30,7 +30,7 @@ _MASK, _C1, _C2 = _U(0xFFFFFFFF), _U(0xCC9E2D51), _U(0x1B873593)
 _N, _F1, _F2 = _U(0xE6546B64), _U(0x85EBCA6B), _U(0xC2B2AE35)
 
 
-@called
+@compiled_helper
 def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
     """Return MurmurHash3 of data[start:stop] (`ir/hashes.py`), as uint64 below 2**32."""
     h = _U(0)
@@ -63,7 +63,7 @@ def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
     return h ^ (h >> _U(16))
 
 
-@called
+@compiled_helper
 def find_word(data: Any, start: Any, stop: Any, h: Any, table: Any) -> Any:
     """Return the word that equals data[start:stop], or -1, and the slot where it is or would be."""
     words, ends, slots, hashes = table
@@ -106,7 +106,7 @@ def build(keys: Any, table: Any) -> None:
         start = ends[word]
 
 
-@called
+@compiled_helper
 def _decode(data: Any, position: Any, stop: Any) -> Any:
     """Return a code point and the index after it; a byte that starts no character is U+FFFD."""
     first = np.int64(data[position])
@@ -128,7 +128,7 @@ def _decode(data: Any, position: Any, stop: Any) -> Any:
     return code, position + size
 
 
-@called
+@compiled_helper
 def _encode(code: Any, out: Any, index: Any) -> Any:
     """Write a code point; return the index after it."""
     if code < 0x80:
@@ -159,7 +159,7 @@ def room(size: Any, rows: Any) -> Any:
     return 2 * size + 2 * rows + 8, 3 * size + 2 * rows + 8
 
 
-@called
+@compiled_helper
 def is_hard(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
     """Return True if data[start:stop] has a marked character, or with `accents` a non-ASCII one."""
     position = start
@@ -300,7 +300,7 @@ def cut_within(texts: Any, tables: Any, lowering: Any, cut: Any, groups: Any) ->
     heads[words] = units
 
 
-@called
+@compiled_helper
 def _sort(keys: Any, size: Any) -> None:
     """Sort keys[:size] with Shell's sort; numba's own takes a second to compile."""
     gap = 1
@@ -316,7 +316,7 @@ def _sort(keys: Any, size: Any) -> None:
         gap //= 3
 
 
-@called
+@compiled_helper
 def find_keys(cut: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, keys: Any) -> Any:
     """Write the keys of the n-grams in groups `begin` up to `end` in order; return their number.
 
@@ -355,7 +355,7 @@ def find_keys(cut: Any, begin: Any, end: Any, grams: Any, vocabulary: Any, keys:
     return key_count
 
 
-@called
+@compiled_helper
 def count_keys(keys: Any, key_count: Any, columns: Any, counts: Any) -> Any:
     """Write the columns and counts of sorted keys (`find_keys`); return the number of columns."""
     stored = 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import helper
+from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.ir.tree_shape import largest_below
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -89,7 +89,7 @@ def make_set_bins(e: Ensemble) -> SetBins | None:
     )
 
 
-@helper
+@inlined_helper
 def fill_set_bins(x: Any, start: Any, sets: Any, value: Any, code: Any, panel: Any) -> None:
     """Fill the end of `panel` (S * rows) with the bins of rows from `start` of x, set after set.
 
@@ -301,7 +301,7 @@ def _count_halvings(count: int) -> int:
     return int(count).bit_length()
 
 
-@helper
+@inlined_helper
 def fill_bins(x: Any, start: Any, tables: Any, tile: Any, rank: Any, panel: Any) -> None:
     """Fill `panel` (width * rows) with the bins of rows from `start` of x, column by column.
 
@@ -420,7 +420,7 @@ class Binned:
         return numbers, (map_columns(self.sets.columns), *self.sets.arrays())
 
 
-def binned(e: Ensemble, paged: bool = False) -> Binned | None:
+def bin_tests(e: Ensemble, paged: bool = False) -> Binned | None:
     """Return the tests of `e`, with byte bins only if `paged`.
 
     None if a column has over 65,535 thresholds or a set is too large.

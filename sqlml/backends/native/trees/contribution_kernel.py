@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import helper
+from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.backends.native.kernel_calls import RowKernel
 from sqlml.ir.operators.contributions import ensemble_of_attrs, quadrature, split_shares
 from sqlml.ir.program import Attrs
@@ -123,7 +123,7 @@ def _compute_expected(e: Ensemble, share: Array) -> Array:
     return expected
 
 
-@helper
+@inlined_helper
 def _evaluate_test(tests: Any, sets: Any, node: Any, column: Any, size: Any, out: Any) -> None:
     """Set out[r] to 1.0 if row r of a block goes left at a node, else to 0.0."""
     _, threshold, default_left, at_most = tests
@@ -151,7 +151,7 @@ def _evaluate_test(tests: Any, sets: Any, node: Any, column: Any, size: Any, out
             out[r] = missing if value != value else goes_left
 
 
-@helper
+@inlined_helper
 def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
     """Set out to the product of the path's factors and those of one more edge.
 
@@ -169,7 +169,7 @@ def _extend_product(product: Any, edge: Any, factors: Any, out: Any) -> None:
             out[r] = product[r] * (neither + (factor - neither) * before[r])
 
 
-@helper
+@inlined_helper
 def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
     """Add an edge's contribution for the leaves below it to `out`, and their sum to `sums`.
 
@@ -195,7 +195,7 @@ def _add_edge(below: Any, edge: Any, weights: Any, out: Any, sums: Any) -> None:
             sums[r] += below[r]
 
 
-@helper
+@inlined_helper
 def _add_leaf(
     product: Any, value: Any, edge: Any, factors: Any, weights: Any, out: Any, sums: Any
 ) -> None:
@@ -227,7 +227,7 @@ def _add_leaf(
             sums[r] += leaf_sum
 
 
-@helper
+@inlined_helper
 def _transpose(x: Any, start: Any, rows: Any, size: Any, columns: Any) -> None:
     """Write rows of x as columns of a block, with 0 in its other rows."""
     for c in range(x.shape[1]):
@@ -237,7 +237,7 @@ def _transpose(x: Any, start: Any, rows: Any, size: Any, columns: Any) -> None:
             columns[c, r] = 0
 
 
-@helper
+@inlined_helper
 def _enter_node(
     tests: Any, sets: Any, owner: Any, level: Any, columns: Any, size: Any, path: Any
 ) -> None:
@@ -252,7 +252,7 @@ def _enter_node(
     earlier[level] = above
 
 
-@helper
+@inlined_helper
 def _follow_child(share: Any, level: Any, size: Any, path: Any) -> None:
     """Go to the left or the right child: update which rows pass, and the share of rows that did."""
     node_at, stage, earlier, shares, goes_left, passed = path
@@ -272,7 +272,7 @@ def _follow_child(share: Any, level: Any, size: Any, path: Any) -> None:
             passes[r] *= passed_before[r]
 
 
-@helper
+@inlined_helper
 def _compute_factors(t: Any, z_before: Any, z: Any) -> Any:
     """Return the path's factors for rows that pass, that fail now, and that failed before."""
     scale = 1.0 / (z_before * (1.0 - t) + t)
@@ -280,7 +280,7 @@ def _compute_factors(t: Any, z_before: Any, z: Any) -> Any:
     return (z * (1.0 - t) + t) * scale, z * (1.0 - t) * scale, neither
 
 
-@helper
+@inlined_helper
 def _compute_weights(t: Any, z_before: Any, z: Any) -> Any:
     """Return an edge's contribution per unit below it, for rows that pass and that fail."""
     scale = 1.0 / (z_before * (1.0 - t) + t)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import helper
+from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.backends.native.trees.binned import TILE, Binned, fill_bins, fill_set_bins
 from sqlml.backends.native.trees.cursor_forest import (
     BlockForest,
@@ -45,7 +45,7 @@ LEVELS = 4
 OFFSET_SHIFT, RANK_SHIFT, CHILD_BITS = 40, 24, 24
 
 
-@helper
+@inlined_helper
 def descend(panel: Any, nodes: Any, cursor: Any, state: Any, row: Any, arrived: Any) -> None:
     """Send rows from node cursor + 1 of `nodes` to a leaf each: `arrived` (rows,) of uint32.
 

@@ -15,7 +15,7 @@ from sqlml.backends.native.jit.call_wrapper import (
     LONG,
     array_data,
     array_length,
-    declared,
+    declare_function,
     long,
     vector_pointer,
 )
@@ -97,7 +97,9 @@ def _permute(builder: Any, registers: list[Any], chosen: Any, bits: int, lanes: 
     level = []
     for low, high in zip(registers[::2], registers[1::2], strict=True):
         operands = (low, chosen, high)
-        level.append(builder.call(declared(builder.module, name, table, *operands), operands))
+        level.append(
+            builder.call(declare_function(builder.module, name, table, *operands), operands)
+        )
     bit = 2 * lanes
     while len(level) > 1:
         mask = ir.Constant(index, [bit] * lanes)

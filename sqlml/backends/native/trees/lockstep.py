@@ -28,7 +28,7 @@ from llvmlite import ir
 
 from sqlml.backends.native.jit.call_wrapper import array_data, broadcast, vector_pointer
 from sqlml.backends.native.jit.helpers import intrinsic
-from sqlml.backends.native.jit.specialise import helper
+from sqlml.backends.native.jit.specialise import inlined_helper
 from sqlml.backends.native.vm.register_machine import LINE_BYTES, SIDE, fetch, transpose
 from sqlml.types import Array
 
@@ -83,7 +83,7 @@ def make_top_levels(
     return columns.ravel(), thresholds.ravel(), positions.astype(np.uint32).ravel()
 
 
-@helper
+@inlined_helper
 def transpose_rows(flat: Any, first: Any, stride: Any, rows: Any, transposed: Any) -> None:
     """Write rows of `stride` numbers from row `first` on to transposed (stride * LANES,)."""
     square_rows = rows - rows % SIDE
@@ -99,7 +99,7 @@ def transpose_rows(flat: Any, first: Any, stride: Any, rows: Any, transposed: An
             transposed[_U(c * LANES + r)] = flat[_U((first + r) * stride + c)]
 
 
-@helper
+@inlined_helper
 def pass_top_levels(transposed: Any, tops: Any, t: Any, scratch: Any, positions: Any) -> None:
     """Write to positions (LANES,) where the rows of a transposed block are below the top of tree t.
 
@@ -121,7 +121,7 @@ def pass_top_levels(transposed: Any, tops: Any, t: Any, scratch: Any, positions:
         positions[r] = exits[_U(t * EXITS) + _U(exit_index[r])]
 
 
-@helper
+@inlined_helper
 def _select_bits(where: Any, left: Any, right: Any) -> Any:
     """Return the bits of `right` where a bit of `where` is set, else those of `left`."""
     return (where & right) | (~where & left)
@@ -189,7 +189,7 @@ ANY, FINITE, NAN_TOO = 0, 1, 2
 """Numbers that rows may have: any, only finite ones, or also NaN."""
 
 
-@helper
+@inlined_helper
 def _descend_level(
     rows: Any,
     nodes: Any,
@@ -244,7 +244,7 @@ def _descend_level(
             state[i] = np.uint32(position + np.uint32(node.link & distance) - np.uint32(goes_left))
 
 
-@helper
+@inlined_helper
 def _descend_to_leaves(
     rows: Any,
     nodes: Any,
@@ -279,7 +279,7 @@ def _descend_to_leaves(
             _descend_level(rows, nodes, bits, left, sets, tests_nan, moving, begins, count)
 
 
-@helper
+@inlined_helper
 def _score_transposed(
     rows: Any, tops: Any, trees: Any, nodes: Any, bits: Any, leaves: Any, out: Any
 ) -> None:
@@ -321,7 +321,7 @@ def _score_transposed(
                     out[start + r, first_output + k] += values[from_leaf + _U(leaf_number), _U(k)]
 
 
-@helper
+@inlined_helper
 def _fetch_tree(trees: Any, t: Any, nodes: Any, part: Any, parts: Any) -> None:
     """Prefetch one of `parts` parts of tree t."""
     line_nodes = LINE_BYTES // nodes.itemsize
@@ -330,14 +330,14 @@ def _fetch_tree(trees: Any, t: Any, nodes: Any, part: Any, parts: Any) -> None:
         fetch(nodes, _U(root + line * line_nodes))
 
 
-@helper
+@inlined_helper
 def _leaf_number_mask(leaf: Any) -> Any:
     """Return the bits of a leaf's threshold that are its number in its tree."""
     payload = PAYLOAD if leaf.itemsize == 4 else LONG_PAYLOAD
     return leaf.dtype.type((_U(1) << _U(payload)) - _U(1))
 
 
-@helper
+@inlined_helper
 def _count_special(flat: Any, begin: Any, end: Any) -> Any:
     """Return how many of the numbers from `begin` to `end` are infinite, and how many are NaN."""
     odd, missing = 0, 0

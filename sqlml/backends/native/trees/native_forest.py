@@ -15,7 +15,7 @@ import numpy as np
 from sqlml.backends.costs import BYTE_BINS, LANES, TreeCosts, current_costs, estimate_tree_costs
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.rows.column_kernels import call_check, call_take
-from sqlml.backends.native.trees.binned import binned
+from sqlml.backends.native.trees.binned import bin_tests
 from sqlml.backends.native.trees.cursor_forest import BlockForest, cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
 from sqlml.backends.native.trees.lockstep import ANY, NAN_TOO
@@ -124,7 +124,7 @@ class Forest:
 
     def _make_block_forest(self) -> BlockForest | None:
         costs, e = self._costs, self._ensemble
-        tests = binned(e)
+        tests = bin_tests(e)
         if tests is None:
             return None
         block_cost = min(costs.cursor, costs.descent)
@@ -133,6 +133,6 @@ class Forest:
         if self._strategy == "cursor" or (
             self._strategy == "traverse" and costs.cursor <= costs.descent
         ):
-            tests = (binned(e, paged=True) if costs.paged else None) or tests
+            tests = (bin_tests(e, paged=True) if costs.paged else None) or tests
             return cursor_forest(e, tests, self.source, self._columns)
         return descent_forest(e, tests, costs.cut, self.source, self._columns)

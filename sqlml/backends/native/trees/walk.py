@@ -23,12 +23,12 @@ from sqlml.backends.native.jit.call_wrapper import (
     LONG,
     array_data,
     broadcast,
-    declared,
+    declare_function,
     item_data,
     long,
     vector_pointer,
 )
-from sqlml.backends.native.jit.helpers import helper, intrinsic
+from sqlml.backends.native.jit.helpers import inlined_helper, intrinsic
 from sqlml.backends.native.jit.object_code import VECTOR_BYTES, has_feature
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -199,7 +199,7 @@ class _Block:
         return builder.select(builder.icmp_unsigned("<", bins, rank), step, zero)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        function = declared(self.builder.module, name, self.vector, *arguments)
+        function = declare_function(self.builder.module, name, self.vector, *arguments)
         return self.builder.call(function, arguments)
 
 
@@ -326,7 +326,7 @@ walk: Any = intrinsic(_walk)
 count: Any = intrinsic(_count)
 
 
-@helper
+@inlined_helper
 def find_exits(panel: Any, nodes: Any, tree: Any, cursor: Any) -> None:
     """Write the exits of a block of rows in tree `tree` to `cursor` (see `_walk`)."""
     starts = nodes[5]

@@ -40,11 +40,11 @@ from sqlml.backends.native.jit.call_wrapper import (
     INT,
     POINTER,
     array_data,
-    declared,
+    declare_function,
     long,
     vector_pointer,
 )
-from sqlml.backends.native.jit.helpers import called, intrinsic
+from sqlml.backends.native.jit.helpers import compiled_helper, intrinsic
 from sqlml.backends.native.jit.specialise import reads, specialise, writes
 
 # `fetch`: prefetch numbers before they are needed.
@@ -75,7 +75,7 @@ def _fetch(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     (data,) = array_data(context, builder, signature, arguments, 0)
     pointer = builder.bitcast(builder.gep(data, [arguments[1]]), POINTER)
     operands = (pointer, *(ir.Constant(INT, n) for n in (0, 3, 1)))
-    prefetch = declared(builder.module, "llvm.prefetch.p0i8", ir.VoidType(), *operands)
+    prefetch = declare_function(builder.module, "llvm.prefetch.p0i8", ir.VoidType(), *operands)
     builder.call(prefetch, operands)
     return context.get_dummy_value()
 
@@ -107,7 +107,7 @@ _L1, _L2, _L3, _L4 = (
 _L5, _L6, _L7 = 0.1818357216161805012, 0.1531383769920937332, 0.1479819860511658591
 
 
-@called
+@compiled_helper
 def exponential(x: Any) -> Any:
     """Return exp(x) of a float64."""
     bound = min(max(x, -746.0), 710.0) if x == x else 0.0
@@ -135,7 +135,7 @@ def exponential(x: Any) -> Any:
     return result if x == x else x
 
 
-@called
+@compiled_helper
 def logarithm(x: Any, shift: Any) -> Any:
     """Return log(shift + x) of a float64, with shift 0 or 1, exact for small x."""
     total = shift + x

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.kernel_calls import Call, Rows
-from sqlml.backends.native.rows.column_kernels import LineKernel, converted, find_line_kernel
+from sqlml.backends.native.rows.column_kernels import LineKernel, call_convert, find_line_kernel
 from sqlml.backends.native.vm.assemble import assemble, find_upper_bound
 from sqlml.backends.native.vm.assembler import Code
 from sqlml.backends.native.vm.register_machine import compile_machine
@@ -110,7 +110,7 @@ class Fused:
             flat_out = Rows(next(places), _DOUBLE.dtype, self.width).line()
         single, double = (x.line(), _DOUBLE) if self._single else (_SINGLE, x.line())
         call = Call(self._kernel, (single, double, *self._arguments, flat_out))
-        return (call, converted(flat_out, out.line())) if self._narrow else (call,)
+        return (call, call_convert(flat_out, out.line())) if self._narrow else (call,)
 
     def _fill_strided(self, x: Array, out: Array) -> int:
         for start in range(0, x.shape[0], COPIED):

@@ -165,4 +165,4 @@ def test_a_scorer_does_not_wait(rows: int, monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_array_equal(scorer.predict(x), model.predict(x))
     np.testing.assert_allclose(scorer.predict_proba(x), model.predict_proba(x), rtol=1e-14)
     np.testing.assert_allclose(scorer.predict_proba(x.tolist()), model.predict_proba(x), rtol=1e-14)
-    assert not any(function.__name__ == "score" for function, _ in jit.in_use())
+    assert not any(function.__name__ == "score" for function, _ in jit.list_kernels_in_use())

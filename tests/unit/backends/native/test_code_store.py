@@ -18,7 +18,7 @@ from sqlml.backends.native.jit.call_wrapper import WORDS_ENTRY
 from sqlml.backends.native.jit.object_code import ObjectCode
 from sqlml.backends.native.jit.specialise import (
     Signature,
-    helper,
+    inlined_helper,
     reads,
     specialise,
     writes,
@@ -251,7 +251,7 @@ def test_processes_that_start_at_once_do_not_disturb_each_other(tmp_path: Path) 
 FACTOR = 2.0
 
 
-@helper
+@inlined_helper
 def _scaled(x: Any) -> Any:
     return x * FACTOR
 
@@ -267,8 +267,8 @@ def test_code_that_differs_from_its_files_has_a_file_of_its_own(
     """As when they are edited while a process runs."""
     assert halved(anew(_scale, HALVE)) == [6.0, 10.0]
     monkeypatch.setitem(globals(), "FACTOR", 3.0)
-    monkeypatch.setitem(globals(), "_scaled", helper(_scaled.function))
+    monkeypatch.setitem(globals(), "_scaled", inlined_helper(_scaled.function))
     assert halved(anew(_scale, HALVE)) == [9.0, 15.0]
-    monkeypatch.setitem(globals(), "_scaled", helper(lambda x: x + FACTOR))
+    monkeypatch.setitem(globals(), "_scaled", inlined_helper(lambda x: x + FACTOR))
     assert halved(anew(_scale, HALVE)) == [6.0, 8.0]
     assert len(kept(tmp_path)) == 3

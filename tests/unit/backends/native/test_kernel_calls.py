@@ -97,16 +97,16 @@ def followed(calls: KernelCalls, x: Array, out: Array, between: Sequence[Array] 
 
     `between` are what the first places between have.
     """
-    rooms = [np.empty(max(1, size * len(x)), np.uint8) for size in calls.scratch()]
+    rooms = [np.empty(max(1, size * len(x)), np.uint8) for size in calls.measure_scratch()]
     rooms[: len(between)] = between
     places = [x.ctypes.data, out.ctypes.data, *(room.ctypes.data for room in rooms)]
-    words = calls.words()
+    words = calls.encode()
     assert words is not None
     table, at = words.tolist(), 0
     for _ in calls.calls:
         address, size, changes = table[at : at + 3]
         given = np.array(table[at + 3 : at + 3 + size], np.int64)
-        assert size <= calls.most_words()
+        assert size <= calls.count_most_words()
         at += 3 + size
         for _ in range(changes):
             place, what, value = table[at : at + 3]

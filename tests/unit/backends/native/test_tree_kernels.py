@@ -19,7 +19,7 @@ from sqlml.backends.base import BACKENDS
 from sqlml.backends.native.trees import lockstep
 from sqlml.backends.native.trees import lockstep as top_levels
 from sqlml.backends.native.trees import lockstep_forest as lockstep_forest_module
-from sqlml.backends.native.trees.binned import TILE, binned, fill_bins, make_ranks
+from sqlml.backends.native.trees.binned import TILE, bin_tests, fill_bins, make_ranks
 from sqlml.backends.native.trees.cursor_forest import BlockForest, cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
 from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
@@ -43,7 +43,7 @@ COMMON = settings(
 
 
 def by_cursor(e: Ensemble, dtype: np.dtype, paged: bool = False) -> BlockForest:
-    tests = binned(e, paged)
+    tests = bin_tests(e, paged)
     assert tests is not None
     made = cursor_forest(e, tests, dtype)
     assert made is not None
@@ -91,7 +91,7 @@ def check_random_trees(
 ) -> None:
     e = grow(Recipe(seed, 6, depth, *dtypes, values, values + 1, compare, sets, chain))
     x = rows_for(e, rows, seed)
-    tests = binned(e)
+    tests = bin_tests(e)
     assert tests is not None
     wanted = want(e, x)
     np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), wanted)
@@ -164,7 +164,7 @@ def test_thresholds_beyond_a_byte_lie_on_several_pages(
 ) -> None:
     e = grow(Recipe(7, 1200, 7, *dtypes, compare=compare, sets=True))
     x = rows_for(e, 1500, 1)
-    tests, short = binned(e, paged=True), binned(e)
+    tests, short = bin_tests(e, paged=True), bin_tests(e)
     assert tests is not None and short is not None
     assert short.tables.dtype == np.uint16 and tests.tables.dtype == np.uint8
     assert tests.tables.pages.min() > 1 and tests.rank.max() == 255
@@ -269,7 +269,7 @@ def test_bytes_shorts_and_too_many_thresholds(count: int, left: bool) -> None:
     thresholds = np.sort(np.random.default_rng(count).lognormal(0, 3, count))
     e = one_feature(thresholds, left=left)
     if count > 65_535:
-        assert binned(e) is None
+        assert bin_tests(e) is None
         return
     kernel = by_cursor(e, np.dtype(np.float64))
     assert kernel.wide == (count > 255)

@@ -40,7 +40,7 @@ def test_parameters_are_the_librarys_own() -> None:
         "learning_rate": 0.5,
         "random_state": 0,
     }
-    assert request.kept == {"positive_class": "yes"}
+    assert request.stored_options == {"positive_class": "yes"}
     assert request.early_stopping_rounds == 10
 
 
