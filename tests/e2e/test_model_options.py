@@ -178,13 +178,13 @@ def test_the_positive_class_is_what_predict_proba_means(con: sqlml.Session, chur
 
 def test_batches_are_cut(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    score = BatchFunction.score
+    score = BatchFunction.score_matrix
 
     def counted(self: Any, packed: Any, *more: Any) -> Any:
         seen.append(len(packed))
         return score(self, packed, *more)
 
-    monkeypatch.setattr(BatchFunction, "score", counted)
+    monkeypatch.setattr(BatchFunction, "score_matrix", counted)
     con.execute("SET sqlml_route = 'arrow'")
     model = RandomForestClassifier(3, random_state=0).fit(FRAME[["age", "income"]], CHURN)
     con.create_model("m", model, backend="native", batch_size=70)
