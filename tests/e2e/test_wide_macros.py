@@ -1,4 +1,4 @@
-"""Macros of plain connections for models that read very many columns: what `plain_macros` says."""
+"""Macros of plain connections for models that read very many columns."""
 
 from __future__ import annotations
 
