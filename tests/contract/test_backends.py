@@ -117,7 +117,7 @@ def test_torch_runs_every_operator_that_needs_no_lowering() -> None:
 
 
 USUAL = settings(
-    max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 ROWS = st.sampled_from([0, 1, 2, 127, 128, 129, 260])
 

@@ -22,6 +22,7 @@ def con() -> Any:
         yield made
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", ["one-hot", "histograms", "linear"])
 def test_functions_answer_as_the_library(
     con: Any, database: Connection, name: str, tmp_path: Path

@@ -66,7 +66,7 @@ RANDOM_TREES = given(
 )
 
 
-@settings(COMMON, max_examples=10)
+@settings(COMMON, max_examples=3)
 @RANDOM_TREES
 def test_random_trees(**example: Any) -> None:
     check_random_trees(**example)
@@ -129,7 +129,7 @@ def test_upper_levels_are_answered_for_many_rows_of_many_columns(
         np.testing.assert_array_equal(kernel(x), want(e, values))
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(("dtypes", "sets"), [(d, s) for d in SOURCES for s in (0, 1)])
 def test_rows_that_go_down_a_tree_in_several_passes(
     dtypes: tuple[str, str], sets: bool, monkeypatch: pytest.MonkeyPatch

@@ -150,7 +150,7 @@ def test_zero_rows() -> None:
 @pytest.mark.parametrize(
     ("rows", "error", "message"),
     [
-        (["dog"], InputTypeError, "the str 'dog' where the model takes a list"),
+        (["dog"], InputTypeError, "the str 'dog', where the model takes a list"),
         ([b"dog"], InputTypeError, "the bytes"),
         ([3], InputTypeError, "the int 3"),
         ([[["a"]]], InputTypeError, r"the list \['a'\], where the model takes"),
