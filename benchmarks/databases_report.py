@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from benchmarks import markdown
 from benchmarks.bars import Results
 
 _WAYS = {
-    "sqlml": "sqlml, ns a row",
-    "nodes of sqlml": "nodes",
-    "function of sqlml": "function",
-    "fetch, then sqlml": "fetch",
-    "orbital": "orbital",
-    "orbital, trees apart": "its trees apart",
+    "sqlml": "sqlml, ns per row",
+    "nodes of sqlml": "nodes / sqlml",
+    "function of sqlml": "function / sqlml",
+    "fetch, then sqlml": "fetch / sqlml",
+    "orbital": "orbital / sqlml",
+    "orbital, trees apart": "orbital, separate trees / sqlml",
 }
 """Contender -> the head of its column; all but the first say how many times as long they take."""
 
@@ -44,7 +45,7 @@ def databases(results: Results) -> str:
         cells = [markdown.ns(first.get("ns")), *map(_times, others)]
         sizes = [_characters(own[way]) for way in ("sqlml", "orbital")]
         lines.append(f"| {_NAMES[database]} | {model} | {' | '.join([*cells, *sizes])} |")
-    head = ["", "model", *_WAYS.values(), "characters", "of orbital"]
+    head = ["database", "model", *_WAYS.values(), "characters, sqlml", "characters, orbital"]
     return markdown.table(head, lines)
 
 
@@ -57,9 +58,12 @@ def largest_models(results: Results) -> str:
     for row in found["rows"]:
         if row["case"]["model"] == "largest":
             taken, _, why = row["note"].partition("; ")
+            why = why.replace("no more were tried", "larger models were not tried")
+            why = re.sub(r"^of ([\d,]+): ", r"with \1 trees, ", why)
             name = _NAMES[row["case"]["database"]]
             lines.append(f"| {name} | {taken} | {markdown.ns(row.get('ns'))} | {why} |")
-    return markdown.table(["", "took", "ns a row", "no more, since"], lines)
+    head = ["database", "largest model", "ns per row", "reason for the limit"]
+    return markdown.table(head, lines)
 
 
 def _times(row: dict[str, Any]) -> str:

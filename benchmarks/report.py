@@ -25,6 +25,8 @@ FAMILIES = (
     *("planner", "texts", "cascades", "train", "explain", "databases", "gpu"),
 )
 Rows = Sequence[Mapping[str, Any]]
+_MODEL_NAMES = {"texts": "text model", "words of two": "words and word pairs"}
+"""Name of a model in the result files -> its name on the pages, where they differ."""
 
 
 def render(page: str, results: Results) -> str:
@@ -65,19 +67,21 @@ def bars(results: Results) -> str:
         )
         met = sum(bar.met(value) for value in values)
         typical = geometric_mean(values) if min(values) > 0 else 0.0
-        where = f" ({worst})" if len(cells) > 1 else ""
+        where = f" ({model_name(worst)})" if len(cells) > 1 else ""
         shown = f"{markdown.ratio(typical)} | {markdown.ratio(cells[worst])}{where}"
         lines.append(f"{asked} {shown} | {met} of {len(cells)} |")
-    return markdown.table(["", "bar", "geometric mean", "worst", "met"], lines)
+    return markdown.table(["comparison", "goal", "geometric mean", "worst case", "met"], lines)
 
 
 _FOR_NEWCOMERS = {
-    "XGBoost's `inplace_predict`, many rows": "XGBoost model, over `inplace_predict`",
-    "LightGBM's `predict`, many rows": "LightGBM model, over LightGBM",
-    "scikit-learn's random forest, many rows": "random forest, over scikit-learn",
-    "onnxruntime, one row of a model of trees": "one row of trees, over onnxruntime",
+    "XGBoost's `inplace_predict`, many rows": "XGBoost model, compared with `inplace_predict`",
+    "LightGBM's `predict`, many rows": "LightGBM model, compared with LightGBM",
+    "scikit-learn's random forest, many rows": "random forest, compared with scikit-learn",
+    "onnxruntime, one row of a model of trees": (
+        "one row, all tree models, compared with onnxruntime"
+    ),
     "a query: fetching a frame, and `predict_proba`": (
-        "SQL end to end, over the way by a frame, but for a linear model"
+        "data frame time / SQL query time, except for the linear model"
     ),
 }
 """What the README calls some of the bars."""
@@ -106,8 +110,8 @@ def quick(results: Results) -> str:
     for model, contenders in by_case(row for row in found["rows"] if "ns" in row).items():
         query, frame = contenders["sqlml"]["ns"], contenders["frame"]["ns"]
         speeds = " | ".join(f"{markdown.ratio(1e3 / ns)} million" for ns in (query, frame))
-        lines.append(f"| {model} | {speeds} | {markdown.ratio(frame / query)} |")
-    head = ["model", "rows per second in SQL", "by a data frame", "times as fast"]
+        lines.append(f"| {model_name(model)} | {speeds} | {markdown.ratio(frame / query)} |")
+    head = ["model", "rows per second in SQL", "with a data frame", "times as fast"]
     return markdown.table(head, lines)
 
 
@@ -140,7 +144,10 @@ def differences(results: Results) -> str:
         for (contender, model), (largest, rows, labels) in sorted(worst.items())
         if contender != "library"
     ]
-    head = ["", "model", "largest difference", "rows beyond 1e-5", "other labels"]
+    head = [
+        *("contender", "model", "largest difference"),
+        *("rows that differ by more than 1e-5", "rows with other labels"),
+    ]
     return markdown.table(head, lines)
 
 
@@ -177,7 +184,8 @@ def scaling(results: Results) -> str:
     pictures = "\n".join(
         f"![{axis}](plots/scaling-{axis}.svg)" for axis in dict.fromkeys(key[0] for key in points)
     )
-    return f"{pictures}\n\n" + markdown.table(["axis", "", "model", *names], lines)
+    head = ["dimension", "value", "model", "sqlml, per row", *map(_ratio_head, names[1:])]
+    return f"{pictures}\n\n" + markdown.table(head, lines)
 
 
 def pipelines(results: Results) -> str:
@@ -206,7 +214,9 @@ def pipelines(results: Results) -> str:
         f"| {markdown.ratio(min(v))} |"
         for name, v in sorted(last.items())
     ]
-    by_last = markdown.table(["last step", "pipelines", "faster", "median speedup", "least"], lines)
+    by_last = markdown.table(
+        ["last step", "pipelines", "faster", "median speedup", "minimum speedup"], lines
+    )
     refused = [r for r in found["rows"] if r.get("reason")]
     why = _notes(f"{r['case']['steps']}: {r['reason']}" for r in refused)
     picture = "![speedups](plots/pipelines.svg)"
@@ -229,9 +239,9 @@ def end_to_end(results: Results) -> str:
         cells = " | ".join(markdown.ns(ns.get(way)) for way in ways)
         over = ns["sqlml"] / (ns["kernel"] + ns["scan"])
         by_frame = markdown.ratio(ns["frame"] / ns["sqlml"])
-        lines.append(f"| {model} | {cells} | {markdown.ratio(over)} | {by_frame} |")
-    head = ["ns a row", *ways, "sqlml / (kernel + scan)", "frame / sqlml"]
-    return "![ways](plots/end_to_end.svg)\n\n" + markdown.table(head, lines)
+        lines.append(f"| {model_name(model)} | {cells} | {markdown.ratio(over)} | {by_frame} |")
+    head = ["model, ns per row", *ways, "sqlml / (kernel + scan)", "frame / sqlml"]
+    return "![times of a query](plots/end_to_end.svg)\n\n" + markdown.table(head, lines)
 
 
 def memory(results: Results) -> str:
@@ -244,7 +254,7 @@ def memory(results: Results) -> str:
         for r in found["rows"]
         if "peak" in r
     ]
-    return markdown.table(["rows", "MiB after 1,000 rows", "MiB at most"], lines)
+    return markdown.table(["rows", "MiB after 1,000 rows", "peak MiB"], lines)
 
 
 def machines(results: Results) -> str:
@@ -256,8 +266,8 @@ def machines(results: Results) -> str:
             continue
         m, p = found["machine"], found["parameters"]
         threads = f"{p['threads']} thread{'s' if p['threads'] > 1 else ''}"
-        rounds = f"{p.get('of', 'best')} of {p['rounds']} rounds"
-        lines.append(f"* {family}: {threads} each, {rounds}, seed {p['seed']}")
+        rounds = f"{p.get('of', 'best')} of {p['rounds']} rounds" if p["rounds"] > 1 else "1 round"
+        lines.append(f"* {family}: {threads}, {rounds}, seed {p['seed']}")
         versions = ", ".join(f"{name} {v}" for name, v in m["versions"].items())
         about = f"{m['processor']}, {m['cores']} cores; Python {m['python']}, {versions}"
         alike.setdefault(about, []).append(family)
@@ -289,7 +299,7 @@ def _versus(results: Results, family: str, keys: Sequence[str], where: Mapping[s
                 notes.setdefault(f"{name}: {row['reason']}", []).append(case[keys[0]])
     if not lines:
         return markdown.missing(family)
-    head = [*keys, "rows", "sqlml, ns a row", *names]
+    head = [*keys, "rows", "sqlml, ns per row", *map(_ratio_head, names)]
     slug = "-".join(str(v) for v in where.values()).replace(" ", "-")
     picture = f"![{family}, {', '.join(where.values())}](plots/{family}-{slug}.svg)"
     why = _notes(f"{why} ({', '.join(dict.fromkeys(of))})" for why, of in notes.items())
@@ -305,6 +315,16 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     if row["contender"] == "sqlml":
         return f"{markdown.ns(row['ns'])} ns"
     return markdown.ratio(row["ratio"]) + ("\\*" if row.get("differing") else "")
+
+
+def model_name(name: str) -> str:
+    """Return the name of a model as the pages show it."""
+    return _MODEL_NAMES.get(name, name)
+
+
+def _ratio_head(name: str) -> str:
+    """Return the head of a column that says how many times as long as sqlml a contender takes."""
+    return f"{name} / sqlml"
 
 
 def _contenders(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -334,7 +354,11 @@ def choice(results: Results) -> str:
         f"| {name} | {len(v)} | {sum(x <= 1.2 for x in v)} | {markdown.ratio(max(v))} |"
         for name, v in sorted(picked.items(), key=lambda item: -len(item[1]))
     ]
-    return markdown.table(["the best way", "cells", "pick within 1.2 of it", "worst pick"], lines)
+    head = [
+        *("fastest kernel", "combinations", "choice takes at most 1.2 times as long"),
+        "slowest choice / fastest kernel",
+    ]
+    return markdown.table(head, lines)
 
 
 def starting(results: Results) -> str:
@@ -348,7 +372,10 @@ def starting(results: Results) -> str:
         ready = f"{row['ready']:.1f}" if "compiling" in case["process"] else "-"
         times = f"{row['open']:.3f} | {row['first']:.3f} | {row['second'] * 1000:.2f}"
         lines.append(f"| {case['model']} | {case['way']} | {case['process']} | {times} | {ready} |")
-    head = ["model", "way", "process", "open, s", "first, s", "second, ms", "kernels ready, s"]
+    head = [
+        *("model", "interface", "process", "open, s", "first call, s", "second call, ms"),
+        "kernels ready, s",
+    ]
     return markdown.table(head, lines)
 
 
@@ -364,10 +391,13 @@ def train(results: Results) -> str:
             ratios = f"{markdown.ratio(row['ratio'])} | {markdown.ratio(row['memory'])}"
         case = row["case"]
         lines.append(
-            f"| {case['case']} | {case['rows']:,} | {row['contender']} | {row['seconds']:.1f} "
-            f"| {row['peak']:,.0f} | {ratios} |"
+            f"| {model_name(case['case'])} | {case['rows']:,} | {row['contender']} "
+            f"| {row['seconds']:.1f} | {row['peak']:,.0f} | {ratios} |"
         )
-    head = ["model", "rows", "by", "seconds", "peak, MB", "sqlml's time", "sqlml's memory"]
+    head = [
+        *("model", "rows", "contender", "seconds", "peak, MB"),
+        *("time of sqlml / contender", "memory of sqlml / contender"),
+    ]
     return markdown.table(head, lines)
 
 
@@ -381,10 +411,12 @@ def planner(results: Results) -> str:
         sign, unit = _UNITS_OF_PLANNING[row["unit"]]
         met = row["measured"] >= row["needed"] if sign == ">=" else row["measured"] <= row["needed"]
         lines.append(
-            f"| {row['case']} | {row['against']} | {unit} | {sign} {markdown.ratio(row['needed'])} "
+            f"| {_planning_words(row['case'])} | {_planning_words(row['against'])} "
+            f"| {unit} | {sign} {markdown.ratio(row['needed'])} "
             f"| {markdown.ratio(row['measured'])} | {'yes' if met else 'no'} |"
         )
-    return markdown.table(["", "beside", "", "bar", "measured", "met"], lines)
+    head = ["case", "compared with", "unit", "goal", "measured", "met"]
+    return markdown.table(head, lines)
 
 
 def beside_library(family: str, column: str, library: str) -> Callable[[Results], str]:
@@ -402,11 +434,14 @@ def beside_library(family: str, column: str, library: str) -> Callable[[Results]
             case, faster = ours["case"], other["ns"] / ours["ns"]
             at = case[column]
             lines.append(
-                f"| {case['model']} | {f'{at:,}' if isinstance(at, int) else at} "
+                f"| {model_name(case['model'])} | {f'{at:,}' if isinstance(at, int) else at} "
                 f"| {ours['ns']:,.0f} | {other['ns']:,.0f} "
                 f"| {markdown.ratio(faster)} | {markdown.ratio(case['bar'])} |"
             )
-        head = ["model", "rows", "sqlml, ns a row", f"{library}, ns a row", "times as fast", "bar"]
+        head = [
+            *("model", "rows", "sqlml, ns per row", f"{library}, ns per row"),
+            *("times as fast", "goal"),
+        ]
         return markdown.table(head, lines)
 
     return table
@@ -423,7 +458,7 @@ def beside_others(family: str, mode: str) -> Callable[[Results], str]:
             f"| {row['ns']:,.0f} | {markdown.ratio(row['ratio'])} |"
             for row in rows
         ]
-        head = ["", "rows", "", "ns a row", "times as long as sqlml"]
+        head = ["case", "rows", "contender", "ns per row", "times as long as sqlml"]
         return markdown.table(head, lines) if lines else markdown.missing(family)
 
     return table
@@ -447,8 +482,8 @@ def cascades(results: Results) -> str:
         times = f"{row['exact_ns']:,.0f} | {row['ns']:,.0f} | {markdown.ratio(row['ratio'])}"
         lines.append(f"| {name} | {kind} | {times} | {bar} | {_kept(own)} |")
     head = [
-        *("workload", "small model", "exact, ns a row", "approximate, ns a row", "times as fast"),
-        *("bar", "as promised"),
+        *("workload", "small model", "exact, ns per row", "approximate, ns per row"),
+        *("times as fast", "goal", "promise kept"),
     ]
     return markdown.table(head, lines)
 
@@ -460,7 +495,7 @@ def gpu(results: Results) -> str:
         return markdown.missing("gpu")
     ways = {
         "fused": ("fused cuda host", "torch cuda host"),
-        "rows on the GPU": ("fused cuda device", "torch cuda device"),
+        "fused, rows on the GPU": ("fused cuda device", "torch cuda device"),
         "tt": ("tt cuda host",),
         "ptt": ("ptt cuda host",),
         "Hummingbird": ("hummingbird cuda host",),
@@ -487,17 +522,37 @@ def _kept(rows: Rows) -> str:
     kept = sum(row["exact"] for row in rows)
     losses = [row["loss"] for row in rows if "loss" in row]
     if losses:
-        return f"{kept} of {len(rows)} seeds, loses {max(losses):.5f} at most"
+        return f"{kept} of {len(rows)} seeds; loses at most {max(losses):.5f}"
     precise = [row["precise"] for row in rows if "precise" in row]
-    least = f", {min(precise):.1%} of queries at least" if precise else ""
+    least = f"; in at least {min(precise):.1%} of queries" if precise else ""
     return f"{kept} of {len(rows)} seeds{least}"
 
 
 _UNITS_OF_PLANNING = {
     "x": (">=", "times as fast"),
     "of": ("<=", "times as long"),
-    "us": ("<=", "us more"),
+    "us": ("<=", "additional µs"),
 }
+
+
+def _planning_words(name: str) -> str:
+    """Return the name of a case of `benchmarks.planner` as the page shows it."""
+    return {
+        "the rewritten text": "the rewritten query on plain DuckDB",
+        "of that what is not the engine's binding": (
+            "the part of it that is not DuckDB's own binding"
+        ),
+        "the same questions to the engine, then the rewritten text": (
+            "DuckDB answering the same catalog queries, then the rewritten query"
+        ),
+        "10 used of 200 Parquet columns": "a model that uses 10 of 200 Parquet columns",
+        "a pipeline with strings": "a pipeline with string columns",
+        "a LEFT JOIN that nobody needs": "a LEFT JOIN that no result needs",
+        "predict, predict_proba and WHERE on one model": (
+            "`predict`, `predict_proba` and WHERE on one model"
+        ),
+        "predict alone": "`predict` alone",
+    }.get(name, name)
 
 
 TABLES: Mapping[str, Callable[[Results], str]] = {

@@ -39,7 +39,7 @@ RESULTS = {
 
 def test_a_small_result_is_this_table() -> None:
     assert TABLES["trees-whole-table"](RESULTS).splitlines() == [
-        "| model | table | rows | sqlml, ns a row | library | onedal |",
+        "| model | table | rows | sqlml, ns per row | library / sqlml | onedal / sqlml |",
         "|---|---|---|---|---|---|",
         "| xgboost | higgs | 1,000 | 120 | 10.3 | 2.5\\* |",
         "",
@@ -53,7 +53,7 @@ def test_a_small_result_is_this_table() -> None:
     ]
     assert TABLES["tree-preparing"](RESULTS).splitlines()[2:] == ["| xgboost | higgs | 0.25 | 1 |"]
     assert TABLES["machines"](RESULTS).splitlines() == [
-        "* trees: 2 threads each, best of 5 rounds, seed 0",
+        "* trees: 2 threads, best of 5 rounds, seed 0",
         "* operators: not measured yet, `make bench` does",
         "* trees: abacus, 2 cores; Python 3.11.7, x 1",
     ]
@@ -62,8 +62,9 @@ def test_a_small_result_is_this_table() -> None:
 def test_bars_say_whether_they_are_met() -> None:
     lines = TABLES["bars"](RESULTS).splitlines()[2:]
     assert len(lines) == len(BARS)
-    assert lines[0] == "| XGBoost model, over `inplace_predict` | >= 8 | 10.3 | 10.3 | 1 of 1 |"
-    assert lines[1] == "| XGBoost model, over oneDAL | >= 3 | 2.5 | 2.5 | 0 of 1 |"
+    first = "| XGBoost model, compared with `inplace_predict` | >= 8 | 10.3 | 10.3 | 1 of 1 |"
+    assert lines[0] == first
+    assert lines[1] == "| XGBoost model, compared with oneDAL | >= 3 | 2.5 | 2.5 | 0 of 1 |"
     assert lines[2].endswith("| not measured |")
 
 
