@@ -44,7 +44,7 @@ def export_to_bytes(
     if format_name == "SQL":
         return export_macros(program, name, options).encode()
     load_backend("onnxruntime")  # Raises an error if it is not installed.
-    from sqlml.backends.onnxruntime import export_onnx
+    from sqlml.backends.onnxruntime.export import export_onnx
 
     has_category_sets = any(
         Ensemble.of(n.attrs).has_categories for n in program.nodes if n.op == "tree_ensemble"

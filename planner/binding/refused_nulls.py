@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.sql import Linear, print_encoders, print_linear
+from sqlml.backends.sql.linear_sql import Linear, print_linear
+from sqlml.backends.sql.printer import print_encoders
 from sqlml.bounded_cache import cache_by_program
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import ConfigError, MissingValueError, SqlmlError, UnknownCategoryError

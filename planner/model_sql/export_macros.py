@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlml.backends.sql import print_sql
+from sqlml.backends.sql.printer import print_sql
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.program import Program

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from sqlml.backends.costs import current_costs
-from sqlml.backends.sql import Linear
 from sqlml.backends.sql.expression import number_literal
+from sqlml.backends.sql.linear_sql import Linear
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError, BindError
 from sqlml.ir.program import Program

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.sql import string_literal
+from sqlml.backends.sql.expression import string_literal
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.explaining.explained import OWN, block_of, ensure_explained
 from sqlml.ir.program import Program

@@ -34,7 +34,7 @@ class Compiled(Protocol):
 
 
 class Filler(Protocol):
-    """A writer of one output of a compiled Program into an array. Thread-safe.
+    """A thread-safe writer of one output of a compiled Program into an array.
 
     A Compiled may have a method `filler(output, columns, width)` that returns one. It reads rows
     (n, width) of dtype `input`, whose `columns` are the Program's only input. Integer results are
@@ -60,10 +60,7 @@ def find_filler(
 
 
 def find_text_filler(compiled: Compiled, output: str) -> Any:
-    """Return the result of the method `text_filler` of `compiled`, or None if it has none.
-
-    It writes an output of a matrix and columns of texts with calls of kernels only.
-    """
+    """Return `compiled`'s writer of an output of a matrix and columns of texts, or None."""
     make_filler = getattr(compiled, "text_filler", None)
     return None if make_filler is None else make_filler(output)
 
@@ -86,8 +83,8 @@ class Backend(Protocol):
 class BackendEntry:
     """The module of a backend, and the extra that must be installed for it.
 
-    `level` is the level of operators that it runs: "model" as imported, or "tensor" once lowered.
-    `strategies` are its ways to run trees, each a lowering in `passes` or a kernel.
+    It runs operators of `level` "model", as imported, or "tensor", once lowered. Each of its
+    `strategies` for trees is a lowering in `passes` or a kernel.
     """
 
     module: str
@@ -132,10 +129,10 @@ BACKENDS: Mapping[str, BackendEntry] = {
     "native": BackendEntry("sqlml.backends.native", "NativeBackend", "model", _NATIVE),
     "reference": BackendEntry("sqlml.backends.base", "ReferenceBackend", "model", ("traverse",)),
     "torch": BackendEntry(
-        "sqlml.backends.torch", "TorchBackend", "tensor", (*_LOWERED, "fused"), "torch"
+        "sqlml.backends.torch.backend", "TorchBackend", "tensor", (*_LOWERED, "fused"), "torch"
     ),
     "onnxruntime": BackendEntry(
-        "sqlml.backends.onnxruntime",
+        "sqlml.backends.onnxruntime.backend",
         "OnnxRuntimeBackend",
         "tensor",
         ("traverse", *_LOWERED),

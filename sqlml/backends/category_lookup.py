@@ -21,10 +21,7 @@ ArrowEncoder = Callable[[Any], Array]
 
 
 def make_encoder(categories: Array, missing: int) -> Encoder:
-    """Return a function that equals `reference.FUNCTIONS["encode"]` with these attributes.
-
-    The last of equal categories counts; a missing value (NULL, NaN) has code `missing`.
-    """
+    """Return a fast equivalent of the reference's `encode`; the last of equal categories counts."""
     if categories.dtype == object:
         return _make_string_encoder(categories, missing)
     return _make_number_encoder(categories, missing)
@@ -72,10 +69,7 @@ def _make_string_encoder(categories: Array, missing: int) -> Encoder:
 
 
 def make_arrow_encoder(categories: Array, missing: int) -> ArrowEncoder | None:
-    """Return an encoder of Arrow arrays of strings; None if a category is not valid UTF-8.
-
-    Such a string, with a lone surrogate, equals no string in Arrow.
-    """
+    """Return an encoder of Arrow arrays of strings; None if a category is not valid UTF-8."""
     code_of = {category: code for code, category in enumerate(categories)}
     try:
         values = pa.array(list(code_of), pa.string())

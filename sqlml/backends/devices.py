@@ -21,10 +21,7 @@ def is_installed(library: str) -> bool:
 
 
 def is_available(device: str) -> bool:
-    """Return whether torch can compute on `device`: "cpu", or "cuda" (any GPU of NVIDIA).
-
-    This takes microseconds if the driver is missing or hides all GPUs; otherwise it imports torch.
-    """
+    """Return whether torch can compute on "cpu" or "cuda"; imports torch if there is a driver."""
     if device == "cpu":
         return is_installed("torch")
     if not device.startswith("cuda") or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):

@@ -1,9 +1,7 @@
 """`no_wait`: score without waiting for kernels that are not compiled yet.
 
-A kernel takes seconds to compile, once on a machine (`native/jit/`). The first row should not wait
-that long. Within `no_wait`, a missing kernel raises `NotReady` while another process compiles it
-(`native/jit/background_compiler.py`), and the caller falls back to the reference interpreter.
-Measurements must wait, with `waiting`.
+A kernel takes seconds to compile, once on a machine. Within `no_wait`, a missing kernel raises
+`NotReady` while another process compiles it, and the caller falls back to the reference.
 """
 
 from __future__ import annotations

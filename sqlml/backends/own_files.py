@@ -1,9 +1,8 @@
 """Files that only the user can have written.
 
 A folder is private if it belongs to the user, nobody else may write into it, and nobody else can
-replace it: all folders and links on the path to it belong to the user or to root (who can change
-Python itself), and others may write only into sticky ones, such as /tmp. An access list that lets
-others write shows in the group's bits of the mode.
+replace it: all folders and links on its path belong to the user or to root, and others may write
+only into sticky ones, such as /tmp. An access list shows in the group's bits of the mode.
 """
 
 from __future__ import annotations

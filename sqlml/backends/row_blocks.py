@@ -52,10 +52,7 @@ def run_blocks(
     size: int,
     block: Block,
 ) -> dict[str, Array]:
-    """Score a batch in blocks of at most `size` rows.
-
-    Every operator works row by row (`ops.TABLE`), so blocks have the same results as the batch.
-    """
+    """Score a batch in blocks of at most `size` rows; every operator works row by row."""
     arrays, rows = collect_columns(inputs, needed)
     if rows <= size:
         return block(arrays)
@@ -100,10 +97,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The steps for some outputs; `inputs` maps the names of the inputs to their nodes.
-
-    `done[i]` are the nodes whose values are not read after the i-th step.
-    """
+    """Steps for some outputs; values of the nodes `done[i]` are not read after the i-th step."""
 
     steps: tuple[Step, ...]
     inputs: Mapping[str, int]

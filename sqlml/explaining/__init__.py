@@ -1,8 +1,4 @@
-"""Explanations of predictions, computed inside the Program.
-
-In: a Program, and optionally background rows. Out: the Program with additional outputs for the
-contributions (SHAP values) of its inputs, or facts that the Program contains about the model:
-feature statistics, importances, weights and tree nodes.
+"""Explanations of predictions, computed inside the Program, and facts about its model.
 
 Read first:
 

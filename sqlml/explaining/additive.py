@@ -3,11 +3,8 @@
 Each column of a value gets a block of P + 1 numbers: the contributions of the P inputs, and the
 expected value of a row of which nothing is known. Sums and multiples of values with contributions
 have contributions too, so the walk goes from an output down to the tree ensembles and weighted sums
-below it.
-
-With a background, the expected value is the mean over its rows. Without one, trees use the number
-of training rows that reached each node. A weighted sum has no such counts, so its contributions are
-weight times value, relative to a row of zeros: for a scaled column, its mean.
+below it. With a background, the expected value is the mean over its rows. Without one, trees use
+their covers, and the contributions to a weighted sum are weight times value.
 """
 
 from __future__ import annotations
@@ -28,12 +25,10 @@ from sqlml.types import FLOATS, Array
 
 
 class Additive:
-    """Contributions to the values of `program`, built in `builder`, which holds the program's
-    nodes as `values`.
+    """Contributions to the values of `program`, whose nodes `builder` holds as `values`.
 
-    Attributes:
-        lacks_cover: a tree ensemble was met without the number of training rows per node.
-        is_too_wide: a value was met with more columns than contributions are computed for.
+    `lacks_cover` tells that trees lack the training rows per node, and `is_too_wide` that a value
+    has more columns than contributions are computed for.
     """
 
     def __init__(
@@ -56,8 +51,7 @@ class Additive:
         return self._players + 1
 
     def contributions_of(self, i: int) -> Value | None:
-        """Return the contributions to node i, (n, width * block) float64; None if the node is not a
-        sum of trees or of linear terms."""
+        """Return the contributions to node i, (n, width * block) float64, or None."""
         if i not in self._cache:
             self._cache[i] = self._compute_contributions(i)
         return self._cache[i]
@@ -74,10 +68,7 @@ class Additive:
         return contributions
 
     def contributions_of_output(self, i: int) -> Value | None:
-        """Return the contributions to an explained node; None if it has no expected value.
-
-        Without a background, only a sum has one, even if another node depends on one input only.
-        """
+        """Return the contributions to an explained node; without background, only a sum has any."""
         rule = _RULES.get(self._program.nodes[i].op)
         has_rule = rule is not None and rule(self, self._program.nodes[i]) is not None
         return self.contributions_of(i) if has_rule or self._background is not None else None
@@ -113,10 +104,7 @@ class Additive:
         return size > limit
 
     def _linear(self, x: Value, weights: Array, bias: Array) -> Value:
-        return self._b.op("linear", self._to_float64(x), weights=weights, bias=bias)
-
-    def _to_float64(self, x: Value) -> Value:
-        return x if x.type.dtype == "float64" else self._b.op("cast", x, dtype="float64")
+        return self._b.linear(self._b.cast(x, "float64"), weights, bias)
 
     def contributions_of_columns(self, i: int, chosen: Array) -> Value | None:
         """Return the contributions to some columns of node i only."""
@@ -221,15 +209,12 @@ class Additive:
         return self._subtract_background_mean(contributions)
 
     def _multiply_terms(self, x: Value, owner: Array, weights: Array, bias_blocks: Array) -> Value:
-        """Return the blocks of weighted sums whose columns belong to different inputs.
-
-        A weight matrix would take far more work, since most of it would be zero.
-        """
+        """Return sums of columns of different inputs; a weight matrix would be mostly zeros."""
         outputs = bias_blocks.shape[0]
         column, by_column = np.zeros(self.block, np.int64), np.zeros((self.block, outputs))
         positions = np.where(owner == NONE, self._players, owner)
         column[positions], by_column[positions] = np.arange(owner.size), weights
-        spread = self._b.op("select", self._to_float64(x), indices=np.tile(column, outputs))
+        spread = self._b.op("select", self._b.cast(x, "float64"), indices=np.tile(column, outputs))
         terms = self._b.op("mul", spread, by_column.T.ravel())
         return self._b.op("add", terms, bias_blocks.ravel())
 

@@ -1,11 +1,8 @@
 """Programs that also return the contributions of a model's inputs to its output.
 
-The explained output is the model's score, if it has one (the margin of boosted trees, a decision
-function), otherwise its probabilities or its value. If that is a monotone function of a sum, such
-as exp, the sum is explained, and the contributions add up to the sum.
-
-Contributions are exact for sums of trees and linear terms (`additive.py`). For other models they
-are estimated against background rows (`ir/operators/contributions.py`).
+The explained output is the model's score, if it has one, otherwise its probabilities or its value.
+If that is a monotone function of a sum, the sum is explained. Contributions are exact for sums of
+trees and linear terms (`additive.py`), and otherwise estimated against background rows.
 """
 
 from __future__ import annotations
@@ -40,12 +37,10 @@ def find_explained_output(program: Program) -> str | None:
 def estimate_blocks(
     program: Program, b: Builder, background: Mapping[str, Array], pairs: int | None = None
 ) -> Value | None:
-    """Estimate the contributions to the explained output against background rows.
+    """Estimate the contributions to the explained output, against background rows.
 
     The result is (n, width * (2 * inputs + 1)): for each column of the output the contributions of
-    the inputs, the mean over the background rows, and the standard errors of the contributions. `b`
-    holds the nodes of `program`. Without `pairs`, the pairs of orders per background row suit a
-    first look.
+    the inputs, the mean over the background rows, and the standard errors of the contributions.
     """
     name = find_explained_output(program)
     if name is None:
@@ -96,21 +91,14 @@ def _isolate_output(program: Program, name: str) -> Program:
 
 OWN: Literal["contributions"] = "contributions"
 BY_CLASS = "class_contributions"
-"""Names of the outputs: the contributions to the prediction, and to each class.
-
-A block has one number per input, then the expected value, then, if the contributions are estimates,
-the standard error of each. OWN has one block per target: for a classifier the block of the second
-of two classes, or of the predicted class. BY_CLASS, for a classifier with one target, has one block
-per class.
-"""
+"""Names of the outputs: the contributions to the prediction (one block per target, for a classifier
+that of the second of two classes or of the predicted class), and to each class (one block each).
+A block has one number per input, the expected value, and for estimates the standard errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassContributions:
-    """Conversion from contributions to scores or probabilities into contributions to classes.
-
-    values: the classifier's nodes in builder `b`. block: the length of a block.
-    """
+    """A converter of contributions to scores or probabilities, in blocks, to those of classes."""
 
     program: Program
     b: Builder
@@ -174,10 +162,7 @@ class ClassContributions:
         return self.b.linear(product, np.tile(np.eye(self.block), (classes, 1)))
 
     def _has_score_per_class(self) -> bool:
-        """Return whether the label is the argmax of the explained columns.
-
-        Counting columns is not enough: three classes also have three scores of pairs of classes.
-        """
+        """Return whether the label is the argmax of the explained columns, not of class pairs."""
         name = find_explained_output(self.program)
         if name == "proba" or "label" not in self.program.outputs:
             return name == "proba"
@@ -203,15 +188,7 @@ def explain_program(program: Program) -> Program:
 def explain_against_background(
     program: Program, background: Mapping[str, Array], pairs: int | None = None
 ) -> Program:
-    """Return `program` with contributions relative to the mean over background rows.
-
-    The contributions are exact for additive models and estimated for others, from `pairs` pairs of
-    orders per background row.
-
-    Raises:
-        UnsupportedModelError: the model predicts nothing, or reads lists or maps.
-        ConfigError: there are no background rows or too many, or `pairs` is out of range.
-    """
+    """Return `program` with contributions, exact or estimated, relative to background rows."""
     if pairs is not None and not 1 <= pairs <= MAX_ORDERS:
         raise ConfigError(f"permutations must be from 1 to {MAX_ORDERS:,}")
     rows = len(next(iter(background.values()))) if background else 0
@@ -261,8 +238,7 @@ def ensure_explained(program: Program, output: str) -> Program:
 
 
 def _exact_blocks(program: Program, b: Builder, additive: Additive) -> Value | None:
-    """Return the exact blocks of the explained output, or None if it is no monotone function of a
-    sum. They are negated if the output falls as the sum rises."""
+    """Return the exact blocks of the explained output, or None if it is no function of a sum."""
     name = find_explained_output(program)
     if name is None:
         return None

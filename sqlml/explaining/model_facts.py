@@ -22,11 +22,7 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True)
 class FeatureFacts:
-    """Training-time facts about one input; None where they are unknown.
-
-    kind: "number", "string" or another feature kind. categories: the number of categories that an
-    encoder knows.
-    """
+    """Training-time facts about one input; None where they are unknown."""
 
     feature: str
     kind: str
@@ -38,11 +34,7 @@ class FeatureFacts:
 
 
 def feature_facts(program: Program) -> list[FeatureFacts]:
-    """Return one entry per input, in order, from what the steps of the model learned.
-
-    Sources are the categories of encoders, the means and deviations of a StandardScaler, and the
-    least and greatest numbers that LightGBM stores.
-    """
+    """Return an entry per input, in order, from encoders, StandardScalers and LightGBM's bounds."""
     kinds = {feature.name: feature.kind for feature in program.features}
     facts = [FeatureFacts(name, kinds.get(name, "number")) for name in program.inputs]
     owner = find_owners(program)
@@ -107,9 +99,9 @@ def _numbers(values: Array) -> list[float | None]:
 class Importance:
     """The importance of one input in a tree model.
 
-    library_importance: the library's `feature_importances_` (LightGBM's default: by splits); None
-    if the Program lacks the statistics, or the model is a pipeline. splits: the number of tree
-    tests that read the input. gain, cover: their totals; None if the Program lacks these.
+    `library_importance` is the library's `feature_importances_` (LightGBM's default: by splits),
+    and `splits` the number of tests of the input. A number is None if the Program lacks the
+    statistics.
     """
 
     feature: str
@@ -122,9 +114,8 @@ class Importance:
 def importances(program: Program, source: str) -> list[Importance] | None:
     """Return one entry per input, in order, computed as the library of the `source` class does.
 
-    This follows XGBoost's `get_score`, LightGBM's `feature_importance` and scikit-learn's
-    `feature_importances_`. Columns that belong to one input, such as its categories, are added up.
-    The result is None without trees, or if columns depend on several inputs.
+    Columns that belong to one input, such as its categories, are added up. The result is None
+    without trees, or if columns depend on several inputs.
     """
     owners_of_nodes = find_owners(program)
     forests = [
@@ -197,8 +188,8 @@ def _add_by_owner(total: Array | None, owner: Array, values: Array | None) -> Ar
 class Weight:
     """The weight of one column for one output of a linear model.
 
-    feature: the input; None for the intercept. column: the column of an input that was encoded into
-    several: its category, a word, `MISSING`, or its number if it has no such name.
+    The intercept has no `feature`. `column` is the category, word, `MISSING`, or the number of a
+    column of an input that was encoded into several.
     """
 
     feature: str | None
@@ -259,7 +250,8 @@ def column_names(program: Program, i: int) -> list[str | None]:
     if node.op == "one_hot":
         return _one_hot_names(program, node)
     if node.op in ("count_tokens", "has_items"):
-        return list(_vocabulary(node))
+        text, ends = node.attrs["words"].tobytes(), node.attrs["ends"].tolist()
+        return [text[a:b].decode("utf-8", "replace") for a, b in pairwise([0, *ends])]
     width = node.type.width
     if node.op == "isnan":
         return [MISSING] * width
@@ -283,22 +275,13 @@ def _one_hot_names(program: Program, node: Node) -> list[str | None]:
     return names if len(names) == width else [None] * width
 
 
-def _vocabulary(node: Node) -> list[str | None]:
-    words, ends = node.attrs["words"], node.attrs["ends"].tolist()
-    if words.dtype != np.uint8 or len(ends) != node.type.width:
-        return [None] * node.type.width
-    text = words.tobytes()
-    return [text[a:b].decode("utf-8", "replace") for a, b in pairwise([0, *ends])]
-
-
 @dataclass(frozen=True, slots=True)
 class TreeNode:
     """A node of a decision tree; number 0 is the root. A leaf has `values` instead of a test.
 
-    output: the first of the outputs that the tree adds to. feature, column: the tested input, and
-    its column as in `Weight`. operator: "<", "<=" or "in", with a threshold or category codes. yes,
-    no, missing: the child nodes for rows that pass, do not pass, and lack the value. cover, gain:
-    the source's statistics, as in `Ensemble`.
+    `output` is the first of the outputs that the tree adds to. `column` is as in `Weight`.
+    `operator` is "<", "<=" or "in", with a threshold or category codes. `yes`, `no` and `missing`
+    are the child nodes for rows that pass, do not pass, and lack the value.
     """
 
     node: int
@@ -357,7 +340,7 @@ def _list_tree_nodes(program: Program, x: int, e: Ensemble, tree: int) -> list[T
                 column=names[k],
                 operator="in" if is_set else "<" if e.compare == "lt" else "<=",
                 threshold=None if is_set else float(e.threshold[index]),
-                categories=_set_codes(e, index) if is_set else None,
+                categories=tuple(map(str, e.set_members(index).tolist())) if is_set else None,
                 yes=yes,
                 no=no,
                 missing=yes if e.default_left[index] else no,
@@ -367,11 +350,3 @@ def _list_tree_nodes(program: Program, x: int, e: Ensemble, tree: int) -> list[T
             )
         )
     return nodes
-
-
-def _set_codes(e: Ensemble, index: int) -> tuple[str, ...]:
-    if e.set_offsets is None or e.set_words is None:
-        return ()
-    words = e.set_words[e.set_offsets[index] : e.set_offsets[index + 1]]
-    codes = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
-    return tuple(map(str, codes.tolist()))

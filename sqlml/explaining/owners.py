@@ -35,8 +35,8 @@ def find_sharing_inputs(
 ) -> list[frozenset[int] | None]:
     """Return the inputs that each column of node i depends on; None where they are unknown.
 
-    Most columns have one input. A look-up of combinations has the categories that it combines. It
-    may also depend on tests of numbers; CatBoost's own contributions ignore these, and so do we
+    A look-up of combinations has several: the categories that it combines. CatBoost's own
+    contributions ignore tests of numbers in it, and so do we
     (catboost/libs/fstr/shap_prepared_trees.cpp).
     """
 

@@ -45,10 +45,8 @@ class Builder:
     def input(self, name: str, dtype: DType, width: int = 1, kind: str | None = None) -> Value:
         """Return the input `name`, (n, width) of `dtype`; the first call adds it.
 
-        `kind` is DATETIME if the numbers stand for dates and timestamps.
-
-        Raises:
-            ProgramError: it exists with another dtype, width or kind.
+        `kind` is DATETIME if the numbers stand for dates and timestamps. ProgramError if it exists
+        with another dtype, width or kind.
         """
         if name in self._inputs:
             index = self._inputs[name]
@@ -81,15 +79,13 @@ class Builder:
     def op(self, name: str, /, *inputs: Value | Array | float, **attrs: Any) -> Value:
         """Append operator `name`; see `ops.TABLE` for inputs and attributes.
 
-        An array or a number among the inputs becomes a constant.
+        An array or a number among the inputs becomes a constant. ProgramError if the operator's
+        rule does not allow the inputs or attributes.
 
         >>> b = Builder()
         >>> x = b.input("x", "float64")
         >>> b.op("where", b.op("lt", x, 0.0), np.array([1.0, 2.0]), x)
         Value(index=4, type=float64[n,2])
-
-        Raises:
-            ProgramError: the inputs or attributes break the operator's rule.
         """
         frozen = freeze(attrs)
         values = [v if isinstance(v, Value) else self.constant(v) for v in inputs]
@@ -108,10 +104,7 @@ class Builder:
         return self.op("linear", x, weights=weights, bias=each)
 
     def first_columns(self, concat: Value) -> Array:
-        """Return the first column of each input of a concat, and its width, int64 (inputs + 1,).
-
-        The result is cached because passes look up single columns among thousands.
-        """
+        """Return the first column of each input of a concat, and its width, int64; cached."""
         if concat.index not in self._first_columns:
             widths = [self._nodes[i].type.width for i in self._nodes[concat.index].inputs]
             self._first_columns[concat.index] = np.cumsum([0, *widths], dtype=np.int64)
@@ -146,8 +139,7 @@ class Builder:
     ) -> Program:
         """Return the Program; nodes that no output needs are left out.
 
-        `order` is the order of the inputs (default: of their first use). Unused inputs remain only
-        if `order` names them, so that a model's schema survives.
+        `order` is the order of the inputs (default: of their first use), and keeps unused ones.
         """
         names = tuple(self._inputs) if order is None else order
         live = [False] * len(self._nodes)

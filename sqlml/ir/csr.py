@@ -7,6 +7,7 @@ entries of a row, left to right, in the dtype that those libraries use.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from sqlml.types import Array
 
 
+@dataclass(slots=True, eq=False)
 class Csr:
     """A sparse matrix of n rows and `width` columns.
 
@@ -23,13 +25,10 @@ class Csr:
     from absent entries.
     """
 
-    __slots__ = ("data", "indices", "indptr", "width")
-
-    def __init__(self, data: Array, indices: Array, indptr: Array, width: int) -> None:
-        self.data: Array = data
-        self.indices: Array = indices
-        self.indptr: Array = indptr
-        self.width: int = width
+    data: Array
+    indices: Array
+    indptr: Array
+    width: int
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -119,10 +118,7 @@ def multiply(x: Csr, weights: Array, bias: Array) -> Array:
 
 
 def normalize_rows(x: Csr, norm: Literal["l1", "l2"]) -> Csr:
-    """Divide each row by its l1 or l2 norm; rows of zeros stay.
-
-    Sums and quotients are computed in float64, squares in the dtype of the rows.
-    """
+    """Divide each row by its norm, summed in float64; rows of zeros stay."""
     rows = x.rows
     sizes = np.abs(x.data) if norm == "l1" else x.data * x.data
     total = np.bincount(rows, sizes.astype(np.float64), minlength=x.shape[0])

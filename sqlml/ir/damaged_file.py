@@ -35,10 +35,7 @@ ZIP_ERRORS: tuple[type[Exception], ...] = (
 
 @contextmanager
 def report_damage(name: str, fix: str, *errors: type[Exception]) -> Iterator[None]:
-    """Convert READING_ERRORS, and `errors` of other libraries, to an ArtifactError.
-
-    `name` starts its message, for example with "the stored model", and `fix` ends it with advice.
-    """
+    """Convert READING_ERRORS and `errors` to an ArtifactError: "NAME is damaged (...); FIX"."""
     try:
         yield
     except (*READING_ERRORS, *errors) as error:

@@ -1,10 +1,8 @@
 """`check_content` rejects ONNX models that refer to other files or use forbidden operators.
 
-onnxruntime opens the files that a tensor names as external data, wherever in the model it is: among
-the weights, in an attribute, a branch, a function or a sparse tensor. A stored model may come from
-a stranger's database, and the package onnx may be missing. So this module walks the fields of the
-Protocol Buffers encoding (https://protobuf.dev/programming-guides/encoding) and skips those without
-tensors. It never copies weights.
+onnxruntime opens the files that any tensor names as external data. A stored model may come from a
+stranger's database, and the package onnx may be missing, so this module walks the fields of the
+Protocol Buffers encoding (https://protobuf.dev/programming-guides/encoding).
 """
 
 from __future__ import annotations
@@ -52,12 +50,10 @@ _VARINT, _LENGTH, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}
 
 
 def check_content(content: bytes) -> None:
-    """Check a serialised onnx.ModelProto.
+    """Raise ArtifactError if a serialised onnx.ModelProto is damaged or too large.
 
-    Raises:
-        ArtifactError: it is damaged, nested too deeply, or has too many nodes.
-        UnsupportedModelError: it has operators of other domains, local functions, weights in other
-            files, sparse weights, or a Loop.
+    Raise UnsupportedModelError if it has operators of other domains, local functions, weights in
+    other files, sparse weights, or a Loop.
     """
     # onnxruntime would read its own format, which this function cannot check.
     if content[4:8] == b"ORTM":

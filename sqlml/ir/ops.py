@@ -1,9 +1,8 @@
 """The table of the IR's operators, the inference of their result types, and `verify`.
 
-Each row has the arity, the attributes, the rule for the result type and the numpy function of an
-operator; the modules in `operators/` define them by family. Importers emit *model* operators, such
-as trees, which the native backend runs; `passes.lower` lowers them to the *tensor* operators of
-torch and onnxruntime. A Program is verified after import, after the passes and after loading.
+Importers emit *model* operators, such as trees, which the native backend runs; `passes.lower`
+lowers them to the *tensor* operators of torch and onnxruntime. A Program is verified after import,
+after the passes and after loading.
 """
 
 from __future__ import annotations
@@ -60,44 +59,18 @@ def _constant_type(types: Types, attrs: Attrs) -> TensorType:
     return TensorType(dtype_of(attrs["value"]), attrs["value"].shape)
 
 
+_INPUT = "name: str, dtype: str, width: int, kind: str?"
+
+FAMILIES = (
+    *(elementwise, matrices, distances, neighbours, categories, imputation, piecewise, forests),
+    *(contributions, torch_module, opaque, sparse_rows, text),
+)
+"""The modules of `operators/`."""
+
 TABLE: tuple[Op, ...] = (
-    Op(
-        "input",
-        "source",
-        _input_type,
-        None,
-        {"name": "str", "dtype": "str", "width": "int", "kind": "str?"},
-        arity=(0, 0),
-    ),
-    Op(
-        "constant",
-        "source",
-        _constant_type,
-        lambda args, attrs: attrs["value"],
-        {"value": "array"},
-        arity=(0, 0),
-    ),
-    *elementwise.OPERATORS,
-    *matrices.OPERATORS,
-    *distances.OPERATORS,
-    *neighbours.OPERATORS,
-    *categories.OPERATORS,
-    *imputation.OPERATORS,
-    *piecewise.OPERATORS,
-    *forests.OPERATORS,
-    *contributions.OPERATORS,
-    Op(
-        "sampled_contributions",
-        "opaque",
-        contributions.sampled_type,
-        None,  # It runs a Program; see `reference.FUNCTIONS`.
-        contributions.ATTRS,
-        arity=(1, None),
-    ),
-    *torch_module.OPERATORS,
-    *opaque.OPERATORS,
-    *sparse_rows.OPERATORS,
-    *text.OPERATORS,
+    Op("input", "source", _input_type, None, _INPUT, arity=(0, 0)),
+    Op("constant", "source", _constant_type, lambda args, attrs: attrs["value"], "value", (0, 0)),
+    *(operator for family in FAMILIES for operator in family.OPERATORS),
 )
 
 NEVER_STORED = frozenset({"tree_contributions", "sampled_contributions"})
@@ -200,10 +173,7 @@ def verify(program: Program) -> Program:
 
 
 def find_invalid_unicode(program: Program) -> str | None:
-    """Return a name or category of a Program that no text in a database can be; None without one.
-
-    Objects of Python may have such texts: halves of surrogate pairs.
-    """
+    """Return a name or category with half of a surrogate pair, which databases reject, or None."""
     values = (value for node in program.nodes for value in node.attrs.values())
     return next(
         (text for value in values for text in _iterate_texts(value) if not is_unicode(text)), None

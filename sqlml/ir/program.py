@@ -50,14 +50,13 @@ class Node:
 class Program:
     """A DAG in topological order, with named inputs and outputs.
 
-    `nodes[i].inputs` are indices below `i`. `inputs` and `outputs` map names to node indices;
-    an input is a node of op `input`. A Program that scores a model has outputs among `label`
-    (class index, or the regression value), `proba` (n, classes), `score` (decision function),
-    `samples` (score_samples) and `transform` (n, width). `labels` has one set of classes per
-    target, which the class index points into; it is empty for a regressor or a transformer. A
-    model of T targets has a `label` of T columns. Its `proba` has the classes of all targets side
-    by side. If each target has two classes, `proba` may have one column per target instead: the
-    probability of the second class (`has_one_probability_per_target`).
+    `nodes[i].inputs` are indices below `i`. `inputs` and `outputs` map names to node indices; an
+    input is a node of op `input`. A Program that scores a model has outputs among `label` (class
+    index, or the regression value), `proba` (n, classes), `score` (decision function), `samples`
+    (score_samples) and `transform` (n, width). `labels` has one set of classes per target; it is
+    empty for a regressor or a transformer. A model of T targets has a `label` of T columns, and a
+    `proba` with the classes of all targets side by side, or with the second class of each
+    (`has_one_probability_per_target`).
     """
 
     nodes: tuple[Node, ...]

@@ -37,11 +37,8 @@ def run(
     """Return `outputs` (default: all) of a batch by name, each (n, k) of the output's dtype.
 
     `inputs` are (n,) or (n, width), of the input's dtype or one that casts to it; strings are
-    objects with None for NULL. All have the same n, which may be 0.
-
-    Raises:
-        InputTypeError: an input is missing, or its shape or dtype does not fit.
-        MissingValueError, UnknownCategoryError: a check in the model fails.
+    objects with None for NULL. All have the same n, which may be 0. InputTypeError if an input does
+    not fit, MissingValueError or UnknownCategoryError if a check in the model fails.
     """
     output_names = tuple(program.outputs) if outputs is None else tuple(outputs)
     values: dict[int, Array] = {}
@@ -61,10 +58,7 @@ def run(
 
 
 def run_above(program: Program, known: Mapping[int, Array], target: int) -> Array | None:
-    """Return the value of node `target` from the `known` values of nodes below it.
-
-    None if it also needs an input, or passes a check of the model.
-    """
+    """Return node `target` from the `known` nodes below; None if it needs an input or a check."""
     values = dict(known)
     pending = [target]
     while pending:

@@ -13,19 +13,14 @@ Layout, little-endian::
     payload   zstandard frame: the stored bytes of all arrays, concatenated
     32 bytes  sha256 of everything before it
 
-Format 2 had neither packing nor a compressed header.
-
 Each array is stored in the narrowest dtype that keeps all its numbers: integers in fewer bytes,
 float64 as float32 if every value survives bit for bit. It is shuffled if that makes it smaller:
 first come the lowest bytes of all numbers, then the next ones, because bytes of one rank are alike
 (F. Alted, "Why modern CPUs are starving", 2010, as in Blosc).
 
 Nothing is unpickled, every length is checked before memory is allocated for it, and the Program is
-verified before it is returned, so a damaged or hostile file ends in ArtifactError.
-
-An ONNX file that sqlml writes has the Program, too: as base64 in the `metadata_props` of the
-ModelProto, with the sha256 of the graph. Once the graph is edited, its sha256 differs and the
-Program is ignored, so the file means what its graph says.
+verified before it is returned, so a damaged or hostile file ends in ArtifactError. An ONNX file
+that sqlml writes has the Program, too, as base64 in its metadata; edits of the graph invalidate it.
 """
 
 from __future__ import annotations
@@ -53,11 +48,7 @@ from sqlml.limits import FORMAT_VERSION, MAX_NODES, MAX_PROGRAM_BYTES
 from sqlml.types import DTYPES, Array, Labels, TensorType
 
 STORABLE_DTYPES: Mapping[str, tuple[str, ...]] = {
-    "bool": (),
-    "uint8": (),
-    "int8": (),
-    "float16": (),
-    "float32": (),
+    **dict.fromkeys(("bool", "uint8", "int8", "float16", "float32"), ()),
     "int16": ("int8",),
     "int32": ("int8", "int16"),
     "uint32": ("uint8", "uint16"),
@@ -148,10 +139,7 @@ _MAX_WIDENING = 8
 
 
 def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
-    """Serialise a Program; equal Programs give equal bytes under one zstandard version.
-
-    `about` is the description in a model file, in JSON types. (A catalog keeps it in its tables.)
-    """
+    """Serialise a Program, deterministically; `about` is the JSON description in a model file."""
     payload = bytearray()
     blobs: dict[bytes, int] = {}
 
@@ -240,11 +228,7 @@ def _decompress(frame: bytes, size: int) -> bytes:
 
 
 def loads(blob: bytes) -> Program:
-    """Read a Program that `dumps` wrote.
-
-    Raises:
-        ArtifactError: damaged, hostile, or written in another format than this sqlml reads.
-    """
+    """Read a Program that `dumps` wrote; ArtifactError if damaged, hostile or of another format."""
     errors = (OSError, MemoryError, struct.error, pa.ArrowException)
     try:
         with report_damage("the stored model", "create it again", *errors):
@@ -392,10 +376,7 @@ def embed_program(proto: Any, stored: bytes) -> None:
 
 
 def read_embedded_program(proto: Any) -> Program | None:
-    """Return the Program that `proto` (onnx.ModelProto) was made from.
-
-    None if it has none, or its graph has changed since.
-    """
+    """Return the Program in an onnx.ModelProto; None if there is none, or the graph has changed."""
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     if PROGRAM_KEY not in metadata or metadata.get(GRAPH_DIGEST_KEY) != _hash_graph(proto):
         return None

@@ -1,11 +1,8 @@
-"""`Exported`: the graph of a torch.export archive (.pt2), read as data.
+"""`ExportedModule`: the graph of a torch.export archive (.pt2), read as data.
 
-torch.export.load is unsafe: it unpickles weights and constants if the archive asks for that, and
-evaluates texts as sympy expressions, so an archive may contain code. This module parses the JSON of
-the graph, reads raw weights and refuses pickles. An interpreter then runs only tensor operators
-that it looks up by name.
-
-Format: torch/_export/serde/schema.py and torch/export/pt2_archive, schema version 8.
+torch.export.load may execute code of an archive, by pickles and sympy expressions. This module
+parses the JSON of the graph, reads raw weights and refuses pickles. Format:
+torch/_export/serde/schema.py and torch/export/pt2_archive, schema version 8.
 """
 
 from __future__ import annotations
@@ -47,10 +44,7 @@ class DTypeArg:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A device, layout or memory format that is an argument, which changes no values.
-
-    `number` is torch's number of a memory format.
-    """
+    """A device, layout or memory format (torch's `number`) as an argument; it changes no values."""
 
     kind: str
     number: int = 0
@@ -58,10 +52,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of operator `torch.ops.<target>`: its arguments by name and the names of its results.
-
-    `positional` has the names of the arguments that are passed by position.
-    """
+    """A call of `torch.ops.<target>`; `positional` names the arguments passed by position."""
 
     target: str
     arguments: Mapping[str, Any]
@@ -84,10 +75,9 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExportedModule:
-    """An exported module, with its weights by name in `constants`.
+    """An exported module, with its weights by name in `constants`, and the bytes of its archive.
 
-    `output` names the tensor that it returns, of `dtype` and `shape` (shape[0] is ROWS). `content`
-    has the bytes of the archive.
+    It returns the tensor `output`, of `dtype` and `shape` (shape[0] is ROWS).
     """
 
     written_by: str
@@ -109,12 +99,10 @@ class ExportedModule:
 
 
 def read_exported(content: bytes) -> ExportedModule:
-    """Read an archive that torch.export.save wrote.
+    """Read an archive that torch.export.save of torch 2.9 or newer wrote.
 
-    Raises:
-        ArtifactError: damaged or hostile, or written by torch before 2.9.
-        UnsupportedModelError: another schema version, or a module that does not map rows of numbers
-            to one tensor.
+    UnsupportedModelError if it has another schema version, or a module that does not map rows of
+    numbers to one tensor.
     """
     archive, fix = "the torch.export archive", "save it again with torch.export.save"
     with report_damage(archive, fix, *ZIP_ERRORS):

@@ -20,10 +20,9 @@ class TreeShape:
     """The shape of an ensemble of T trees with V values per leaf, for cost models.
 
     nodes int64 (T, L): inner nodes by level, with all deeper ones in the last level. inside float64
-    (T, L): the share of the leaves that lies below a level; its sum over the levels is the mean
-    length of a path, with each leaf counted once. oblivious bool (T,): all nodes of a level have
-    the same test. columns: number of columns that the tests read. thresholds: the largest number
-    of distinct thresholds of a column; all_thresholds: their sum over all columns. sets: number of
+    (T, L): the share of the leaves below a level. oblivious bool (T,): all nodes of a level have
+    the same test. columns: number of columns that the tests read. thresholds: the largest number of
+    distinct thresholds of a column; all_thresholds: their sum over all columns. sets: number of
     categorical nodes.
     """
 
@@ -131,15 +130,12 @@ class Decisions:
 
     y is column `feature` (int32) or, where `negated` (bool), minus that column. `then` and
     `otherwise` (int32) number nodes and leaves as `Ensemble.left` does. `threshold` has the
-    ensemble's dtype and is NaN where the test never holds. It is NaN at a categorical node, too:
-    members of the set go to `then`, and NaN follows the ensemble's `default_left`.
+    ensemble's dtype; it is NaN where the test never holds, and at categorical nodes, whose NaN
+    follows `default_left`.
 
-    A source library compares with `<` or `<=` and sends NaN left or right, node by node. All four
-    cases become this one test, which NaN fails by itself:
-
-    * `x < t` is `x <= t'` with t' the largest float below t.
-    * Where NaN goes left, the test becomes the opposite, `x > t`, written as `-x <= t'`, and the
-      children are swapped. So y is x or -x, which is exact, and no kernel tests for NaN.
+    All libraries' tests become this one, which NaN fails by itself: `x < t` is `x <= t'` with t'
+    the largest float below t. Where NaN goes left, the test becomes the opposite, `x > t`, written
+    as `-x <= t'`, and the children are swapped.
     """
 
     feature: Array
@@ -181,9 +177,8 @@ def largest_below(value: Array) -> Array:
 def narrow_thresholds(e: Ensemble) -> Ensemble:
     """Return an ensemble with float32 thresholds that sends every float32 row to the same leaf.
 
-    A float32 is at most t if it is at most the largest float32 that is at most t, and it is below t
-    if it is below the smallest float32 that is not. Kernels then read half the bytes and compare
-    twice as many values per vector instruction.
+    A float32 is at most t if it is at most the largest float32 up to t. Kernels then read half the
+    bytes and compare twice as many values per vector instruction.
     """
     if e.threshold.dtype == np.float32:
         return e

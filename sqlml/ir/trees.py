@@ -4,15 +4,11 @@ All trees of an ensemble are concatenated. Inner nodes are numbered in pre-order
 from left to right, so a child's number is above its parent's and cycles are impossible.
 A child is the number of an inner node, or `~leaf` (negative) for a leaf; so is a root.
 
-A row goes left at a numeric node when `x < threshold` (compare="lt") or `x <= threshold`
-(compare="le"), in the dtype of x and threshold; NaN goes left when `default_left`. At a
-categorical node `trunc(x)` goes left when it is a member of the node's set; NaN goes by
-`default_left`; a negative value, or one beyond the set, is not a member. The exit leaf of tree t
-adds `leaf_values[leaf]` (V values) to outputs `target[t]` to `target[t]+V-1`, starting from `base`,
-tree by tree in the dtype of `leaf_values`, which is the order of the source libraries.
-
-The statistics of the nodes (`cover`, `leaf_cover`, `gain`) do not affect scores; contributions and
-importances need them (`sqlml/explaining/`).
+A row goes left at a numeric node when `x < threshold` (compare="lt") or `x <= threshold` ("le"), in
+the dtype of x and threshold, and at a categorical node when `trunc(x)` is a member of its set. NaN
+goes left when `default_left`. The exit leaf of tree t adds `leaf_values[leaf]` (V values) to
+outputs `target[t]` to `target[t]+V-1`, starting from `base`, tree by tree in the dtype of
+`leaf_values`, which is the order of the source libraries.
 """
 
 from __future__ import annotations
@@ -219,11 +215,10 @@ def _are_valid_statistics(numbers: Array, can_be_negative: bool) -> bool:
 class RawTrees:
     """Trees as libraries store them: inner nodes and leaves mixed, in any order.
 
-    All arrays have one entry per node, tree after tree. `left` and `right` are absolute node
-    numbers, `leaf` (bool) marks the leaves, whose children are not read, and `value` (nodes, V) is
-    read only for leaves. `roots` are node numbers. `sets` maps a categorical node to the members
-    that go left, an int array. `cover` and `gain` are floats or integers; a statistic is dropped
-    if one of its entries is not finite, or if a cover is negative.
+    All arrays have one entry per node, tree after tree. `left`, `right` and `roots` are absolute
+    node numbers, `leaf` (bool) marks the leaves, and `value` (nodes, V) is read only for leaves.
+    `sets` maps a categorical node to the members that go left. A statistic, `cover` or `gain`, is
+    dropped if an entry is not finite, or if a cover is negative.
     """
 
     roots: Array
@@ -244,10 +239,7 @@ BATCH_NODES = 1 << 13
 
 
 def build_ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ensemble:
-    """Build an Ensemble from raw trees; nodes that no root reaches are dropped.
-
-    Thresholds keep their dtype, leaf values get the dtype of `base`.
-    """
+    """Build an Ensemble with leaves of `base`'s dtype; nodes that no root reaches are dropped."""
     collector = TreeCollector(base.dtype)
     for batch in _split_into_batches(raw):
         collector.add(batch)
@@ -371,8 +363,7 @@ def _number_nodes(
 ) -> Array:
     """Return how many counted nodes come before each node in pre-order, int32 (n,).
 
-    `parents` are the inner nodes of each level. Subtrees are counted from the bottom up, and their
-    nodes numbered from the top down.
+    Subtrees are counted from the bottom up, and their nodes numbered from the top down.
     """
     size = is_counted.astype(np.int32)
     for level in reversed(parents):

@@ -7,6 +7,7 @@ A Python string may contain a lone surrogate, which is not valid UTF-8. It is st
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,14 @@ from sqlml.types import Array
 CODEC = "surrogatepass"
 
 
+@dataclass(slots=True, eq=False)
 class TextColumn:
-    """A column of n texts: the i-th is `data[start[i]:stop[i]]` as UTF-8, or `missing[i]`.
+    """A column of n texts: `data[start[i]:stop[i]]` (uint8) as UTF-8, unless `missing[i]`."""
 
-    data: uint8; start, stop: int64 (n,); missing: bool (n,).
-    """
-
-    __slots__ = ("data", "missing", "start", "stop")
-
-    def __init__(self, data: Array, start: Array, stop: Array, missing: Array) -> None:
-        self.data: Array = data
-        self.start: Array = start
-        self.stop: Array = stop
-        self.missing: Array = missing
+    data: Array
+    start: Array
+    stop: Array
+    missing: Array
 
     @classmethod
     def from_values(cls, values: Any) -> TextColumn:

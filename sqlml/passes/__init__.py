@@ -4,16 +4,10 @@
 `split.split` then divides a Program into encoders that run as SQL and a core that runs as a
 kernel, and `lower.lower` writes the core as tensor operators for torch and onnxruntime.
 
-Read first:
-
-* `MODEL_PASSES` and `TENSOR_PASSES` below: the passes in their order.
-* `fold_layout.py`: a small pass, and the helpers that others use.
-* `lower.py` and `tree_strategies.py`: the lowering to tensors, with GEMM, TT and PTT for trees.
-
-Nearly every pass is a rule for `ir.builder.rewrite`. All are exact, except `fold_scaling`, whose
-docstring bounds its rounding. To add a pass, write a module with a function from Program to
-Program, name it in `MODEL_PASSES` or `TENSOR_PASSES`, and add a golden rewrite to
-`tests/unit/passes/test_golden.py`.
+Nearly every pass is a rule for `ir.builder.rewrite`; `fold_layout.py` is a small one, whose helpers
+others use. All are exact, except `fold_scaling`, whose docstring bounds its rounding. To add a
+pass, write a module with a function from Program to Program, name it in `MODEL_PASSES` or
+`TENSOR_PASSES`, and add a golden rewrite to `tests/unit/passes/test_golden.py`.
 """
 
 from __future__ import annotations
@@ -60,22 +54,17 @@ TENSOR_PASSES: tuple[Pass, ...] = (sparse_weights, narrow_dtypes)
 
 
 def run(
-    program: Program,
-    upto: str | None = None,
-    passes: tuple[Pass, ...] = MODEL_PASSES,
-    without: Collection[str] = (),
+    program: Program, passes: tuple[Pass, ...] = MODEL_PASSES, without: Collection[str] = ()
 ) -> Program:
-    """Apply `passes` in order, up to and without some of these names, and verify the result."""
+    """Apply `passes` in order, except those named in `without`, and verify the result."""
     names = [p.__name__ for p in passes]
-    for name in (*([] if upto is None else [upto]), *without):
+    for name in without:
         if name not in names:
             raise ConfigError(f"unknown pass {name!r}; passes: {', '.join(names)}")
     result = program
     for apply in passes:
         if apply.__name__ not in without:
             result = apply(result)
-        if apply.__name__ == upto:
-            break
     return result if result is program else verify(result)
 
 

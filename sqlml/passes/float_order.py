@@ -1,10 +1,7 @@
 """Searches over the ordered floats for the value at which a condition changes.
 
-`find_margin_threshold` turns a filter such as `predict_proba(..., class := 'yes') > 0.8` into a
-comparison of the model's score, if the probability is a monotone function of it, also as rounded.
-
-A `Step` is a column-wise operator that never decreases: scaling by positive numbers, shifting,
-clipping, rounding to float32. So is a chain of steps. Passes that fold them use `match_step`.
+`find_margin_threshold` turns a filter on a probability into a comparison of the model's score. A
+`Step` is a column-wise operator that never decreases, so a chain of steps does not either.
 """
 
 from __future__ import annotations
@@ -63,8 +60,7 @@ def find_turn(
 ) -> tuple[float, float, bool] | None:
     """Return the neighbouring floats between which `holds` changes, and whether it holds above.
 
-    None if it does not change, or changes more than once among the evaluated floats. `holds` maps
-    values (m,) of `dtype`, float64 or float32, to bool (m,), and is called with both infinities.
+    None if it does not change, or changes more than once among the evaluated floats of `dtype`.
 
     >>> find_turn(lambda x: x * 2 > 1.0, np.dtype("float32"))
     (0.5, 0.5000000596046448, True)
@@ -114,11 +110,7 @@ class Threshold:
 def find_margin_threshold(
     program: Program, column: int, comparison: str, bound: float
 ) -> Threshold | None:
-    """Return the scores for which `proba[column] <comparison> bound` holds.
-
-    None if no float separates them: the probability depends on more than the score, or the
-    comparison holds for all scores or for none.
-    """
+    """Return the scores for which `proba[column]` passes; None if no score separates them."""
     score, proba = _find_score(program), program.outputs.get("proba")
     if score is None or proba is None:
         return None

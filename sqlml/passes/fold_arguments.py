@@ -1,9 +1,8 @@
 """Partial evaluation of a model for literal arguments. Exact in labels and margins.
 
 In `predict('m', *, plan := 'pro')` the plan is the same for every row, so trees keep only the
-branches that plan = 'pro' can reach; selection injection then drops columns without tests. Known
-columns are followed through every operator that works column by column. A linear model adds them to
-its bias, unless a class label depends on it, because that changes the order of additions.
+branches that plan = 'pro' can reach; selection injection then drops columns without tests. A linear
+model adds known columns to its bias, unless a class label depends on it.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ def fold_arguments(
 ) -> Program:
     """Specialize `program` for rows whose inputs in `arguments` have these values (None is NULL).
 
-    An input that is still used remains an input, and must be passed that value. If `sums`, known
-    columns of linear models are added to the bias, which rounds differently.
+    An input that is still used must be passed that value. If `sums`, known columns of linear models
+    are added to the bias, which rounds differently.
     """
     unknown = sorted(set(arguments) - set(program.inputs))
     if unknown:

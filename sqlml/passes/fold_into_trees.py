@@ -1,11 +1,9 @@
 """Fold scalers and imputers in front of trees into their thresholds. Exact.
 
-A step that never decreases (scaling by a positive number, shifting, clipping, rounding to float32)
-keeps each comparison monotone, also in floating point: f(x) <= t holds up to some largest float x
-and for none above it. Bisection over the ordered floats finds it with the operations of the chain
-themselves, so each row reaches the same leaf as before. An imputer sends NaN where its fill goes.
-`sink_checks` has moved checks below these steps. (Hummingbird, section 5.2, folds scalers into
-linear weights, which rounds.)
+A step that never decreases keeps each comparison monotone, also in floating point: f(x) <= t holds
+up to some largest float x and for none above it. Bisection over the ordered floats finds it with
+the operations of the chain themselves, so each row reaches the same leaf as before. An imputer
+sends NaN where its fill goes. `sink_checks` has moved checks below these steps.
 """
 
 from __future__ import annotations
@@ -53,10 +51,7 @@ def fold_into_trees(program: Program) -> Program:
 
 
 def fold_casts_into_trees(program: Program) -> Program:
-    """Fold as `fold_into_trees` does, but also chains that consist only of casts.
-
-    Kernels fold casts themselves. SQL cannot, because engines refuse to cast 1e300 to a float32.
-    """
+    """Fold chains of casts only, too, for SQL engines, which refuse to cast 1e300 to a float32."""
     return rewrite(program, partial(_rule, casts=True), ops=("tree_ensemble",))
 
 
@@ -71,22 +66,27 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value], casts: bool = False) 
     threshold = _fold_thresholds(e, chain)
     if threshold is None:
         return None
-    attrs = {**node.attrs, "threshold": threshold, "default_left": _fold_default_left(e, chain)}
+    # NaN goes left by default, or because the fill of an imputer does.
+    nan = np.full(e.nodes, np.nan, numpy_dtype(chain.x.type.dtype))
+    default_left = goes_left(e, np.arange(e.nodes), chain.apply(nan, e.feature))
+    attrs = {**node.attrs, "threshold": threshold, "default_left": default_left}
     return b.op("tree_ensemble", chain.x, **attrs)
+
+
+def match_step_or_impute(b: Builder, x: Value) -> tuple[Value, Step | Impute] | None:
+    """Return the value that `x` is computed from and the step; None if `x` is neither."""
+    node = b.node(x)
+    if node.op == "impute" and np.isnan(node.attrs["missing"]):
+        return b.value(node.inputs[0]), Impute(node.attrs["fill"])
+    return match_step(b, x)
 
 
 def _find_chain(b: Builder, x: Value) -> Chain:
     steps: list[Step | Impute] = []
-    while True:
-        node = b.node(x)
-        if node.op == "impute" and node.attrs["missing"] != node.attrs["missing"]:
-            steps.append(Impute(node.attrs["fill"]))
-            x = b.value(node.inputs[0])
-        elif (match := match_step(b, x)) is not None:
-            x = match[0]
-            steps.append(match[1])
-        else:
-            return Chain(x, tuple(reversed(steps)))
+    while (match := match_step_or_impute(b, x)) is not None:
+        x = match[0]
+        steps.append(match[1])
+    return Chain(x, tuple(reversed(steps)))
 
 
 def _fold_thresholds(e: Ensemble, chain: Chain) -> Array | None:
@@ -104,9 +104,3 @@ def _fold_thresholds(e: Ensemble, chain: Chain) -> Array | None:
     last, following = find_last_true(goes_left, columns.size, dtype)
     folded = following if e.compare == "lt" else last
     return None if np.isnan(folded).any() else folded[inverse]
-
-
-def _fold_default_left(e: Ensemble, chain: Chain) -> Array:
-    """Return whether NaN goes left: by default, or because the fill of an imputer does."""
-    nan = np.full(e.nodes, np.nan, numpy_dtype(chain.x.type.dtype))
-    return goes_left(e, np.arange(e.nodes), chain.apply(nan, e.feature))

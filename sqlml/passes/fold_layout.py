@@ -1,10 +1,8 @@
 """Fold concat, select and cast, so that less is copied. Exact.
 
-* A select of a select, of a concat, or of all columns in order becomes one select, or none. (A
-  select of a concat stays if it selects a column twice, else it would become many small ones.)
-* Neighbours in a concat that select from one value become one select.
-* A concat of casts to one dtype becomes the cast of a concat.
-* A cast to the same dtype is removed, and so is float32 -> float64 -> float32.
+A select looks through selects and concats, neighbours in a concat that select from one value
+become one select, and a concat of casts becomes the cast of a concat. (A select of a concat stays
+if it selects a column twice, else it would become many small ones.)
 """
 
 from __future__ import annotations
@@ -92,8 +90,7 @@ def select_from_concat(
 ) -> list[Value]:
     """Select columns `indices` of a concat `x` with one call of `select_from` per run.
 
-    A run is a sequence of columns of one input of the concat. `select_from` receives that input and
-    the columns; its results are cast to the dtype of `x`.
+    A run is a sequence of columns of one input of the concat; `select_from` receives both.
     """
     parts, first = b.node(x).inputs, b.first_columns(x)
     owner = np.searchsorted(first, indices, "right") - 1

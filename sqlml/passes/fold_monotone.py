@@ -1,11 +1,8 @@
 """Remove operators that undo or repeat their neighbours, and compare margins. Exact.
 
-`fold_monotone` does not merge sums or products with constants, which would round differently.
-`compare_margins` turns a comparison of a sigmoid with a number into one of the margin. The sigmoid
-never decreases, so sigmoid(x) > p holds from some float on, which bisection finds with the
-reference's sigmoid; if rounding makes it decrease near there, nothing is changed. A softmax before
-argmax stays, although Hummingbird drops it: margins that differ in the last bit may have equal
-float32 probabilities, and then the source library selects the first.
+`fold_monotone` does not merge sums or products with constants, which would round differently. A
+softmax before argmax stays, although Hummingbird drops it: margins that differ in the last bit may
+have equal float32 probabilities, and then the source library selects the first.
 """
 
 from __future__ import annotations
@@ -92,7 +89,11 @@ def fold_monotone(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | No
 
 @rewriting("gt", "ge", "lt", "le")
 def compare_margins(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    """Compare margins instead of sigmoids."""
+    """Turn a comparison of a sigmoid with a number into one of the margin.
+
+    The sigmoid never decreases, so bisection finds the float from which on sigmoid(x) > p holds. If
+    rounding makes it decrease near there, nothing is changed.
+    """
     left, right = (b.node(v) for v in inputs)
     if left.op != "sigmoid" or right.op != "constant" or right.attrs["value"].size != 1:
         return None

@@ -1,11 +1,8 @@
-"""Fold scalers in front of a linear model into its weights and bias.
+"""Fold scalers in front of a linear model into its weights and bias (Hummingbird, section 5.2).
 
-Hummingbird, section 5.2. (x - m) / s @ w + b equals x @ (w / s) + (b - (m / s) @ w), which rounds
-differently. So this pass keeps results to about 1e-13 of the largest term, not to the bit:
-
-* It folds only if |m / s| is at most 2**10 in every column, so that no new cancellation occurs.
-* It leaves Programs with a class label unchanged, because the label of a row on the decision
-  boundary could change.
+(x - m) / s @ w + b equals x @ (w / s) + (b - (m / s) @ w), which rounds differently, but keeps
+results to about 1e-13 of the largest term: |m / s| may be at most 2**10 in every column. Programs
+with a class label stay, because the label of a row on the decision boundary could change.
 """
 
 from __future__ import annotations
@@ -32,8 +29,7 @@ def fold_scaling(program: Program) -> Program:
 def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     if node.type.dtype != "float64" or inputs[0].type.sparse:
         return None
-    weights: Array = node.attrs["weights"]
-    bias: Array = node.attrs["bias"]
+    weights, bias = node.attrs["weights"], node.attrs["bias"]
     parts = flatten_concat(b, inputs[0])
     sources, factors, shifts = zip(*[_find_scaling(b, part) for part in parts], strict=True)
     if all(source.index == part.index for source, part in zip(sources, parts, strict=True)):
@@ -55,16 +51,11 @@ def _find_scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:
         steps.append(match[1])
     factor, shift = np.ones(x.type.width), np.zeros(x.type.width)
     for step in reversed(steps):
-        factor, shift = _compose(step, factor, shift)
+        assert step.operand is not None  # Only a cast has none.
+        compute = UFUNCS[step.op]
+        shift = compute(shift, step.operand)
+        if step.op in ("mul", "div"):
+            factor = compute(factor, step.operand)
     if np.abs(shift).max(initial=0) > 2**10 or not np.isfinite(factor).all():
         return top, np.ones(x.type.width), np.zeros(x.type.width)
     return x, factor, shift
-
-
-def _compose(step: Step, factor: Array, shift: Array) -> tuple[Array, Array]:
-    operand = step.operand
-    assert operand is not None  # Only a cast has none.
-    compute = UFUNCS[step.op]
-    if step.op in ("mul", "div"):
-        factor = compute(factor, operand)
-    return factor, compute(shift, operand)

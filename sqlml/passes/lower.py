@@ -21,9 +21,8 @@ from sqlml.types import FLOATS, Array, numpy_dtype
 def lower_linear_leaves(b: Builder, leaves: Value, x: Value, attrs: Attrs) -> Value:
     """Lower a linear_leaves operator on `leaves` (n, trees) and `x` (n, features).
 
-    All trees are computed at once, term by term: tables give the weight and the feature of each
-    leaf's k-th term, and leaves with fewer terms keep their sum. The additions have the order of
-    the reference, so the results are equal.
+    All trees are computed at once, term by term, with tables of the weight and the feature of each
+    leaf's k-th term. The additions have the order of the reference, so the results are equal.
     """
     value, weights = attrs["value"], attrs["weights"]
     begin, feature = (attrs[name].astype(np.int64) for name in ("begin", "feature"))

@@ -2,14 +2,9 @@
 
 CMLCompiler, section 4.3.1, uses the lowest of float32 > int32/float16 > int16 > int8 > bool that
 has every possible value. On CPUs only int32 pays off (torch 2.13, onnxruntime 1.31, one thread,
-best of 7): indices of a traversal take 0.52 of the time of int64, and the exit leaves of GEMM 0.7
-to 1.0, while products of integers take 1.3 to 4.2 times that of float32, and one-hot codes the
-same. Forests of 100 trees became 1.02 to 1.4 times as fast.
-
-So products stay in float32, which counts up to 2^24 inner nodes exactly. A region of index
-arithmetic becomes int32 if its values end as indices of `take`, or in a cast. `infer_ranges` finds
-the least and the greatest integer that a node can have for any rows; values that may be fractions
-have no range.
+best of 7): forests of 100 trees became 1.02 to 1.4 times as fast, while products of integers take
+1.3 to 4.2 times as long as float32, which counts up to 2^24 inner nodes exactly. So a region of
+index arithmetic becomes int32 if its values end as indices of `take`, or in a cast.
 """
 
 from __future__ import annotations
@@ -136,7 +131,7 @@ def narrow_dtypes(program: Program) -> Program:
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         nonlocal number
         number += 1
-        accepts = number in chosen or _accepts_narrow(program, number)
+        accepts = number in chosen or node.op == "take" or _is_integer_cast(program, number)
         operands = [
             narrow[j] if accepts and j in narrow and not _is_condition(node, position) else v
             for position, (j, v) in enumerate(zip(node.inputs, inputs, strict=True))
@@ -202,11 +197,6 @@ def _can_stay(program: Program, i: int, chosen: set[int], readers: Sequence[int]
 
 def _is_condition(node: Node, position: int) -> bool:
     return node.op == "where" and position == 0
-
-
-def _accepts_narrow(program: Program, i: int) -> bool:
-    """Return whether node i, which is not narrowed, accepts narrowed inputs."""
-    return program.nodes[i].op == "take" or _is_integer_cast(program, i)
 
 
 def _is_integer_cast(program: Program, i: int) -> bool:

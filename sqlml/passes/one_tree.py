@@ -1,9 +1,8 @@
 """`one_tree`: a small tree model as one tree over its input columns, with results as leaves. Exact.
 
 Each tree of an ensemble grows on the leaves of the one before; tests that the path has decided are
-left out. Everything after the margins, such as classes and probabilities, is computed once for each
-leaf. Scalers, imputers and casts in front of the trees become part of the thresholds by bisection
-over the floats, as in `fold_into_trees`. Checks become the ranges of values that the model accepts.
+left out. Everything after the margins is computed once for each leaf. Scalers, imputers and casts
+in front of the trees become part of the thresholds, and checks the ranges of accepted values.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.float_order import Step, find_last_true, match_step
-from sqlml.passes.fold_into_trees import Impute
+from sqlml.passes.float_order import Step, find_last_true
+from sqlml.passes.fold_into_trees import Impute, match_step_or_impute
+from sqlml.passes.sink_checks import read_check
 from sqlml.types import FLOATS, Array, DType, numpy_dtype
 
 MOST_TESTS, MOST_TREES = 63, 16
@@ -36,10 +36,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Test:
-    """A test: x[column] <= threshold goes left, and a missing value if `missing_left`.
-
-    With a threshold of NaN no number goes left.
-    """
+    """A test: x[column] <= threshold (which may be NaN) goes left; NaN does if `missing_left`."""
 
     column: int
     threshold: float
@@ -91,10 +88,7 @@ def _test_shares(tree: Tree, share: float = 1.0) -> Iterator[float]:
 
 @cache_by_program
 def build_one_tree(program: Program, most: int = MOST_TESTS) -> OneTree | None:
-    """Return `program`, with one input and one output, as one tree.
-
-    None if it is another kind of model or needs more than `most` tests.
-    """
+    """Return `program`, of one input and one output, as a tree of at most `most` tests, or None."""
     ensembles = [i for i, node in enumerate(program.nodes) if node.op == "tree_ensemble"]
     if len(ensembles) != 1 or len(program.inputs) != 1 or len(program.outputs) != 1:
         return None
@@ -172,22 +166,16 @@ class _PathReader:
             return [path for j in node.inputs for path in self.find_paths(j)]
         if node.op == "require_finite":
             source_paths = self.find_paths(node.inputs[0])
-            largest = np.full(len(source_paths), np.finfo(numpy_dtype(node.type.dtype)).max)
-            low = np.maximum(node.attrs.get("low", -largest), -largest).tolist()
-            high = np.minimum(node.attrs.get("high", largest), largest).tolist()
-            nan = bool(node.attrs["allow_nan"])
-            self.checks += zip(source_paths, low, high, [nan] * len(source_paths), strict=True)
+            check = read_check(node)
+            bounds = zip(source_paths, check.low.tolist(), check.high.tolist(), strict=True)
+            self.checks += [(path, low, high, check.allow_nan) for path, low, high in bounds]
             return source_paths
-        step: Step | Impute
-        if node.op == "impute" and node.attrs["missing"] != node.attrs["missing"]:
-            source, step = node.inputs[0], Impute(node.attrs["fill"])
-        else:
-            b = Builder(self.program.nodes)
-            match = match_step(b, b.value(index))
-            if match is None:
-                raise _NotOneTree
-            source, step = match[0].index, match[1]
-        return [p.append(step, k) for k, p in enumerate(self.find_paths(source))]
+        b = Builder(self.program.nodes)
+        match = match_step_or_impute(b, b.value(index))
+        if match is None:
+            raise _NotOneTree
+        source, step = match
+        return [p.append(step, k) for k, p in enumerate(self.find_paths(source.index))]
 
     def find_ranges(self) -> tuple[Range, ...]:
         """Return the range of each input column that all checks accept."""
@@ -277,10 +265,7 @@ class _TreeGrower:
         )
 
     def _first(self, column: int) -> Range:
-        """Return the range of a column with an open lower end.
-
-        -inf goes where the lowest number goes, because no threshold is -inf.
-        """
+        """Return a column's range with an open lower end; -inf goes where the least number goes."""
         r = self.ranges[column]
         with np.errstate(over="ignore"):
             return replace(r, low=float(np.nextafter(r.low, -np.inf)))

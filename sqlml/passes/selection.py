@@ -1,11 +1,8 @@
 """Feature selection: inject selects in front of models, and push them towards the inputs. Exact.
 
-Hummingbird, section 5.2. A tree ensemble that never tests a column, or a linear model whose weights
-for it are all zero, gets a select in front. A select moves down through operators that work column
-by column and stops at those that mix columns, so unused columns are never read.
-
-The results are exact for every row that the source library scores. It also raises an error for a
-NULL, infinity or unknown category in a column that the model then ignores; that check is removed.
+Hummingbird, section 5.2. A select moves down through operators that work column by column, so
+columns that a model ignores are never read. The source library also raises an error for a NULL,
+infinity or unknown category in such a column; that check is removed.
 """
 
 from __future__ import annotations
@@ -98,10 +95,7 @@ def _push_require_finite(b: Builder, node: Node, indices: Array) -> Value:
 
 
 def _push_one_hot(b: Builder, node: Node, indices: Array) -> Value:
-    """Drop categories whose one-hot column is unused; they are then treated as unknown.
-
-    This needs an `encode` right below, so that no check reads the codes, and distinct columns.
-    """
+    """Drop categories whose one-hot column is unused, if an `encode` is right below."""
     codes = b.value(node.inputs[0])
     source = b.node(codes)
     categories = source.attrs["categories"] if source.op == "encode" else np.empty(0)
@@ -184,11 +178,7 @@ _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = {
 
 
 def _reaches_vocabulary(b: Builder, x: Value) -> bool:
-    """Return whether a select in front of a linear model pays off.
-
-    On sparse rows it does only if it reaches a vocabulary. Otherwise it costs as much as it saves,
-    because the product of a sparse row reads few weights anyway.
-    """
+    """Return whether a select pays off: on sparse rows, only if it shortens a vocabulary."""
     if not x.type.sparse:
         return True
     node = b.node(x)

@@ -1,11 +1,7 @@
 """Do equal work once: share equal nodes, merge linear models, fold constants. Exact.
 
-* `share_work`: nodes with the same operator, inputs and attributes become one. Members of an
-  ensemble that scale or check the same columns then share that.
-* `merge_linears`: linear models on the same value become one with all their outputs, as in
-  Hummingbird, section 5.2, so voting, stacked and one-vs-rest models read each row once. Each
-  output is still summed column by column, so its bits do not change.
-* `fold_constants`: operators on constants are computed when the model is compiled.
+`merge_linears` follows Hummingbird, section 5.2. Each output of a merged model is still summed
+column by column, so its bits do not change.
 """
 
 from __future__ import annotations

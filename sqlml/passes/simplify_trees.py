@@ -1,11 +1,8 @@
 """Drop statistics of trees, and default directions that NaN never takes. Exact.
 
-Scores do not read covers and gains; explanations read them from the stored Program.
-
 Libraries set a default direction in every node, even if rows with missing values are rejected
-before they reach a tree. After a check for NaN, or after an imputer, all nodes send NaN right, as a
-comparison that does not hold does. Then kernels need not test for NaN, and read each column once;
-different directions would make them read it twice.
+before they reach a tree. Then all nodes send NaN right, as a comparison that does not hold does,
+and kernels need not test for NaN and read each column only once.
 """
 
 from __future__ import annotations

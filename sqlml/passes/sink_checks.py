@@ -1,10 +1,9 @@
 """Move checks for NaN and infinity down towards the inputs. Exact.
 
-The last step of a pipeline checks the results of scalers and encoders. One-hot columns are always
-finite and need no check. Below an imputer NaN is allowed. The result of a scaler is finite exactly
-for inputs within a range, which bisection over the floats finds. So the check becomes one of the
-raw columns and merges with the check there. Then it no longer separates a scaler from the weights
-or thresholds that can absorb it.
+One-hot columns need no check, and below an imputer NaN is allowed. The result of a scaler is finite
+exactly for inputs within a range, which bisection over the floats finds. So the check becomes one
+of the raw columns and merges with the check there, and no longer separates a scaler from the
+weights or thresholds that can absorb it.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ def sink_checks(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None
     """Move checks as close to the inputs as possible."""
     if node.type.dtype not in ("float32", "float64"):
         return None
-    return _sink(b, inputs[0], _read_check(node))
+    return _sink(b, inputs[0], read_check(node))
 
 
-def _read_check(node: Node) -> FiniteCheck:
+def read_check(node: Node) -> FiniteCheck:
     most = np.full(node.type.width, np.finfo(numpy_dtype(node.type.dtype)).max)
     attrs = node.attrs
     low = np.maximum(attrs.get("low", -most), -most)
@@ -63,7 +62,7 @@ def _sink(b: Builder, x: Value, check: FiniteCheck) -> Value:
         below = _sink(b, _source(b, node), replace(check, allow_nan=True))
         return b.op("impute", below, **node.attrs)
     if node.op == "require_finite" and node.type.dtype in ("float32", "float64"):
-        return _sink(b, _source(b, node), _merge_checks(check, _read_check(node)))
+        return _sink(b, _source(b, node), _merge_checks(check, read_check(node)))
     below_step = _sink_below_step(b, x, check) if _can_sink(b, x) else None
     return _place_check(b, x, check) if below_step is None else below_step
 

@@ -1,16 +1,10 @@
-"""Replace products with one-hot columns by lookups of weights.
+"""Replace products with one-hot columns by lookups of weights (CMLCompiler, section 4.3.2).
 
-CMLCompiler, section 4.3.2, replaces dense operators by sparse ones on CPUs if few numbers are not
-zero. Of these, only one-hot columns pay off (torch 2.13, one thread, best of 7): K = 2 to 200
-columns times weights (K, 1) became 1.3 to 200 times as fast, and (K, 100) 0.1 to 9 times, which
-`_pays` approximates by a line. Weights of L1 models gained nothing, and sparse path matrices of
-GEMM only where traversal is over ten times faster; onnxruntime has no sparse product.
-
-One-hot columns are exactly 0 and 1, so each product is 0 or a weight. The sum of a row has fewer
-terms and another order, as BLAS may also choose. Weights that are not finite stay dense, because 0
-* inf is NaN. `take_categories` does the same before the lowering, for very many categories, and is
-exact: a row of a table is added at the same position of the sum, one of zeros for unknown
-categories.
+Only one-hot columns pay off (torch 2.13, one thread, best of 7): K = 2 to 200 columns times weights
+(K, 1) became 1.3 to 200 times as fast, and (K, 100) 0.1 to 9 times, which `_pays` approximates by a
+line. The sum of a row has fewer terms and another order, as BLAS may also choose. Weights that are
+not finite stay dense, because 0 * inf is NaN. `take_categories` does the same before the lowering,
+for very many categories, and is exact.
 """
 
 from __future__ import annotations

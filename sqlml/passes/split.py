@@ -1,9 +1,8 @@
 """Split a Program where strings become numbers: the first part runs as SQL, the rest as kernels.
 
 Numbers enter the kernels packed as one (n, k) matrix, which is the fastest way through an Arrow
-UDF. SQL turns categories into codes. An encoder with very many categories, which would all be
-written into the query, is an exception: its texts are passed beside the matrix and looked up in the
-function. So are texts that are split into tokens. Exact.
+UDF. SQL turns categories into codes. Texts of encoders with very many categories, which would all
+be written into the query, and texts that are split into tokens are passed beside it. Exact.
 """
 
 from __future__ import annotations
@@ -35,11 +34,10 @@ PACKED = "x"
 
 @dataclass(frozen=True, slots=True)
 class PackedColumn:
-    """A column of the packed matrix.
+    """A column of the packed matrix: input `name`, or an output of the encoders or the lookup.
 
-    It is input `name`, or output `name` of the encoders if `is_encoded`, or of the lookup if also
-    `is_looked_up`; features and outputs have separate namespaces, because a feature may have any
-    name. The model rejects codes below 0 of a column that `is_strict`.
+    Features and outputs have separate namespaces, because a feature may have any name. The model
+    rejects codes below 0 of a column that `is_strict`.
     """
 
     name: str
@@ -52,11 +50,10 @@ class PackedColumn:
 class Split:
     """A Program in two or three parts.
 
-    `columns` are the columns of the packed matrix in order. `encoders` (None if the model needs no
-    codes) turns string inputs into codes in SQL. `lookup` does so in the function, for encoders
-    with too many categories. `core` reads the matrix as input `PACKED`, (n, max(1, k)). It also
-    reads the texts themselves: inputs `texts` of the Program become its inputs `text_input(0)`,
-    `text_input(1)`, ...
+    `columns` are the columns of the packed matrix in order. `encoders` (None if not needed) turns
+    string inputs into codes in SQL, and `lookup` does so in the function, for encoders with too
+    many categories. `core` reads the matrix as input `PACKED`, (n, max(1, k)), and the inputs
+    `texts` of the Program as `text_input_name(0)`, `text_input_name(1)`, ...
     """
 
     columns: tuple[PackedColumn, ...]
@@ -84,9 +81,8 @@ def text_input_name(position: int) -> str:
 def split(program: Program, layout: Layout = "f64", most: int | None = None) -> Split:
     """Split `program` into string encoders and a core on a packed matrix of `layout`.
 
-    The core computes in the dtypes of `program`; with layout "f32" the caller guarantees that all
-    numbers are exact in float32. Encoders of more than `most` categories (None: no limit) become
-    the lookup.
+    With layout "f32" the caller guarantees that all numbers are exact in float32. Encoders of more
+    than `most` categories (None: no limit) become the lookup.
     """
     nodes = program.nodes
     textual = [
@@ -95,7 +91,10 @@ def split(program: Program, layout: Layout = "f64", most: int | None = None) -> 
     ]
     text_nodes = _find_text_nodes(program)
     texts = tuple(name for name, i in program.inputs.items() if i in text_nodes)
-    boundary = _find_boundary(program, textual)
+    readers = [j for i, node in enumerate(nodes) if not textual[i] for j in node.inputs]
+    readers += program.outputs.values()
+    # The textual nodes whose numbers the rest of the Program reads.
+    boundary = sorted({j for j in readers if textual[j] and not _reads_texts(program, j)})
     columns = [PackedColumn(name) for name, i in program.inputs.items() if not textual[i]]
     large = _find_large_encoders(program, boundary, most)
     strict = _find_strict_encoders(program)
@@ -170,14 +169,6 @@ def _reads_texts(program: Program, i: int) -> bool:
 
 def _code_name(node: int) -> str:
     return f"code{node}"
-
-
-def _find_boundary(program: Program, textual: Sequence[bool]) -> list[int]:
-    """Return the textual nodes whose numbers the rest of the Program reads, in order."""
-    readers = [
-        j for i, node in enumerate(program.nodes) if not textual[i] for j in node.inputs
-    ] + list(program.outputs.values())
-    return sorted({j for j in readers if textual[j] and not _reads_texts(program, j)})
 
 
 def _build_encoders(program: Program, textual: Sequence[bool], boundary: Sequence[int]) -> Program:

@@ -2,12 +2,9 @@
 
 A strategy finds the number of the leaf in which each row leaves each tree. The three differ in the
 nodes that they test for a row; `NodeTests` writes the tests, and `lower_trees` does the rest.
-Trees of similar size form a group, so that small ones are not padded to the largest. Leaf values
-are added in the order and the dtype of the source, so the result equals the reference bit for bit.
-
-Hummingbird instead multiplies one-hot rows by leaf values and averages over the trees. Indexing
-gives the same values, also for infinite ones and on hardware that rounds products, and a fixed
-order gives the same sums.
+Trees of similar size form a group, so that small ones are not padded to the largest. Unlike in
+Hummingbird, leaf values are indexed and added in the order and the dtype of the source, so the
+result equals the reference bit for bit, also for infinite values.
 """
 
 from __future__ import annotations
@@ -28,9 +25,8 @@ from sqlml.types import Array
 class NodeTests:
     """The tests of nodes 0 to M-1 of an ensemble, and of node M, which is padding.
 
-    If a test holds, a row goes to `then`, else to `otherwise` (int64 (M+1,)), which number nodes
-    and leaves as `Ensemble.left` does. Every comparison and every direction of NaN becomes one `le`
-    (`tree_shape.Decisions`) on the columns of x and -x. The set of a categorical node is
+    If a test holds, a row goes to `then`, else to `otherwise` (int64 (M+1,)), as in
+    `tree_shape.Decisions`, on the columns of x and -x. The set of a categorical node is
     `members[begin + category]` for categories below `size`, and NaN reads `members[absent]`, whose
     first two entries are False and True.
     """
@@ -107,8 +103,8 @@ class NodeTests:
 class TreeStructure:
     """The structure of T trees with M inner nodes and L leaves.
 
-    It has the tree and the parent of each inner node (int64 (M,)) and each leaf (int64 (L,)); the
-    parent of a root is -1. `depth` int64 (T,) is the number of tests on a tree's longest path.
+    It has the tree and the parent (-1 for a root) of each inner node and each leaf, and the number
+    of tests on the longest path of each tree, all int64.
     """
 
     node_tree: Array
@@ -192,12 +188,10 @@ MAX_ENTRIES = 1 << 26
 def lower_gemm(program: Program) -> Program:
     """Lower each tree_ensemble to matrix products: all nodes are tested for every row.
 
-    Hummingbird, algorithm 1, with its names. A, a one-hot matrix, selects the feature of each node:
-    here it is a select, which is also right for infinities. The second product counts, for each
-    leaf, the tests that hold among those that should, minus those that should not. The exit leaf is
-    the one whose count is D, the number of tests that should hold. Counts are small integers, so
-    they are exact in float32 and on hardware that rounds products. E, from one-hot rows to leaf
-    values, is a lookup. C grows with the square of a tree's nodes, and is limited to MAX_ENTRIES.
+    Hummingbird, algorithm 1. The second product counts, for each leaf, the tests that hold among
+    those that should, minus those that should not. The exit leaf is the one whose count is D, the
+    number of tests that should hold. Counts are exact in float32, also on hardware that rounds
+    products. The matrix C grows with the square of a tree's nodes, and is limited to MAX_ENTRIES.
     """
     return lower_trees(program, _plan_gemm, _count_inner_nodes)
 
@@ -281,9 +275,8 @@ def lower_tt(program: Program) -> Program:
     """Lower each tree_ensemble to tree traversal (TT): rows descend all trees level by level.
 
     Hummingbird, algorithm 2. All trees share one numbering, inner nodes before leaves, so nothing
-    is padded; leaves are their own children. The first step is at the roots for every row and
-    needs no lookup. Both children of a node are in one table, the one for rows that fail the test
-    first: one lookup is faster than the paper's two (N_L and N_R) and a choice between them.
+    is padded; leaves are their own children. Both children of a node are in one table: one lookup
+    is faster than the paper's two (N_L and N_R) and a choice between them.
     """
     return lower_trees(program, _plan_traversal, lambda shape: shape.depth)
 
@@ -321,10 +314,9 @@ MAX_DEPTH = 10
 def lower_ptt(program: Program) -> Program:
     """Lower each tree_ensemble to perfect tree traversal (PTT), which needs no table of children.
 
-    Hummingbird, algorithm 3. A leaf above the last level becomes a perfect subtree whose leaves all
-    are that leaf. Node i of a level has the children 2i and 2i + 1 in the next, also if the levels
-    of all trees of a group are concatenated. A row that passes the test goes to 2i + 1, so the test
-    itself is the step.
+    Hummingbird, algorithm 3. A leaf above the last level becomes a perfect subtree whose leaves
+    all are that leaf. Node i of a level has the children 2i and 2i + 1 in the next; a row that
+    passes the test goes to 2i + 1, so the test itself is the step.
     """
     return lower_trees(program, _plan_perfect_traversal, lambda shape: shape.depth)
 

@@ -9,7 +9,6 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,10 +25,7 @@ if TYPE_CHECKING:  # pandas is optional: without it, models are registered unver
 
 @dataclass(frozen=True, slots=True)
 class PredictionRequest:
-    """The predictions to ask a library for.
-
-    text_columns: the columns that are texts. labels: the classes of the first target.
-    """
+    """The predictions to ask a library for; `labels` are the classes of the first target."""
 
     outputs: tuple[str, ...]
     has_classes: bool
@@ -90,15 +86,13 @@ def _to_matrix(value: Any) -> Array:
     return np.asarray(value.reshape(len(value), -1))
 
 
-METHODS = MappingProxyType(
-    {
-        "label": "predict",
-        "proba": "predict_proba",
-        "score": "decision_function",
-        "samples": "score_samples",
-        "transform": "transform",
-    }
-)
+METHODS: Mapping[str, str] = {
+    "label": "predict",
+    "proba": "predict_proba",
+    "score": "decision_function",
+    "samples": "score_samples",
+    "transform": "transform",
+}
 """Output -> the scikit-learn method that returns it; `Scorer` has the same methods."""
 
 
@@ -233,8 +227,7 @@ def _predict_onnx(model: Any, frame: pd.DataFrame, request: PredictionRequest) -
 def _onnx_outputs(
     ports: Sequence[Any], values: Sequence[Array], request: PredictionRequest
 ) -> Predictions:
-    """Return the outputs of a graph, (n, k) each, with labels and scores as the importer assigns
-    them."""
+    """Return the outputs of a graph, (n, k) each, assigned as the importer does."""
     predictions: Predictions = {}
     scores = {}
     maps = {port.name for port in ports if port.type.startswith("seq(map")}
@@ -280,14 +273,12 @@ def _order_by_label(output: Any, labels: Sequence[Any]) -> Array:
     return np.array([[row.get(key, np.nan) for key in keys] for row in output], np.float32)
 
 
-_ONNX_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "tensor(string)": "object",
-        "tensor(float)": "float32",
-        "tensor(double)": "float64",
-        **{f"tensor({t})": t for t in ("float16", "int8", "int16", "int32", "int64", "bool")},
-    }
-)
+_ONNX_TYPES: Mapping[str, str] = {
+    "tensor(string)": "object",
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    **{f"tensor({t})": t for t in ("float16", "int8", "int16", "int32", "int64", "bool")},
+}
 
 
 def _predict_torch(model: Any, frame: pd.DataFrame, request: PredictionRequest) -> Predictions:
@@ -323,17 +314,15 @@ def _predict_pyspark(model: Any, frame: pd.DataFrame, request: PredictionRequest
 
 Predictor = Callable[[Any, "pd.DataFrame", PredictionRequest], Predictions]
 
-FAMILIES: Mapping[str, Predictor] = MappingProxyType(
-    {
-        "sklearn": _predict_sklearn,
-        "xgboost": _predict_xgboost,
-        "lightgbm": _predict_lightgbm,
-        "catboost": _predict_catboost,
-        "onnx": _predict_onnx,
-        "skorch": _predict_skorch,
-        "statsmodels": _predict_statsmodels,
-        "torch": _predict_torch,
-        "pyspark": _predict_pyspark,
-    }
-)
+FAMILIES: Mapping[str, Predictor] = {
+    "sklearn": _predict_sklearn,
+    "xgboost": _predict_xgboost,
+    "lightgbm": _predict_lightgbm,
+    "catboost": _predict_catboost,
+    "onnx": _predict_onnx,
+    "skorch": _predict_skorch,
+    "statsmodels": _predict_statsmodels,
+    "torch": _predict_torch,
+    "pyspark": _predict_pyspark,
+}
 """The package of a model's class -> the function that returns its predictions."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from sqlml.types import Array
 TOLERANCE = 1e-6
 """The largest relative difference of a number: the contract of docs/exactness.md."""
 
-_TOLERANCES = MappingProxyType({"torch": 2e-5, "onnx": 2e-5})
+_TOLERANCES = {"torch": 2e-5, "onnx": 2e-5}
 
 
 def tolerance_of_family(family: str | None) -> float:
@@ -35,9 +34,8 @@ neighbours at equal distances, the library itself decides differently from batch
 class Difference:
     """The difference of one output over `rows` rows.
 
-    absolute, relative: the largest difference, also relative to the numbers. flips: the number of
-    labels that differ. certain_flips: those that are not ties. tolerance: the largest allowed
-    relative difference.
+    `absolute` and `relative` are the largest ones, and `tolerance` is the allowed relative one.
+    `flips` is the number of labels that differ, and `certain_flips` of those that are not ties.
     """
 
     output: str
@@ -109,10 +107,8 @@ def _find_near_ties(theirs: Mapping[str, Array], tolerance: float) -> Array | No
         if scores is None or not len(scores):
             continue
         if scores.shape[1] == 1:
-            is_near: Array = np.abs(scores[:, 0]) <= tolerance
-            return is_near
+            return np.asarray(np.abs(scores[:, 0]) <= tolerance)
         best_two = np.sort(scores, axis=1)[:, -2:]
         distance = np.abs(best_two[:, 1] - best_two[:, 0])
-        is_near = distance <= tolerance * np.maximum(np.abs(best_two[:, 1]), 1.0)
-        return is_near
+        return np.asarray(distance <= tolerance * np.maximum(np.abs(best_two[:, 1]), 1.0))
     return None

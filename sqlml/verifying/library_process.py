@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Generator, Mapping
 from dataclasses import asdict
 from tempfile import NamedTemporaryFile
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,12 +36,8 @@ if TYPE_CHECKING:
 def load_original(kind: str, path: str, content: bytes, *, classes: bool) -> Any:
     """Return the object in a model file, as its library loads it: a classifier if it has classes.
 
-    Libraries trust the files that they load, so call this in a separate process only.
-
-    Raises:
-        ArtifactError: the library cannot read the file.
-        UntrustedArtifactError: reading the file may execute code.
-        MissingDependencyError: the library is not installed.
+    Libraries trust the files that they load, so call this in a separate process only. Errors of the
+    library become ArtifactError.
     """
     try:
         return _load_model(kind, content, classes)
@@ -61,16 +56,14 @@ def load_original(kind: str, path: str, content: bytes, *, classes: bool) -> Any
         ) from error
 
 
-LIBRARIES: Mapping[str, str] = MappingProxyType(
-    {
-        "XGBOOST": "xgboost",
-        "LIGHTGBM": "lightgbm",
-        "CATBOOST": "catboost",
-        "ONNX": "onnx",
-        "SKOPS": "sklearn",
-        "TORCH": "torch",
-    }
-)
+LIBRARIES: Mapping[str, str] = {
+    "XGBOOST": "xgboost",
+    "LIGHTGBM": "lightgbm",
+    "CATBOOST": "catboost",
+    "ONNX": "onnx",
+    "SKOPS": "sklearn",
+    "TORCH": "torch",
+}
 """File format -> the package of its library."""
 
 
@@ -112,10 +105,7 @@ ROWS_PER_SECOND = 1000
 
 
 class FileSource:
-    """A model file that its own library scores, in a child process with limits.
-
-    Leaving the context ends the child.
-    """
+    """A model file that its own library scores in a child process, until the context is left."""
 
     def __init__(self, kind: str, path: str, content: bytes, request: PredictionRequest) -> None:
         self._path = path

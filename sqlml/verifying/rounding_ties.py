@@ -1,11 +1,8 @@
 """Rounding ties: rows in which only rounding decides between our predictions and the library's.
 
 The terms of a sum may be added in any order, and a library adds differently for one row than for
-several, and on another machine: each sum is exact for weights that are about an ulp off. Usually
-this changes the last digit of a prediction. But neighbours after a PCA may lie at the same
-distance, and the difference of two distances of 1e19 may be nothing but rounding. Squared distances
-computed as |x|^2 - 2 x.y + |y|^2 are that far off where columns vary far less than they are large,
-for example behind a Normalizer.
+several, and on another machine: each sum is exact for weights that are about an ulp off. This may
+decide between neighbours at the same distance, or change a difference of two distances of 1e19.
 """
 
 from __future__ import annotations
@@ -38,11 +35,7 @@ def find_rounding_ties(
     theirs: Predictions,
     tolerance: float,
 ) -> frozenset[int]:
-    """Return the rows that differ, but might agree if sums were rounded differently.
-
-    `predict` returns the outputs of a variant of `program` for the same rows. Predictions within a
-    relative difference of `tolerance` are equal.
-    """
+    """Return the rows that differ, but might agree if sums were rounded as in some variant."""
     rows = find_differing_rows(ours, theirs, tolerance)
     if not len(rows):
         return frozenset()
@@ -99,10 +92,7 @@ def _perturb_terms(b: Builder, terms: Value, rng: np.random.Generator) -> Value:
 def _perturb_squared_distances(
     b: Builder, distance: Value, x: Value, rng: np.random.Generator
 ) -> Value:
-    """Perturb squared distances (n, m) as if they were computed from squares.
-
-    The error of a sum of k terms is mostly within sqrt(k) / 2 ulps of |x|^2.
-    """
+    """Perturb distances (n, m) by the error of a sum of k squares: sqrt(k) / 2 ulps of |x|^2."""
     dtype = np.dtype(distance.type.dtype)
     signs = rng.choice([-1, 1], distance.type.width)
     squared_norm = b.op("sum", b.op("square", x), axis=1)

@@ -1,18 +1,19 @@
 """Sources: the models that a stored Program is compared with, and where they are scored.
 
-A model from an untrusted file is scored in a separate process: XGBoost, LightGBM, CatBoost,
-onnxruntime, torch and scikit-learn (through skops) are native code, which a forged file may crash,
-hang or let exhaust memory. Three kinds of files are scored in this process: a pickle, which already
-ran its code when it was read with the user's permission; an sqlml model, which the reference
-interpreter scores after its foreign graphs were tried in a separate process; and a Spark folder,
-which this process's SparkSession scores.
+A model from an untrusted file is scored in a separate process: the libraries are native code, which
+a forged file may crash, hang or let exhaust memory. Three kinds of files are scored in this
+process: a pickle, which already ran its code when it was read with the user's permission; an sqlml
+model, whose foreign graphs are first tried in a separate process; and a Spark folder, which this
+process's SparkSession scores.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -44,52 +45,40 @@ class Source(Protocol):
     """A model to compare with its stored form."""
 
     @property
-    def tolerance(self) -> float:
-        """Return the largest allowed relative difference of its numbers."""
+    def tolerance(self) -> float: ...  # the largest allowed relative difference of its numbers
 
     @property
-    def knows_null_texts(self) -> bool:
-        """Return whether text columns may have missing values."""
+    def knows_null_texts(self) -> bool: ...  # whether text columns may have missing values
 
-    def predict(self, frame: pd.DataFrame) -> Predictions: ...
+    def predict(self, frame: pd.DataFrame, /) -> Predictions: ...
 
 
-class ObjectSource:
-    """A fitted object, scored in this process."""
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """A model that is scored in this process."""
 
-    knows_null_texts = True
+    predict: Callable[[pd.DataFrame], Predictions]
+    tolerance: float
+    knows_null_texts: bool = True
 
-    def __init__(self, model: Any, program: Program) -> None:
-        self._model = model
-        self._request = PredictionRequest.for_program(program)
-        self.tolerance = tolerance_of_family(family_of(model))
 
-    def predict(self, frame: pd.DataFrame) -> Predictions:
-        return predict_with_library(self._model, frame, self._request)
+def _object_source(model: Any, program: Program) -> LocalSource:
+    predict = partial(predict_with_library, model, request=PredictionRequest.for_program(program))
+    return LocalSource(predict, tolerance_of_family(family_of(model)))
+
+
+def _program_source(program: Program) -> LocalSource:
+    scorer = Scorer(program, program.features, {"backend": "reference"})
+    predict = partial(score_frame, scorer, outputs=program.outputs)
+    return LocalSource(predict, tolerance_of_family("sqlml"))
 
 
 def source_of_object(model: Any, program: Program) -> AbstractContextManager[Source]:
-    """Return the source for a fitted object.
-
-    It is scored in this process, except for ONNX graphs: onnxruntime aborts on some.
-    """
+    """Return an object's source, in this process except for ONNX: onnxruntime may abort."""
     if family_of(model) == "onnx":
         request = PredictionRequest.for_program(program)
         return FileSource("ONNX", "the model", model.SerializeToString(), request)
-    return nullcontext(ObjectSource(model, program))
-
-
-class ProgramSource:
-    """A Program, scored by the reference interpreter."""
-
-    knows_null_texts = True
-
-    def __init__(self, program: Program) -> None:
-        self._scorer = Scorer(program, program.features, {"backend": "reference"})
-        self.tolerance: float = tolerance_of_family("sqlml")
-
-    def predict(self, frame: pd.DataFrame) -> Predictions:
-        return score_frame(self._scorer, frame, self._scorer.program.outputs)
+    return nullcontext(_object_source(model, program))
 
 
 def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> Predictions:
@@ -103,12 +92,7 @@ def score_frame(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> 
 
 @contextmanager
 def open_source(file: ModelFile, program: Program, *, allow_pickle: bool) -> Iterator[Source]:
-    """Open the model of a file as a source to compare the stored Program with.
-    Raises:
-        ArtifactError: the library cannot read the file, or crashes on it.
-        UntrustedArtifactError: reading the file may execute code.
-        MissingDependencyError: the file's library is not installed.
-    """
+    """Open a file's model as a source; UntrustedArtifactError if reading it may execute code."""
     is_automatic = file.format.upper() == "AUTO"
     kind = detect_format(file.content, file.path) if is_automatic else file.format
     if kind.upper() == "TORCH" and not allow_pickle:
@@ -117,13 +101,13 @@ def open_source(file: ModelFile, program: Program, *, allow_pickle: bool) -> Ite
             "allow_pickle=True if you trust it"
         )
     if isinstance(file.model, SparkModel):
-        yield ObjectSource(load_spark_model(file.path), program)
+        yield _object_source(load_spark_model(file.path), program)
     elif isinstance(file.model, StoredModel | Program):
         stored_program = file.model if isinstance(file.model, Program) else file.model.program
         try_foreign(stored_program)
-        yield ProgramSource(stored_program)
+        yield _program_source(stored_program)
     elif kind.upper() == "PICKLE":
-        yield ObjectSource(file.model, program)
+        yield _object_source(file.model, program)
     else:
         content = _pickle_model(file) if kind.upper() == "SKOPS" else file.content
         request = PredictionRequest.for_program(program)

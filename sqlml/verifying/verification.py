@@ -36,11 +36,7 @@ TIME_LIMIT = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The result of a comparison.
-
-    differences: the largest difference of each output over all frames. rows: their number. skipped:
-    the reason if nothing was compared.
-    """
+    """The largest difference of each output over all rows; `skipped` says why there is none."""
 
     differences: tuple[Difference, ...] = ()
     rows: int = 0
@@ -81,10 +77,7 @@ def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> 
 def verify_source(
     source_context: AbstractContextManager[Source], program: Program, features: Sequence[Feature]
 ) -> Verification:
-    """Compare a Program with its source on rows that are generated for the model's columns.
-
-    The Program runs in the reference interpreter: this checks the import and compiles nothing.
-    """
+    """Compare a Program, run by the reference interpreter, with its source on generated rows."""
     if find_spec("pandas") is None:
         return Verification(skipped="pandas is not installed")
     if not can_make_samples(features):
@@ -121,13 +114,10 @@ def verify_rows(
     options: Mapping[str, Any],
     frame: pd.DataFrame,
 ) -> Verification:
-    """Compare a Program with its source on the rows of a frame, with the options it is registered
-    with. Rows that score as NULL because of the options are left out, since the library may reject
-    them.
-    Raises:
-        VerificationError: the library rejects these rows, or none are left.
-        ScoringError: sqlml rejects these rows.
-        ArtifactError: the library crashes.
+    """Compare a Program with its source on the rows of a frame, as it is registered with `options`.
+
+    Rows that score as NULL because of the options are left out, since the library may reject them.
+    VerificationError if no rows are left, or the library rejects them.
     """
     scorer = Scorer(program, features, options)
     frame = frame[frame[sorted(find_null_inputs(options, program))].notna().all(axis=1)]
@@ -153,11 +143,7 @@ def _drop_null_texts(frame: pd.DataFrame, source: Source, program: Program) -> p
 def _compare_frame(
     source: Source, scorer: Scorer, frame: pd.DataFrame, skip_random: bool
 ) -> tuple[Difference, ...]:
-    """Compare predictions for the rows of a frame.
-
-    SQL has one NULL, but models are fitted on None or on NaN, so both are tried for missing texts.
-    `skip_random` leaves out outputs that the source computes differently on each call.
-    """
+    """Compare predictions for rows; `skip_random` leaves out outputs that the source randomizes."""
     program, tolerance = scorer.program, source.tolerance
     variants = _vary_missing_texts(frame, [f.name for f in program.features if f.kind == "string"])
     frame = next(variants)

@@ -12,7 +12,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sqlml.backends.torch import TorchBackend, gpu_transfers
+from sqlml.backends.torch import gpu_transfers
+from sqlml.backends.torch.backend import TorchBackend
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.passes import TENSOR_PASSES, run

@@ -1,8 +1,7 @@
 """`OnnxRuntimeBackend`: run a lowered Program as ONNX graphs, with numpy steps between them.
 
 A graph is built once for a Program, a device and a set of outputs. On CUDA its constants are on the
-device. The steps before and after a graph run on the host (rows of the engine, strings, checks that
-raise), so no values stay on the device between graphs, and binding inputs and outputs explicitly
+device; the steps before and after a graph run on the host, so binding inputs and outputs explicitly
 would copy the same bytes. CUDA has no kernel for TreeEnsemble, which onnxruntime then runs on the
 CPU; on CUDA, trees need strategy gemm, tt or ptt.
 """
@@ -66,10 +65,7 @@ def open_session_on(model: bytes, device: str) -> Any:
 
 
 BLOCK_BYTES: Mapping[str, int] = {"cpu": 1 << 20, "cuda": 1 << 30}
-"""Most memory for the intermediate values of a block, by kind of device.
-
-On the CPU they stay in the cache; TT ran 1.3 times as fast as with 8 MB, the others as fast.
-"""
+"""Most memory for the intermediate values of a block; on the CPU they then stay in the cache."""
 
 FEWEST_ROWS, MOST_ROWS = 16, 1 << 20
 

@@ -1,12 +1,9 @@
 """`export_onnx`: a Program as one ONNX file for any ONNX runtime.
 
-Inputs are the model's columns by name, each (N, 1): float64, or strings. Outputs are those of the
-model: label (N,) decoded (strings, integers or, for a regressor, float64), probabilities (N, K),
-score and transform.
-
-The graph rejects the rows that the model rejects (NULL, infinity, unknown categories). ONNX has no
-operator that fails, so the graph looks the result of a check up in a table of one entry. A rejected
-row is an index out of range, and the name of that node describes the problem.
+Inputs are the model's columns by name, each (N, 1): float64, or strings. The graph rejects the rows
+that the model rejects: ONNX has no operator that fails, so the graph looks the result of a check up
+in a table of one entry. A rejected row is an index out of range, and the name of that node
+describes the problem.
 """
 
 from __future__ import annotations
@@ -65,10 +62,7 @@ _STRINGS = frozenset({"input", "select", "concat", "encode", "fill", "isnan", "c
 
 
 def export_onnx(program: Program, stored: bytes = b"") -> bytes:
-    """Return a (lowered) Program as a serialised ModelProto.
-
-    `stored` is the Program before it was lowered, which `CREATE MODEL` reads from the file.
-    """
+    """Return a lowered Program as a ModelProto, with its original form `stored` inside."""
     g = Graph()
     values: dict[int, str] = {}
     inputs: dict[str, TensorType] = {}

@@ -1,18 +1,18 @@
 """The tensor operators as ONNX nodes, with the results of the reference.
 
-If a kernel of onnxruntime disagrees with numpy (NaN in maxima over columns and in argmax, the
-accuracy of log1p, arithmetic shifts) or is missing (most of int16 and bool), the operator is
-composed of others. TreeEnsemble would add leaf values in another order and in the dtype of the
+If a kernel of onnxruntime disagrees with numpy or is missing (most of int16 and bool), the operator
+is composed of others. TreeEnsemble would add leaf values in another order and in the dtype of the
 thresholds, so it only returns the *number* of each tree's exit leaf, and CumSum adds the values.
 
 `FUNCTIONS` uses plain Gather, which exported files keep because it needs fewer nodes. `EMIT`, for
-sessions, uses GatherElements where it can: Gather copies each entry with a call, 5 to 6 ns, and
-GatherElements is one loop, 0.6 ns. With 100 trees, TT (8 levels) became 2.5 times as fast, PTT 2.7.
+sessions, uses GatherElements where it can, which made TT and PTT with 100 trees 2.5 times as fast:
+Gather copies each entry with a call, 5 to 6 ns, and GatherElements is one loop, 0.6 ns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,10 +39,9 @@ def accumulate(g: Graph, node: Node, args: Sequence[str], types: Sequence[Tensor
 def ordered_sum(
     g: Graph, flat: str | None, rows_of: str, base: Array, target: Array, values: int
 ) -> str:
-    """Return (n, K): for each output, the base plus its columns of `flat`, added in order.
+    """Return (n, K): for each output, the base plus its columns of `flat` (n, T * V), in order.
 
-    `flat` is (n, T * V), or None if there are no trees. Tree t has columns t*V to t*V + V - 1 and
-    adds them to the outputs from target[t] on.
+    Tree t has columns t*V to t*V + V - 1 and adds them to the outputs from target[t] on.
     """
     if base.dtype == np.float16:
         raise BackendError("ONNX has no float16 sum that rounds after each term")
@@ -72,7 +71,8 @@ def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[Ten
     values = e.leaf_values.shape[1]
     if not e.nodes:
         return _emit_constant_sum(g, node, args[0], types[0])
-    first = _find_first_leaves(e)
+    inner = np.bincount(e.node_roots(), minlength=e.trees)
+    first = np.concatenate([[0], np.cumsum(inner + 1)[:-1]]).astype(np.int64)
     owner = np.repeat(np.arange(e.trees), np.diff(np.append(first, e.leaf_values.shape[0])))
     number = np.arange(owner.size) - first[owner]
     x, dtype = args[0], types[0].dtype
@@ -88,10 +88,7 @@ def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[Ten
 
 
 def _emit_constant_sum(g: Graph, node: Node, x: str, kind: TensorType) -> str:
-    """Return the same value for every row if no tree has a test.
-
-    TreeEnsemble would read a column, and there may be none.
-    """
+    """Return the same value for every row if no tree has a test; there may be no column to read."""
     nothing = np.zeros((1, kind.width), numpy_dtype(kind.dtype))
     total: Array = reference.FUNCTIONS["tree_ensemble"]([nothing], node.attrs)[0]
     value = g.constant(total)
@@ -143,12 +140,6 @@ def _emit_exit_numbers(
     )
 
 
-def _find_first_leaves(e: Ensemble) -> Array:
-    """Return the first leaf of each tree, int64 (T,); leaves of a tree are consecutive."""
-    inner = np.bincount(e.node_roots(), minlength=e.trees) if e.nodes else np.zeros(e.trees, int)
-    return np.concatenate([[0], np.cumsum(inner + 1)[:-1]]).astype(np.int64)
-
-
 Args = Sequence[str]
 Types = Sequence[TensorType]
 Emit = Callable[[Graph, Node, Args, Types], str]
@@ -163,25 +154,19 @@ def _single_node(op: str) -> Emit:
     return lambda g, node, args, types: g.add(op, *args)
 
 
-def _widen_to_int32(op: str) -> Emit:
+def _widen_to_int32(op: str, is_comparison: bool = False) -> Emit:
     """Return an emitter that computes in int32 if the kernel is missing."""
 
     def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
         if types[0].dtype not in NARROW:
             return g.add(op, *args)
         result = g.add(op, *[g.cast(a, "int32") for a in args])
-        return g.cast(result, node.type.dtype)
+        return result if is_comparison else g.cast(result, node.type.dtype)
 
     return emit
 
 
-def _comparison(op: str) -> Emit:
-    def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
-        if types[0].dtype in NARROW:
-            args = [g.cast(a, "int32") for a in args]
-        return g.add(op, *args)
-
-    return emit
+_comparison = partial(_widen_to_int32, is_comparison=True)
 
 
 def _not_equal(g: Graph, node: Node, args: Args, types: Types) -> str:

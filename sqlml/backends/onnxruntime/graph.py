@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sqlml.errors import BackendError
 from sqlml.ir.program import Program
 from sqlml.ir.store import MAX_PROTO_BYTES, embed_program
-from sqlml.types import ROWS, Array, DType, TensorType
+from sqlml.types import FLOATS, INTEGERS, ROWS, Array, DType, TensorType
 
 OPSET = 21
 """The newest operator set that all versions of onnxruntime in the extra `onnx` (from 1.20) run."""
@@ -26,14 +26,10 @@ ML_OPSET = 5
 IR_VERSION = 10
 
 ELEMENT: Mapping[str, int] = {
-    "bool": TensorProto.BOOL,
-    "int8": TensorProto.INT8,
-    "int16": TensorProto.INT16,
-    "int32": TensorProto.INT32,
-    "int64": TensorProto.INT64,
-    "float16": TensorProto.FLOAT16,
-    "float32": TensorProto.FLOAT,
-    "float64": TensorProto.DOUBLE,
+    **{
+        name: helper.np_dtype_to_tensor_dtype(np.dtype(name))
+        for name in ("bool", *sorted(FLOATS | INTEGERS))
+    },
     "string": TensorProto.STRING,
 }
 """Dtype -> its number in ONNX."""
@@ -88,10 +84,7 @@ class Graph:
         text: str = "",
         stored: bytes = b"",
     ) -> bytes:
-        """Return the graph as a serialised ModelProto.
-
-        `text` is the graph's doc_string, and `stored` a stored Program to embed, if any.
-        """
+        """Return a ModelProto with doc_string `text` and the embedded Program `stored`, if any."""
         graph = helper.make_graph(
             self._nodes,
             "sqlml",
@@ -129,8 +122,7 @@ def _describe_value(name: str, value: TensorType) -> onnx.ValueInfoProto:
 class Stage:
     """Nodes that run together in order, on the host or as one graph.
 
-    `reads` are the inputs and the nodes of earlier stages that it reads; `gives` are the nodes that
-    later stages or outputs read.
+    It reads inputs and nodes of earlier stages, and gives what later stages or outputs read.
     """
 
     host: bool

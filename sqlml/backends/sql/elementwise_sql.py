@@ -123,10 +123,7 @@ def _divide(p: Printing) -> Value:
 
 
 def _mod(p: Printing) -> Value:
-    """Return remainders with the sign of the divisor, a positive literal.
-
-    Engines return them with the sign of the dividend.
-    """
+    """Return remainders with the sign of the divisor, a positive literal, unlike engines."""
     if p.dialect.missing_is_null:
         return tuple(_remainder(p, a, b) for a, b in p.side_by_side(bound=True))
     remainders = []
@@ -144,10 +141,9 @@ def _mod(p: Printing) -> Value:
 def _remainder(p: Printing, a: Expression, b: Expression) -> Expression:
     """Return a remainder without the operator, which few engines have for fractions.
 
-    The quotient may be rounded up to the next integer; then the rest is negative. The product of
-    the integer quotient and the divisor is exact if it fits in 53 bits, and the model rejects
-    numbers for which it might not. Then the difference is exact, too (Sterbenz, Floating-Point
-    Computation, 1974, theorem 4.3.1), or is rounded once, as in numpy.
+    The quotient may be rounded up to the next integer; then the rest is negative. The model rejects
+    numbers whose integer quotient times the divisor may exceed 53 bits, so the difference is exact
+    (Sterbenz, Floating-Point Computation, 1974, theorem 4.3.1), or rounded once, as in numpy.
     """
     divisor = _literal(b) or 0.0
     if p.dtype != "float64" or not 1 <= divisor <= 1 << 53 or not divisor.is_integer():
@@ -197,10 +193,7 @@ def _sign(p: Printing) -> Value:
 
 
 def _extreme_of_two(name: str) -> Printer:
-    """Return a printer of the greatest or least of two numbers; a missing one is the result.
-
-    NaN is the greatest number in the engine, so the greatest needs no test for it.
-    """
+    """Return a printer of the greatest or least of two numbers; a missing one is the result."""
 
     def printer(p: Printing) -> Value:
         must_guard = name == "least" or p.dialect.missing_is_null
@@ -235,10 +228,6 @@ def _comparison(symbol: str, suspects: str) -> Printer:
         return tuple(tests)
 
     return printer
-
-
-def _isnan(p: Printing) -> Value:
-    return tuple(Expression(p.missing(e), nan=False) for e in p.values[0])
 
 
 def _logical(symbol: str) -> Printer:
@@ -393,7 +382,7 @@ PRINTERS: Mapping[str, Printer] = {
     "and": _logical("AND"),
     "or": _logical("OR"),
     "not": _unary(lambda d, x: f"(NOT {x})"),
-    "isnan": _isnan,
+    "isnan": lambda p: tuple(Expression(p.missing(e), nan=False) for e in p.values[0]),
     "where": _where,
     "cast": _cast,
     "require_finite": _require_finite,

@@ -1,12 +1,9 @@
 """`Expression`, a number of a row as SQL, `Bindings`, which name long ones, and `Printing`.
 
-SQL computes an expression each time that it is written, so a value that is read several times is
-bound to a name first, by a lambda over a list of one struct. In DuckDB, with short function names:
-`list_transform([{'v1': a + b}], lambda row: row.v1 * row.v1)[1]`.
-
-A missing number is NaN and never NULL here, as in a Program. In the engine, NaN equals itself and
-is greater than all numbers, unlike in IEEE 754. So an expression that may be NaN is marked, and
-comparisons take account of it.
+A value that is read several times is bound to a name first, by a lambda over a list of one struct:
+`list_transform([{'v1': a + b}], lambda row: row.v1 * row.v1)[1]`. A missing number is NaN and never
+NULL here, as in a Program. In the engine, NaN equals itself and is greater than all numbers, so an
+expression that may be NaN is marked, and comparisons take account of it.
 """
 
 from __future__ import annotations
@@ -75,10 +72,10 @@ LONGEST_SUM = 400
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A number of a row as SQL.
+    """A number of a row as SQL: `cheap` if it may be written several times, `nan` if it may be NaN.
 
-    cheap: it may be written several times. nan: it may be NaN. raw: a cheaper form that is NULL or
-    NaN if this one is NaN. category: the text of a code's category for error messages.
+    `raw` is a cheaper form that is NULL or NaN if this one is NaN, and `category` the text of a
+    code's category for error messages.
     """
 
     sql: str
@@ -112,11 +109,10 @@ Walked = Callable[[Ensemble, Value], str]
 class Bindings:
     """Named expressions, in the order in which they were bound.
 
-    They become stages. Each stage is a lambda over the list of one struct from the stage before,
-    which also passes on values that are still needed. Nested lambdas would be simpler, but the
-    engine takes exponential time to bind them. `row` is the lambda's parameter. `rejected` are the
-    conditions under which the model rejects a row, if the SQL itself does not raise errors.
-    `sum_trees`, if given, sums trees outside of the expression.
+    They become stages, each a lambda over the list of one struct from the stage before, because
+    engines take exponential time to bind nested lambdas. `row` is the lambda's parameter.
+    `rejected` are the conditions under which the model rejects a row, if the SQL itself does not
+    raise errors. `sum_trees`, if given, sums trees outside of the expression.
     """
 
     row: str = "sqlml"
@@ -196,8 +192,7 @@ def row_shape(kind: TensorType) -> tuple[int, ...]:
 class Printing:
     """A node that is being printed: its operator, the values that it reads, and its type.
 
-    `operands` are the types of the values. A value is flat, in C order; `shape` is the shape of the
-    node for one row, and `shapes` are those of the values.
+    `operands` are the types of the values, which are flat, in C order. Shapes are those of one row.
     """
 
     op: str
@@ -228,10 +223,7 @@ class Printing:
         return self.bindings.bind(value)
 
     def side_by_side(self, bound: bool = False) -> list[Value]:
-        """Broadcast the values as numpy does, and return the operands of each number.
-
-        If `bound`, they may be written several times.
-        """
+        """Broadcast the values as numpy does; `bound` operands may be written several times."""
         size = math.prod(self.shape)
         operands = []
         for value, shape in zip(self.values, self.shapes, strict=True):
@@ -286,10 +278,7 @@ class Printing:
         return Expression(f"CASE {cases} ELSE {e.sql} END", nan=nan)
 
     def error(self, error: ScoringError, value: str | None = None) -> str:
-        """Return SQL that raises an error; its text begins with the class (`udfs.parked_errors`).
-
-        `value` is SQL for the text that replaces `VALUE` in the message.
-        """
+        """Return SQL that raises `error`, with the text of the SQL `value` in place of `VALUE`."""
         message = f"{type(error).__name__}: {error.message}"
         if "\0" in message:
             raise BackendError(f"{message!r} contains a NUL character, which SQL cannot represent")

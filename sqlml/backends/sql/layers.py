@@ -83,9 +83,8 @@ class Layers(Bindings):
 class PrintedLayers:
     """Queries in their order, the first of which reads the inputs.
 
-    `layers` has for each query its columns by name: new ones, and those that later queries read.
-    `values` has the columns of each output, and `rejected` the condition under which a row is
-    rejected (or ""), both in terms of the last query.
+    `layers` has for each query its columns by name. `values` has the columns of each output, and
+    `rejected` the condition under which a row is rejected (or ""), in terms of the last query.
     """
 
     layers: tuple[Mapping[str, str], ...]
@@ -112,11 +111,10 @@ def print_layers(
     refused: Sequence[str] = (),
     walked: Walked | None = None,
 ) -> PrintedLayers:
-    """Return outputs of `program` as layers of queries.
+    """Return outputs of `program` as layers of queries, in which a missing value is NULL.
 
-    `inputs` has the columns of each input in the first query, of type DOUBLE or VARCHAR; a missing
-    value is NULL. `refused` are conditions under which a row is rejected, besides those of the
-    model. `walked` sums the trees, if they should not become CASEs.
+    `inputs` has the columns of each input in the first query. `refused` are conditions under which
+    a row is rejected, besides those of the model. `walked` sums the trees that should not be CASEs.
     """
     bindings = Layers(dialect=dialect, sum_trees=walked)
     columns = print_columns(program, [program.outputs[name] for name in outputs], inputs, bindings)

@@ -1,10 +1,8 @@
 """Models of one weighted sum as SQL expressions, which are faster than any function call.
 
-A number in SQL may be NULL, NaN or infinite. SQL does not repeat how a model treats that, for
-example by an error that names the column. Such a row makes the sum NULL, NaN or infinite, because
-each column is a term of it, and the caller then runs the Program. So nothing before the sum may
-turn such a value into a number: no comparison, no exp(), no quotient by it. Only impute may, for
-values that no step before it rejects.
+A NULL, NaN or infinity makes the sum NULL, NaN or infinite, because each column is a term of it,
+and the caller then runs the Program, whose errors name the column. So nothing before the sum may
+turn such a value into a number, except impute, for values that no step before it rejects.
 """
 
 from __future__ import annotations
@@ -33,10 +31,7 @@ class Linear:
 
 
 def print_linear(program: Program, columns: Sequence[str]) -> Linear | None:
-    """Return the only output of `program`, one column wide; None if it is another kind of model.
-
-    `columns` are cheap SQL expressions (DOUBLE) for the columns of the only input, a matrix.
-    """
+    """Return the output of a model of one sum; `columns` are cheap DOUBLEs of its only input."""
     if len(program.inputs) != 1 or len(program.outputs) != 1 or len(columns) > MOST_COLUMNS:
         return None
     sums = [i for i, node in enumerate(program.nodes) if node.op == "linear"]

@@ -1,9 +1,7 @@
 """`print_sql`: a Program as expressions that the engine computes without sqlml.
 
-Long values that are read several times are bound to names (`expression.py`), so that the text grows
-with the size of the Program and not with the number of paths through it. `print_encoders` looks
-categories up in a constant MAP: with 256 categories and 300K strings in DuckDB 2.0, it took 22 ms,
-list_position 55, CASE 65, and a TRY_CAST to an ENUM 1300 (an error text for each unknown string).
+`print_encoders` looks categories up in a constant MAP: with 256 categories and 300K strings in
+DuckDB 2.0, it took 22 ms, list_position 55, CASE 65, and a TRY_CAST to an ENUM 1300.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ def print_encoders(
 ) -> dict[str, str]:
     """Return an expression for each output of `program`, operators of `TEXT_PRINTERS` on strings.
 
-    `inputs` are SQL expressions of type VARCHAR. `unknown` maps outputs to the SQL function that
+    `inputs` are expressions of type VARCHAR. `unknown` maps outputs to the SQL function that
     returns the code of an unknown text; for other outputs it is -1.
     """
     functions = {program.outputs[name]: f for name, f in (unknown or {}).items()}
@@ -121,8 +119,8 @@ def print_sql(
 ) -> str:
     """Return an output of `program` as a SQL expression: a number, or a list if it is wider than 1.
 
-    `inputs` has a SQL expression for each column of each input, cheap enough to be repeated;
-    numbers may be of any type, and NULL. BackendError if an operator cannot be printed.
+    `inputs` has a cheap expression for each column of each input; numbers may be of any type, and
+    NULL. BackendError if an operator cannot be printed.
     """
     used_names = " ".join(c.lower() for columns in inputs.values() for c in columns)
     row = next(name for k in count() if (name := f"sqlml{k or ''}") not in used_names)

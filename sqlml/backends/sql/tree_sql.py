@@ -1,10 +1,8 @@
 """Trees as nested CASEs: a few small ones as an expression, or each as columns of queries.
 
-A row goes right if a test does not hold, and a comparison of NULL or NaN does not hold in SQL
-either. If missing values go left, the test says so.
-
-`print_tree_columns` prints trees of any number and depth for databases. A deep tree takes several
-columns: a row passes some levels in each, from subtree to subtree, until it reaches a leaf.
+A row goes right if a test does not hold, as a comparison of NULL or NaN does not in SQL. In
+`print_tree_columns`, a deep tree takes several columns: a row passes some levels in each, from
+subtree to subtree, until it reaches a leaf.
 """
 
 from __future__ import annotations
@@ -61,10 +59,7 @@ def print_node(
     levels: int = DEEPEST + 1,
     below: Callable[[int], str] = str,
 ) -> str:
-    """Return `levels` levels of a node's subtree as nested CASEs.
-
-    `leaves` has the SQL of each leaf; `below` returns the SQL of a node under the last level.
-    """
+    """Return `levels` levels of a subtree as nested CASEs; `below` prints the nodes under them."""
     if at < 0:
         return leaves[~at]
     if levels == 0:
@@ -79,10 +74,7 @@ def print_node(
 
 
 def _print_right_test(p: Printing, e: Ensemble, index: int, x: Value) -> str | None:
-    """Return the condition of going right at a node whose missing numbers, all NULL, go left.
-
-    It is one comparison, because it does not hold for NULL. None for other nodes.
-    """
+    """Return one comparison that sends a row right, if missing numbers are NULL and go left."""
     column, threshold = x[int(e.feature[index])], float(e.threshold[index])
     tests_set = e.categorical is not None and e.categorical[index]
     goes_left = bool(e.default_left[index]) and column.nan and p.dialect.missing_is_null

@@ -1,9 +1,8 @@
 """`TorchBackend`: run a lowered Program with torch, with its constants on the device.
 
 Operators are called one by one. torch.compile does not pay off on the CPU (torch 2.13, one thread):
-it needs a C++ compiler and 2 to 22 s for a model, and as much again when the number of rows first
-changes, and most models then ran 0.4 to 1.7 times as fast, with other last digits. On a GPU,
-strategy `fused` is equivalent to a compiled graph.
+it takes 2 to 22 s for a model, and most models then ran 0.4 to 1.7 times as fast, with other last
+digits. On a GPU, strategy `fused` is equivalent to a compiled graph.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from sqlml.backends.devices import parse_cuda_number
 from sqlml.backends.native.backend import bind
 from sqlml.backends.row_blocks import Schedule, Step, make_schedule, measure_row_bytes, run_blocks
 from sqlml.backends.torch.functions import FUNCTIONS
-from sqlml.backends.torch.fused.forest import bind as bind_fused
-from sqlml.backends.torch.fused.forest import explain_unavailable
+from sqlml.backends.torch.fused_trees import bind as bind_fused
+from sqlml.backends.torch.fused_trees import explain_unavailable
 from sqlml.backends.torch.gpu_transfers import Overlap, is_lost, is_out_of_memory, lost_device_error
 from sqlml.errors import BackendError
 from sqlml.ir import reference
@@ -56,18 +55,12 @@ HOST = frozenset(
     ("couple", "encode", "encode_hashed", "fill", "hash_categories", "knn_impute")
     + ("look_up_combinations", "mod", "nearest")
 )
-"""Operators that run in numpy on any device; so do all operators on strings.
-
-numpy's choice among equally near rows cannot be reproduced, and torch's `remainder` returns NaN if
-the quotient overflows.
-"""
+"""Operators that run in numpy on any device: numpy's choice among equally near rows cannot be
+reproduced, and torch's `remainder` returns NaN if the quotient overflows."""
 
 BLOCK_BYTES = 4 << 20
-"""Most memory for the intermediate values of a block on the CPU.
-
-Then they stay in the processor's cache, and in memory that the process already has: forests of 100
-trees and 10,000 rows ran 1.1 to 1.7 times as fast as with 8 MB.
-"""
+"""Most memory for the intermediate values of a block on the CPU, which then stay in the cache:
+forests of 100 trees and 10,000 rows ran 1.1 to 1.7 times as fast as with 8 MB."""
 
 FEWEST_ROWS, MOST_ROWS = 16, 1 << 20
 
@@ -145,10 +138,7 @@ class TorchCompiled:
         return run_blocks(self.program, inputs, plan.inputs, names, self._rows, block)
 
     def run_tensors(self, inputs: Mapping[str, Tensor], output: str) -> Tensor:
-        """Score rows on the device, on the current stream; the result (n, k) stays there.
-
-        Nothing is copied, converted or split into blocks, and torch's errors are not converted.
-        """
+        """Score rows on the device and the current stream; the result (n, k) stays there."""
         plan = self._plan((output,))
         values = {i: inputs[name] for name, i in plan.inputs.items()} | self._constants
         with torch.inference_mode(), np.errstate(all="ignore"):

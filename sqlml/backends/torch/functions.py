@@ -1,9 +1,7 @@
 """The tensor operators in torch, with the results of the reference.
 
-If torch and numpy disagree (the sign of NaN, the dtype of a mixed concat or a sum of small
-integers, the sigmoid of float32), a function follows `ir/reference.py`. Elementary functions are
-computed in float64 and rounded once, as in the reference; rounding to integers is exact in any
-dtype. `FUNCTIONS` maps each operator to a function that binds a node.
+Elementary functions are computed in float64 and rounded once, as in the reference; rounding to
+integers is exact in any dtype. `FUNCTIONS` maps each operator to a function that binds a node.
 """
 
 from __future__ import annotations
@@ -138,11 +136,10 @@ Terms = tuple["slice | Array | None", ...]
 def bind_accumulate(node: Node, put: Any) -> Callable[[Tensor], Tensor]:
     """Bind `accumulate`, which adds the values of the trees in the source's order.
 
-    No sum of torch has that order, and an addition per tree is a call per tree, which dominates
-    small batches. On the CPU, numpy's `add.reduce` over the outer axis of (trees, rows) is one
-    call, which adds the rows of that array one by one. (numpy adds pairwise only along the fast
-    axis, so a single row of data uses `add.accumulate`, which never does.) Measured with 100 trees
-    and one thread: 1 row 4 us (241 by additions), 1,000 rows 65 (292), 3,000 rows 205 (437).
+    No sum of torch has that order, and an addition per tree dominates small batches. On the CPU,
+    numpy's `add.reduce` over the outer axis of (trees, rows) is one call, which adds the rows of
+    that array one by one. (It adds pairwise along the fast axis, so one row of data uses
+    `add.accumulate`.) Measured with 100 trees: 1 row 4 us (241 by additions), 3,000 rows 205 (437).
     """
     host_base, target = node.attrs["base"], node.attrs["target"]
     base = put(host_base)

@@ -1,8 +1,7 @@
 """`Overlap`: a batch on a GPU in blocks, with transfers that overlap computation.
 
-There are three streams. Rows are copied to pinned memory and sent on the first, operators run on
-the second, and results return on the third, so the bus works in both directions while the device
-computes. Each call has its own streams, because the engine's threads call at the same time.
+Rows are sent on one stream, operators run on a second, and results return on a third, so the bus
+works in both directions. Each call has its own streams, for the engine's threads.
 """
 
 from __future__ import annotations
@@ -65,12 +64,11 @@ def run_in_blocks(
     start: Callable[[Loaded, int, int], Store],
     release: Callable[[], None] = torch.cuda.empty_cache,
 ) -> None:
-    """Score rows in blocks of `size`, or fewer if memory is short.
+    """Score rows in blocks of `size`, which is halved after `release` while memory is short.
 
     `load(a, b)` sends rows a to b - 1 to the device, `start(loaded, a, b)` computes them. While a
-    block is computed, the next one is sent and the results of the previous one return, so both
-    must return before their work is done. If either raises torch's OutOfMemoryError, the block is
-    halved and restarted after `release`; not even `fewest` rows fitting is a BackendError.
+    block is computed, the next one is sent and the results of the previous one return, so both must
+    return before their work is done. BackendError if not even `fewest` rows fit.
     """
     begin = 0
     next_block: Loaded | None = None

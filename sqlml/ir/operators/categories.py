@@ -1,15 +1,15 @@
 """Operators that map strings and numbers to codes of categories, one-hot columns and statistics.
 
-Some categories are known only by their hash, because CatBoost's files keep nothing else of them.
-CatBoost also looks up statistics of the target (CTR) by the combined hash of several columns:
-L. Prokhorenkova et al., "CatBoost: unbiased boosting with categorical features", NeurIPS 2018,
-section 4 and supplementary.
+CatBoost's files keep only the hashes of categories. It also looks up statistics of the target (CTR)
+by the combined hash of several columns: L. Prokhorenkova et al., "CatBoost: unbiased boosting with
+categorical features", NeurIPS 2018, section 4 and supplementary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -82,10 +82,7 @@ def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
 def unknown_category_error(
     feature: str, step: str, value: str, query: str = ""
 ) -> UnknownCategoryError:
-    """Return the error of estimator `step`, which rejects `value` ("a category" if unknown).
-
-    `query` is SQL that finds such values, if `value` does not name one.
-    """
+    """Return the error of estimator `step`, which rejects `value`; the SQL `query` finds those."""
     if step == ONNX_GRAPH:
         message = f"{feature!r} in the ONNX graph looks up an entry outside its table"
     elif step == MISSING_INDICATOR:
@@ -161,10 +158,7 @@ def _encode_hashed(args: Sequence[Any], attrs: Attrs) -> Array:
 
 
 def _hash_categories(args: Sequence[Any], attrs: Attrs) -> Array:
-    """Return the signed 32-bit hash of each category as float64, with NaN for missing ones.
-
-    The category of an integer is its decimal text; other numbers count as missing.
-    """
+    """Return signed 32-bit hashes as float64; NaN for missing texts and for fractions."""
     x = args[0]
     texts = isinstance(x, TextColumn) or x.dtype == object
     return (_hash_texts(x) if texts else _hash_numbers(x[:, 0])).reshape(-1, 1)
@@ -172,15 +166,11 @@ def _hash_categories(args: Sequence[Any], attrs: Attrs) -> Array:
 
 def _hash_texts(column: Any) -> Array:
     """Return the hash of each text as float64 (n,), with NaN for missing texts."""
-    texts = TextColumn.from_values(column)
-    content, hash_of = texts.data.tobytes(), dict[bytes, float]()
+    texts, hash_category = TextColumn.from_values(column), cache(_hash_category)
+    content = texts.data.tobytes()
     hashed = np.full(len(texts), np.nan)
     for row in np.flatnonzero(~texts.missing).tolist():
-        category = content[texts.start[row] : texts.stop[row]]
-        value = hash_of.get(category)
-        if value is None:
-            value = hash_of[category] = _hash_category(category)
-        hashed[row] = value
+        hashed[row] = hash_category(content[texts.start[row] : texts.stop[row]])
     return hashed
 
 
@@ -209,10 +199,9 @@ MULTIPLIER * (h + MULTIPLIER * v) with the next value v."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combination:
-    """A table that is looked up by the values of several columns.
+    """A table that is looked up by the values of several columns, which are hashed to `keys`.
 
-    `columns` are their numbers, `keys` int64 (k,) ascending bit patterns of hashes, and `values`
-    (k + 1, outputs) has a last row for unknown combinations.
+    `values` (k + 1, outputs) has a last row for unknown combinations.
     """
 
     columns: Array
@@ -249,10 +238,7 @@ def pack_combinations(tables: Sequence[Combination]) -> dict[str, Array]:
 
 
 def hash_combinations(x: Array, columns: Array) -> Array:
-    """Return the hash of each row's values in `columns` as a bit pattern, int64 (n,).
-
-    Values that are not finite or not below MAX_EXACT_INTEGER count as 0; fractions are cut off.
-    """
+    """Return the hash of each row's values in `columns` as a bit pattern, int64 (n,)."""
     multiplier = np.uint64(MULTIPLIER)
     hashed = np.zeros(x.shape[0], np.uint64)
     for column in columns:
@@ -300,30 +286,15 @@ def _look_up(args: Sequence[Array], attrs: Attrs) -> Array:
     return np.concatenate(values, axis=1)
 
 
+_FEATURE = "feature: str, step: str"
+_TABLES = "columns, column_ends, keys, key_ends, values, widths"
+
 OPERATORS: tuple[Op, ...] = (
-    Op("fill", "injective", _fill_type, _fill, {"value": "str", "missing": "str?"}),
-    Op("encode", "injective", _encode_type, _encode, {"categories": "array", "missing": "int"}),
-    Op(
-        "require_known",
-        "injective",
-        _require_known_type,
-        _require_known,
-        {"feature": "str", "step": "str"},
-    ),
-    Op("one_hot", "injective", _one_hot_type, _one_hot, {"width": "int", "dtype": "str"}),
-    Op(
-        "encode_hashed",
-        "injective",
-        _encode_hashed_type,
-        _encode_hashed,
-        {"hashes": "array", "missing": "int"},
-    ),
+    Op("fill", "injective", _fill_type, _fill, "value: str, missing: str?"),
+    Op("encode", "injective", _encode_type, _encode, "categories, missing: int"),
+    Op("require_known", "injective", _require_known_type, _require_known, _FEATURE),
+    Op("one_hot", "injective", _one_hot_type, _one_hot, "width: int, dtype: str"),
+    Op("encode_hashed", "injective", _encode_hashed_type, _encode_hashed, "hashes, missing: int"),
     Op("hash_categories", "injective", _hash_categories_type, _hash_categories),
-    Op(
-        "look_up_combinations",
-        "opaque",
-        _look_up_type,
-        _look_up,
-        dict.fromkeys(("columns", "column_ends", "keys", "key_ends", "values", "widths"), "array"),
-    ),
+    Op("look_up_combinations", "opaque", _look_up_type, _look_up, _TABLES),
 )

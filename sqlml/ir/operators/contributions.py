@@ -1,11 +1,10 @@
 """Shapley values: the contribution of each input to a prediction.
 
-`tree_contributions` computes them exactly for a sum of trees. The worth of a set S of players is
-the expected score of a row of which only S is known. At the test of another player, the row goes
-both ways, in the proportion of the training rows that did (Lundberg et al., "Consistent
-individualized feature attribution for tree ensembles", 2018, algorithm 1), or as each background
-row does. A player is an input of the model: all columns computed from it are known or unknown
-together.
+`tree_contributions` computes them exactly for a sum of trees. The worth of a set of players
+(inputs) is the expected score of a row of which only these are known. At the test of another
+player, the row goes both ways, in the proportion of the training rows that did (Lundberg et al.,
+"Consistent individualized feature attribution for tree ensembles", 2018, algorithm 1), or as each
+background row does.
 
 For one leaf, the worth is a product over the m players on its path: o_k if k is known (1 if the row
 passes all tests of k on the path, else 0), and z_k if not (the product of the shares of rows that
@@ -13,11 +12,10 @@ passed them). So the Shapley value of k is the integral of (o_k - z_k) times the
 t) + o_i t over the other players i, for t from 0 to 1. This is a polynomial of degree m - 1, for
 which the Gauss-Legendre rule with ceil(m / 2) points is exact.
 
-`sampled_contributions` computes them for any Program against background rows, whose values replace
-unknown inputs. With few inputs, all sets are evaluated; with more, inputs are added in random
-orders (Castro, Gomez, Tejada, "Polynomial calculation of the Shapley value based on sampling",
-2009), each followed by its reverse (Mitchell et al., "Sampling permutations for Shapley value
-estimation", 2022).
+`sampled_contributions` replaces unknown inputs of any Program by those of background rows. With few
+inputs, all sets are evaluated; with more, inputs are added in random orders (Castro, Gomez, Tejada,
+"Polynomial calculation of the Shapley value based on sampling", 2009), each followed by its reverse
+(Mitchell et al., "Sampling permutations for Shapley value estimation", 2022).
 """
 
 from __future__ import annotations
@@ -37,19 +35,15 @@ from sqlml.ir.trees import Ensemble
 from sqlml.ir.utf8_column import TextColumn
 from sqlml.types import Array, TensorType, matrix
 
-ATTRS: Mapping[str, str] = {
-    **dict.fromkeys(("program", "numbers", "texts", "missing"), "array"),
-    **dict.fromkeys(("width", "orders", "seed"), "int"),
-}
-"""Attributes of sampled_contributions.
-
-program: the bytes of a stored Program with inputs `x0`, `x1`, ... and an output `y` (n, width).
-numbers float64 (B, p) and texts object (B * p,): the B background rows; an input is in one of the
-two. missing bool (B, p): texts that are NULL. orders: pairs of orders for each background row.
-"""
+_SAMPLED = "program, numbers, texts, missing, width: int, orders: int, seed: int"
+"""program: a stored Program with inputs `x0`, `x1`, ... and an output `y` (n, width). numbers
+float64 (B, p) and texts object (B * p,): the B background rows; an input is in one of the two.
+missing bool (B, p): texts that are NULL. orders: pairs of orders for each background row."""
 
 Run = Callable[[Mapping[str, Array]], Array]
 """A function that runs the Program, from inputs by name, (n, 1) each, to (n, width)."""
+
+Mixer = Callable[[slice, Array, Array], Array]
 
 MAX_BACKGROUND, MAX_ORDERS = 1000, 1000
 """Most background rows, and most pairs of orders for each of them."""
@@ -58,12 +52,8 @@ _CELLS = 1 << 20
 """Most cells that the Program is run on at a time."""
 
 
-def sampled_type(types: Types, attrs: Attrs) -> TensorType:
-    """Return the type (n, width * (2 p + 1)).
-
-    For each output it has the contributions of the p inputs, the expected output without any input,
-    and the standard errors of the contributions.
-    """
+def _sampled_type(types: Types, attrs: Attrs) -> TensorType:
+    """Return (n, width * (2 p + 1)): contributions, expectation and standard errors by output."""
     inputs = len(types)
     for x in types:
         require_matrix(x, width=1)
@@ -81,7 +71,7 @@ def sampled_type(types: Types, attrs: Attrs) -> TensorType:
 def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array:
     """Return the contributions to the output of `run`; `args` has one (n, 1) array per input."""
     players = len(args)
-    columns = {f"x{k}": _Column(x, k, attrs) for k, x in enumerate(args)}
+    mixers = [_make_mixer(x, k, attrs) for k, x in enumerate(args)]
     rows, width = len(args[0]), int(attrs["width"])
     result = np.empty((rows, width, 2 * players + 1))
     # All sets are tried if that costs no more than the sampled orders.
@@ -92,12 +82,8 @@ def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array
 
     def worth(start: int, stop: int, backgrounds: Array, masks: Array) -> Array:
         """Run the Program on rows mixed with background rows; return (masks, rows, width)."""
-        outputs = run(
-            {
-                name: column.mix(start, stop, backgrounds, masks[:, k])
-                for k, (name, column) in enumerate(columns.items())
-            }
-        )
+        mixed = (mix(slice(start, stop), backgrounds, masks[:, k]) for k, mix in enumerate(mixers))
+        outputs = run({f"x{k}": column for k, column in enumerate(mixed)})
         if outputs.size != len(masks) * (stop - start) * width:
             raise ProgramError(
                 f"sampled_contributions: the Program does not return {width} numbers"
@@ -110,23 +96,21 @@ def sample_contributions(run: Run, args: Sequence[Array], attrs: Attrs) -> Array
     return result.reshape(rows, width * (2 * players + 1))
 
 
-class _Column:
-    def __init__(self, x: Array, k: int, attrs: Attrs) -> None:
-        if isinstance(x, TextColumn) or x.dtype == object:
-            self._rows = x.objects() if isinstance(x, TextColumn) else x
-            background = attrs["texts"].reshape(attrs["missing"].shape)[:, k].copy()
-            background[attrs["missing"][:, k]] = None
-            self._background = background
-        else:
-            self._rows = x
-            with np.errstate(all="ignore"):
-                self._background = attrs["numbers"][:, k].astype(x.dtype)
+def _make_mixer(x: Array, k: int, attrs: Attrs) -> Mixer:
+    """Return a function that mixes input k of a slice of rows with that of background rows."""
+    if isinstance(x, TextColumn) or x.dtype == object:
+        x = x.objects() if isinstance(x, TextColumn) else x
+        background = attrs["texts"].reshape(attrs["missing"].shape)[:, k].copy()
+        background[attrs["missing"][:, k]] = None
+    else:
+        with np.errstate(all="ignore"):
+            background = attrs["numbers"][:, k].astype(x.dtype)
 
-    def mix(self, start: int, stop: int, backgrounds: Array, is_known: Array) -> Array:
-        """Return (masks * rows, 1) values: the rows' where `is_known`, else the background's."""
-        rows = self._rows[start:stop, 0]
-        values = np.where(is_known[:, None], rows[None, :], self._background[backgrounds][:, None])
-        return values.reshape(-1, 1)
+    def mix(rows: slice, backgrounds: Array, is_known: Array) -> Array:
+        known, unknown = x[rows, 0][None, :], background[backgrounds][:, None]
+        return np.where(is_known[:, None], known, unknown).reshape(-1, 1)
+
+    return mix
 
 
 Worth = Callable[[int, int, Array, Array], Array]
@@ -156,8 +140,7 @@ def _sample_orders(start: int, stop: int, players: int, attrs: Attrs, worth: Wor
     """Estimate contributions from random orders of the inputs.
 
     All rows share the orders, so a row has the same contributions in any batch. Each background row
-    has the same number of orders, so only the orders are random: the standard errors are those of
-    the means over them, for each background row.
+    has the same number of orders, and the standard errors are those of the means over its orders.
     """
     background, orders = len(attrs["numbers"]), int(attrs["orders"])
     shape = (players, stop - start, int(attrs["width"]))
@@ -218,8 +201,8 @@ def split_shares(e: Ensemble, background: Array | None) -> Array:
     """Return the shares of a node's rows that go to its left and right child, (B, M, 2).
 
     Without background rows, B = 1 and the shares are those of the training rows (0.5 each if none
-    reached the node). With B background rows, each has shares of its own, 1 on one side and 0 on
-    the other (interventional values).
+    reached the node). Each of B background rows has shares of its own, 1 on one side and 0 on the
+    other.
     """
     if background is not None:
         nodes = np.arange(e.nodes)
@@ -259,11 +242,7 @@ def _iterate_leaves(e: Ensemble) -> Iterator[_Leaf]:
 
 
 def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return (n, K * (players + 1)), summed leaf by leaf.
-
-    For each output it has the contributions of the players, then the expected score of an unknown
-    row.
-    """
+    """Return (n, K * (players + 1)); the last of a block is the expected score of unknown rows."""
     (x,) = args
     e, players = ensemble_of_attrs(attrs), int(attrs["players"])
     n, values = x.shape[0], e.leaf_values.shape[1]
@@ -292,12 +271,10 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     return result.reshape(n, e.outputs * (players + 1))
 
 
+_GAME_ATTRIBUTES = "player, players: int, background?"
+
 OPERATORS: tuple[Op, ...] = (
-    Op(
-        "tree_contributions",
-        "opaque",
-        _type,
-        _contributions,
-        {**TREES, "player": "array", "players": "int", "background": "array?"},
-    ),
+    Op("tree_contributions", "opaque", _type, _contributions, f"{TREES}, {_GAME_ATTRIBUTES}"),
+    # It runs a Program; see `reference.FUNCTIONS`.
+    Op("sampled_contributions", "opaque", _sampled_type, None, _SAMPLED, arity=(1, None)),
 )

@@ -1,28 +1,15 @@
 """`pairwise`: distances or products of each row and constant points, (n, k) -> (n, m).
 
 The sums run over the columns one by one, on differences, so nothing cancels and no (n, m, k) array
-is allocated. Distances are *reduced*, as trees of neighbours compare them: the square of the
-euclidean, the p-th power of Minkowski's. `nearest` (neighbours.py) selects among them.
+is allocated. Distances are *reduced*, as trees of neighbours compare them: `sqeuclidean` and
+`mahalanobis` are squares, and `minkowski` is the p-th power. `braycurtis` is 0 where both points
+are zero; `canberra` and `chi2` leave such terms out.
 
 `expanded` distances, |x|^2 - 2 x.y + |y|^2 or cosine, are rounded as scikit-learn's brute searches
 compute them, because the last bits of equal distances decide which points are neighbours. They
 reproduce BLAS: products by a chain of fused multiply-adds over the columns, squares by its dot
 product. A BLAS without fused multiply-add, one that splits more than a few hundred columns into
 blocks, and the source itself for a single row round differently.
-
-==============  ==================================================================
-dot             sum x*y
-sqeuclidean     sum (x-y)^2, each term times its weight if there are weights
-manhattan       sum |x-y|
-chebyshev       max |x-y|
-minkowski       sum |x-y|^p, each term times its weight if there are weights
-hamming         share of the columns where x and y differ
-canberra        sum |x-y| / (|x|+|y|), terms of two zeros left out
-braycurtis      sum |x-y| / sum (|x|+|y|), 0 where both are zero
-mahalanobis     (x-y) inverse (x-y), the square of the distance
-cosine          1 - x*y of rows and points brought to length 1, cut to [0, 2]
-chi2            sum (x-y)^2 / (x+y), terms with x+y = 0 left out
-==============  ==================================================================
 """
 
 from __future__ import annotations
@@ -99,12 +86,8 @@ EXPANDED = frozenset({"sqeuclidean", "cosine"})
 SQUARES = frozenset({"sqeuclidean", "mahalanobis"})
 """Metrics whose reduced distance is the square of the distance."""
 
-METRIC_ATTRS = {
-    "points": "array",
-    "metric": "str",
-    "p": "float?",
-    **dict.fromkeys(("weights", "inverse"), "array?"),
-}
+METRIC = "points, metric: str, p: float?, weights?, inverse?"
+"""The attributes that describe a distance."""
 
 
 def check_metric(types: Types, attrs: Attrs) -> int:
@@ -129,10 +112,7 @@ def check_metric(types: Types, attrs: Attrs) -> int:
 def distances(
     xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any, inverse: Any = None
 ) -> Any:
-    """Return `pairwise` of x (n, k) and points (m, k), arrays of `xp`: numpy or a library like it.
-
-    `p` is the power of minkowski, `weights` are (k,) or None, and `inverse` is (k, k).
-    """
+    """Return `pairwise` of x (n, k) and points (m, k) in arrays of `xp`: numpy, or like numpy."""
     if metric == "mahalanobis":
         return _sum_mahalanobis(x, points, inverse)
     if metric == "cosine":
@@ -229,5 +209,5 @@ def _pairwise(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op("pairwise", "complex", _pairwise_type, _pairwise, {**METRIC_ATTRS, "expanded": "bool?"}),
+    Op("pairwise", "complex", _pairwise_type, _pairwise, f"{METRIC}, expanded: bool?"),
 )

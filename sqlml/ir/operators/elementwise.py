@@ -94,8 +94,7 @@ def ndtri(p: Array) -> Array:
 
 def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
     numerator, denominator = (polyval(x, coefficients) for coefficients in polynomials)
-    ratio: Array = numerator / denominator
-    return ratio
+    return np.asarray(numerator / denominator)
 
 
 ROUNDING = ("trunc", "floor", "ceil", "rint")
@@ -144,6 +143,10 @@ def _cast_type(types: Types, attrs: Attrs) -> TensorType:
     return TensorType(attrs["dtype"], types[0].shape, types[0].sparse)
 
 
+def _cast(args: Sequence[Any], attrs: Attrs) -> Any:
+    return args[0].astype(str(attrs["dtype"]))
+
+
 def exp(x: Array) -> Array:
     """Return the exponential; float32 goes through float64, so it is rounded once, as in libm."""
     return np.exp(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.exp(x)
@@ -161,17 +164,13 @@ def _compute_in_float64(function: Callable[..., Any]) -> Function:
 
 
 def _sigmoid(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return 1 / (1 + exp(-x)) as scipy's expit and the boosters do: exactly 0 once exp overflows.
-
-    scikit-learn returns uniform probabilities if all one-vs-rest sigmoids are 0.
-    """
+    """Return 1 / (1 + exp(-x)) as scipy's expit and the boosters do: 0 once exp overflows."""
     (x,) = args
     if x.dtype == np.float32:  # XGBoost's formula (common/math.h), except that NaN stays NaN.
         limited = np.where(np.isnan(x), x, np.minimum(-x, np.float32(88.7)))
         return np.float32(1) / (exp(limited) + np.float32(1) + np.float32(1e-16))
     one = x.dtype.type(1)
-    shares: Array = one / (one + np.exp(-x))
-    return shares
+    return np.asarray(one / (one + np.exp(-x)))
 
 
 def find_missing(x: Array) -> Array:
@@ -245,12 +244,5 @@ OPERATORS: tuple[Op, ...] = (
     ),
     Op("isnan", "injective", _isnan_type, ignore_attributes(find_missing)),
     Op("where", "injective", _where_type, ignore_attributes(np.where), arity=(3, 3)),
-    Op(
-        "cast",
-        "injective",
-        _cast_type,
-        lambda args, attrs: args[0].astype(str(attrs["dtype"])),
-        {"dtype": "str"},
-        sparse=True,
-    ),
+    Op("cast", "injective", _cast_type, _cast, "dtype: str", sparse=True),
 )

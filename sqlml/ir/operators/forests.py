@@ -11,12 +11,10 @@ from sqlml.ir.program import Attrs
 from sqlml.ir.trees import STATISTICS, Ensemble
 from sqlml.types import Array, DType, TensorType, dtype_of, matrix
 
-TREES = {
-    **dict.fromkeys(("roots", "feature", "threshold", "left", "right", "default_left"), "array"),
-    **dict.fromkeys(("leaf_values", "target", "base"), "array"),
-    "compare": "str",
-    **dict.fromkeys(("categorical", "set_offsets", "set_words", *STATISTICS), "array?"),
-}
+TREES = (
+    "roots, feature, threshold, left, right, default_left, leaf_values, target, base, "
+    f"compare: str, categorical?, set_offsets?, set_words?, {'?, '.join(STATISTICS)}?"
+)
 """The attributes that describe an Ensemble."""
 
 
@@ -89,8 +87,7 @@ def _is_member(e: Ensemble, node: Array, value: Array) -> Array:
     inside = (category >= 0) & (value >= 0) & (category < (end - begin).astype(np.int64) * 32)
     code = np.where(inside, category, 0).astype(np.int64)
     words = e.set_words[np.minimum(begin + code // 32, e.set_words.size - 1)]
-    member: Array = inside & ((words >> (code % 32).astype(np.uint32)) & 1).astype(bool)
-    return member
+    return np.asarray(inside & ((words >> (code % 32).astype(np.uint32)) & 1).astype(bool))
 
 
 def _tree_ensemble(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -116,8 +113,7 @@ def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
     """Return the sum of linear models in the leaves of trees.
 
     Leaf l has the value `const[l]` plus the sum of `weights[k] * x[feature[k]]` for k from begin[l]
-    to begin[l+1] - 1, or `value[l]` if one of these features is NaN. Tree t adds it to output
-    target[t]. A number outside the leaves counts as the nearest leaf.
+    to begin[l+1] - 1, or `value[l]` if one of these features is NaN.
     """
     leaves, x = args
     value, begin = attrs["value"], attrs["begin"]
@@ -135,21 +131,10 @@ def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
     return _accumulate([out[:, :, None]], attrs)
 
 
+_LINEAR_LEAVES = "value, const, begin, feature, weights, base, target"
+
 OPERATORS: tuple[Op, ...] = (
     Op("tree_ensemble", "opaque", _tree_ensemble_type, _tree_ensemble, TREES),
-    Op(
-        "linear_leaves",
-        "opaque",
-        _linear_leaves_type,
-        _linear_leaves,
-        dict.fromkeys(("value", "const", "begin", "feature", "weights", "base", "target"), "array"),
-        arity=(2, 2),
-    ),
-    Op(
-        "accumulate",
-        "reduction",
-        _accumulate_type,
-        _accumulate,
-        {"base": "array", "target": "array"},
-    ),
+    Op("linear_leaves", "opaque", _linear_leaves_type, _linear_leaves, _LINEAR_LEAVES, (2, 2)),
+    Op("accumulate", "reduction", _accumulate_type, _accumulate, "base, target"),
 )

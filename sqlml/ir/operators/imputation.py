@@ -140,8 +140,7 @@ def nan_distances(x: Array, y: Array, order: Order = "F") -> Array:
     """Return distances (n, m) between the rows of x and y; NaN if they share no column.
 
     Rounding decides between equally near rows, so squares are summed as numpy sums them for the
-    memory layout of each side. x consists of selected rows, so its layout is "C"; `order` is the
-    layout of y, "F" if it was a pandas frame.
+    layout of each side: "C" for selected rows x, and `order` for y, "F" if it was a pandas frame.
     """
     missing_x, missing_y = np.isnan(x), np.isnan(y)
     x, y = np.where(missing_x, 0, x), np.where(missing_y, 0, y)
@@ -164,10 +163,7 @@ def _square_norms(x: Array, order: Order) -> Array:
 
 
 def _multiply(x: Array, y: Array) -> Array:
-    """Return x @ y.T by BLAS, as scikit-learn does: rounding decides between equally near rows.
-
-    All blocks have the same size, so that a row has the same product in every batch.
-    """
+    """Return x @ y.T by BLAS, in blocks of one size: a row has the same product in every batch."""
     full = -(-x.shape[0] // BLOCK) * BLOCK
     padded = np.zeros((full, x.shape[1]))
     padded[: x.shape[0]] = x
@@ -195,26 +191,12 @@ def _mean_of_nearest(distances: Array, values: Array, attrs: Attrs) -> Array:
     return np.asarray(weighted_sum / np.where(total == 0, 1, total))
 
 
+_FINITE = "features: tuple, allow_nan: bool, step: str, low?, high?"
+_NEIGHBOURS = "rows, neighbours: int, weights: str, order: str"
+
 OPERATORS: tuple[Op, ...] = (
-    Op("require", "injective", _require_type, _require, {"message": "str"}, arity=(2, 2)),
-    Op(
-        "require_finite",
-        "injective",
-        _require_finite_type,
-        _require_finite,
-        {
-            "features": "tuple",
-            "allow_nan": "bool",
-            "step": "str",
-            **dict.fromkeys(("low", "high"), "array?"),
-        },
-    ),
-    Op("impute", "injective", _impute_type, _impute, {"fill": "array", "missing": "float"}),
-    Op(
-        "knn_impute",
-        "opaque",
-        _knn_impute_type,
-        _knn_impute,
-        {"rows": "array", "neighbours": "int", "weights": "str", "order": "str"},
-    ),
+    Op("require", "injective", _require_type, _require, "message: str", arity=(2, 2)),
+    Op("require_finite", "injective", _require_finite_type, _require_finite, _FINITE),
+    Op("impute", "injective", _impute_type, _impute, "fill, missing: float"),
+    Op("knn_impute", "opaque", _knn_impute_type, _knn_impute, _NEIGHBOURS),
 )

@@ -88,6 +88,10 @@ def _select(args: Sequence[Any], attrs: Attrs) -> Any:
     return x[:, attrs["indices"]]
 
 
+def _reshape(args: Sequence[Array], attrs: Attrs) -> Array:
+    return args[0].reshape(args[0].shape[0], *attrs["shape"])
+
+
 def _take(args: Sequence[Array], attrs: Attrs) -> Array:
     table, index = args
     _check_reach("take", index, table.shape[0])
@@ -122,6 +126,10 @@ def _batch_matmul_type(types: Types, attrs: Attrs) -> TensorType:
         f"batch_matmul of {a!r} and {b!r}",
     )
     return TensorType(a.dtype, (a.shape[0], a.shape[1], b.shape[2]))
+
+
+def _batch_matmul(args: Sequence[Array], attrs: Attrs) -> Array:
+    return np.asarray(np.einsum("nti,til->ntl", *args))
 
 
 def _linear_type(types: Types, attrs: Attrs) -> TensorType:
@@ -176,12 +184,15 @@ def _softmax(args: Sequence[Array], attrs: Attrs) -> Array:
         return x
     e = exp(x - x.max(axis=1, keepdims=True))
     total = e.sum(axis=1, keepdims=True, dtype=str(attrs["sum_dtype"]))
-    shares: Array = e / total.astype(x.dtype)
-    return shares
+    return np.asarray(e / total.astype(x.dtype))
 
 
 def _reduction(function: Callable[..., Any]) -> Function:
     return lambda args, attrs: function(args[0], axis=attrs["axis"], keepdims=True)
+
+
+def _sum(args: Sequence[Array], attrs: Attrs) -> Array:
+    return np.asarray(args[0].sum(axis=attrs["axis"], keepdims=True, dtype=args[0].dtype))
 
 
 def _weighted_median_type(types: Types, attrs: Attrs) -> TensorType:
@@ -268,49 +279,18 @@ def _update_classes(p: Array, qp: Array, pqp: Array, q: Array, k: int) -> Array:
 
 OPERATORS: tuple[Op, ...] = (
     Op("concat", "injective", _concat_type, _concat, arity=(1, None), sparse=True),
-    Op("select", "injective", _select_type, _select, {"indices": "array"}, sparse=True),
-    Op(
-        "reshape",
-        "injective",
-        _reshape_type,
-        lambda args, attrs: args[0].reshape(args[0].shape[0], *attrs["shape"]),
-        {"shape": "tuple"},
-    ),
+    Op("select", "injective", _select_type, _select, "indices", sparse=True),
+    Op("reshape", "injective", _reshape_type, _reshape, "shape: tuple"),
     Op("take", "injective", _take_type, _take, arity=(2, 2)),
     Op("gather", "injective", _gather_type, _gather, arity=(2, 2)),
     Op("matmul", "complex", _matmul_type, ignore_attributes(np.matmul), arity=(2, 2)),
-    Op(
-        "batch_matmul",
-        "complex",
-        _batch_matmul_type,
-        lambda args, attrs: np.einsum("nti,til->ntl", *args),
-        arity=(2, 2),
-    ),
-    Op(
-        "linear",
-        "complex",
-        _linear_type,
-        _linear,
-        {"weights": "array", "bias": "array"},
-        sparse=True,
-    ),
-    Op(
-        "sum",
-        "reduction",
-        _reduce_type,
-        lambda args, attrs: args[0].sum(axis=attrs["axis"], keepdims=True, dtype=args[0].dtype),
-        {"axis": "int"},
-    ),
-    Op("max", "reduction", _extreme_type, _reduction(np.max), {"axis": "int"}),
-    Op("min", "reduction", _extreme_type, _reduction(np.min), {"axis": "int"}),
-    Op("argmax", "reduction", _argmax_type, _reduction(np.argmax), {"axis": "int"}),
-    Op("softmax", "reduction", _softmax_type, _softmax, {"sum_dtype": "str"}),
-    Op(
-        "weighted_median",
-        "reduction",
-        _weighted_median_type,
-        _weighted_median,
-        {"weights": "array"},
-    ),
-    Op("couple", "opaque", _couple_type, _couple, {"classes": "int"}),
+    Op("batch_matmul", "complex", _batch_matmul_type, _batch_matmul, arity=(2, 2)),
+    Op("linear", "complex", _linear_type, _linear, "weights, bias", sparse=True),
+    Op("sum", "reduction", _reduce_type, _sum, "axis: int"),
+    Op("max", "reduction", _extreme_type, _reduction(np.max), "axis: int"),
+    Op("min", "reduction", _extreme_type, _reduction(np.min), "axis: int"),
+    Op("argmax", "reduction", _argmax_type, _reduction(np.argmax), "axis: int"),
+    Op("softmax", "reduction", _softmax_type, _softmax, "sum_dtype: str"),
+    Op("weighted_median", "reduction", _weighted_median_type, _weighted_median, "weights"),
+    Op("couple", "opaque", _couple_type, _couple, "classes: int"),
 )

@@ -3,11 +3,10 @@
 The result is (n, 2 * k): the distances in ascending order, equal ones by the numbers of the points,
 followed by these numbers. `ties` names the search, which selects among points at the k-th distance:
 
-* "heap": the points pass in their order through a heap of the k best (`utils/_heap.pyx`), in which
-  a nearer one replaces the top. So do the brute searches with one thread or many rows.
+* "heap": the points pass in their order through a heap of the k best (`utils/_heap.pyx`), as in
+  brute searches with one thread or many rows.
 * "kd_tree", "ball_tree": the same heap, with the points in the order of a depth-first search
-  (`neighbors/_binary_tree.pxi.tp`). It visits the nearer of two nodes first, or the left one if
-  they are equally near, and skips nodes that are farther than the heap.
+  (`neighbors/_binary_tree.pxi.tp`), which skips nodes that are farther than the heap.
 * "partition": `numpy.argpartition` of all distances.
 """
 
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sqlml.ir.operators.distances import (
-    METRIC_ATTRS,
+    METRIC,
     SQUARES,
     check_metric,
     expanded_distances,
@@ -131,14 +130,14 @@ def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
     k: int = attrs["k"]
     out = np.empty((x.shape[0], 2 * k))
     rows = max(1, BLOCK_VALUES // attrs["points"].shape[0])
+    select, measure = select_nearest, reduced_distances
+    if attrs.get("expanded", False) and attrs["ties"] == "heap":
+        select = select_nearest_expanded
+    elif attrs.get("expanded", False):
+        measure = rounded_like_source
     for start in range(0, x.shape[0], rows):
         block = x[start : start + rows]
-        if not attrs.get("expanded", False):
-            values, index = select_nearest(reduced_distances(block, attrs), block, attrs)
-        elif attrs["ties"] == "heap":
-            values, index = select_nearest_expanded(reduced_distances(block, attrs), block, attrs)
-        else:
-            values, index = select_nearest(rounded_like_source(block, attrs), block, attrs)
+        values, index = select(measure(block, attrs), block, attrs)
         out[start : start + rows, :k] = true_distance(values, attrs)
         out[start : start + rows, k:] = index
     return out
@@ -163,8 +162,7 @@ def select_nearest(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
 
 def select_nearest_expanded(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
     """Select by expanded distances, computed only for rows that the direct ones do not decide."""
-    k: int = attrs["k"]
-    points: Array = attrs["points"]
+    k, points = attrs["k"], attrs["points"]
     x_squares, point_squares = square_norms(x), square_norms(points)
     index = np.argpartition(d, k - 1, axis=1)[:, :k]
     worst = np.take_along_axis(d, index, axis=1).max(axis=1, initial=-np.inf)
@@ -214,10 +212,7 @@ def _search_tree(d: Array, near: Array, attrs: Attrs) -> tuple[Array, Array]:
 
 
 def select_with_heap(d: Array, k: int) -> tuple[Array, Array]:
-    """Return the values and columns that a heap of the k least of each row of `d` has, unsorted.
-
-    An empty entry has the value infinity and the column 0.
-    """
+    """Return what a heap of the k least of each row keeps, unsorted; (inf, 0) if empty."""
     n = d.shape[0]
     values = np.full((n, k), np.inf)
     index = np.zeros((n, k), np.int64)
@@ -269,19 +264,8 @@ def _bound_node_distances(x: Array, attrs: Attrs) -> Array:
     return total
 
 
+_SEARCH = "k: int, ties: str, squared: bool?, expanded: bool?, order?, leaves?, bounds?"
+
 OPERATORS: tuple[Op, ...] = (
-    Op(
-        "nearest",
-        "opaque",
-        _nearest_type,
-        _nearest,
-        {
-            **METRIC_ATTRS,
-            "k": "int",
-            "ties": "str",
-            "squared": "bool?",
-            "expanded": "bool?",
-            **dict.fromkeys(("order", "leaves", "bounds"), "array?"),
-        },
-    ),
+    Op("nearest", "opaque", _nearest_type, _nearest, f"{METRIC}, {_SEARCH}"),
 )

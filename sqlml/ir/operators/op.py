@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Literal
 
 from sqlml.errors import ProgramError
@@ -22,21 +22,31 @@ Function = Callable[[Sequence[Any], Attrs], Any]
 class Op:
     """A row of the operator table.
 
-    `group` is the fusion class of Chen's thesis, section 4.2. `rule` infers the result type, and
-    `function` computes the result; an input has no function. `attrs` maps each attribute to its
-    Python type, which ends in `?` if it is optional. `arity` is the (least, most) number of inputs;
-    most is None if there is no limit. `sparse` operators also take sparse rows (`ir/csr.py`),
-    `nested` ones take columns with many values per row (`types.NESTED`); all others reject these.
+    `group` is the fusion class of Chen's thesis, section 4.2. An input has no `function`.
+    `attributes` are written as in "width: int, fill: float?, words, ends?": a name without a type
+    is an array, and `?` marks an optional one. `attrs` maps their names to their types. `arity` is
+    the (least, most) number of inputs; most is None if there is no limit. Only `sparse` operators
+    also take sparse rows (`ir/csr.py`), and `nested` ones columns with many values per row
+    (`types.NESTED`).
     """
 
     name: str
     group: Group
     rule: Rule
     function: Function | None
-    attrs: Mapping[str, str] = field(default_factory=dict)
+    attributes: InitVar[str] = ""
     arity: tuple[int, int | None] = (1, 1)
     sparse: bool = False
     nested: bool = False
+    attrs: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self, attributes: str) -> None:
+        pairs = (part.partition(": ") for part in attributes.split(", ") if part)
+        attrs = {
+            name.removesuffix("?"): kind or ("array?" if name.endswith("?") else "array")
+            for name, _, kind in pairs
+        }
+        object.__setattr__(self, "attrs", attrs)
 
 
 def require(condition: object, message: str) -> None:

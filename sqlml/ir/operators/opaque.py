@@ -108,13 +108,8 @@ def _onnx_graph(args: Sequence[Array], attrs: Attrs) -> Array:
     return check_graph_result(result, args[0].shape[0], attrs)
 
 
+_GRAPH = "model, inputs: tuple, output: str, dtype: str, width: int"
+
 OPERATORS: tuple[Op, ...] = (
-    Op(
-        "onnx_graph",
-        "opaque",
-        _onnx_graph_type,
-        _onnx_graph,
-        {"model": "array", "inputs": "tuple", "output": "str", "dtype": "str", "width": "int"},
-        arity=(1, None),
-    ),
+    Op("onnx_graph", "opaque", _onnx_graph_type, _onnx_graph, _GRAPH, arity=(1, None)),
 )

@@ -87,13 +87,9 @@ def _interpolate(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _bspline(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Return all basis functions of each column; the outer polynomials continue outside the knots.
-
-    This is de Boor's recurrence in the order of scipy's `_deBoor_D`. NaN stays NaN.
-    """
+    """Return all basis functions of each column by de Boor's recurrence, in scipy's order."""
     (x,) = args
-    knots: Array = attrs["knots"]
-    degree: int = attrs["degree"]
+    knots, degree = attrs["knots"], attrs["degree"]
     each = knots.shape[1] - degree - 1
     result = np.zeros((x.shape[0], x.shape[1], each))
     rows = np.arange(x.shape[0])[:, None]
@@ -127,19 +123,7 @@ def _evaluate_basis(t: Array, x: Array, span: Array, degree: int) -> Array:
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op(
-        "search_sorted",
-        "opaque",
-        _search_type,
-        _search_sorted,
-        {"edges": "array", "offsets": "array", "side": "str"},
-    ),
-    Op(
-        "interpolate",
-        "opaque",
-        _interpolate_type,
-        _interpolate,
-        {"points": "array", "values": "array", "offsets": "array"},
-    ),
-    Op("bspline", "opaque", _spline_type, _bspline, {"knots": "array", "degree": "int"}),
+    Op("search_sorted", "opaque", _search_type, _search_sorted, "edges, offsets, side: str"),
+    Op("interpolate", "opaque", _interpolate_type, _interpolate, "points, values, offsets"),
+    Op("bspline", "opaque", _spline_type, _bspline, "knots, degree: int"),
 )

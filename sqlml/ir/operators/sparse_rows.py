@@ -83,6 +83,14 @@ def _map(args: Sequence[Any], attrs: Attrs) -> Any:
     return x.with_data(STORED_FUNCTIONS[attrs["function"]](x.data))
 
 
+def _normalise(args: Sequence[Any], attrs: Attrs) -> Any:
+    return csr.normalize_rows(args[0], attrs["norm"])
+
+
+def _densify(args: Sequence[Any], attrs: Attrs) -> Any:
+    return args[0].toarray(attrs["fill"])
+
+
 def _require_finite(args: Sequence[Any], attrs: Attrs) -> Any:
     (x,) = args
     is_finite = np.isfinite(x.data)
@@ -276,8 +284,8 @@ def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
     """Return the weight of each name in the column, and with the sign, that its hash determines.
 
     A text value becomes part of the name ("name=value", weight 1); a weight of 0 is left out.
-    Weights in the same column are added up in the order of the row, in the result's dtype. (scipy
-    adds them in the order that an unstable sort leaves, which is this one for up to 16 items.)
+    Weights in the same column are added up in the order of the row, as scipy does for up to 16
+    items.
     """
     kind, width, signed = attrs["kind"], int(attrs["width"]), bool(attrs["alternate_sign"])
     column, reader = TextColumn.from_values(args[0]), _RowReader(kind, attrs)
@@ -324,51 +332,17 @@ def _sum_duplicates(rows: Array, columns: Array, data: Array, count: int, width:
     return Csr(sums, columns[first].astype(np.int32), indptr.astype(np.int64), width)
 
 
-_ATTRS = dict.fromkeys(("kind", "dtype", "feature", "step"), "str")
-
+_ITEMS = "kind: str, dtype: str, feature: str, step: str"
+_HASH_ITEMS = f"{_ITEMS}, width: int, alternate_sign: bool"
+_CHECK = "feature: str, step: str"
 
 OPERATORS: tuple[Op, ...] = (
-    Op("scale_stored", "injective", _scale_type, _scale, {"factors": "array"}, sparse=True),
-    Op("map_stored", "injective", _map_type, _map, {"function": "str"}, sparse=True),
-    Op(
-        "normalise_stored",
-        "complex",
-        _normalise_type,
-        lambda args, attrs: csr.normalize_rows(args[0], attrs["norm"]),
-        {"norm": "str"},
-        sparse=True,
-    ),
-    Op(
-        "require_finite_stored",
-        "injective",
-        _stored_type,
-        _require_finite,
-        {"feature": "str", "step": "str"},
-        sparse=True,
-    ),
-    Op(
-        "densify",
-        "injective",
-        _densify_type,
-        lambda args, attrs: args[0].toarray(attrs["fill"]),
-        {"fill": "float"},
-        sparse=True,
-    ),
+    Op("scale_stored", "injective", _scale_type, _scale, "factors", sparse=True),
+    Op("map_stored", "injective", _map_type, _map, "function: str", sparse=True),
+    Op("normalise_stored", "complex", _normalise_type, _normalise, "norm: str", sparse=True),
+    Op("require_finite_stored", "injective", _stored_type, _require_finite, _CHECK, sparse=True),
+    Op("densify", "injective", _densify_type, _densify, "fill: float", sparse=True),
     Op("sparsify", "injective", _sparsify_type, ignore_attributes(csr.from_dense)),
-    Op(
-        "has_items",
-        "opaque",
-        _has_items_type,
-        _has_items,
-        {**_ATTRS, "words": "array", "ends": "array"},
-        nested=True,
-    ),
-    Op(
-        "hash_items",
-        "opaque",
-        _hash_items_type,
-        _hash_items,
-        {**_ATTRS, "width": "int", "alternate_sign": "bool"},
-        nested=True,
-    ),
+    Op("has_items", "opaque", _has_items_type, _has_items, f"{_ITEMS}, words, ends", nested=True),
+    Op("hash_items", "opaque", _hash_items_type, _hash_items, _HASH_ITEMS, nested=True),
 )

@@ -126,13 +126,10 @@ def _ngrams_of_word(word: str, min_n: int, max_n: int) -> list[str]:
 TEXT_OPERATORS: frozenset[str] = frozenset({"count_tokens", "hash_tokens"})
 """Operators on the texts themselves, which SQL look-ups cannot replace."""
 
-_ANALYZER: Mapping[str, str] = {
-    **dict.fromkeys(("analyzer", "accents", "pattern", "dtype", "step"), "str"),
-    **dict.fromkeys(("min_n", "max_n"), "int"),
-    "lowercase": "bool",
-    "stop_words": "array",
-    "features": "tuple",
-}
+_ANALYZER = (
+    "analyzer: str, accents: str, pattern: str, min_n: int, max_n: int, lowercase: bool, "
+    "stop_words, features: tuple, dtype: str, step: str"
+)
 
 
 def make_analyzer(attrs: Attrs) -> Analyzer:
@@ -181,18 +178,13 @@ def _hash_tokens_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _count_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
-    column_of = {word: i for i, word in enumerate(unpack_words(attrs["words"], attrs["ends"]))}
-
-    def look_up(feature: str) -> tuple[int, int] | None:
-        column = column_of.get(feature)
-        return None if column is None else (column, 1)
-
-    return _count_features(args, attrs, look_up, attrs["ends"].size)
+    words = unpack_words(attrs["words"], attrs["ends"])
+    column_and_sign = {word: (column, 1) for column, word in enumerate(words)}
+    return _count_features(args, attrs, column_and_sign.get, len(words))
 
 
 def _hash_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
-    width: int = attrs["width"]
-    signed: bool = attrs["alternate_sign"]
+    width, signed = attrs["width"], attrs["alternate_sign"]
 
     def look_up(feature: str) -> tuple[int, int]:
         h = murmur3(feature.encode("utf-8", CODEC))
@@ -230,20 +222,9 @@ def _count_features(
     )
 
 
+_HASH = f"{_ANALYZER}, width: int, alternate_sign: bool"
+
 OPERATORS: tuple[Op, ...] = (
-    Op(
-        "count_tokens",
-        "opaque",
-        _count_tokens_type,
-        _count_tokens,
-        {**_ANALYZER, "words": "array", "ends": "array"},
-    ),
-    Op(
-        "hash_tokens",
-        "opaque",
-        _hash_tokens_type,
-        _hash_tokens,
-        {**_ANALYZER, "width": "int", "alternate_sign": "bool"},
-        arity=(1, None),
-    ),
+    Op("count_tokens", "opaque", _count_tokens_type, _count_tokens, f"{_ANALYZER}, words, ends"),
+    Op("hash_tokens", "opaque", _hash_tokens_type, _hash_tokens, _HASH, arity=(1, None)),
 )

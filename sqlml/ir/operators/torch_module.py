@@ -86,10 +86,7 @@ def make_runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
     """Return a function from input tensors, (n, k) each, to a tensor (n, width) on `device`.
 
     `attrs` have the dtype and width of the result. `device` is a torch device (default: the CPU).
-
-    Raises:
-        ArtifactError: the archive is damaged.
-        UnsupportedModelError: it calls an operator that is not allowed.
+    UnsupportedModelError if the archive calls an operator that is not allowed.
     """
     torch = _import_torch()
     graph = read_exported(content)
@@ -207,13 +204,8 @@ def _torch_module(args: Sequence[Array], attrs: Attrs) -> Array:
     return result
 
 
+_MODULE = "archive, dtype: str, width: int"
+
 OPERATORS: tuple[Op, ...] = (
-    Op(
-        "torch_module",
-        "opaque",
-        _torch_module_type,
-        _torch_module,
-        {"archive": "array", "dtype": "str", "width": "int"},
-        arity=(1, None),
-    ),
+    Op("torch_module", "opaque", _torch_module_type, _torch_module, _MODULE, arity=(1, None)),
 )

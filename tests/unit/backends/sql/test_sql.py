@@ -52,7 +52,7 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from sqlml.backends.sql import explain_unprintable, print_sql
+from sqlml.backends.sql.printer import explain_unprintable, print_sql
 from sqlml.errors import BackendError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference

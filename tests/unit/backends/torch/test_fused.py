@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from sqlml.backends.torch import TorchBackend
-from sqlml.backends.torch.fused.forest import WIDEST, Columns, collect_columns, lay_out
+from sqlml.backends.torch.backend import TorchBackend
+from sqlml.backends.torch.fused_trees import WIDEST, Columns, collect_columns, lay_out
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.operators.forests import find_exit_leaves
@@ -178,7 +178,7 @@ import itertools
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from sqlml.backends.torch.fused.triton_kernels import rank_columns, sum_trees
+from sqlml.backends.torch.triton_kernels import rank_columns, sum_trees
 
 def ptx(kernel, pointers, numbers, constants):
     signature = {**{k: "*" + v for k, v in pointers.items()}, **dict.fromkeys(numbers, "i32")}

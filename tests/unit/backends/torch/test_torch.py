@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from sqlml.backends.torch import TorchBackend, gpu_transfers
+from sqlml.backends.torch import gpu_transfers
+from sqlml.backends.torch.backend import TorchBackend
 from sqlml.backends.torch.gpu_transfers import run_in_blocks
 from sqlml.errors import BackendError
 from sqlml.ir import reference

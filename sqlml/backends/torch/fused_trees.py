@@ -1,13 +1,10 @@
 """`bind`: a tree_ensemble as two kernel launches per block of rows.
 
-A GPU reads few bytes fast, and integers compare alike in any floating-point mode. So each value
-becomes its rank among the thresholds of its column: `y <= threshold` is `rank(y) <=
-rank(threshold)`, exactly (see `ir/tree_shape.py` for y, which is x or -x). NaN has a rank above
-all; a test that never holds has rank -1. A column with sets of categories has codes instead.
-
-Trees of few levels are padded to perfect ones: node i of a level has the children 2i and 2i + 1 of
-the next, so a step reads 4 bytes and no child. Other trees are stored level by level, with both
-children of a node side by side. The upper levels, which all rows pass, stay in the nearest cache.
+A GPU reads few bytes fast. So each value becomes its rank among the thresholds of its column:
+`y <= threshold` is `rank(y) <= rank(threshold)`, exactly (see `ir/tree_shape.py` for y, which is x
+or -x). NaN has a rank above all; a test that never holds has rank -1. Trees of few levels are
+padded to perfect ones, so a step reads 4 bytes and no child. Other trees are stored level by level,
+with both children of a node side by side.
 """
 
 from __future__ import annotations
@@ -36,9 +33,7 @@ MAX_EDGES = 1 << 28
 
 MAX_WORDS = 1 << 24
 """Most words (4 bytes) of category sets, counted as if all sets of a feature were equally long.
-
-So no set has more than 2^29 codes, and multiples of 32 up to that are exact in float32.
-"""
+Multiples of 32 up to 2^29 codes, their number of bits, are exact in float32."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,13 +41,11 @@ class Columns:
     """The C columns that nodes test, numeric ones before categories, and the tests.
 
     For each column: its `feature`, int32, and whether it is `negated`, int8. A numeric column has
-    `size` -1 and contains ranks among its `edges` (C, 2^steps - 1): its thresholds in order, padded
-    with infinity; NaN has rank `missing`. A column of categories contains trunc(x) for
-    0 <= x < size (int32), size for other numbers, and size + 1 for NaN.
-
-    For each inner node, int64 (M,): its `column`, and its `test`, which is a rank, or for
-    `categorical` nodes (bool) the first word of its set in `words` (uint32) with a bit per code. If
-    `narrow`, ranks, codes and columns fit 16 bits.
+    `size` -1 and contains ranks among its `edges` (C, 2^steps - 1), padded with infinity; NaN has
+    rank `missing`. A column of categories contains trunc(x) for 0 <= x < size (int32), size for
+    other numbers, and size + 1 for NaN. For each inner node, int64 (M,): its `column`, and its
+    `test`, which is a rank, or for `categorical` nodes (bool) the first word of its set in `words`
+    (uint32) with a bit per code. If `narrow`, ranks, codes and columns fit 16 bits.
     """
 
     feature: Array
@@ -163,10 +156,10 @@ class Layout:
     """The arrays of trees and of groups of outputs that the kernel reads.
 
     For each tree, int32 (T,): its `depth`, its first slot, and its first row of `values` (rows, V)
-    if `perfect`. For each slot: `node`, packed by `_pack_nodes`, and unless perfect `child`, int32:
-    the slot, relative to the tree's first, of the child for rows that fail the test (the other
-    child follows it), or ~leaf. Group g sums `count[g]` outputs from `output[g]` on; it adds
-    `terms` (tree, first value of a leaf), int32 (Q, 2), from `begin[g]` to `begin[g+1] - 1`.
+    if `perfect`. For each slot: `node`, packed by `_pack_nodes`, and unless perfect `child`: the
+    slot of the child for rows that fail the test, relative to the tree's first (the other child
+    follows it), or ~leaf. Group g sums `count[g]` outputs from `output[g]` on, over `terms` (tree,
+    first value of a leaf), int32 (Q, 2), from `begin[g]` to `begin[g+1] - 1`.
     """
 
     perfect: bool
@@ -206,10 +199,7 @@ def lay_out(e: Ensemble, c: Columns) -> Layout:
 
 
 def _pack_nodes(c: Columns) -> Array:
-    """Return a number for each node: its column above its test, with 16 or 32 bits each.
-
-    The column of a categorical node is stored as ~column.
-    """
+    """Return each node's column (~column for categories) above its test, of 16 or 32 bits each."""
     column = np.where(c.categorical, ~c.column, c.column)
     if c.narrow and not c.categorical.any():
         return (column << 16 | (c.test & 0xFFFF)).astype(np.int32)
@@ -348,7 +338,7 @@ def _bind_kernels(
 ) -> Callable[[Tensor, Tensor], None]:
     """Return a function of rows (n, F) that writes their sums to a tensor (n, K)."""
     # Triton is available only with a GPU.
-    from sqlml.backends.torch.fused.triton_kernels import rank_columns, sum_trees
+    from sqlml.backends.torch.triton_kernels import rank_columns, sum_trees
 
     count, dtype = c.feature.size, torch.int16 if c.narrow else torch.int32
     tests = [put(array) for array in (c.feature, c.negated, c.size, c.edges)]

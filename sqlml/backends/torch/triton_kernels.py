@@ -1,9 +1,8 @@
 """The Triton kernels of strategy `fused`: rows to ranks, and ranks to sums of whole ensembles.
 
-`triton.jit` compiles their source for the GPU, or interprets it with numpy if TRITON_INTERPRET=1,
-so that tests run without a GPU. `x` and thresholds are compared as floats (PTX without .ftz keeps
-denormal numbers); everything after that is integers. The kernels are long and have many parameters
-because Triton passes each array and constant on its own and cannot call small functions for free.
+With TRITON_INTERPRET=1, numpy interprets them, so that tests run without a GPU. They are long and
+have many parameters because Triton passes each array and constant on its own and cannot call small
+functions for free.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ def _rank_columns(
     EACH: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> None:
-    """Write EACH columns of ROWS rows of `x` (rows, features) to `staged` (blocks, columns, ROWS).
-
-    `size` is -1 for a numeric column, whose 2^STEPS - 1 edges are searched; see `Columns`.
-    """
+    """Write EACH columns of ROWS rows of `x` to `staged` (blocks, columns, ROWS); see `Columns`."""
     block = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, ROWS)
     row = block * ROWS + lane
@@ -85,12 +81,11 @@ def _sum_trees(
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
 ) -> None:
-    """Send ROWS rows through all trees of one group of outputs; see `forest.Layout`.
+    """Send ROWS rows through all trees of one group of outputs; see `fused_trees.Layout`.
 
-    The sums stay in registers, so a row only reads ranks and only writes sums to `out` (rows,
-    outputs). Each sum adds its terms in the source's order and is rounded in the leaves' dtype
-    after each. A leaf has `leaf_values` values. If PACKED, a node has 32 bits instead of 64. No
-    group has more outputs than WIDTH.
+    The sums stay in registers. Each sum adds its terms in the source's order and is rounded in the
+    leaves' dtype after each. A leaf has `leaf_values` values. If PACKED, a node has 32 bits instead
+    of 64. No group has more outputs than WIDTH.
     """
     program = tl.program_id(0)  # Other dimensions of a grid are limited to fewer programs.
     block = (program // groups).to(tl.int64)
